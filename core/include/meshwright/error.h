@@ -1,0 +1,55 @@
+// How Meshwright reports what went wrong: a Problem says what happened and what to do about it;
+// an Error carries one or more of them (all of a script's problems are reported at once).
+#pragma once
+
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace mw {
+
+// Where a problem was found. Decides the exit code and the `stage` key of a JSON error line.
+enum class Stage { script, options, plan, run, environment };
+
+// "script", "options", "plan", "run", "environment".
+const char* name_of(Stage stage);
+
+// 2 for script and options, 3 for plan, 1 for run, 5 for environment.
+int exit_code_of(Stage stage);
+
+struct Problem {
+  Stage stage = Stage::run;
+  std::string message;  // what happened, with the numbers
+  std::string hint;     // what to do; the nearest valid choice. May be empty
+};
+
+class Error : public std::exception {
+ public:
+  Error(Stage stage, std::string message, std::string hint = "");
+  explicit Error(std::vector<Problem> problems);  // at least one
+
+  const std::vector<Problem>& problems() const { return problems_; }
+  // The exit code of the gravest problem: script and options before plan before the rest.
+  int exit_code() const;
+  // All messages, one a line, each with its hint in brackets.
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::vector<Problem> problems_;
+  std::string text_;
+};
+
+// Collects problems so that a user sees all of them at once.
+class Problems {
+ public:
+  void add(Stage stage, std::string message, std::string hint = "");
+  void add(const Error& error);
+  bool empty() const { return list_.empty(); }
+  const std::vector<Problem>& list() const { return list_; }
+  void throw_if_any() const;  // throws Error with all of them
+
+ private:
+  std::vector<Problem> list_;
+};
+
+}  // namespace mw

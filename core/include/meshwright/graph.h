@@ -1,0 +1,85 @@
+// The model graph: ops over values with named dims. It names no mesh axis; strategies add the rules.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/op.h"
+
+namespace mw {
+
+// How a parameter starts. Weights are a function of (seed, name, global element index) alone, so
+// that every rank makes its slice of the very same tensor.
+struct Init {
+  enum class Kind : std::uint8_t { normal, ones, zeros };
+  Kind kind = Kind::normal;
+  double std = 0.02;
+};
+
+// Where a parameter lies in a Hugging Face checkpoint.
+struct HfName {
+  std::string name;         // "model.layers.0.self_attn.q_proj.weight"
+  bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
+  int part = 0, parts = 1;  // rows [part/parts, (part+1)/parts) of a fused tensor, after transposing
+};
+
+struct Value {
+  enum class Source : std::uint8_t { op, parameter, data };
+  std::string name;
+  Dims dims;
+  Scalar scalar = Scalar::real;
+  Source source = Source::op;
+  bool needs_grad = true;
+  int producer = -1, output = 0;  // of Source::op: the op, and which of its outputs
+  Init init;                      // of Source::parameter
+  HfName hf;
+};
+
+// A dim's global size. For "batch" it is the sequences of one microbatch over all ranks.
+struct DimInfo {
+  std::int64_t size = 0;
+  bool even = true;  // every part must be of one size (batch, heads); vocab and ffn need not
+};
+
+class Graph {
+ public:
+  void set_dim(Dim dim, std::int64_t size, bool even = true);
+  std::int64_t size(Dim dim) const;  // throws std::out_of_range with the name
+  const std::map<Dim, DimInfo>& dims() const { return dims_; }
+
+  // Each returns the value's index.
+  int add_data(std::string name, Dims dims, Scalar scalar);
+  int add_parameter(std::string name, Dims dims, Init init, HfName hf);
+
+  // One output of an op to be: its dims, and whether a gradient flows through it.
+  struct Output {
+    std::string name;  // "" : the op's name
+    Dims dims;
+    Scalar scalar = Scalar::real;
+    bool needs_grad = true;
+  };
+  // Appends an op; returns its outputs' indices. Ops run in the order they are added.
+  std::vector<int> add(Op op, const std::vector<Output>& outputs);
+
+  const std::vector<Op>& ops() const { return ops_; }
+  const std::vector<Value>& values() const { return values_; }
+  const Value& value(int index) const { return values_.at(index); }
+  std::vector<int> parameters() const;  // values, in the order they were added
+  std::int64_t count(int value) const;  // global elements
+  std::int64_t parameter_count() const;
+  int find(const std::string& value) const;  // by name; -1
+
+  int layers = 0;          // transformer layers
+  int loss = -1;           // the scalar value, a sum over the global microbatch's tokens divided by `loss_tokens`
+  std::string family;      // "llama", "gpt", ...
+
+ private:
+  std::map<Dim, DimInfo> dims_;
+  std::vector<Op> ops_;
+  std::vector<Value> values_;
+};
+
+}  // namespace mw

@@ -1,0 +1,92 @@
+// The books of one rank: memory by category, to the byte, and communication by (axis, op, phase).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace mw {
+
+enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, buffers };
+constexpr int category_count = 5;
+const char* name_of(Category category);
+
+struct MemoryUse {
+  std::int64_t bytes = 0;  // now
+  std::int64_t peak = 0;   // highest so far, of this category alone
+};
+
+struct CommunicationKey {
+  std::string axis, op, phase;
+  friend auto operator<=>(const CommunicationKey&, const CommunicationKey&) = default;
+};
+struct CommunicationUse {
+  std::int64_t calls = 0, bytes = 0;
+  double seconds = 0;  // spent in start and wait on the rank's own thread
+};
+
+// One rank's books. Not thread-safe: a rank's thread posts to its own.
+class Ledger {
+ public:
+  // Memory that is allocated while a Scope lives goes to its category (the innermost counts).
+  class Scope {
+   public:
+    Scope(Ledger& ledger, Category category);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Ledger& ledger_;
+    Category before_;
+  };
+
+  void allocated(const void* pointer, std::int64_t bytes);
+  // `pointer` may be unknown (allocated before watching began, or by another rank): then ignored.
+  void freed(const void* pointer);
+  // Moves a live allocation to another category (a gradient that began as an activation).
+  void recategorise(const void* pointer, Category category);
+
+  const MemoryUse& memory(Category category) const { return use_[static_cast<int>(category)]; }
+  std::int64_t bytes() const { return total_.bytes; }
+  std::int64_t peak_bytes() const { return total_.peak; }
+  // Peaks restart from what is allocated now (after set-up, before the first step).
+  void reset_peaks();
+  // An allocation that would take the total over it throws Error (run) naming category, rank and numbers. 0: none.
+  void set_limit(std::int64_t bytes, int rank);
+
+  void communicated(const std::string& axis, const char* op, const char* phase, std::int64_t bytes);
+  void waited(const std::string& axis, const char* op, const char* phase, double seconds);
+  const std::map<CommunicationKey, CommunicationUse>& communication() const { return communication_; }
+  void clear_communication();  // after each step's books are taken
+
+ private:
+  struct Block { std::int64_t bytes; Category category; };
+  std::map<const void*, Block> blocks_;
+  std::array<MemoryUse, category_count> use_{};
+  MemoryUse total_;
+  Category current_ = Category::buffers;
+  std::int64_t limit_ = 0;
+  int rank_ = 0;
+  std::map<CommunicationKey, CommunicationUse> communication_;
+};
+
+// While it lives, every ATen allocation and free of this thread (and of the autograd calls it makes)
+// is posted to `ledger`. One at a time on a thread.
+class MemoryWatch {
+ public:
+  explicit MemoryWatch(Ledger& ledger);
+  ~MemoryWatch();
+  MemoryWatch(const MemoryWatch&) = delete;
+  MemoryWatch& operator=(const MemoryWatch&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mw

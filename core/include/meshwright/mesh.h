@@ -1,0 +1,71 @@
+// The device mesh: named axes over ranks. Ranks are counted row-major, so the last axis is adjacent.
+// An axis may borrow ranks of other axes (ep takes dp's ranks): borrowing splits axes into *atoms*,
+// the finest factors that every axis is a run of. Placements are kept per atom.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mw {
+
+// A factor of the mesh that no axis cuts further.
+struct Atom {
+  std::string name;  // the axis' own name if it is one atom, else "dp.0", "dp.1", ...
+  int ways = 1;
+};
+
+struct Axis {
+  std::string name;
+  int ways = 1;
+  std::vector<int> atoms;  // indices into Mesh::atoms(), outermost first
+  bool borrowed = false;
+};
+
+// The coordinate of a rank on each atom.
+using Coordinates = std::vector<int>;
+
+class Mesh {
+ public:
+  Mesh() = default;  // one rank, no axes
+  // The product of `axes`, outermost first. Throws Error (plan) on a repeated name or ways < 1.
+  explicit Mesh(const std::vector<std::pair<std::string, int>>& axes);
+
+  // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from` (listed from
+  // the one borrowed first to the last; they must be adjacent in the mesh). Throws Error (plan)
+  // with the nearest valid ways if the factors do not divide.
+  void borrow(const std::string& name, int ways, const std::vector<std::string>& from);
+
+  int size() const { return size_; }  // ranks
+  const std::vector<Atom>& atoms() const { return atoms_; }
+  const std::vector<Axis>& axes() const { return axes_; }  // mesh order, borrowed ones last
+  bool has(const std::string& axis) const;
+  const Axis& axis(const std::string& name) const;  // throws Error (plan) with the axes there are
+
+  Coordinates coordinates(int rank) const;
+  int rank(const Coordinates& coordinates) const;
+  // The ranks that differ from `rank` on these atoms only, itself among them, row-major.
+  std::vector<int> group(int rank, const std::vector<int>& atoms) const;
+  // Index of `rank` in that group.
+  int index_in_group(int rank, const std::vector<int>& atoms) const;
+  int ways(const std::vector<int>& atoms) const;  // product
+  // The axis that is exactly these atoms, or the atoms' names joined by "*".
+  std::string name_of(const std::vector<int>& atoms) const;
+  // "dp 2 x tp 4 = 8 ranks".
+  std::string describe() const;
+
+ private:
+  std::vector<Atom> atoms_;
+  std::vector<Axis> axes_;
+  int size_ = 1;
+};
+
+// The part of a dim of `size` that part `index` of `ways` holds: sizes differ by at most one, the
+// larger parts first.
+struct Range {
+  std::int64_t offset = 0, size = 0;
+};
+Range shard_range(std::int64_t size, int ways, int index);
+
+}  // namespace mw

@@ -1,0 +1,139 @@
+// What an op is: its iteration space over named dims, its kernels (forward; backward, or dgrad and
+// wgrad apart), and what they cost. An op knows no mesh, no rank and no collective.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/placement.h"
+
+namespace mw {
+
+// The element type of a value: `real` is the plan's precision, `index` is int64 (tokens, positions).
+enum class Scalar : std::uint8_t { real, index };
+
+// The schedulable pieces of an op. An op that splits (a GEMM) has dgrad and wgrad; every other
+// differentiable op has backward, which yields all input gradients at once.
+enum class Piece : std::uint8_t { forward, backward, dgrad, wgrad };
+const char* name_of(Piece piece);
+
+// The piece of each dim of an op's iteration space that a rank computes.
+struct LocalDim {
+  Dim dim;
+  std::int64_t offset = 0, size = 0;  // this rank's part
+  std::int64_t global = 0;            // of the whole dim
+};
+class LocalDims {
+ public:
+  void set(LocalDim local);
+  const LocalDim& at(Dim dim) const;  // throws std::out_of_range
+  bool has(Dim dim) const;
+  std::vector<std::int64_t> shape(const Dims& dims) const;
+  std::int64_t count(const Dims& dims) const;  // product of the local sizes; 1 for none
+
+ private:
+  std::vector<LocalDim> list_;
+};
+
+// A tensor that forward keeps for backward beside inputs and outputs (a norm's 1/rms, attention's
+// log-sum-exp). Dims are the op's own; a size-`extra` dim may follow them (0: none).
+struct SavedValue {
+  std::string name;
+  Dims dims;
+  std::int64_t extra = 0;
+  bool fp32_at_least = false;  // kept in fp32 where the plan computes in less
+};
+
+// What of its operands an op's backward reads, so that the program keeps just that.
+struct OpTraits {
+  bool differentiable = true;
+  bool splits = false;                // has dgrad and wgrad apart
+  std::vector<bool> backward_reads_input;   // one for each input
+  std::vector<bool> backward_reads_output;  // one for each output
+  std::vector<SavedValue> saved;
+  // Input that forward may overwrite with output 0 when nobody reads it later (-1: none).
+  int forward_in_place = -1;
+  // For each input: the gradient of output 0 is that input's gradient, unchanged (a residual add).
+  std::vector<bool> gradient_passes;
+  // For each input: what backward reads may be overwritten for its gradient (memory only; a hint).
+  bool backward_may_overwrite_saved = false;
+};
+
+// One call of a kernel. Shapes are local. Spans are indexed as the op's inputs and outputs are.
+struct OpCall {
+  const LocalDims& dims;                  // of the op's iteration space on this rank
+  std::vector<at::Tensor> inputs;         // backward: undefined where not read
+  std::vector<at::Tensor> outputs;        // forward fills them; backward: undefined where not read
+  std::vector<at::Tensor> saved;          // forward fills them in the order of OpTraits::saved
+  std::vector<at::Tensor> grad_outputs;   // backward pieces: undefined where no gradient came
+  // Backward pieces. `wants[i]`: this piece must yield input i's gradient. Where `grad_inputs[i]`
+  // is defined, the kernel writes there: it adds if `accumulate[i]`, else overwrites. Where it is
+  // undefined, the kernel sets it to a fresh tensor.
+  std::vector<at::Tensor> grad_inputs;
+  std::vector<bool> wants, accumulate;
+  bool in_place = false;                  // forward: OpTraits::forward_in_place is granted
+};
+
+// What one piece costs, of the local shapes.
+struct Cost {
+  // Model flops by the field's convention: 2mnk for a GEMM, attention scores in full even if
+  // causal, nothing for elementwise work (Narayanan et al. 2021, appendix; PaLM, appendix B).
+  double flops = 0;
+  double executed = 0;         // floating-point operations that the kernel really does
+  double bytes = 0;            // memory traffic: what it reads and writes once
+  std::int64_t workspace = 0;  // bytes that live only inside the piece, outputs not counted
+};
+
+class Op;
+
+class OpType {
+ public:
+  virtual ~OpType() = default;
+  // "linear", "rms_norm", ...; what a rule may name.
+  virtual std::string kind() const = 0;
+  virtual OpTraits traits(const Op& op) const = 0;
+  virtual void forward(const Op& op, OpCall& call) const = 0;
+  // All wanted gradients. Ops that split implement dgrad and wgrad instead.
+  virtual void backward(const Op& op, OpCall& call) const;
+  virtual void dgrad(const Op& op, OpCall& call) const;  // gradient of input 0
+  virtual void wgrad(const Op& op, OpCall& call) const;  // gradients of the other inputs
+  // `element` is the bytes of one real.
+  virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
+};
+
+// One use of a value: its index in the graph and its dims as this op calls them (attention calls
+// the keys' "seq" "keys").
+struct Use {
+  int value = -1;
+  Dims dims;
+  // The output is a sum to which this operand is added (a bias): where the output is Partial, so is
+  // the operand, so that it counts once.
+  bool additive = false;
+};
+
+// An op of the graph: a type, its operands, and the dims that must be whole.
+class Op {
+ public:
+  std::shared_ptr<const OpType> type;
+  std::string name;          // "layers.3.attention.q"
+  int layer = -1;            // transformer layer; -1: before the first, `layers`: after the last
+  std::vector<Use> inputs;
+  std::vector<int> outputs;  // values
+  std::vector<Dims> output_dims;  // as this op calls them
+  Dims whole;                // dims that no axis may cut in this op
+  // Pairs {a, b}: a is cut wherever b is if a rule says so too, else a is whole (kv_heads follow
+  // heads: both are cut by tp, or the keys are replicated while the queries are cut).
+  std::vector<std::pair<Dim, Dim>> follows;
+  // Reduction that a cut contracted dim leaves on the outputs.
+  Reduction contraction = Reduction::sum;
+
+  std::string kind() const { return type->kind(); }
+  Dims space() const;        // every dim of the inputs and outputs, in order of appearance
+  bool has(Dim dim) const;
+};
+
+}  // namespace mw

@@ -1,0 +1,89 @@
+// One declaration of a table's keys feeds validation, `plugins show`, and the Lua type file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+// What a key may hold. `bytes` takes an integer or text such as "8MiB"; `table`, `list` and
+// `function` are handed on as they are; `any` accepts every kind (the reader checks).
+enum class OptionType { boolean, integer, number, text, bytes, choice, table, list, function, any };
+
+struct Option {
+  std::string name;
+  OptionType type = OptionType::any;
+  std::string doc;
+  std::optional<Json> fallback;      // absent: the key is required, unless `optional`
+  bool optional = false;             // may be left out and then has no value
+  std::optional<double> least, most; // inclusive range of integers, numbers, bytes
+  std::vector<std::string> choices;  // of `choice`
+  std::string unit;                  // "bytes", "sequences", ... for people
+};
+
+// The checked values of one table: every key with a value or a default is there, bytes as integers.
+class Values {
+ public:
+  Values() = default;
+  explicit Values(Json json) : json_(std::move(json)) {}
+  bool has(const std::string& key) const { return json_.contains(key); }
+  const Json& at(const std::string& key) const { return json_.at(key); }
+  std::int64_t integer(const std::string& key) const { return json_.at(key).get<std::int64_t>(); }
+  double number(const std::string& key) const { return json_.at(key).get<double>(); }
+  bool flag(const std::string& key) const { return json_.at(key).get<bool>(); }
+  std::string text(const std::string& key) const { return json_.at(key).get<std::string>(); }
+  const Json& json() const { return json_; }
+
+ private:
+  Json json_ = Json::object();
+};
+
+class Options {
+ public:
+  // Each adds a key and returns *this, so that a declaration reads as a list. A key is required
+  // until one of the modifiers below, which act on the key added last, says otherwise.
+  Options& boolean(std::string name, std::string doc);
+  Options& integer(std::string name, std::string doc);
+  Options& number(std::string name, std::string doc);
+  Options& text(std::string name, std::string doc);
+  Options& bytes(std::string name, std::string doc);
+  Options& choice(std::string name, std::vector<std::string> choices, std::string doc);
+  Options& table(std::string name, std::string doc);
+  Options& list(std::string name, std::string doc);
+  Options& function(std::string name, std::string doc);
+  Options& any(std::string name, std::string doc);
+
+  Options& fallback(Json value);                  // the default
+  Options& optional();                            // may be absent
+  Options& range(double least, double most);      // inclusive
+  Options& at_least(double least);
+  Options& unit(std::string unit);
+  // The key that a bare value stands for: with `positional("ways")`, 4 reads as { ways = 4 }.
+  Options& positional(std::string name);
+
+  const std::vector<Option>& list() const { return options_; }
+  const std::string& positional() const { return positional_; }
+
+  // Checks `given` (an object, or a bare value if there is a positional key; null reads as {}).
+  // Every unknown key (with the nearest known one), missing key, wrong type, value out of range
+  // and wrong choice becomes a Problem of stage `options` whose message starts with the key path,
+  // e.g. "plan[2].ways". Returns what could be read.
+  Values read(const Json& given, const std::string& path, Problems& problems) const;
+
+ private:
+  std::vector<Option> options_;
+  std::string positional_;
+};
+
+// "8MiB", "1.5 GB", "512" -> bytes; nothing if it is no size. KiB/MiB/GiB/TiB are 1024-based, KB/MB/GB/TB 1000-based.
+std::optional<std::int64_t> parse_bytes(const std::string& text);
+// 1536 -> "1.5 KiB".
+std::string format_bytes(double bytes);
+// The candidate with the least edit distance to `word`; empty if none is near.
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace mw

@@ -1,0 +1,64 @@
+// How one tensor lies on the mesh: one Placement for each atom. A dim is a named tensor dimension.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "meshwright/mesh.h"
+
+namespace mw {
+
+// A dim's name, interned: cheap to copy and compare. "batch", "seq", "hidden", "heads", ...
+class Dim {
+ public:
+  Dim() = default;
+  Dim(const char* name);         // NOLINT: names are written as literals
+  Dim(const std::string& name);  // NOLINT
+  const std::string& name() const;
+  bool valid() const { return id_ != 0; }
+  std::uint16_t id() const { return id_; }
+  friend bool operator==(Dim a, Dim b) { return a.id_ == b.id_; }
+  friend bool operator!=(Dim a, Dim b) { return a.id_ != b.id_; }
+  friend bool operator<(Dim a, Dim b) { return a.id_ < b.id_; }
+
+ private:
+  std::uint16_t id_ = 0;
+};
+
+using Dims = std::vector<Dim>;
+
+enum class Reduction : std::uint8_t { sum, max };
+
+struct Placement {
+  enum class Kind : std::uint8_t { replicate, shard, partial };
+  Kind kind = Kind::replicate;
+  Reduction reduction = Reduction::sum;  // of a partial
+  Dim dim;                               // of a shard
+
+  static Placement replicate() { return {}; }
+  static Placement shard(Dim dim) { return {Kind::shard, Reduction::sum, dim}; }
+  static Placement partial(Reduction r = Reduction::sum) { return {Kind::partial, r, {}}; }
+  bool is_replicate() const { return kind == Kind::replicate; }
+  bool is_shard() const { return kind == Kind::shard; }
+  bool is_partial() const { return kind == Kind::partial; }
+  friend bool operator==(const Placement& a, const Placement& b) {
+    return a.kind == b.kind && a.reduction == b.reduction && a.dim == b.dim;
+  }
+  friend bool operator!=(const Placement& a, const Placement& b) { return !(a == b); }
+};
+
+// One Placement per atom of the mesh, in mesh order.
+using Layout = std::vector<Placement>;
+
+// "R", "S(heads)", "P", "P(max)".
+std::string to_string(const Placement& placement);
+// "dp: S(batch), tp: P"; Replicate is left out; "replicated" if nothing remains.
+std::string to_string(const Layout& layout, const Mesh& mesh);
+
+// The range of `dim` (global size `size`) that a rank at `at` holds under `layout`. Atoms that shard
+// the same dim nest: the outer atom cuts first.
+Range local_range(Dim dim, std::int64_t size, const Layout& layout, const Mesh& mesh,
+                  const Coordinates& at);
+
+}  // namespace mw
