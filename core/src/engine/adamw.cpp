@@ -23,8 +23,8 @@ class AdamW final : public Optimizer {
   void update(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
               std::int64_t step_index) const override {
     // The kernel reads the step, counted from 1, from an fp32 tensor on the parameter's device.
-    const at::Tensor step = at::full({}, static_cast<double>(step_index + 1),
-                                     param.options().dtype(at::kFloat));
+    const at::Tensor step =
+        at::full({}, static_cast<double>(step_index + 1), param.options().dtype(at::kFloat));
     at::_fused_adamw_({param}, {grad}, {state.tensors[0]}, {state.tensors[1]}, {}, {step}, lr,
                       beta1_, beta2_, weight_decay_, eps_, /*amsgrad=*/false, /*maximize=*/false);
   }
@@ -36,13 +36,19 @@ class AdamW final : public Optimizer {
 class AdamWKind final : public OptimizerKind {
  public:
   AdamWKind() {
-    options_.number("lr", "learning rate; a schedule starts from it").at_least(0)
+    options_.number("lr", "learning rate; a schedule starts from it")
+        .at_least(0)
         .list("betas", "decay of the two running averages, {first, second}")
         .fallback(Json::array({0.9, 0.95}))
-        .number("eps", "added to the root of the second average").fallback(1e-8).at_least(0)
-        .number("weight_decay", "decoupled decay, on every tensor").fallback(0.1).at_least(0)
+        .number("eps", "added to the root of the second average")
+        .fallback(1e-8)
+        .at_least(0)
+        .number("weight_decay", "decoupled decay, on every tensor")
+        .fallback(0.1)
+        .at_least(0)
         .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
-        .optional().at_least(0);
+        .optional()
+        .at_least(0);
   }
   std::string name() const override { return "adamw"; }
   std::string doc() const override { return "AdamW by ATen's fused kernel."; }

@@ -13,7 +13,8 @@ void TokenSource::sample_rows(std::int64_t step, std::int64_t batch, std::int64_
   auto* input = inputs.data_ptr<std::int64_t>();
   auto* label = labels.data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows; ++row)
-    sample(step * batch + first_row + row, sequence, input + row * sequence, label + row * sequence);
+    sample(step * batch + first_row + row, sequence, input + row * sequence,
+           label + row * sequence);
 }
 
 const std::vector<const DataKind*>& data_kinds() {

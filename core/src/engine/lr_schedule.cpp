@@ -26,11 +26,17 @@ class ConstantKind final : public LrScheduleKind {
 class CosineKind final : public LrScheduleKind {
  public:
   CosineKind() {
-    options_.integer("warmup", "steps over which the rate rises linearly to lr").fallback(0)
-        .at_least(0).unit("steps")
+    options_.integer("warmup", "steps over which the rate rises linearly to lr")
+        .fallback(0)
+        .at_least(0)
+        .unit("steps")
         .integer("total", "step from which the rate is `min`; the run's steps if left out")
-        .optional().at_least(1).unit("steps")
-        .number("min", "learning rate at the end").fallback(0.0).at_least(0);
+        .optional()
+        .at_least(1)
+        .unit("steps")
+        .number("min", "learning rate at the end")
+        .fallback(0.0)
+        .at_least(0);
   }
   std::string name() const override { return "cosine"; }
   std::string doc() const override { return "Linear warm-up, then half a cosine down to `min`."; }

@@ -38,8 +38,8 @@ class LrScheduleKind {
 const std::vector<const LrScheduleKind*>& lr_schedule_kinds();
 const LrScheduleKind* find_lr_schedule_kind(const std::string& name);  // nullptr if there is none
 
-// A schedule that a script's function computes. A result that is no finite number of 0 or more is an
-// Error (run) that names the step.
+// A schedule that a script's function computes. A result that is no finite number of 0 or more is
+// an Error (run) that names the step.
 LrSchedule checked_lr_schedule(std::function<double(std::int64_t step)> function);
 
 }  // namespace mw

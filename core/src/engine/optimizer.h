@@ -33,8 +33,8 @@ class Optimizer {
   std::int64_t bytes_per_element(at::ScalarType dtype) const;
   OptimizerState make_state(const at::Tensor& param) const;  // zeros
   // Updates `param` and `state` in place. `param` and `grad`: contiguous, one shape, fp32 or fp64.
-  // `step_index` counts from 0. `grad_scale` multiplies the gradient first (clipping); unless it is
-  // 1, `grad` is scaled in place.
+  // `step_index` counts from 0. `grad_scale` multiplies the gradient first (clipping). What `grad`
+  // holds afterwards is unspecified.
   void step(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
             std::int64_t step_index, double grad_scale = 1.0) const;
 
@@ -64,8 +64,8 @@ const OptimizerKind* find_optimizer_kind(const std::string& name);  // nullptr i
 const OptimizerKind& adamw_kind();
 const OptimizerKind& sgd_kind();
 
-// The factor that brings gradients of `norm` down to `clip`: min(1, clip / (norm + 1e-6)), 1 if clip
-// is 0. The 1e-6 is torch.nn.utils.clip_grad_norm_'s. Not finite if `norm` is not.
+// The factor that brings gradients of `norm` down to `clip`: min(1, clip / (norm + 1e-6)), 1 if
+// clip is 0. The 1e-6 is torch.nn.utils.clip_grad_norm_'s. Not finite if `norm` is not.
 double clip_factor(double norm, double clip);
 
 }  // namespace mw

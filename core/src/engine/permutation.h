@@ -1,6 +1,6 @@
-// A pseudo-random permutation of [0, size) that needs no table: a Feistel network over the next even
-// number of bits, walked along its cycle until it falls into the range (Black and Rogaway 2002,
-// "Ciphers with arbitrary finite domains"). For shuffling; not for secrets.
+// A pseudo-random permutation of [0, size) that needs no table: a Feistel network over the next
+// even number of bits, walked along its cycle until it falls into the range (Black and Rogaway
+// 2002, "Ciphers with arbitrary finite domains"). For shuffling; not for secrets.
 #pragma once
 
 #include <cstdint>

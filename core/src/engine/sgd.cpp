@@ -26,7 +26,8 @@ class Sgd final : public Optimizer {
       param.add_(grad, -lr);
       return;
     }
-    const at::Tensor& velocity = state.tensors[0];  // starts at zero: the first step's is the gradient
+    const at::Tensor& velocity =
+        state.tensors[0];  // starts at zero: the first step's is the gradient
     velocity.mul_(momentum_).add_(grad);
     if (weight_decay_ != 0) velocity.add_(param, weight_decay_);
     param.add_(velocity, -lr);
@@ -39,15 +40,22 @@ class Sgd final : public Optimizer {
 class SgdKind final : public OptimizerKind {
  public:
   SgdKind() {
-    options_.number("lr", "learning rate; a schedule starts from it").at_least(0)
-        .number("momentum", "decay of the running sum of updates").fallback(0.0).range(0, 1)
-        .number("weight_decay", "added to the gradient, times the parameter").fallback(0.0)
+    options_.number("lr", "learning rate; a schedule starts from it")
+        .at_least(0)
+        .number("momentum", "decay of the running sum of updates")
+        .fallback(0.0)
+        .range(0, 1)
+        .number("weight_decay", "added to the gradient, times the parameter")
+        .fallback(0.0)
         .at_least(0)
         .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
-        .optional().at_least(0);
+        .optional()
+        .at_least(0);
   }
   std::string name() const override { return "sgd"; }
-  std::string doc() const override { return "Stochastic gradient descent, with momentum if asked."; }
+  std::string doc() const override {
+    return "Stochastic gradient descent, with momentum if asked.";
+  }
   const Options& options() const override { return options_; }
   std::shared_ptr<const Optimizer> make(const Values& values, const std::string&,
                                         Problems&) const override {

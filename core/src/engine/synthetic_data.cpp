@@ -31,10 +31,15 @@ namespace {
 class SyntheticKind final : public DataKind {
  public:
   SyntheticKind() {
-    options_.integer("seed", "which chain; the run's seed if left out").optional()
-        .integer("sequence", "tokens of one sample").optional().at_least(1).unit("tokens")
+    options_.integer("seed", "which chain; the run's seed if left out")
+        .optional()
+        .integer("sequence", "tokens of one sample")
+        .optional()
+        .at_least(1)
+        .unit("tokens")
         .choice("order", {"shuffled", "sequential"},
-                "accepted for all data; an endless stream has one order").fallback("shuffled");
+                "accepted for all data; an endless stream has one order")
+        .fallback("shuffled");
   }
   std::string name() const override { return "synthetic"; }
   std::string doc() const override {

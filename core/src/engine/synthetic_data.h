@@ -6,9 +6,9 @@
 namespace mw {
 
 // A random Markov chain. Each id has four successors, chosen by the seed, taken with probability
-// 1/2, 1/4, 1/8 and 1/8. A model that has learned it reaches a mean loss of at most 1.75 ln 2 = 1.213
-// nats (less where successors of an id coincide, as they must in a tiny vocab). Sample k is a function
-// of (seed, k).
+// 1/2, 1/4, 1/8 and 1/8. A model that has learned it reaches a mean loss of at most 1.75 ln 2
+// = 1.213 nats (less where successors of an id coincide, as they must in a tiny vocab). Sample k is
+// a function of (seed, k).
 class SyntheticSource final : public TokenSource {
  public:
   SyntheticSource(std::int64_t vocab, std::int64_t seed);

@@ -25,7 +25,7 @@ MappedFile::MappedFile(const fs::path& path) {
     throw Error(Stage::options, fmt::format("cannot read {}: {}", path.string(),
                                             std::generic_category().message(reason)));
   };
-  struct stat info{};
+  struct stat info {};
   if (file < 0 || ::fstat(file, &info) != 0) fail(errno);
   if (S_ISDIR(info.st_mode)) fail(EISDIR);
   size_ = info.st_size;
@@ -112,7 +112,8 @@ void add_files(const std::string& given, const std::string& key, const DataConte
     problems.add(Stage::options, fmt::format("{}: cannot list the folder {}: {}", key,
                                              path.string(), error.message()));
   } else if (static_cast<std::ptrdiff_t>(files.size()) == first) {
-    problems.add(Stage::options, fmt::format("{}: the folder {} holds no files", key, path.string()),
+    problems.add(Stage::options,
+                 fmt::format("{}: the folder {} holds no files", key, path.string()),
                  "its own files are read, not those of folders within, nor hidden ones");
   }
 }
@@ -135,13 +136,19 @@ class TextKind final : public DataKind {
   TextKind() {
     options_.any("path", "a UTF-8 file, a folder of them (read in order of name), or a list")
         .positional("path")
-        .integer("sequence", "tokens of one sample").optional().at_least(1).unit("tokens")
+        .integer("sequence", "tokens of one sample")
+        .optional()
+        .at_least(1)
+        .unit("tokens")
         .choice("order", {"shuffled", "sequential"},
                 "shuffled: windows in an order of the seed's, each once per epoch; "
-                "sequential: as they lie").fallback("shuffled");
+                "sequential: as they lie")
+        .fallback("shuffled");
   }
   std::string name() const override { return "text"; }
-  std::string doc() const override { return "Bytes of UTF-8 text as tokens: 256 ids, no tokeniser."; }
+  std::string doc() const override {
+    return "Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.";
+  }
   const Options& options() const override { return options_; }
 
   std::shared_ptr<const TokenSource> open(const Values& values, const std::string& path,
@@ -165,23 +172,25 @@ class TextKind final : public DataKind {
     // Sequential offsets are taken mod (tokens - S - 1), which must not be zero.
     const std::int64_t needed = context.sequence + (sequential ? 2 : 1);
     if (problems.list().size() == before && tokens < needed) {
-      problems.add(Stage::options,
-                   fmt::format("{}.path: {} holds {} tokens, one {} sample of sequence = {} needs {}",
-                               path, paths.size() == 1 ? paths[0].string() : "the text", tokens,
-                               sequential ? "sequential" : "shuffled", context.sequence, needed),
-                   tokens < 3 ? "give it a longer text"
-                              : fmt::format("use a longer text, or sequence = {} or less",
-                                            tokens - (sequential ? 2 : 1)));
+      problems.add(
+          Stage::options,
+          fmt::format("{}.path: {} holds {} tokens, one {} sample of sequence = {} needs {}", path,
+                      paths.size() == 1 ? paths[0].string() : "the text", tokens,
+                      sequential ? "sequential" : "shuffled", context.sequence, needed),
+          tokens < 3 ? "give it a longer text"
+                     : fmt::format("use a longer text, or sequence = {} or less",
+                                   tokens - (sequential ? 2 : 1)));
     }
     if (context.vocab != 0 && context.vocab < 256) {
-      problems.add(Stage::options,
-                   fmt::format("model.vocab: {} ids are too few for {}: text has 256", context.vocab,
-                               path),
-                   "use vocab = 256");
+      problems.add(
+          Stage::options,
+          fmt::format("model.vocab: {} ids are too few for {}: text has 256", context.vocab, path),
+          "use vocab = 256");
     }
     if (problems.list().size() != before) return nullptr;
     return std::make_shared<TextSource>(
-        std::move(files), sequential ? SampleOrder::sequential : SampleOrder::shuffled, context.seed);
+        std::move(files), sequential ? SampleOrder::sequential : SampleOrder::shuffled,
+        context.seed);
   }
 
  private:
