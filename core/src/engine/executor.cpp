@@ -187,6 +187,11 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   call.outputs = gather(i.outputs);
   call.saved = gather(i.saved);
   call.grad_outputs = gather(i.grad_outputs);
+  if (watcher_ != nullptr && i.piece != Piece::wgrad) {
+    for (int slot : i.grad_outputs) {
+      if (slot >= 0) watcher_->computed(i, slot, microbatch, tensor(m, slot));
+    }
+  }
   call.grad_inputs.resize(i.grad_inputs.size());
   call.wants.assign(i.grad_inputs.size(), false);
   call.accumulate.assign(i.grad_inputs.size(), false);
@@ -201,7 +206,6 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     const int slot = i.grad_inputs[k];
     if (slot < 0 || storage_.parameter_of(slot) >= 0) continue;
     tensor(m, slot) = call.grad_inputs[k];
-    if (watcher_ != nullptr) watcher_->computed(i, slot, microbatch, tensor(m, slot));
   }
 }
 

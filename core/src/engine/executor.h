@@ -36,7 +36,8 @@ struct StepOutcome {
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  // After an instruction that yields `slot` of a microbatch (forward outputs, gradients).
+  // Forward: an output of an op, just computed. Backward: the whole gradient of an op's output, just
+  // before the op's own backward reads it.
   virtual void computed(const Instruction& instruction, int slot, int microbatch,
                         const at::Tensor& tensor) = 0;
   // When the raw gradients are reduced, before clipping and the optimizer.
