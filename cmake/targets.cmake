@@ -1,0 +1,94 @@
+# The targets of this repository, found by folder. A folder may be empty or missing.
+#   meshwright_core       libmeshwright.so: every floor of core/src but app
+#   meshwright            build/bin/meshwright
+#   plugin_<name>         build/lib/meshwright/plugins/<name>.so, from plugins/<name>/*.cpp
+#   bench_<name>          build/bin/bench_<name>, from bench/<name>.cpp
+#   programs              what `./meshwright run` needs: the program and all plugins
+
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
+pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+find_package(Boost 1.74 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(Threads REQUIRED)
+
+# What a plugin author compiles against: the SDK's folder, torch, fmt and Boost.DLL's switch.
+add_library(meshwright_sdk INTERFACE)
+add_library(Meshwright::sdk ALIAS meshwright_sdk)
+target_include_directories(meshwright_sdk INTERFACE
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include>" "$<INSTALL_INTERFACE:include>")
+target_compile_definitions(meshwright_sdk INTERFACE BOOST_DLL_USE_STD_FS)
+target_compile_features(meshwright_sdk INTERFACE cxx_std_20)
+target_link_libraries(meshwright_sdk INTERFACE Torch::cpu Boost::headers fmt::fmt)
+
+file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp")
+set(app_sources ${core_sources})
+list(FILTER core_sources EXCLUDE REGEX "/core/src/app/")
+list(FILTER app_sources INCLUDE REGEX "/core/src/app/")
+
+add_library(meshwright_core SHARED ${core_sources})
+set_target_properties(meshwright_core PROPERTIES OUTPUT_NAME meshwright DEFINE_SYMBOL "")
+target_include_directories(meshwright_core PUBLIC "${PROJECT_SOURCE_DIR}/core/src")
+target_compile_definitions(meshwright_core PUBLIC
+  MESHWRIGHT_VERSION="${PROJECT_VERSION}" SPDLOG_FMT_EXTERNAL)
+target_link_libraries(meshwright_core
+  PUBLIC Meshwright::sdk PkgConfig::lua PkgConfig::hdf5 nlohmann_json::nlohmann_json
+         spdlog::spdlog Threads::Threads
+  PRIVATE meshwright_warnings ${CMAKE_DL_LIBS})
+target_precompile_headers(meshwright_core PRIVATE "${MESHWRIGHT_PCH}")
+
+add_executable(meshwright ${app_sources})
+target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
+target_precompile_headers(meshwright REUSE_FROM meshwright_core)
+
+add_custom_target(programs DEPENDS meshwright)
+
+# Plugins share a precompiled header of their own: it differs from the core's by hidden visibility.
+function(meshwright_add_own_plugins folder output)
+  file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true "${folder}/*")
+  foreach(path IN LISTS folders)
+    get_filename_component(name "${path}" NAME)
+    file(GLOB files CONFIGURE_DEPENDS "${path}/*.cpp")
+    if(NOT files)
+      continue()
+    endif()
+    meshwright_add_plugin(${name} ${files} OUTPUT_DIRECTORY "${output}" LINK meshwright_core_link)
+    target_link_libraries(plugin_${name} PRIVATE meshwright_warnings)
+    target_precompile_headers(plugin_${name} REUSE_FROM meshwright_plugin_pch)
+    if(ARGN)
+      add_dependencies(${ARGN} plugin_${name})
+    endif()
+  endforeach()
+endfunction()
+
+# Links libmeshwright.so without its include folders: a plugin that reaches into core/src must fail.
+add_library(meshwright_core_link INTERFACE)
+target_link_libraries(meshwright_core_link INTERFACE "$<LINK_ONLY:meshwright_core>")
+
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/plugin_pch.cpp" CONTENT "// Holds a header.\n" @ONLY)
+add_library(meshwright_plugin_pch OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/plugin_pch.cpp")
+target_link_libraries(meshwright_plugin_pch PRIVATE Meshwright::sdk meshwright_warnings)
+set_target_properties(meshwright_plugin_pch PROPERTIES
+  CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+target_precompile_headers(meshwright_plugin_pch PRIVATE "${MESHWRIGHT_PCH}")
+
+meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/plugins"
+                           "${PROJECT_BINARY_DIR}/lib/meshwright/plugins" programs)
+
+file(GLOB bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/*.cpp")
+foreach(source IN LISTS bench_sources)
+  get_filename_component(name "${source}" NAME_WE)
+  add_executable(bench_${name} "${source}")
+  target_link_libraries(bench_${name} PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
+  target_precompile_headers(bench_${name} REUSE_FROM meshwright_core)
+endforeach()
+
+# The program finds its Lua side and the cluster files at ../share/meshwright, installed or not.
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
+foreach(name IN ITEMS lua clusters)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${name}"
+       "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
+endforeach()
