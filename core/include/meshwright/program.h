@@ -1,0 +1,164 @@
+// The program of one pipeline stage: what the engine runs, the simulator prices and `plan` prints.
+// It is the same for every rank of the stage; local shapes follow from a rank's coordinates.
+//
+// A stage's step is a timeline of actions ("forward of microbatch 3"). Each action runs a segment, a
+// list of instructions over slots. Slots of a segment exist once for each microbatch in flight;
+// persistent slots (parameters, gradients, optimizer state) exist once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/communicator.h"
+#include "meshwright/graph.h"
+#include "meshwright/ledger.h"
+#include "meshwright/mesh.h"
+#include "meshwright/placement.h"
+
+namespace mw {
+
+// A change of placement along a run of atoms: one step of a redistribution.
+struct Move {
+  enum class Kind : std::uint8_t {
+    all_reduce,      // Partial -> Replicate
+    reduce_scatter,  // Partial -> Shard(to)
+    all_gather,      // Shard(from) -> Replicate
+    all_to_all,      // Shard(from) -> Shard(to)
+    slice,           // Replicate -> Shard(to): local
+    keep,            // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
+  };
+  Kind kind = Kind::all_reduce;
+  std::vector<int> atoms;
+  Dim from, to;
+  Reduction reduction = Reduction::sum;
+};
+bool communicates(Move::Kind kind);
+const char* name_of(Move::Kind kind);
+// The collective that carries out a move that communicates.
+Collective collective_of(Move::Kind kind);
+
+// The moves that take a tensor from one layout to the other, in order: reductions and gathers from
+// the innermost atom outwards, then slices from the outermost inwards. Adjacent atoms that make the
+// same move go together. Throws Error (plan) for Shard -> Partial.
+std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
+
+struct Slot {
+  std::string name;          // "layers.0.attention.q", "d layers.0.attention.q", ...
+  Dims dims;
+  Layout layout;
+  Scalar scalar = Scalar::real;
+  std::int64_t extra = 0;    // a last, unnamed dim of that size (0: none)
+  bool fp32_at_least = false;
+  bool persistent = false;
+  Category category = Category::activations;
+  int value = -1;            // the graph's value that it is (a view of), -1: none
+  int alias_of = -1;         // shares the storage of that slot
+};
+
+enum class Code : std::uint8_t {
+  load,     // data of the microbatch into outputs
+  compute,  // a piece of an op
+  move,     // a local move (slice, keep): inputs[0] -> outputs[0]
+  start,    // a move that communicates, begun: inputs[0] -> outputs[0]
+  wait,     // ... and awaited: `pending`
+  seed,     // outputs[0] = 1, the gradient of the loss
+  add,      // outputs[0] += inputs[0]
+  copy,     // outputs[0] = a copy of inputs[0]
+  report,   // the loss in inputs[0] is added to the step's
+  reduce,   // start of a bucket's gradient reduction: `bucket`
+  reduced,  // ... awaited
+  totals,   // loss, squared gradient norm and stop request summed over the world
+  update,   // optimizer step of a bucket
+};
+const char* name_of(Code code);
+
+struct Instruction {
+  Code code = Code::compute;
+  Piece piece = Piece::forward;  // of compute
+  int op = -1;                   // of compute: the graph's op
+  // Slots, -1 for none. Compute: indexed as the op's operands; for others see Code.
+  std::vector<int> inputs, outputs, saved, grad_outputs, grad_inputs;
+  std::vector<bool> accumulate;  // for each grad_input: add to what is there
+  bool in_place = false;         // forward overwrites an input; a move its source
+  Move move;
+  int pending = -1;              // of start and wait: which
+  int bucket = -1;
+  // For gradients of parameters: only ranks at the start of these atoms contribute (their layout
+  // there is Replicate while the accumulated gradient is Partial).
+  std::vector<int> first_of;
+  const char* phase = "forward";
+  std::string label;             // what it serves: an op, a value, a bucket
+  std::vector<int> release;      // slots that nobody reads after this instruction
+};
+
+struct Segment {
+  std::string name;  // "forward", "backward", "backward.last", "dgrad", "wgrad", "finish"
+  std::vector<Instruction> code;
+};
+
+// One run of a segment.
+struct Action {
+  int segment = -1;
+  int microbatch = -1;  // -1: of the step
+};
+
+// A parameter of the stage: where it is stored and where its gradient accumulates.
+struct ProgramParameter {
+  int value = -1;
+  int slot = -1, gradient_slot = -1;
+  Layout stored;       // also the layout of the reduced gradient
+  Layout accumulated;  // of the gradient before reduction
+};
+
+// Parameters whose gradients are reduced together and updated together. Parameters, gradients and
+// optimizer state of a bucket each lie in one flat tensor, in this order.
+struct Bucket {
+  std::vector<int> parameters;   // indices into Program::parameters
+  std::vector<int> reduce;       // atoms to all-reduce over; empty: nothing to reduce
+  std::vector<int> sharded;      // atoms over which the parameters are sharded
+  std::string name;
+  bool overlap = false;          // its reduction starts inside the last backward
+};
+
+struct Program {
+  std::shared_ptr<const Graph> graph;
+  Mesh mesh;
+  int stage = 0, stages = 1;
+  int microbatches = 1;
+  int element = 4;               // bytes of a real
+  std::vector<Slot> slots;
+  std::vector<ProgramParameter> parameters;
+  std::vector<Bucket> buckets;
+  std::vector<Segment> segments;
+  std::vector<Action> timeline;
+  int pendings = 0;              // numbers used by start and wait
+  std::vector<Layout> cut;       // for each op of the graph: its iteration space on the mesh
+  Layout loss;                   // layout of the loss value
+
+  int segment(const std::string& name) const;  // index; -1
+  // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
+  LocalDims local_dims(int op, const Coordinates& at) const;
+  std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at) const;
+  std::int64_t local_bytes(const Slot& slot, const Coordinates& at) const;
+  int root(int slot) const;      // follows alias_of
+  // A listing for people: one instruction a line.
+  std::string print() const;
+};
+
+// A pass edits the program between its derivation and its completion (buckets, overlap, recompute).
+struct Pass {
+  std::string name;
+  std::function<void(Program&)> run;
+};
+
+// Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in
+// the order in which gradients become ready in backward.
+Pass bucket_gradients(std::int64_t bytes);
+// Starts each bucket's reduction inside the last microbatch's backward, as soon as its last gradient
+// is there.
+Pass overlap_gradient_reduction();
+
+}  // namespace mw

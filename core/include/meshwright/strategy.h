@@ -1,0 +1,96 @@
+// A parallelism strategy: asks for a mesh axis and says which dim lives on it, and where. All
+// collectives and their adjoints follow from that (docs/architecture.md).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/graph.h"
+#include "meshwright/mesh.h"
+#include "meshwright/options.h"
+#include "meshwright/program.h"
+
+namespace mw {
+
+// A mesh axis that a strategy asks for: ranks of its own, or borrowed from others.
+struct AxisRequest {
+  std::string name;
+  int ways = 1;
+  std::vector<std::string> borrow_from;  // empty: ranks of its own
+};
+
+// "`dim` lives on `axis`" in the ops that `where` takes.
+struct Rule {
+  std::string strategy;                    // who says so
+  Dim dim;
+  std::string axis;
+  std::function<bool(const Op&)> where;    // empty: every op that has the dim
+  bool named = false;                      // for particular ops: outweighs a general rule
+};
+
+// "The parameters that `where` takes are stored sharded on `axis` along `dim`" although they are not
+// used so: gathered before use, their gradient reduce-scattered.
+struct StorageRule {
+  std::string strategy;
+  Dim dim;
+  std::string axis;
+  std::function<bool(const Value&)> where;
+};
+
+// The plan while strategies edit it.
+class Draft {
+ public:
+  Draft(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
+
+  const Graph& graph() const { return graph_; }
+  const Mesh& mesh() const { return mesh_; }
+  // Whose calls follow; set by the planner.
+  void speaks(std::string strategy) { strategy_ = std::move(strategy); }
+
+  // A general rule: `dim` is cut by `axis` in every op that has it. A dim whose parts must be even
+  // and are not makes the planner refuse the plan, with the nearest ways that fit.
+  void shard(Dim dim, const std::string& axis);
+  // A rule for the ops that `where` takes; it outweighs general ones there.
+  void shard_in(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
+  // A general rule limited to some ops (tp leaves the residual stream alone).
+  void shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
+  void store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where);
+  // True if `axis` cuts `dim` into equal parts.
+  bool divides(const std::string& axis, Dim dim) const;
+
+  void add_pass(Pass pass) { passes_.push_back(std::move(pass)); }
+  void refuse(std::string message, std::string hint) {
+    problems_.add(Stage::plan, std::move(message), std::move(hint));
+  }
+  // A sentence for the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
+  void note(std::string text) { notes_.push_back(std::move(text)); }
+
+  const std::vector<Rule>& rules() const { return rules_; }
+  const std::vector<StorageRule>& storage() const { return storage_; }
+  const std::vector<Pass>& passes() const { return passes_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  Problems& problems() { return problems_; }
+
+ private:
+  const Graph& graph_;
+  const Mesh& mesh_;
+  std::string strategy_;
+  std::vector<Rule> rules_;
+  std::vector<StorageRule> storage_;
+  std::vector<Pass> passes_;
+  std::vector<std::string> notes_;
+  Problems problems_;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  // The axes it needs, outermost first.
+  virtual std::vector<AxisRequest> axes() const = 0;
+  // Its rules, passes and notes.
+  virtual void edit(Draft& draft) const = 0;
+};
+
+}  // namespace mw

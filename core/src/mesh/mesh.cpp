@@ -1,0 +1,193 @@
+#include "meshwright/mesh.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "meshwright/error.h"
+
+namespace mw {
+
+Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
+  Problems problems;
+  for (const auto& [name, ways] : axes) {
+    if (ways < 1) {
+      problems.add(Stage::plan, fmt::format("axis {} has {} ways", name, ways),
+                   "an axis has at least 1");
+    }
+    if (has(name)) {
+      problems.add(Stage::plan, fmt::format("two axes are named {}", name),
+                   "each strategy needs an axis of its own");
+      continue;
+    }
+    const int atom = static_cast<int>(atoms_.size());
+    atoms_.push_back({name, std::max(ways, 1)});
+    axes_.push_back({name, std::max(ways, 1), {atom}, false});
+    size_ *= std::max(ways, 1);
+  }
+  problems.throw_if_any();
+}
+
+bool Mesh::has(const std::string& axis) const {
+  return std::any_of(axes_.begin(), axes_.end(), [&](const Axis& a) { return a.name == axis; });
+}
+
+const Axis& Mesh::axis(const std::string& name) const {
+  std::string known;
+  for (const Axis& a : axes_) {
+    if (a.name == name) return a;
+    known += (known.empty() ? "" : ", ") + a.name;
+  }
+  throw Error(Stage::plan, fmt::format("the mesh has no axis {}", name),
+              known.empty() ? "it has no axes" : "its axes are " + known);
+}
+
+void Mesh::borrow(const std::string& name, int ways, const std::vector<std::string>& from) {
+  if (has(name)) throw Error(Stage::plan, fmt::format("two axes are named {}", name));
+  std::vector<int> lenders;  // atoms, innermost lender first: in the order they are used up
+  for (const std::string& axis_name : from) {
+    const std::vector<int>& atoms = axis(axis_name).atoms;
+    lenders.insert(lenders.end(), atoms.rbegin(), atoms.rend());
+  }
+  std::vector<int> taken;
+  int left = ways, cut = -1, cut_ways = 1;
+  std::vector<int> valid{1};
+  int product = 1;
+  for (int atom : lenders) {
+    const int w = atoms_[atom].ways;
+    for (int d = 2; d <= w; ++d) {
+      if (w % d == 0) valid.push_back(product * d);
+    }
+    product *= w;
+  }
+  for (int atom : lenders) {
+    if (left == 1) break;
+    const int w = atoms_[atom].ways;
+    if (left % w == 0) {
+      taken.push_back(atom);
+      left /= w;
+    } else if (w % left == 0) {
+      taken.push_back(atom);
+      cut = atom;
+      cut_ways = left;
+      left = 1;
+    } else {
+      break;
+    }
+  }
+  if (left != 1 || ways < 1) {
+    std::string lender_names = fmt::format("{}", fmt::join(from, ", "));
+    throw Error(Stage::plan,
+                fmt::format("{}({}) cannot borrow ranks of {} ({} ranks)", name, ways,
+                            lender_names, product),
+                fmt::format("possible: {}", fmt::join(valid, ", ")));
+  }
+  if (cut >= 0) {  // split the atom in two: the inner part is lent
+    const int outer = atoms_[cut].ways / cut_ways;
+    atoms_[cut].ways = outer;
+    atoms_.insert(atoms_.begin() + cut + 1, Atom{"", cut_ways});
+    for (Axis& a : axes_) {
+      std::vector<int> moved;
+      for (int atom : a.atoms) {
+        moved.push_back(atom > cut ? atom + 1 : atom);
+        if (atom == cut) moved.push_back(cut + 1);
+      }
+      a.atoms = moved;
+    }
+    for (int& atom : taken) atom = atom >= cut ? atom + 1 : atom;
+  }
+  std::sort(taken.begin(), taken.end());
+  for (std::size_t i = 1; i < taken.size(); ++i) {
+    if (taken[i] != taken[i - 1] + 1) {
+      throw Error(Stage::plan,
+                  fmt::format("{}({}) would borrow ranks of axes that are not adjacent", name, ways),
+                  fmt::format("the mesh is {}", describe()));
+    }
+  }
+  axes_.push_back({name, ways, taken, true});
+  for (const Axis& a : axes_) {  // name the atoms after the axis they are, or its parts
+    if (a.borrowed) continue;
+    for (std::size_t i = 0; i < a.atoms.size(); ++i) {
+      atoms_[a.atoms[i]].name =
+          a.atoms.size() == 1 ? a.name : fmt::format("{}.{}", a.name, i);
+    }
+  }
+}
+
+Coordinates Mesh::coordinates(int rank) const {
+  Coordinates at(atoms_.size());
+  for (std::size_t i = atoms_.size(); i-- > 0;) {
+    at[i] = rank % atoms_[i].ways;
+    rank /= atoms_[i].ways;
+  }
+  return at;
+}
+
+int Mesh::rank(const Coordinates& coordinates) const {
+  int rank = 0;
+  for (std::size_t i = 0; i < atoms_.size(); ++i) rank = rank * atoms_[i].ways + coordinates[i];
+  return rank;
+}
+
+std::vector<int> Mesh::group(int rank, const std::vector<int>& atoms) const {
+  Coordinates at = coordinates(rank);
+  std::vector<int> sorted = atoms;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<int> ranks;
+  const int count = ways(sorted);
+  for (int k = 0; k < count; ++k) {
+    int rest = k;
+    for (std::size_t i = sorted.size(); i-- > 0;) {
+      at[sorted[i]] = rest % atoms_[sorted[i]].ways;
+      rest /= atoms_[sorted[i]].ways;
+    }
+    ranks.push_back(this->rank(at));
+  }
+  return ranks;
+}
+
+int Mesh::index_in_group(int rank, const std::vector<int>& atoms) const {
+  std::vector<int> sorted = atoms;
+  std::sort(sorted.begin(), sorted.end());
+  const Coordinates at = coordinates(rank);
+  int index = 0;
+  for (int atom : sorted) index = index * atoms_[atom].ways + at[atom];
+  return index;
+}
+
+int Mesh::ways(const std::vector<int>& atoms) const {
+  return std::accumulate(atoms.begin(), atoms.end(), 1,
+                         [&](int n, int atom) { return n * atoms_[atom].ways; });
+}
+
+std::string Mesh::name_of(const std::vector<int>& atoms) const {
+  std::vector<int> sorted = atoms;
+  std::sort(sorted.begin(), sorted.end());
+  for (const Axis& a : axes_) {
+    if (a.atoms == sorted) return a.name;
+  }
+  std::string name;
+  for (int atom : sorted) name += (name.empty() ? "" : "*") + atoms_[atom].name;
+  return name.empty() ? "none" : name;
+}
+
+std::string Mesh::describe() const {
+  std::string text;
+  for (const Axis& a : axes_) {
+    if (!a.borrowed) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", a.name, a.ways);
+  }
+  if (text.empty()) return "1 rank";
+  text += fmt::format(" = {} rank{}", size_, size_ == 1 ? "" : "s");
+  for (const Axis& a : axes_) {
+    if (a.borrowed) text += fmt::format(", {} {} borrowed", a.name, a.ways);
+  }
+  return text;
+}
+
+Range shard_range(std::int64_t size, int ways, int index) {
+  const std::int64_t part = size / ways, rest = size % ways;
+  return {index * part + std::min<std::int64_t>(index, rest), part + (index < rest ? 1 : 0)};
+}
+
+}  // namespace mw

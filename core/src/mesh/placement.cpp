@@ -1,0 +1,73 @@
+#include "meshwright/placement.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace mw {
+namespace {
+
+// Interned names. A deque keeps references valid as it grows.
+struct Names {
+  std::shared_mutex mutex;
+  std::deque<std::string> list{""};
+  std::unordered_map<std::string, std::uint16_t> ids;
+};
+Names& names() {
+  static Names all;
+  return all;
+}
+
+std::uint16_t intern(const std::string& name) {
+  Names& all = names();
+  {
+    std::shared_lock lock(all.mutex);
+    if (auto found = all.ids.find(name); found != all.ids.end()) return found->second;
+  }
+  std::unique_lock lock(all.mutex);
+  auto [place, fresh] = all.ids.emplace(name, static_cast<std::uint16_t>(all.list.size()));
+  if (fresh) all.list.push_back(name);
+  return place->second;
+}
+
+}  // namespace
+
+Dim::Dim(const char* name) : id_(intern(name)) {}
+Dim::Dim(const std::string& name) : id_(intern(name)) {}
+
+const std::string& Dim::name() const {
+  std::shared_lock lock(names().mutex);
+  return names().list[id_];
+}
+
+std::string to_string(const Placement& placement) {
+  if (placement.is_shard()) return "S(" + placement.dim.name() + ")";
+  if (placement.is_partial()) return placement.reduction == Reduction::max ? "P(max)" : "P";
+  return "R";
+}
+
+std::string to_string(const Layout& layout, const Mesh& mesh) {
+  std::string text;
+  for (std::size_t a = 0; a < layout.size(); ++a) {
+    if (layout[a].is_replicate()) continue;
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", mesh.atoms()[a].name,
+                        to_string(layout[a]));
+  }
+  return text.empty() ? "replicated" : text;
+}
+
+Range local_range(Dim dim, std::int64_t size, const Layout& layout, const Mesh& mesh,
+                  const Coordinates& at) {
+  Range range{0, size};
+  for (std::size_t a = 0; a < layout.size(); ++a) {
+    if (!layout[a].is_shard() || layout[a].dim != dim) continue;
+    const Range part = shard_range(range.size, mesh.atoms()[a].ways, at[a]);
+    range = {range.offset + part.offset, part.size};
+  }
+  return range;
+}
+
+}  // namespace mw
