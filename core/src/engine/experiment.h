@@ -11,7 +11,6 @@
 
 #include "engine/lr_schedule.h"
 #include "engine/optimizer.h"
-#include "engine/weights.h"
 #include "meshwright/data.h"
 #include "meshwright/options.h"
 #include "meshwright/plugin.h"
