@@ -136,6 +136,7 @@ struct Program {
   std::vector<Action> timeline;
   int pendings = 0;              // numbers used by start and wait
   std::vector<Layout> cut;       // for each op of the graph: its iteration space on the mesh
+  std::vector<Layout> follow;    // ... and the dim that follows the cut one (kv_heads after heads)
   Layout loss;                   // layout of the loss value
 
   int segment(const std::string& name) const;  // index; -1

@@ -1,0 +1,93 @@
+#include "meshwright/error.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mw {
+namespace {
+
+// Lower is graver: what is wrong with the script hides what is wrong with the rest.
+int gravity(Stage stage) {
+  switch (stage) {
+    case Stage::script:
+    case Stage::options:
+      return 0;
+    case Stage::plan:
+      return 1;
+    case Stage::environment:
+      return 2;
+    case Stage::run:
+      break;
+  }
+  return 3;
+}
+
+std::string text_of(const std::vector<Problem>& problems) {
+  std::string text;
+  for (const Problem& problem : problems) {
+    if (!text.empty()) text += '\n';
+    text += problem.message;
+    if (!problem.hint.empty()) text += " [" + problem.hint + "]";
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(Stage stage) {
+  switch (stage) {
+    case Stage::script:
+      return "script";
+    case Stage::options:
+      return "options";
+    case Stage::plan:
+      return "plan";
+    case Stage::environment:
+      return "environment";
+    case Stage::run:
+      break;
+  }
+  return "run";
+}
+
+int exit_code_of(Stage stage) {
+  switch (stage) {
+    case Stage::script:
+    case Stage::options:
+      return 2;
+    case Stage::plan:
+      return 3;
+    case Stage::environment:
+      return 5;
+    case Stage::run:
+      break;
+  }
+  return 1;
+}
+
+Error::Error(Stage stage, std::string message, std::string hint)
+    : Error(std::vector<Problem>{{stage, std::move(message), std::move(hint)}}) {}
+
+Error::Error(std::vector<Problem> problems)
+    : problems_(std::move(problems)), text_(text_of(problems_)) {}
+
+int Error::exit_code() const {
+  const auto gravest = std::min_element(
+      problems_.begin(), problems_.end(),
+      [](const Problem& a, const Problem& b) { return gravity(a.stage) < gravity(b.stage); });
+  return gravest == problems_.end() ? exit_code_of(Stage::run) : exit_code_of(gravest->stage);
+}
+
+void Problems::add(Stage stage, std::string message, std::string hint) {
+  list_.push_back({stage, std::move(message), std::move(hint)});
+}
+
+void Problems::add(const Error& error) {
+  list_.insert(list_.end(), error.problems().begin(), error.problems().end());
+}
+
+void Problems::throw_if_any() const {
+  if (!list_.empty()) throw Error(list_);
+}
+
+}  // namespace mw

@@ -1,0 +1,74 @@
+#include "base/json_text.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+
+#include "base/text.h"
+
+namespace mw {
+
+bool is_function(const Json& value) {
+  return value.is_object() && value.contains(function_key);
+}
+
+std::string describe(const Json& value) {
+  if (value.is_null()) return "nil";
+  if (value.is_string()) return quote(value.get<std::string>());
+  if (value.is_number_float()) return format_number(value.get<double>());
+  if (value.is_array())
+    return value.empty() ? "an empty table" : fmt::format("a list of {}", value.size());
+  if (is_function(value)) return "a function";
+  if (value.is_object()) return value.empty() ? "an empty table" : "a table";
+  return value.dump();
+}
+
+std::string place_of(const Json& root, const std::string& path) {
+  std::string place;
+  const Json* at = &root;
+  std::size_t i = 0;
+  while (true) {
+    if (at->is_object() && at->contains(place_key) && at->at(place_key).is_string()) {
+      place = at->at(place_key).get<std::string>();
+    }
+    if (i >= path.size()) return place;
+    if (path[i] == '[') {
+      std::size_t index = 0;
+      const std::size_t start = ++i;
+      while (i < path.size() && std::isdigit(static_cast<unsigned char>(path[i])) &&
+             i - start < 9) {
+        index = index * 10 + static_cast<std::size_t>(path[i++] - '0');
+      }
+      if (i >= path.size() || path[i] != ']' || i == start) return place;
+      ++i;
+      if (!at->is_array() || index < 1 || index > at->size()) return place;
+      at = &(*at)[index - 1];
+    } else {
+      if (path[i] == '.') ++i;
+      const std::size_t start = i;
+      while (i < path.size() &&
+             (std::isalnum(static_cast<unsigned char>(path[i])) || path[i] == '_'))
+        ++i;
+      if (i == start || !at->is_object()) return place;
+      const auto found = at->find(path.substr(start, i - start));
+      if (found == at->end()) return place;
+      at = &*found;
+    }
+  }
+}
+
+Json without_hidden(const Json& value) {
+  if (value.is_array()) {
+    Json out = Json::array();
+    for (const Json& item : value) out.push_back(without_hidden(item));
+    return out;
+  }
+  if (!value.is_object() || is_function(value)) return value;
+  Json out = Json::object();
+  for (const auto& [key, item] : value.items()) {
+    if (!key.starts_with('$')) out[key] = without_hidden(item);
+  }
+  return out;
+}
+
+}  // namespace mw

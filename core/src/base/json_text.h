@@ -1,0 +1,29 @@
+// What the hidden keys of script tables mean, and how a value is named to its author.
+//
+// Keys that start with "$" are no options; readers skip them:
+//   "$function"  a Lua function: {"$function": n}
+//   "$value"     the unnamed values of a table with names too: mw.text { "file", order = … }; one
+//                value stands as it is, several as a list
+//   "$at"        "script.lua:12", where the table was made
+#pragma once
+
+#include <string>
+
+#include "meshwright/json.h"
+
+namespace mw {
+
+inline constexpr const char* function_key = "$function";
+inline constexpr const char* unnamed_key = "$value";
+inline constexpr const char* place_key = "$at";
+
+bool is_function(const Json& value);
+// "4", "\"four\"", "true", "nil", "a table", "a list of 3", "a function".
+std::string describe(const Json& value);
+// "script.lua:12" of the table nearest to the key path ("plan[2].ways") inside `root`; empty if
+// none says. The path counts lists from 1, as Lua does.
+std::string place_of(const Json& root, const std::string& path);
+// `value` without any hidden key but functions, at any depth: what the user wrote.
+Json without_hidden(const Json& value);
+
+}  // namespace mw

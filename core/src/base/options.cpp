@@ -1,0 +1,295 @@
+#include "meshwright/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "base/json_text.h"
+#include "base/text.h"
+
+namespace mw {
+namespace {
+
+std::string noun(const Option& option) {
+  switch (option.type) {
+    case OptionType::boolean:
+      return "true or false";
+    case OptionType::integer:
+      return "an integer";
+    case OptionType::number:
+      return "a number";
+    case OptionType::text:
+      return "text";
+    case OptionType::bytes:
+      return "a size in bytes such as 1048576 or \"8MiB\"";
+    case OptionType::choice: {
+      std::vector<std::string> quoted;
+      for (const std::string& choice : option.choices) quoted.push_back(quote(choice));
+      return "one of " + join(quoted);
+    }
+    case OptionType::table:
+      return "a table";
+    case OptionType::list:
+      return "a list";
+    case OptionType::function:
+      return "a function";
+    case OptionType::any:
+      break;
+  }
+  return "a value";
+}
+
+std::string limit_text(const Option& option, double limit) {
+  if (option.type == OptionType::bytes) return format_bytes(limit);
+  return format_number(limit);
+}
+
+// Reads one key; adds the problem and returns nothing if the value will not do.
+class KeyReader {
+ public:
+  KeyReader(const Option& option, std::string path, Problems& problems)
+      : option_(option), path_(std::move(path)), problems_(problems) {}
+
+  std::optional<Json> read(const Json& given) const {
+    switch (option_.type) {
+      case OptionType::boolean:
+        return given.is_boolean() ? given : wrong(given);
+      case OptionType::integer:
+        return read_integer(given);
+      case OptionType::number:
+        return read_number(given);
+      case OptionType::text:
+        return given.is_string() ? given : wrong(given);
+      case OptionType::bytes:
+        return read_bytes(given);
+      case OptionType::choice:
+        return read_choice(given);
+      case OptionType::table:
+        if (given.is_array() && given.empty()) return Json::object();
+        return given.is_object() && !is_function(given) ? given : wrong(given);
+      case OptionType::list:
+        if (given.is_object() && given.empty()) return Json::array();
+        return given.is_array() ? given : wrong(given);
+      case OptionType::function:
+        return is_function(given) ? given : wrong(given);
+      case OptionType::any:
+        break;
+    }
+    return given;
+  }
+
+ private:
+  std::optional<Json> wrong(const Json& given, std::string hint = "") const {
+    problems_.add(Stage::options,
+                  fmt::format("{} must be {}; got {}", path_, noun(option_), describe(given)),
+                  std::move(hint));
+    return std::nullopt;
+  }
+
+  std::optional<Json> read_integer(const Json& given) const {
+    if (given.is_number_integer()) {
+      const auto value = given.get<std::int64_t>();
+      return in_range(static_cast<double>(value), describe(given)) ? std::optional<Json>(value)
+                                                                   : std::nullopt;
+    }
+    if (!given.is_number()) return wrong(given, hint_for_number_as_text(given));
+    const auto value = given.get<double>();
+    // 8 / 2 is 4.0 in Lua: a whole number is an integer however it was computed.
+    if (value != std::floor(value) || std::abs(value) > 0x1p53) {
+      return wrong(given, std::isfinite(value)
+                              ? fmt::format("nearest: {}", format_number(std::round(value)))
+                              : "");
+    }
+    if (!in_range(value, format_number(value))) return std::nullopt;
+    return static_cast<std::int64_t>(value);
+  }
+
+  std::optional<Json> read_number(const Json& given) const {
+    if (!given.is_number()) return wrong(given, hint_for_number_as_text(given));
+    const auto value = given.get<double>();
+    if (!std::isfinite(value)) return wrong(given);
+    return in_range(value, describe(given)) ? std::optional<Json>(value) : std::nullopt;
+  }
+
+  std::optional<Json> read_bytes(const Json& given) const {
+    if (given.is_string()) {
+      const std::string text = given.get<std::string>();
+      const auto bytes = parse_bytes(text);
+      if (!bytes) return wrong(given, "units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB");
+      return in_range(static_cast<double>(*bytes), quote(text)) ? std::optional<Json>(*bytes)
+                                                                : std::nullopt;
+    }
+    return read_integer(given);
+  }
+
+  std::optional<Json> read_choice(const Json& given) const {
+    if (!given.is_string()) return wrong(given);
+    const std::string text = given.get<std::string>();
+    if (std::find(option_.choices.begin(), option_.choices.end(), text) != option_.choices.end()) {
+      return given;
+    }
+    return wrong(given, did_you_mean(text, option_.choices));
+  }
+
+  std::string hint_for_number_as_text(const Json& given) const {
+    if (!given.is_string()) return "";
+    const std::string text = given.get<std::string>();
+    if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string::npos) return "";
+    return "write the number without quotes";
+  }
+
+  bool in_range(double value, const std::string& shown) const {
+    const auto& least = option_.least;
+    const auto& most = option_.most;
+    if ((!least || value >= *least) && (!most || value <= *most)) return true;
+    std::string want;
+    if (least && most) {
+      want =
+          fmt::format("between {} and {}", limit_text(option_, *least), limit_text(option_, *most));
+    } else if (least) {
+      want = "at least " + limit_text(option_, *least);
+    } else {
+      want = "at most " + limit_text(option_, *most);
+    }
+    const double near = least && value < *least ? *least : *most;
+    problems_.add(Stage::options, fmt::format("{} must be {}; got {}", path_, want, shown),
+                  "nearest: " + limit_text(option_, near));
+    return false;
+  }
+
+  const Option& option_;
+  std::string path_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+#define MESHWRIGHT_ADD(kind)                                  \
+  Options& Options::kind(std::string name, std::string doc) { \
+    Option option;                                            \
+    option.name = std::move(name);                            \
+    option.type = OptionType::kind;                           \
+    option.doc = std::move(doc);                              \
+    options_.push_back(std::move(option));                    \
+    return *this;                                             \
+  }
+MESHWRIGHT_ADD(boolean)
+MESHWRIGHT_ADD(integer)
+MESHWRIGHT_ADD(number)
+MESHWRIGHT_ADD(text)
+MESHWRIGHT_ADD(bytes)
+MESHWRIGHT_ADD(table)
+MESHWRIGHT_ADD(list)
+MESHWRIGHT_ADD(function)
+MESHWRIGHT_ADD(any)
+#undef MESHWRIGHT_ADD
+
+Options& Options::choice(std::string name, std::vector<std::string> choices, std::string doc) {
+  any(std::move(name), std::move(doc));
+  options_.back().type = OptionType::choice;
+  options_.back().choices = std::move(choices);
+  return *this;
+}
+
+// A modifier without a key before it is the declaring program's bug, not the user's.
+static Option& last_of(std::vector<Option>& options) {
+  if (options.empty()) throw std::logic_error("an option's modifier needs an option before it");
+  return options.back();
+}
+
+Options& Options::fallback(Json value) {
+  last_of(options_).fallback = std::move(value);
+  return *this;
+}
+
+Options& Options::optional() {
+  last_of(options_).optional = true;
+  return *this;
+}
+
+Options& Options::range(double least, double most) {
+  last_of(options_).least = least;
+  last_of(options_).most = most;
+  return *this;
+}
+
+Options& Options::at_least(double least) {
+  last_of(options_).least = least;
+  return *this;
+}
+
+Options& Options::unit(std::string unit) {
+  last_of(options_).unit = std::move(unit);
+  return *this;
+}
+
+Options& Options::positional(std::string name) {
+  positional_ = std::move(name);
+  return *this;
+}
+
+Values Options::read(const Json& given, const std::string& path, Problems& problems) const {
+  const auto path_of = [&](const std::string& key) {
+    return path.empty() ? key : path + "." + key;
+  };
+  const std::string here = path.empty() ? "this table" : path;
+  std::vector<std::string> known;
+  for (const Option& option : options_) known.push_back(option.name);
+
+  Json table = Json::object();
+  const auto take_positional = [&](const Json& value) {
+    if (positional_.empty()) {
+      problems.add(
+          Stage::options,
+          fmt::format("{} must be a table of named options; got {}", here, describe(value)),
+          known.empty() ? "it takes no options" : "options: " + join(known));
+    } else if (table.contains(positional_)) {
+      problems.add(Stage::options,
+                   fmt::format("{} is given twice: as {} and as {} without a name",
+                               path_of(positional_), describe(table[positional_]), describe(value)),
+                   "keep one of the two");
+    } else {
+      table[positional_] = value;
+    }
+  };
+  if (given.is_object() && !is_function(given)) {
+    for (const auto& [key, value] : given.items()) {
+      if (!key.starts_with('$') && !value.is_null()) table[key] = value;
+    }
+    if (given.contains(unnamed_key)) take_positional(given.at(unnamed_key));
+  } else if (!given.is_null() && !(given.is_array() && given.empty())) {
+    take_positional(given);
+  }
+
+  for (const auto& [key, value] : table.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string near = did_you_mean(key, known);
+    const std::string all = known.empty() ? "no options are known here" : "options: " + join(known);
+    problems.add(Stage::options, fmt::format("{} is not a known option", path_of(key)),
+                 near.empty() ? all : near + " " + all);
+  }
+
+  Json values = Json::object();
+  for (const Option& option : options_) {
+    const auto found = table.find(option.name);
+    if (found != table.end()) {
+      if (auto value = KeyReader(option, path_of(option.name), problems).read(*found)) {
+        values[option.name] = std::move(*value);
+      }
+    } else if (option.fallback) {
+      Json fallback = *option.fallback;
+      if (option.type == OptionType::bytes && fallback.is_string()) {
+        fallback = parse_bytes(fallback.get<std::string>()).value();
+      }
+      values[option.name] = std::move(fallback);
+    } else if (!option.optional) {
+      problems.add(Stage::options, fmt::format("{} is missing", path_of(option.name)),
+                   fmt::format("{}{}{}", noun(option), option.doc.empty() ? "" : ": ", option.doc));
+    }
+  }
+  return Values(std::move(values));
+}
+
+}  // namespace mw

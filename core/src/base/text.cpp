@@ -1,0 +1,93 @@
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/options.h"
+
+namespace mw {
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+std::string quote(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? "" : fmt::format("did you mean {}?", quote(near));
+}
+
+std::string format_number(double value) {
+  return fmt::format("{}", value);
+}
+
+std::string plural(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::size_t display_width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+TextTable::TextTable(std::vector<std::string> header, std::vector<std::size_t> right)
+    : header_(std::move(header)), right_(std::move(right)) {}
+
+void TextTable::add(std::vector<std::string> row) {
+  row.resize(std::max(row.size(), header_.size()));
+  rows_.push_back(std::move(row));
+}
+
+std::string TextTable::text(std::string_view indent) const {
+  std::vector<std::size_t> widths;
+  const auto measure = [&](const std::vector<std::string>& row) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], display_width(row[i]));
+    }
+  };
+  measure(header_);
+  for (const auto& row : rows_) measure(row);
+
+  std::string out;
+  const auto print = [&](const std::vector<std::string>& row) {
+    std::string line(indent);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - display_width(row[i]), ' ');
+      const bool right = std::find(right_.begin(), right_.end(), i) != right_.end();
+      line += right ? pad + row[i] : row[i] + pad;
+      if (i + 1 < row.size()) line += "  ";
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  };
+  const bool titled =
+      std::any_of(header_.begin(), header_.end(), [](const auto& cell) { return !cell.empty(); });
+  if (titled) {
+    print(header_);
+    std::vector<std::string> rule;
+    for (const std::size_t width : widths) rule.emplace_back(width, '-');
+    print(rule);
+  }
+  for (const auto& row : rows_) print(row);
+  return out;
+}
+
+}  // namespace mw

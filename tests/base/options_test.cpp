@@ -1,0 +1,147 @@
+#include <catch2/catch.hpp>
+
+#include "meshwright/options.h"
+
+using mw::Json;
+using mw::Options;
+using mw::Problems;
+
+namespace {
+
+Options pipeline() {
+  return Options()
+      .integer("ways", "stages")
+      .at_least(1)
+      .choice("schedule", {"gpipe", "1f1b", "zb-h1"}, "order of the actions")
+      .fallback("1f1b")
+      .integer("chunks", "model parts of a stage")
+      .range(1, 8)
+      .fallback(1)
+      .bytes("bucket", "size")
+      .fallback("25MiB")
+      .at_least(1024)
+      .number("factor", "a factor")
+      .optional()
+      .boolean("overlap", "overlap")
+      .fallback(true)
+      .list("layout", "layers per stage")
+      .optional()
+      .table("extra", "anything")
+      .optional()
+      .function("hook", "called")
+      .optional()
+      .positional("ways");
+}
+
+// The messages and hints of reading `text` (JSON) at plan[2], one a line.
+std::string problems_of(const std::string& text) {
+  Problems problems;
+  pipeline().read(Json::parse(text), "plan[2]", problems);
+  return problems.empty() ? "" : mw::Error(problems.list()).what();
+}
+
+}  // namespace
+
+TEST_CASE("defaults are filled in and bytes become integers") {
+  Problems problems;
+  const auto values = pipeline().read(Json::parse(R"({"ways": 4.0, "factor": 2})"), "", problems);
+  REQUIRE(problems.empty());
+  CHECK(values.integer("ways") == 4);
+  CHECK(values.json()["ways"].is_number_integer());
+  CHECK(values.text("schedule") == "1f1b");
+  CHECK(values.integer("bucket") == 25 << 20);
+  CHECK(values.number("factor") == 2.0);
+  CHECK(values.flag("overlap"));
+  CHECK_FALSE(values.has("layout"));
+}
+
+TEST_CASE("a bare value stands for the positional key") {
+  Problems problems;
+  CHECK(pipeline().read(Json(3), "plan[1]", problems).integer("ways") == 3);
+  const Json mixed = Json::parse(R"({"$value": 2, "chunks": 3, "$at": "a.lua:1"})");
+  CHECK(pipeline().read(mixed, "plan[1]", problems).integer("ways") == 2);
+  CHECK(problems.empty());
+  CHECK(problems_of(R"({"$value": 2, "ways": 3})") ==
+        "plan[2].ways is given twice: as 3 and as 2 without a name [keep one of the two]");
+  Problems none;
+  Options().integer("a", "").optional().read(Json(3), "sp", none);
+  REQUIRE(none.list().size() == 1);
+  CHECK(none.list()[0].message == "sp must be a table of named options; got 3");
+}
+
+TEST_CASE("every problem is reported at once, each with its key path") {
+  Problems problems;
+  pipeline().read(Json::parse(R"({"wayz": 2, "chunks": 9, "schedule": "1f2b", "overlap": 1})"),
+                  "plan[2]", problems);
+  REQUIRE(problems.list().size() == 5);
+  for (const auto& problem : problems.list()) {
+    CHECK(problem.stage == mw::Stage::options);
+    CHECK(problem.message.substr(0, 8) == "plan[2].");
+  }
+}
+
+TEST_CASE("messages hold the numbers and the nearest valid choice") {
+  CHECK(problems_of(R"({"ways": 0})") == "plan[2].ways must be at least 1; got 0 [nearest: 1]");
+  CHECK(problems_of(R"({"ways": 1, "chunks": 9})") ==
+        "plan[2].chunks must be between 1 and 8; got 9 [nearest: 8]");
+  CHECK(problems_of(R"({"ways": 2.6})") == "plan[2].ways must be an integer; got 2.6 [nearest: 3]");
+  CHECK(problems_of(R"({"ways": "4"})") ==
+        "plan[2].ways must be an integer; got \"4\" [write the number without quotes]");
+  CHECK(problems_of(R"({"ways": 1, "schedule": "1f2b"})") ==
+        "plan[2].schedule must be one of \"gpipe\", \"1f1b\", \"zb-h1\"; got \"1f2b\" "
+        "[did you mean \"1f1b\"?]");
+  CHECK(problems_of(R"({"ways": 1, "bucket": "8 XB"})") ==
+        "plan[2].bucket must be a size in bytes such as 1048576 or \"8MiB\"; got \"8 XB\" "
+        "[units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB]");
+  CHECK(problems_of(R"({"ways": 1, "bucket": "1B"})") ==
+        "plan[2].bucket must be at least 1 KiB; got \"1B\" [nearest: 1 KiB]");
+  CHECK(problems_of(R"({"ways": 1, "hook": 3})") == "plan[2].hook must be a function; got 3");
+  CHECK(problems_of(R"({"ways": 1, "extra": [1, 2]})") ==
+        "plan[2].extra must be a table; got a list of 2");
+  CHECK(problems_of("{}") == "plan[2].ways is missing [an integer: stages]");
+  const std::string unknown = problems_of(R"({"ways": 1, "chunk": 2})");
+  CHECK(unknown.find("plan[2].chunk is not a known option [did you mean \"chunks\"? options: ways, "
+                     "schedule, ") == 0);
+}
+
+TEST_CASE("an empty table is a list where a list is due, and the reverse") {
+  Problems problems;
+  const auto values =
+      pipeline().read(Json::parse(R"({"ways": 1, "layout": {}, "extra": []})"), "", problems);
+  REQUIRE(problems.empty());
+  CHECK(values.at("layout").is_array());
+  CHECK(values.at("extra").is_object());
+  pipeline().read(Json::parse(R"({"ways": 1, "hook": {"$function": 1}})"), "", problems);
+  CHECK(problems.empty());
+}
+
+TEST_CASE("byte sizes") {
+  CHECK(mw::parse_bytes("8MiB") == 8 << 20);
+  CHECK(mw::parse_bytes("1.5 GB") == 1500000000);
+  CHECK(mw::parse_bytes("512") == 512);
+  CHECK(mw::parse_bytes("2kb") == 2000);
+  for (const char* bad :
+       {"", "MiB", "-1", "1e3", "0x10", "inf", "1.2.3", "8 parsecs", "9999999TiB"}) {
+    INFO(bad);
+    CHECK_FALSE(mw::parse_bytes(bad));
+  }
+  CHECK(mw::format_bytes(0) == "0 B");
+  CHECK(mw::format_bytes(1536) == "1.5 KiB");
+  CHECK(mw::format_bytes(1024 * 1024 - 1) == "1 MiB");
+  CHECK(mw::format_bytes(123456789) == "118 MiB");
+  CHECK(mw::format_bytes(-2048) == "-2 KiB");
+}
+
+TEST_CASE("the nearest name") {
+  const std::vector<std::string> names = {"llama",    "gpt", "adamw", "optimizer",
+                                          "kv_heads", "dp",  "tp"};
+  CHECK(mw::nearest("lama", names) == "llama");
+  CHECK(mw::nearest("lamla", names) == "llama");
+  CHECK(mw::nearest("AdamW", names) == "adamw");
+  CHECK(mw::nearest("optim", names) == "optimizer");
+  CHECK(mw::nearest("kv-heads", names) == "kv_heads");
+  CHECK(mw::nearest("xy", names) == "");
+  CHECK(mw::nearest("tpp", names) == "tp");
+  CHECK(mw::nearest("resnet", names) == "");
+  CHECK(mw::nearest("", names) == "");
+}
