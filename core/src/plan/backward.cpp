@@ -131,7 +131,7 @@ class Backward {
     add.label = program_.slots[parameter.gradient_slot].name;
     add.inputs = {moved};
     add.outputs = {parameter.gradient_slot};
-    add.first_of = first_of(parameter, target);
+    add.first_of = {first_of(parameter, target)};
     code_.push_back(std::move(add));
     if (moved == gradient) disown(gradient);
   }
@@ -198,6 +198,7 @@ class Backward {
     instruction.saved = tape_.saved[index];
     instruction.grad_inputs.assign(op.inputs.size(), -1);
     instruction.accumulate.assign(op.inputs.size(), false);
+    instruction.first_of.resize(op.inputs.size());
     bool wanted = false;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const bool mine = piece == Piece::backward || (i == 0) == (piece == Piece::dgrad);
@@ -230,7 +231,7 @@ class Backward {
       const ProgramParameter& p = program_.parameters[parameter->second];
       instruction.grad_inputs[i] = p.gradient_slot;
       instruction.accumulate[i] = true;
-      instruction.first_of = first_of(p, view.gradient);
+      instruction.first_of[i] = first_of(p, view.gradient);
       return;
     }
     int& gradient = view_grad_[view_index];
