@@ -8,6 +8,8 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+# Dimension scales; its .pc file is missing from Debian's package.
+find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -35,7 +37,7 @@ target_include_directories(meshwright_core PUBLIC "${PROJECT_SOURCE_DIR}/core/sr
 target_compile_definitions(meshwright_core PUBLIC
   MESHWRIGHT_VERSION="${PROJECT_VERSION}" SPDLOG_FMT_EXTERNAL)
 target_link_libraries(meshwright_core
-  PUBLIC Meshwright::sdk PkgConfig::lua PkgConfig::hdf5 nlohmann_json::nlohmann_json
+  PUBLIC Meshwright::sdk PkgConfig::lua PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL} nlohmann_json::nlohmann_json
          spdlog::spdlog Threads::Threads
   PRIVATE meshwright_warnings ${CMAKE_DL_LIBS})
 target_precompile_headers(meshwright_core PRIVATE "${MESHWRIGHT_PCH}")
