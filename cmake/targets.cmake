@@ -8,6 +8,8 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+# Dimension scales; its .pc file is missing from Debian's package.
+find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -36,7 +38,7 @@ target_include_directories(meshwright_core PUBLIC "$<BUILD_INTERFACE:${PROJECT_S
 target_compile_definitions(meshwright_core PUBLIC
   "$<BUILD_INTERFACE:MESHWRIGHT_VERSION=\"${PROJECT_VERSION}\">" SPDLOG_FMT_EXTERNAL)
 # The tests reach inside and so need what the core uses; whoever links the installed one does not.
-foreach(library IN ITEMS PkgConfig::lua PkgConfig::hdf5 spdlog::spdlog Threads::Threads)
+foreach(library IN ITEMS PkgConfig::lua PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL} spdlog::spdlog Threads::Threads)
   target_link_libraries(meshwright_core PUBLIC "$<BUILD_INTERFACE:${library}>")
 endforeach()
 target_link_libraries(meshwright_core
