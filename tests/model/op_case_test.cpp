@@ -1,6 +1,7 @@
 // The checks that op_case.h declares, and that they catch a wrong op.
 #include "op_case.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
@@ -16,6 +17,7 @@ namespace mw::test {
 
 OpCase::OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> in, std::vector<Dims> out,
                const std::map<std::string, std::int64_t>& sizes) {
+  at::manual_seed(1);
   op.type = std::move(type);
   op.name = op.type->kind();
   for (Dims& d : in) op.inputs.push_back({-1, std::move(d), false});
@@ -236,6 +238,7 @@ void check_memory(OpCase c, at::ScalarType type) {
   const int element = static_cast<int>(c10::elementSize(type));
   const OpTraits traits = c.op.type->traits(c.op);
   OpCall call = call_of(c, c.inputs);
+  call.real = type;
   const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
   std::int64_t left = 0;
   for (const Dims& output : c.op.output_dims) left += c.dims.count(output) * element;
@@ -259,7 +262,14 @@ void check_memory(OpCase c, at::ScalarType type) {
     call.grad_inputs.assign(c.inputs.size(), at::Tensor());
     std::int64_t gradients = 0;
     for (std::size_t i = 0; i < wants.size(); ++i) {
-      if (wants[i]) gradients += c.inputs[i].numel() * element;
+      if (!wants[i]) continue;
+      // A GEMM's weight gradients are added to those of earlier microbatches.
+      call.accumulate[i] = piece == Piece::wgrad;
+      if (call.accumulate[i]) {
+        call.grad_inputs[i] = at::zeros_like(c.inputs[i]);
+      } else {
+        gradients += c.inputs[i].numel() * element;
+      }
     }
     const Seen seen = watch([&] {
       if (piece == Piece::dgrad) c.op.type->dgrad(c.op, call);
