@@ -2,35 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/mapped_file.h"
 #include "meshwright/data.h"
 
 namespace mw {
 
 enum class SampleOrder { sequential, shuffled };
-
-// A file's bytes, mapped read-only; all rank threads share the pages.
-class MappedFile {
- public:
-  // Throws Error (options) with the system's reason.
-  explicit MappedFile(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&&) = delete;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  const std::uint8_t* data() const { return data_; }
-  std::int64_t size() const { return size_; }
-
- private:
-  const std::uint8_t* data_ = nullptr;
-  std::int64_t size_ = 0;
-};
 
 // The files' bytes one after another, 256 ids. With S = sequence and N = tokens,
 //   sequential: sample k takes the S + 1 tokens from offset (k * S) mod (N - S - 1);

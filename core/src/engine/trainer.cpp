@@ -131,7 +131,7 @@ TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop, 
 }
 
 void fill_parameters(Executor& executor, const Experiment& experiment) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   const Program& program = executor.program();
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const ProgramParameter& parameter = program.parameters[p];

@@ -1,0 +1,13 @@
+// The wish to stop, set by SIGINT and SIGTERM and polled by whoever runs long: training stops after
+// the current step. A second signal kills the process at once.
+#pragma once
+
+namespace mw {
+
+bool stop_requested();
+void request_stop();         // async-signal-safe
+void forget_stop_request();  // for tests and the prompt of the REPL
+// Installs the handlers.
+void stop_on_signals();
+
+}  // namespace mw
