@@ -47,6 +47,8 @@ TEST_CASE("slices come out of plain, split, fused and transposed tensors") {
                                                spec("qf", {3, 2, 10}, {"qkv", true, 0, 3}),
                                                k_spec,
                                                spec("v", {3, 2, 10}, {"qkv", true, 2, 3}),
+                                               spec("bias q", {3, 2}, {"bias", true, 0, 3}),
+                                               spec("bias v", {3, 2}, {"bias", true, 2, 3}),
                                                spec("bias k", {3, 2}, {"bias", true, 1, 3})};
   CHECK(problems_of(weights, all).empty());
 
@@ -63,7 +65,8 @@ TEST_CASE("slices come out of plain, split, fused and transposed tensors") {
 
   // Exported again, the file's tensors come back.
   std::vector<at::Tensor> whole;
-  std::vector<std::vector<std::int64_t>> shapes{{6, 10}, {10, 6}, {6, 10}, {6, 10}, {6, 10}, {6}};
+  std::vector<std::vector<std::int64_t>> shapes{{6, 10}, {10, 6}, {6, 10}, {6, 10},
+                                                {6, 10}, {6},     {6},     {6}};
   for (const auto& s : all) {
     std::vector<Range> ranges;
     for (const std::int64_t size : s.shape) ranges.push_back({0, size});

@@ -51,7 +51,7 @@ bool Executor::first_of(const std::vector<int>& atoms) const {
 at::Tensor& Executor::tensor(Microbatch& m, int slot) { return m.slots[slot]; }
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;

@@ -150,7 +150,7 @@ void run_plan(const Experiment& experiment, const Plan& plan, std::int64_t steps
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
   run_ranks(plan.ranks(), [&](RankContext& context) {
-    at::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     Ledger ledger;
     const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(), nullptr};
     Executor executor(plan.program, context.rank, at::kDouble, at::kCPU, *context.source, ledger, input);

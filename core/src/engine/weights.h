@@ -54,8 +54,8 @@ class Weights {
 };
 
 // What `write_safetensors` takes: full parameters, given in the order of `specs`, under their names
-// in a checkpoint, with parts joined and transposed tensors turned back. `hf_shapes[i]` is the
-// shape that spec i's part has before transposing back (see hf_shape).
+// in a checkpoint, with parts joined (all of them must be among `specs`) and transposed tensors
+// turned back. `hf_shapes[i]` is the shape that spec i's part has before that (see hf_shape).
 std::vector<std::pair<std::string, at::Tensor>> export_weights(
     const std::vector<WeightSpec>& specs, const std::vector<std::vector<std::int64_t>>& hf_shapes,
     const std::vector<at::Tensor>& parameters);
