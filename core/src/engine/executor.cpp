@@ -151,7 +151,11 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
   const int parameter = storage_.parameter_of(slot);
   if (parameter < 0) {
     call.accumulate[input] = i.accumulate[input];
-    if (i.accumulate[input]) call.grad_inputs[input] = tensor(m, slot);
+    if (i.accumulate[input]) {
+      call.grad_inputs[input] = tensor(m, slot);
+    } else if (i.in_place) {  // granted for all gradients or none (plan/lifetimes)
+      call.grad_inputs[input] = tensor(m, i.inputs[input]);
+    }
     return;
   }
   if (!first_of(i.first_of[input])) {
@@ -172,7 +176,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     }
     return tensors;
   };
-  OpCall call{dims_[i.op], gather(i.inputs), {}, {}, {}, {}, {}, {}, i.in_place};
+  OpCall call{dims_[i.op], gather(i.inputs), {}, {}, {}, {}, {}, {}, i.in_place, real_};
   if (i.piece == Piece::forward) {
     call.outputs.resize(i.outputs.size());
     call.saved.resize(i.saved.size());
