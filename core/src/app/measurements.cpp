@@ -48,8 +48,9 @@ double seconds_since_start() {
          ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-Measurements::Measurements(const Experiment& experiment, const std::string& script)
-    : experiment_(experiment) {
+Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
+                           const std::string& script)
+    : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty()) return;
   RunInfo info;
   info.script = script;
@@ -57,6 +58,9 @@ Measurements::Measurements(const Experiment& experiment, const std::string& scri
   info.seed = experiment.seed;
   info.versions = {
       {"meshwright", MESHWRIGHT_VERSION}, {"torch", TORCH_VERSION}, {"toolchain", toolchain}};
+  for (int rank = 0; rank < experiment.plan->ranks(); ++rank) {
+    predicted_.push_back(predict_rank(*experiment.plan, *experiment.optimizer, rank));
+  }
   writer_ = std::make_unique<RunWriter>(experiment.log, info);
 }
 
@@ -81,28 +85,54 @@ void Measurements::write(const StepReport& report) {
   row.lr = report.lr;
   row.tokens = experiment_.plan->tokens_per_step();
   row.tokens_per_second = static_cast<double>(row.tokens) / report.seconds;
+  row.mfu = prediction_.flops_per_step / (report.seconds * prediction_.peak_flops);
+  if (experiment_.plan->program.stages == 1) row.bubble = 0;  // no other stage to wait for
   writer_->add(row);
 
   std::vector<MemoryRow> memory;
-  for (const RankReport& rank : report.ranks) {
-    for (int c = 0; c < category_count; ++c) {
-      memory.push_back({rank.rank, 0, name_of(static_cast<Category>(c)), rank.memory[c].bytes,
-                        rank.memory[c].peak, no_bytes});
-    }
-    for (const auto& [key, use] : rank.communication) {
-      CommunicationRow sent;
-      sent.step = report.step;
-      sent.rank = rank.rank;
-      sent.axis = key.axis;
-      sent.op = key.op;
-      sent.phase = key.phase;
-      sent.calls = use.calls;
-      sent.bytes = use.bytes;
-      sent.seconds = use.seconds;
-      writer_->add(sent);
-    }
-  }
+  for (const RankReport& rank : report.ranks) write_rank(report.step, rank, memory);
   writer_->set_memory(memory);
+}
+
+void Measurements::write_rank(std::int64_t step, const RankReport& rank,
+                              std::vector<MemoryRow>& memory) {
+  const Program& program = experiment_.plan->program;
+  const RankPrediction& predicted = predicted_.at(static_cast<std::size_t>(rank.rank));
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    memory.push_back({rank.rank, program.stage, name_of(category), rank.memory[c].bytes,
+                      rank.memory[c].peak, predicted.memory[category]});
+  }
+  memory.push_back(
+      {rank.rank, program.stage, "total", rank.peak_bytes, rank.peak_bytes, predicted.memory.peak});
+  for (const auto& [key, use] : rank.communication) {
+    CommunicationRow row;
+    row.step = step;
+    row.rank = rank.rank;
+    row.axis = key.axis;
+    row.op = key.op;
+    row.phase = key.phase;
+    row.calls = use.calls;
+    row.bytes = use.bytes;
+    row.seconds = use.seconds;
+    const auto forecast = predicted.communication.find(key);
+    if (forecast != predicted.communication.end()) row.predicted_bytes = forecast->second.bytes;
+    for (const CommunicationForecast& c : prediction_.communication) {
+      if (c.key == key) row.predicted_seconds = c.seconds;
+    }
+    writer_->add(row);
+  }
+  for (const ActionTime& action : rank.actions) {
+    ActionRow row;
+    row.step = step;
+    row.rank = rank.rank;
+    row.stage = program.stage;
+    row.action = program.segments.at(static_cast<std::size_t>(action.segment)).name;
+    row.microbatch = action.microbatch;
+    row.start = action.start;
+    row.end = action.end;
+    writer_->add(row);
+  }
 }
 
 void Measurements::add_metrics(std::int64_t step) {
@@ -146,22 +176,36 @@ std::int64_t Measurements::peak_bytes() const {
   return peak;
 }
 
-// Category -> peak bytes, of the rank that has most of it.
+double Measurements::mfu() const {
+  const double seconds = step_seconds();
+  return seconds > 0 ? prediction_.flops_per_step / (seconds * prediction_.peak_flops) : 0;
+}
+
+const std::map<CommunicationKey, CommunicationUse>& Measurements::communication_use() const {
+  static const std::map<CommunicationKey, CommunicationUse> none;
+  return ranks_.empty() ? none : ranks_.front().communication;
+}
+
+std::int64_t Measurements::memory_peak(Category category) const {
+  std::int64_t peak = 0;
+  for (const RankReport& rank : ranks_) {
+    peak = std::max(peak, rank.memory[static_cast<int>(category)].peak);
+  }
+  return peak;
+}
+
 Json Measurements::memory() const {
   Json memory = Json::object();
   for (int c = 0; c < category_count; ++c) {
-    std::int64_t peak = 0;
-    for (const RankReport& rank : ranks_) peak = std::max(peak, rank.memory[c].peak);
-    memory[name_of(static_cast<Category>(c))] = peak;
+    const auto category = static_cast<Category>(c);
+    memory[name_of(category)] = memory_peak(category);
   }
   return memory;
 }
 
-// Of the first rank, in the last step.
 Json Measurements::communication() const {
   Json list = Json::array();
-  if (ranks_.empty()) return list;
-  for (const auto& [key, use] : ranks_.front().communication) {
+  for (const auto& [key, use] : communication_use()) {
     list.push_back({{"axis", key.axis},
                     {"op", key.op},
                     {"phase", key.phase},
@@ -185,10 +229,14 @@ Json Measurements::result(RunStatus status) const {
   result["step_seconds"] = step_seconds();
   result["tokens_per_second"] = tokens_per_second();
   result["cpu_seconds_per_step"] = median_after_warm_up(cpu_seconds_);
+  result["mfu"] = mfu();
+  // One stage waits for no other.
+  result["bubble_fraction"] = plan.program.stages == 1 ? Json(0.0) : Json();
   result["startup_seconds"] = startup_seconds_;
   result["peak_bytes"] = peak_bytes();
   result["memory"] = memory();
   result["communication"] = communication();
+  result["predicted"] = prediction_.to_json();
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
   return result;
 }

@@ -7,101 +7,101 @@
 #include "app/measurements.h"
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "engine/progress.h"
 #include "engine/trainer.h"
 #include "engine/verify.h"
+#include "simulate/prediction.h"
 
 namespace mw {
 namespace {
 
-std::int64_t parameters_of(const Plan& plan) {
-  std::int64_t count = 0;
-  for (const int value : plan.graph->parameters()) count += plan.graph->count(value);
-  return count;
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A line every two seconds, and for the first and last step.
-class StepLines {
- public:
-  StepLines(const Experiment& experiment, Output& output)
-      : experiment_(experiment), output_(output) {}
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
 
-  void add(const StepReport& report) {
-    const auto now = std::chrono::steady_clock::now();
-    const bool edge = report.step == 0 || report.step + 1 == experiment_.steps;
-    if (!edge && now - said_ < std::chrono::seconds(2)) return;
-    said_ = now;
-    output_.note(fmt::format(
-        "step {}/{}  loss {:.4f}  {:.0f} tokens/s", report.step + 1, experiment_.steps, report.loss,
-        static_cast<double>(experiment_.plan->tokens_per_step()) / report.seconds));
+// Measured beside predicted.
+std::string comparison(const Measurements& measured, const Prediction& predicted) {
+  TextTable table({"", "measured", "predicted"}, {1, 2});
+  table.add({"step", fmt::format("{:.1f} ms", 1e3 * measured.step_seconds()),
+             fmt::format("{:.1f} ms", 1e3 * predicted.step_seconds)});
+  table.add({"tokens/s", format_count(measured.tokens_per_second()),
+             format_count(predicted.tokens_per_second)});
+  table.add({"MFU", fmt::format("{:.1f} %", 100 * measured.mfu()),
+             fmt::format("{:.1f} %", 100 * predicted.mfu)});
+  table.add({"memory, a rank's peak", bytes_text(measured.peak_bytes()),
+             bytes_text(predicted.stages.front().memory.peak)});
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    table.add({fmt::format("  {}", name_of(category)), bytes_text(measured.memory_peak(category)),
+               bytes_text(predicted.stages.front().memory[category])});
   }
-
- private:
-  const Experiment& experiment_;
-  Output& output_;
-  std::chrono::steady_clock::time_point said_;
-};
+  for (const auto& [key, use] : measured.communication_use()) {
+    std::string forecast = "-";
+    for (const CommunicationForecast& c : predicted.communication) {
+      if (c.key == key) forecast = bytes_text(c.bytes);
+    }
+    table.add(
+        {fmt::format("{} {}, {}", key.axis, key.op, key.phase), bytes_text(use.bytes), forecast});
+  }
+  return table.text("  ");
+}
 
 std::string train_text(const Experiment& experiment, const Measurements& measured,
-                       RunStatus status) {
+                       const Prediction& predicted, RunStatus status) {
   const auto& losses = measured.losses();
-  std::string text = fmt::format("{} on {}, {} after {} of {} steps\n", experiment.plan->mix(),
+  std::string text = fmt::format("{} on {}: {} after {} of {}\n", experiment.plan->mix(),
                                  plural(experiment.plan->ranks(), "rank"), name_of(status),
-                                 losses.size(), experiment.steps);
+                                 losses.size(), plural(experiment.steps, "step"));
   if (!losses.empty()) {
-    text += fmt::format("  loss        {:.4f} -> {:.4f}\n", losses.front(), losses.back());
-    text += fmt::format("  speed       {:.0f} tokens/s, {:.1f} ms a step (median)\n",
-                        measured.tokens_per_second(), 1e3 * measured.step_seconds());
-    text += fmt::format("  memory      {} at most on a rank\n",
-                        format_bytes(static_cast<double>(measured.peak_bytes())));
+    text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+    text += comparison(measured, predicted);
   }
-  if (!experiment.log.empty()) text += fmt::format("  run file    {}\n", experiment.log);
+  if (!experiment.log.empty()) text += fmt::format("\n  run file: {}\n", experiment.log);
   return text;
+}
+
+Prediction prediction_of(const Experiment& experiment) {
+  return predict(*experiment.plan, *experiment.optimizer, this_device());
 }
 
 }  // namespace
 
-std::string plan_text(const Plan& plan) {
-  std::string text = fmt::format("{}: {}\n", plan.mix(), plan.mesh.describe());
-  text += fmt::format("  parameters  {}\n", parameters_of(plan));
-  text += fmt::format(
-      "  batch       {} sequences of {} tokens = {} ways x {} microbatches x {} sequences\n",
-      plan.request.batch, plan.request.sequence, plan.batch_ways, plan.microbatches,
-      plan.microbatch);
-  for (const Rule& rule : plan.rules) {
-    text += fmt::format("  rule        {} -> {} ({})\n", rule.dim.name(), rule.axis, rule.strategy);
-  }
-  for (const std::string& note : plan.notes) text += fmt::format("  note        {}\n", note);
-  return text;
-}
-
 Json run_plan_verb(const Experiment& experiment) {
-  const Plan& plan = *experiment.plan;
-  Json result;
-  result["kind"] = "plan";
-  result["plan"] = plan.mix();
-  result["plan_hash"] = plan.hash();
-  result["ranks"] = plan.ranks();
-  result["parameters"] = parameters_of(plan);
-  result["text"] = plan_text(plan);
+  const Prediction prediction = prediction_of(experiment);
+  Json result = {{"kind", "plan"}};
+  result.update(prediction.to_json());
+  result["plan"] = experiment.plan->mix();
+  result["plan_hash"] = experiment.plan->hash();
+  result["text"] = print(*experiment.plan, prediction);
   return result;
 }
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output) {
   if (!experiment.log.empty()) check_writable(experiment.log);
-  output.note(plan_text(*experiment.plan));
-  Measurements measured(experiment, script);
-  StepLines lines(experiment, output);
+  const Prediction prediction = prediction_of(experiment);
+  const std::string plan = print(*experiment.plan, prediction);
+  output.note(plan);
+  Measurements measured(experiment, prediction, script);
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
-    result["text"] = train_text(experiment, measured, status);
+    result["plan"] = plan;
+    result["text"] = train_text(experiment, measured, prediction, status);
     return result;
   };
   try {
+    Progress progress(stderr, experiment.steps, style_for(stderr));
     const TrainOutcome outcome = train(experiment, stop_flag(), [&](const StepReport& report) {
       measured.add(report);
-      lines.add(report);
+      progress.step({report.step, report.loss, report.seconds, experiment.plan->tokens_per_step(),
+                     measured.peak_bytes()},
+                    now());
     });
+    progress.finish();
     const RunStatus status = outcome.interrupted ? RunStatus::interrupted : RunStatus::done;
     measured.finish(status);
     return result_of(status);

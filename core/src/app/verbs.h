@@ -15,7 +15,4 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
 Json run_plan_verb(const Experiment& experiment);
 Json run_verify(const Experiment& experiment);
 
-// The plan for people, a few lines.
-std::string plan_text(const Plan& plan);
-
 }  // namespace mw
