@@ -269,4 +269,8 @@ const Options& experiment_options() {
   return options;
 }
 
+Experiment read_experiment(const Json& table, const ReadContext& context) {
+  return Reader(table, context).run();
+}
+
 }  // namespace mw
