@@ -112,6 +112,12 @@ class Reader {
     } catch (const Error& error) {
       problems_.add(error);
       plan_broken_ = true;
+    } catch (const std::exception& thrown) {
+      problems_.add(Stage::plan,
+                    fmt::format("{}: the plugin {} threw while it was made: {}", path,
+                                describe(entry["plugin"]), thrown.what()),
+                    "mend the plugin");
+      plan_broken_ = true;
     }
   }
 
@@ -267,6 +273,10 @@ const Options& experiment_options() {
           .number("timeout", "how long a rank waits for the others in a collective before the run ends").fallback(300).at_least(0.001).unit("seconds")
           .function("observe", "called after each step with its index; returns { name = number } for the run file").optional();
   return options;
+}
+
+Experiment read_experiment(const Json& table, const ReadContext& context) {
+  return Reader(table, context).run();
 }
 
 }  // namespace mw
