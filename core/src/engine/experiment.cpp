@@ -113,6 +113,12 @@ class Reader {
     } catch (const Error& error) {
       problems_.add(error);
       plan_broken_ = true;
+    } catch (const std::exception& thrown) {
+      problems_.add(Stage::plan,
+                    fmt::format("{}: the plugin {} threw while it was made: {}", path,
+                                describe(entry["plugin"]), thrown.what()),
+                    "mend the plugin");
+      plan_broken_ = true;
     }
   }
 
