@@ -124,6 +124,7 @@ Json run_verify(const Experiment& experiment) {
       {"loss", outcome.loss}, {"gradients", outcome.gradients}, {"parameters", outcome.parameters}};
   result["worst"] = outcome.worst;
   result["first_divergence"] = outcome.diverged ? Json(outcome.first.op) : Json();
+  result["divergence"] = outcome.diverged ? Json(describe(outcome.first)) : Json();
   result["steps"] = outcome.steps;
   result["text"] = describe(outcome, experiment.plan->mix());
   return result;

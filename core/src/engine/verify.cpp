@@ -85,6 +85,7 @@ class Comparer : public Watcher {
 
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
+    const std::int64_t order = compared_++;
     const Slot& s = program_.slots[slot];
     const at::Tensor full = executor_.redistribute(tensor, s.dims, s.layout, whole(program_));
     const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
@@ -94,10 +95,14 @@ class Comparer : public Watcher {
     if (error <= outcome_.tolerance) return;
     parted_ = true;
     std::lock_guard lock(mutex_);
-    if (outcome_.diverged) return;
+    // Ranks run one program: the least of their orders is the first, whichever rank came here first.
+    const int rank = executor_.rank();
+    const Divergence& known = outcome_.first;
+    if (outcome_.diverged && std::pair(known.order, known.rank) < std::pair(order, rank)) return;
     outcome_.diverged = true;
-    outcome_.first = {program_.graph->ops()[i.op].name, backward, microbatch, executor_.rank(), error, {}};
-    if (backward) outcome_.first.from = consumers(program_.graph->ops()[i.op]);
+    outcome_.first = {program_.graph->ops()[i.op].name, backward, microbatch, rank, error, {}, "", order};
+    const Op& op = program_.graph->ops()[i.op];
+    outcome_.first.from = backward ? consumers(op) : producers(op);
   }
 
   void gradients(const Storage& storage) override {
@@ -141,6 +146,18 @@ class Comparer : public Watcher {
     return names;
   }
 
+  std::vector<std::string> producers(const Op& consumer) const {
+    std::vector<std::string> names;
+    for (const Op& op : program_.graph->ops()) {
+      const bool read = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int value) {
+        return std::any_of(consumer.inputs.begin(), consumer.inputs.end(),
+                           [&](const Use& use) { return use.value == value; });
+      });
+      if (read) names.push_back(op.name);
+    }
+    return names;
+  }
+
   const Reference& reference_;
   Executor& executor_;
   const Program& program_;
@@ -148,6 +165,7 @@ class Comparer : public Watcher {
   std::mutex& mutex_;
   const double floor_;
   const bool activations_;
+  std::int64_t compared_ = 0;
   bool parted_ = false, done_ = false;
 };
 
@@ -221,7 +239,7 @@ void blame_parameter(const Program& program, VerifyOutcome& outcome) {
       for (const ParameterError& e : outcome.errors) {
         if (e.gradient <= outcome.tolerance || program.graph->value(use.value).name != e.name) continue;
         outcome.diverged = true;
-        outcome.first = {ops[o].name, true, 0, 0, e.gradient, {e.name}};
+        outcome.first = {ops[o].name, true, 0, 0, e.gradient, {}, e.name, 0};
         return;
       }
     }
@@ -255,19 +273,23 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   return outcome;
 }
 
+std::string describe(const Divergence& d) {
+  if (!d.parameter.empty()) {
+    return fmt::format("the gradient of {} in {}, {:.1e}; every activation and its gradient agree, so "
+                       "look at how it is accumulated and reduced", d.parameter, d.op, d.error);
+  }
+  const std::string where = fmt::format("{:.1e}, microbatch {}, rank {}", d.error, d.microbatch, d.rank);
+  const std::string from = d.from.empty() ? "" : fmt::format(" (from {})", fmt::join(d.from, ", "));
+  return fmt::format("{} {}{}, {}", d.backward ? "the gradient that reaches" : "the output of", d.op, from, where);
+}
+
 std::string describe(const VerifyOutcome& o, const std::string& mix) {
   std::string text = fmt::format(
       "{}: {} one rank in float64 (bound {:.0e})\n"
       "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters after {} steps {:.1e}\n",
       mix, o.equal ? "equals" : "DIFFERS from", o.tolerance, o.loss, o.grad_norm, o.gradients, o.steps, o.parameters);
   text += fmt::format("  worst parameter: {}\n", o.worst);
-  if (o.diverged) {
-    text += o.first.backward
-                ? fmt::format("  first to part: the gradient that reaches {} (from {}), {:.1e}, microbatch {}, rank {}\n",
-                              o.first.op, fmt::join(o.first.from, ", "), o.first.error, o.first.microbatch, o.first.rank)
-                : fmt::format("  first to part: the output of {}, {:.1e}, microbatch {}, rank {}\n", o.first.op,
-                              o.first.error, o.first.microbatch, o.first.rank);
-  }
+  if (o.diverged) text += "  first to part: " + describe(o.first) + "\n";
   return text;
 }
 

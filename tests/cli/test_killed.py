@@ -1,0 +1,158 @@
+"""Runs that end before their time: killed, interrupted, or failed on a rank. The run file opens and
+holds what was finished."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import h5py
+import numpy as np
+import pandas
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+KILLS = 10
+INTERVAL = 1  # seconds between two writings of the run file
+
+# `observe` tells of each finished step on stderr.
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+mw.train {
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
+  data = mw.synthetic {}, sequence = 16, plan = { dp(2), tp(2)%s }, batch = 4,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 1000000, log = "run.h5",
+  observe = function(step)
+    io.stderr:write("finished ", step, " ", os.time(), "\\n")
+    %s
+    return { twice = 2 * step }
+  end,
+}
+"""
+
+
+class Killed(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+
+    def tearDown(self):
+        self.temporary.cleanup()
+
+    def start(self, observe="", plan=""):
+        (self.folder / "script.lua").write_text(SCRIPT % (plan, observe))
+        self.stderr = open(self.folder / "stderr", "w+b")
+        self.addCleanup(self.stderr.close)
+        return subprocess.Popen([BIN, "run", "script.lua", "--json", "--plugin-path", TEST_PLUGINS], cwd=self.folder,
+                                stdout=subprocess.PIPE, stderr=self.stderr)
+
+    def finished(self):
+        """When each finished step was told of, in whole seconds; whole lines only."""
+        lines = (self.folder / "stderr").read_bytes().split(b"\n")[:-1]
+        told = [line.split(b"finished ")[1].split() for line in lines if b"finished " in line]
+        self.assertEqual([int(step) for step, _ in told], list(range(len(told))))
+        return [int(when) for _, when in told]
+
+    def wait_for(self, process, steps):
+        while len(self.finished()) < steps:
+            self.assertIsNone(process.poll(), (self.folder / "stderr").read_text())
+            time.sleep(0.01)
+
+    def end(self, process):
+        stdout, _ = process.communicate(timeout=60)
+        return [json.loads(line) for line in stdout.decode().splitlines()]
+
+    def read(self, status):
+        """The number of steps in the run file, read with both readers."""
+        path = self.folder / "run.h5"
+        with h5py.File(path, locking=False) as f:
+            self.assertEqual(f.attrs["schema"], b"meshwright.run/1")
+            self.assertEqual(f.attrs["status"], status.encode())
+            steps = f["steps"][:]
+            self.assertEqual(f["series/twice"].shape[0] if len(steps) else 0, len(steps))
+            ranks = f["communication"]["rank"][:]
+        self.assertTrue((steps["step"] == np.arange(len(steps))).all())
+        self.assertTrue(np.isfinite(steps["loss"]).all())
+        if len(steps):
+            self.assertEqual(set(ranks.tolist()), {0, 1, 2, 3})
+        frame = pandas.read_hdf(path, "steps")
+        self.assertEqual(len(frame), len(steps))
+        self.assertEqual(frame["loss"].tolist(), steps["loss"].tolist())
+        return len(steps)
+
+    def test_killed_at_random_moments(self):
+        seed = os.getpid()
+        random.seed(seed)
+        counts = []
+        for kill in range(KILLS):
+            with self.subTest(kill=kill, seed=seed):
+                for old in self.folder.iterdir():
+                    old.unlink()
+                process = self.start()
+                self.wait_for(process, 1)
+                time.sleep(random.uniform(0, 2.2))
+                process.kill()
+                process.communicate(timeout=60)
+                self.assertEqual(process.returncode, -signal.SIGKILL)
+                told = self.finished()
+                # The last step but one was written, unless an interval had not yet passed since the
+                # last writing. Times are cut to whole seconds: one more.
+                safe = sum(when <= told[-2] - INTERVAL - 1 for when in told) if len(told) > 1 else 0
+                counts.append((safe, self.read("running"), len(told)))
+                self.assertGreaterEqual(counts[-1][1], safe)
+                self.assertLessEqual(counts[-1][1], len(told) + 1)
+        print(f"{KILLS} kills: (steps that must be there, that are, that were finished): {counts}")
+        self.assertGreater(max(count for _, count, _ in counts), 20, "too short to mean anything")
+
+    def test_interrupted(self):
+        process = self.start()
+        self.wait_for(process, 5)
+        process.send_signal(signal.SIGINT)
+        run, = self.end(process)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(run["status"], "interrupted")
+        self.assertEqual(run["steps"], len(self.finished()))  # every step that was finished
+        self.assertEqual(self.read("interrupted"), run["steps"])
+
+    def test_a_second_interrupt_ends_at_once(self):
+        # A step that takes very long: only the second signal can end it.
+        process = self.start('if step == 3 then local till = os.time() + 50 while os.time() < till do end end')
+        self.wait_for(process, 4)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        begin = time.monotonic()
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertIn(process.returncode, (130, -signal.SIGINT))
+
+    def test_a_failed_rank(self):
+        # The 18th call of the last norm, over four ranks: in the fifth step, on one rank.
+        process = self.start(plan=', mw.plugin "failing_rank" (18)')
+        run, error = self.end(process)
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual((run["kind"], run["status"], run["steps"]), ("train", "failed", 4))
+        self.assertEqual((error["kind"], error["stage"]), ("error", "run"))
+        self.assertRegex(error["message"], r"[Rr]ank [0-3]: a fault that was asked for")
+        self.assertEqual(self.read("failed"), 4)
+
+    def test_a_failed_observer(self):
+        process = self.start('if step == 6 then error("that is enough") end')
+        run, error = self.end(process)
+        self.assertEqual(process.returncode, 2)  # the script's fault
+        self.assertEqual((run["status"], error["stage"]), ("failed", "script"))
+        self.assertIn("script.lua:8: that is enough", error["message"])
+        path = self.folder / "run.h5"
+        with h5py.File(path, locking=False) as f:
+            self.assertEqual((f.attrs["status"], len(f["steps"])), (b"failed", 7))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

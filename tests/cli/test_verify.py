@@ -1,0 +1,114 @@
+"""`meshwright verify` from outside: dp x tp of both models equals one rank; a broken reduction of a
+test-only plugin is caught, with the op and the parameter named."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+BOUND = 1e-10
+
+MODELS = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+local models = {
+  -- 12 heads divide by 1 to 4; 4 grouped keys do not by 3, nor does the vocabulary by 4.
+  llama = mw.llama { layers = 2, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 2, hidden = 48, heads = 12, vocab = 50, tied = true },
+}
+local function check(model, mix, batch, microbatch)
+  mw.verify {
+    model = models[model], data = mw.synthetic {}, sequence = 8, plan = mix, batch = batch,
+    microbatch = microbatch, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 3,
+  }
+end
+"""
+
+GRID = MODELS + """
+for _, model in ipairs { "llama", "gpt" } do
+  for d = 1, 4 do
+    for t = 1, 4 do
+      for microbatches = 1, 4 do
+        local batch = 12  -- its multiples are never powers of two
+        while batch % (d * microbatches) ~= 0 do batch = batch + 12 end
+        check(model, { dp { d, bucket = "32KiB" }, tp(t) }, batch, batch // d // microbatches)
+      end
+    end
+  end
+end
+"""
+
+BROKEN = MODELS + """
+local broken = mw.plugin "broken_adjoint"
+check("llama", { dp { 2, bucket = "1B" }, broken { %s } }, 12, 3)
+"""
+
+
+class Verify(unittest.TestCase):
+    def verify(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "script.lua"
+            script.write_text(text)
+            done = subprocess.run([BIN, "verify", script, "--json", "--plugin-path", TEST_PLUGINS],
+                                  capture_output=True, text=True, timeout=300)
+        return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_every_mix_equals_one_rank(self):
+        done, results = self.verify(GRID)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        self.assertEqual(len(results), 2 * 4 * 4 * 4)
+        for result in results:
+            with self.subTest(result["plan"]):
+                self.assertEqual((result["kind"], result["verdict"], result["precision"], result["steps"]),
+                                 ("verify", "equal", "fp64", 3))
+                self.assertEqual(set(result["max_relative_error"]), {"loss", "gradients", "parameters"})
+                self.assertLessEqual(max(result["max_relative_error"].values()), BOUND)
+                self.assertIsNone(result["first_divergence"])
+        worst = max(max(result["max_relative_error"].values()) for result in results)
+        print(f"{len(results)} mixes, largest relative error {worst:.1e}")
+
+    def broken(self, fault, at):
+        done, results = self.verify(BROKEN % f'2, fault = "{fault}", at = "{at}"')
+        self.assertEqual(done.returncode, 1, done.stderr[-2000:])
+        result, = results
+        self.assertEqual(result["verdict"], "different")
+        return result
+
+    def test_the_same_plugin_without_a_fault(self):
+        done, (result,) = self.verify(BROKEN % "2")
+        self.assertEqual((done.returncode, result["verdict"]), (0, "equal"), done.stderr[-2000:])
+
+    def test_a_backward_reduction_left_out(self):
+        result = self.broken("drop_backward", "d layers.0.attention_norm")
+        self.assertEqual(result["first_divergence"], "layers.0.attention_norm")
+        self.assertIn("the gradient that reaches layers.0.attention_norm (from layers.0.attention.q, "
+                      "layers.0.attention.k, layers.0.attention.v)", result["divergence"])
+        # Only the embedding and this norm get their gradients through it; the loss is right.
+        self.assertIn(result["worst"], ("embedding.weight", "layers.0.attention_norm.weight"))
+        self.assertGreater(result["max_relative_error"]["gradients"], 1e-3)
+
+    def test_a_backward_reduction_made_twice(self):
+        result = self.broken("double_backward", "d layers.1.mlp_norm")
+        self.assertEqual(result["first_divergence"], "layers.1.mlp_norm")
+        self.assertIn("(from layers.1.mlp.gate, layers.1.mlp.up)", result["divergence"])
+
+    def test_a_forward_reduction_left_out(self):
+        result = self.broken("drop_forward", "layers.1.attention.o")
+        # The op that reads what should have been whole, and what it reads.
+        self.assertEqual(result["first_divergence"], "layers.1.attention_add")
+        self.assertIn("the output of layers.1.attention_add (from layers.0.mlp_add, layers.1.attention.o)", result["divergence"])
+        self.assertGreater(result["max_relative_error"]["loss"], BOUND)
+
+    def test_a_gradient_that_is_not_reduced(self):
+        result = self.broken("drop_gradient", "layers.0.mlp.up.weight")
+        self.assertEqual(result["worst"], "layers.0.mlp.up.weight")
+        self.assertEqual(result["first_divergence"], "layers.0.mlp.up")
+        self.assertIn("the gradient of layers.0.mlp.up.weight", result["divergence"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
