@@ -17,7 +17,7 @@ import pandas
 
 BIN = os.environ["MESHWRIGHT_BIN"]
 TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
-KILLS = 10
+KILLS = 8
 INTERVAL = 1  # seconds between two writings of the run file
 
 # `observe` tells of each finished step on stderr.
@@ -96,7 +96,7 @@ class Killed(unittest.TestCase):
                     old.unlink()
                 process = self.start()
                 self.wait_for(process, 1)
-                time.sleep(random.uniform(0, 2.2))
+                time.sleep(random.uniform(0, 2.0))
                 process.kill()
                 process.communicate(timeout=60)
                 self.assertEqual(process.returncode, -signal.SIGKILL)
@@ -148,7 +148,7 @@ class Killed(unittest.TestCase):
         run, error = self.end(process)
         self.assertEqual(process.returncode, 2)  # the script's fault
         self.assertEqual((run["status"], error["stage"]), ("failed", "script"))
-        self.assertIn("script.lua:8: that is enough", error["message"])
+        self.assertIn("script.lua:9: that is enough", error["message"])
         path = self.folder / "run.h5"
         with h5py.File(path, locking=False) as f:
             self.assertEqual((f.attrs["status"], len(f["steps"])), (b"failed", 7))
