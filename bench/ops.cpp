@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 
+#include "model/init.h"
 #include "model/ops.h"
 
 using namespace mw;
@@ -184,4 +185,9 @@ int main(int argc, char** argv) {
   }, 1);
   fmt::print("all but the GEMMs of a step with {} layers: {:.1f} ms, eager {:.1f} ms: {:.2f}x\n", n,
              total_ours, total_theirs, total_theirs / total_ours);
+  Value weight;
+  weight.name = "weight";
+  at::Tensor ten_million = at::empty({10'000'000});
+  fmt::print("initial weights: {:.0f} ms for 10 million\n",
+             milliseconds([&] { fill(ten_million, weight, 1); }));
 }
