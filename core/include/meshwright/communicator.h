@@ -31,25 +31,39 @@ const char* name_of(Collective op);  // "all-reduce", ...
 // broadcast (n-1)/n. Rounded down. Predicted and measured bytes both come from here.
 std::int64_t wire_bytes(Collective op, std::int64_t bytes, int ways);
 
-// A collective under way. Destroying it without wait() is allowed only after an error.
+class Communicator;
+
+// A collective under way. Its tensors live, and stay untouched by the caller, until wait() returns.
+// Destroying it without wait() is allowed only after an error: it ends the collective for the other
+// ranks too. Waited for on the thread that began it, before its Communicator goes.
 class Pending {
  public:
-  Pending() = default;
-  explicit Pending(c10::intrusive_ptr<c10d::Work> work);
+  Pending();  // nothing under way
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
   ~Pending();
-  void wait();  // throws Error (run) naming rank, op and axis; idempotent
-  bool valid() const;
+  // Returns when this rank's result is there. Throws Error (run) naming ranks, ops and axis if the
+  // ranks disagree, one does not come or one has failed (then Aborted, see world.h). May be repeated.
+  void wait();
+  bool valid() const;  // begun and not waited for
 
  private:
+  friend class Communicator;
+  Pending(c10::intrusive_ptr<c10d::Work> work, const Communicator* communicator, Collective op,
+          const char* phase);
+
   c10::intrusive_ptr<c10d::Work> work_;
+  const Communicator* communicator_ = nullptr;
+  Collective op_ = Collective::barrier;
+  const char* phase_ = "";
 };
 
 // What a call is for: goes into the ledger and into error messages.
 struct Purpose {
-  const char* phase = "forward";  // "forward", "backward", "gradients", "optimizer", "report", ...
-  const std::string* label = nullptr;  // the op or bucket it serves, e.g. "layers.0.attention.o"
+  // "forward", "backward", "gradients", "optimizer", "report", ...; a literal: it is kept by address.
+  const char* phase = "forward";
+  // The op or bucket it serves, e.g. "layers.0.attention.o". Ranks of a collective must agree on it.
+  const std::string* label = nullptr;
 };
 
 class Communicator {
@@ -58,18 +72,23 @@ class Communicator {
   Communicator(std::string axis, std::vector<int> group, int index,
                c10::intrusive_ptr<c10d::Backend> backend, Ledger* ledger);
   ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   const std::string& axis() const { return axis_; }
   int ways() const { return static_cast<int>(group_.size()); }
   int index() const { return index_; }
   const std::vector<int>& group() const { return group_; }
 
-  // All tensors contiguous. The caller keeps them alive and untouched until wait().
+  // All tensors contiguous. Calls return at once; any number may be under way, and they may be
+  // waited for in any order. The ranks of a group make the same calls in the same order; sends and
+  // recvs are matched by (from, to, tag) instead, first to first. A send may complete only when its
+  // recv has been posted: post both before waiting where two ranks send to each other.
   Pending all_reduce(at::Tensor inout, Reduction op, Purpose purpose);
   // `out` is the `ways` inputs one after the other (dim 0 of flattened tensors).
   Pending all_gather(at::Tensor out, at::Tensor in, Purpose purpose);
   Pending reduce_scatter(at::Tensor out, at::Tensor in, Reduction op, Purpose purpose);
-  // Splits count rows of dim 0; empty: even.
+  // Splits count rows of dim 0; empty: even. The ledger gets the bytes that go to other ranks.
   Pending all_to_all(at::Tensor out, at::Tensor in, std::vector<std::int64_t> out_splits,
                      std::vector<std::int64_t> in_splits, Purpose purpose);
   Pending broadcast(at::Tensor inout, int root_index, Purpose purpose);
@@ -78,7 +97,11 @@ class Communicator {
   Pending barrier(Purpose purpose);
 
  private:
-  Pending post(Collective op, std::int64_t bytes, Purpose purpose, c10::intrusive_ptr<c10d::Work> work);
+  friend class Pending;
+  // Issues by `call()`, which returns the Work, and posts `sent` bytes and the time it took.
+  template <class Call>
+  Pending issue(Collective op, std::int64_t sent, const Purpose& purpose, Call&& call);
+  int checked_peer(int index, Collective op) const;
 
   std::string axis_;
   std::vector<int> group_;

@@ -1,6 +1,8 @@
 // The books of one rank: memory by category, to the byte, and communication by (axis, op, phase).
 #pragma once
 
+#include <c10/util/flat_hash_map.h>
+
 #include <array>
 #include <cstdint>
 #include <map>
@@ -56,8 +58,14 @@ class Ledger {
   std::int64_t peak_bytes() const { return total_.peak; }
   // Peaks restart from what is allocated now (after set-up, before the first step).
   void reset_peaks();
-  // An allocation that would take the total over it throws Error (run) naming category, rank and numbers. 0: none.
+  // From now on allocated() throws Error (run), naming category, rank and numbers, instead of
+  // booking what would take the total over `bytes`. 0: no limit.
   void set_limit(std::int64_t bytes, int rank);
+
+  // An accelerator's allocation has gone over the limit (see MemoryWatch).
+  bool over_limit() const { return over_limit_; }
+  // As allocated(), but marks over_limit() instead of throwing.
+  void allocated_past_limit(const void* pointer, std::int64_t bytes);
 
   void communicated(const std::string& axis, const char* op, const char* phase, std::int64_t bytes);
   void waited(const std::string& axis, const char* op, const char* phase, double seconds);
@@ -65,18 +73,29 @@ class Ledger {
   void clear_communication();  // after each step's books are taken
 
  private:
-  struct Block { std::int64_t bytes; Category category; };
-  std::map<const void*, Block> blocks_;
+  void add(MemoryUse& use, std::int64_t bytes);
+  void book(const void* pointer, std::int64_t bytes);
+  CommunicationUse& entry(const std::string& axis, const char* op, const char* phase);
+
+  struct Block {
+    std::int64_t bytes;
+    Category category;
+  };
+  ska::flat_hash_map<const void*, Block> blocks_;
   std::array<MemoryUse, category_count> use_{};
   MemoryUse total_;
   Category current_ = Category::buffers;
   std::int64_t limit_ = 0;
   int rank_ = 0;
+  bool over_limit_ = false;
   std::map<CommunicationKey, CommunicationUse> communication_;
 };
 
 // While it lives, every ATen allocation and free of this thread (and of the autograd calls it makes)
-// is posted to `ledger`. One at a time on a thread.
+// is posted to `ledger`, to the byte that was asked for. One at a time on a thread; the ledger must
+// outlive it. An allocation over the ledger's limit is given back and throws Error (run) out of the
+// op that asked for it; on an accelerator, whose allocator cannot be unwound, check over_limit().
+// Frees of a block on another thread than its rank's are not seen: drop tensors where they were made.
 class MemoryWatch {
  public:
   explicit MemoryWatch(Ledger& ledger);

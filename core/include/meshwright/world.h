@@ -1,0 +1,76 @@
+// Where communicators come from. A source connects the ranks of one run, whatever carries the bytes:
+// threads of this process (built in), MPI or NCCL (plugins). The rest of Meshwright sees only this.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/communicator.h"
+#include "meshwright/error.h"
+#include "meshwright/ledger.h"
+
+namespace c10d {
+class Backend;
+}
+
+namespace mw {
+
+// Thrown on a rank that was stopped because of another rank. What it says names that first cause; a
+// runner that collects errors reports the cause itself before any of these.
+class Aborted : public Error {
+ public:
+  explicit Aborted(std::string message, std::string hint = "")
+      : Error(Stage::run, std::move(message), std::move(hint)) {}
+};
+
+class CommunicatorSource {
+ public:
+  CommunicatorSource() = default;
+  virtual ~CommunicatorSource() = default;
+  CommunicatorSource(const CommunicatorSource&) = delete;
+  CommunicatorSource& operator=(const CommunicatorSource&) = delete;
+
+  virtual const char* name() const = 0;  // "threads", "mpi", "nccl"
+  virtual int ranks() const = 0;
+
+  // The backend through which rank group[index] talks to the other ranks of `group`. Each member
+  // calls it with the same axis and group; the same arguments give the same group again. Does not
+  // block. Called by the rank's own thread.
+  virtual c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis,
+                                                    const std::vector<int>& group, int index) = 0;
+
+  // Rank `rank` cannot go on: every wait under way and every later call, on any rank and group,
+  // throws Aborted with this reason. The first call wins. Any thread may call.
+  virtual void abort(int rank, const std::string& reason) = 0;
+};
+
+// A communicator of rank group[index] over `source`. `ledger` may be null: nothing is counted.
+std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, const std::string& axis,
+                                                const std::vector<int>& group, int index,
+                                                Ledger* ledger);
+
+struct RankContext {
+  int rank = 0;
+  int ranks = 1;
+  CommunicatorSource* source = nullptr;
+};
+
+struct RankOptions {
+  // A collective that some rank has not joined after this long is an error that names it.
+  std::chrono::milliseconds timeout{300'000};
+  // Threads of one rank's ATen ops. 0: the cores of this machine over the ranks, at least one.
+  int threads = 0;
+};
+
+// Runs `body` once for each rank, each in a thread of its own, and returns when all have ended. If
+// ranks fail, the others are stopped and the first cause is thrown here, an Error naming the rank.
+// Ranks are joined whatever happens. The ATen thread count of the caller is left as it was.
+void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
+               const RankOptions& options = {});
+
+}  // namespace mw

@@ -1,0 +1,102 @@
+#include "meshwright/ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/error.h"
+
+namespace mw {
+
+const char* name_of(Category category) {
+  switch (category) {
+    case Category::parameters: return "parameters";
+    case Category::gradients: return "gradients";
+    case Category::optimizer: return "optimizer";
+    case Category::activations: return "activations";
+    case Category::buffers: return "buffers";
+  }
+  return "?";
+}
+
+Ledger::Scope::Scope(Ledger& ledger, Category category) : ledger_(ledger), before_(ledger.current_) {
+  ledger_.current_ = category;
+}
+
+Ledger::Scope::~Scope() { ledger_.current_ = before_; }
+
+void Ledger::add(MemoryUse& use, std::int64_t bytes) {
+  use.bytes += bytes;
+  use.peak = std::max(use.peak, use.bytes);
+}
+
+void Ledger::book(const void* pointer, std::int64_t bytes) {
+  freed(pointer);  // a block freed out of sight: its address is in use again
+  blocks_.emplace(pointer, Block{bytes, current_});
+  add(use_[static_cast<std::size_t>(current_)], bytes);
+  add(total_, bytes);
+}
+
+void Ledger::allocated(const void* pointer, std::int64_t bytes) {
+  if (limit_ > 0 && total_.bytes + bytes > limit_) {
+    throw Error(Stage::run,
+                fmt::format("Rank {} is out of its memory limit: {} bytes for {} on top of {} bytes "
+                            "in use go over {} bytes.",
+                            rank_, bytes, name_of(current_), total_.bytes, limit_),
+                "Use smaller microbatches, more recompute or more ways of a form that shards.");
+  }
+  book(pointer, bytes);
+}
+
+void Ledger::allocated_past_limit(const void* pointer, std::int64_t bytes) {
+  book(pointer, bytes);
+  if (limit_ > 0 && total_.bytes > limit_) over_limit_ = true;
+}
+
+void Ledger::freed(const void* pointer) {
+  const auto found = blocks_.find(pointer);
+  if (found == blocks_.end()) return;
+  const auto block = found->second;
+  blocks_.erase(found);
+  use_[static_cast<std::size_t>(block.category)].bytes -= block.bytes;
+  total_.bytes -= block.bytes;
+}
+
+void Ledger::recategorise(const void* pointer, Category category) {
+  const auto found = blocks_.find(pointer);
+  if (found == blocks_.end()) return;
+  auto& block = found->second;
+  use_[static_cast<std::size_t>(block.category)].bytes -= block.bytes;
+  block.category = category;
+  add(use_[static_cast<std::size_t>(category)], block.bytes);
+}
+
+void Ledger::reset_peaks() {
+  for (auto& use : use_) use.peak = use.bytes;
+  total_.peak = total_.bytes;
+}
+
+void Ledger::set_limit(std::int64_t bytes, int rank) {
+  limit_ = bytes;
+  rank_ = rank;
+  over_limit_ = false;
+}
+
+CommunicationUse& Ledger::entry(const std::string& axis, const char* op, const char* phase) {
+  return communication_[CommunicationKey{axis, op, phase}];
+}
+
+void Ledger::communicated(const std::string& axis, const char* op, const char* phase,
+                          std::int64_t bytes) {
+  auto& use = entry(axis, op, phase);
+  ++use.calls;
+  use.bytes += bytes;
+}
+
+void Ledger::waited(const std::string& axis, const char* op, const char* phase, double seconds) {
+  entry(axis, op, phase).seconds += seconds;
+}
+
+void Ledger::clear_communication() { communication_.clear(); }
+
+}  // namespace mw

@@ -1,0 +1,329 @@
+#include "comm/local_round.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "comm/local_device.h"
+#include "meshwright/world.h"
+
+namespace mw::comm {
+namespace {
+
+// Read and written by one chunk, all buffers together: large beside the cost of claiming it, small
+// enough that what a chunk has read is still in the second-level cache when it writes.
+constexpr std::int64_t chunk_traffic = 512 * 1024;
+constexpr std::int64_t smallest_chunk = 16 * 1024;
+// A round that moves less is done by the last to arrive: waking a helper would take longer.
+constexpr std::int64_t small_round = 192 * 1024;
+
+int cores() {
+  static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return count;
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks[0]);
+  std::string text = "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  }
+  return text;
+}
+
+std::string Call::describe() const {
+  std::string text = mw::name_of(op);
+  if (op == Collective::all_reduce || op == Collective::reduce_scatter) {
+    text += fmt::format(" ({})", comm::name_of(combine));
+  }
+  if (op == Collective::broadcast) text += fmt::format(" from index {}", root);
+  if (op == Collective::all_to_all) {
+    text += fmt::format(" of rows of {} {}, {} rows out and {} in", elements, c10::toString(dtype),
+                        fmt::join(in_splits, "+"), fmt::join(out_splits, "+"));
+  } else if (op != Collective::barrier) {
+    text += fmt::format(" of {} {}", elements, c10::toString(dtype));
+  }
+  if (!device.is_cpu()) text += fmt::format(" on {}", device.str());
+  if (!label.empty()) text += fmt::format(" for '{}'", label);
+  if (!phase.empty()) text += fmt::format(" ({})", phase);
+  return text;
+}
+
+bool Call::agrees_with(const Call& other) const {
+  const auto point_to_point = [](Collective c) {
+    return c == Collective::send || c == Collective::recv;
+  };
+  const bool pair = point_to_point(op) && point_to_point(other.op);
+  if (!pair && (op != other.op || label != other.label)) return false;
+  if (op == Collective::barrier) return true;
+  const bool reduces = op == Collective::all_reduce || op == Collective::reduce_scatter;
+  return dtype == other.dtype && device.type() == other.device.type() &&
+         elements == other.elements && root == other.root && (!reduces || combine == other.combine);
+}
+
+Round::Round(std::string axis, std::vector<int> ranks, std::string name)
+    : axis_(std::move(axis)),
+      ranks_(std::move(ranks)),
+      name_(std::move(name)),
+      arrivals_(ranks_.size()) {}
+
+bool Round::arrive(int index, Arrival arrival) {
+  auto& mine = arrivals_[static_cast<std::size_t>(index)];
+  mine = std::move(arrival);
+  mine.here = true;
+  ++arrived_;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const auto& other = arrivals_[i];
+    if (!other.here || i == static_cast<std::size_t>(index)) continue;
+    bool fits = mine.call.agrees_with(other.call);
+    if (fits && mine.call.op == Collective::all_to_all) {
+      const auto me = static_cast<std::size_t>(index);
+      fits = mine.call.in_splits[i] == other.call.out_splits[me] &&
+             mine.call.out_splits[i] == other.call.in_splits[me];
+    }
+    if (fits) continue;
+    fail(fmt::format("Ranks disagree on axis '{}', {}: rank {} called {}; rank {} called "
+                     "{}.",
+                     axis_, name_, ranks_[i], other.call.describe(),
+                     ranks_[static_cast<std::size_t>(index)], mine.call.describe()),
+         "All ranks of an axis must make the same calls in the same order, with sizes that match.",
+         true);
+    return false;
+  }
+  return true;
+}
+
+void Round::add_task(std::int64_t elements, std::vector<const std::byte*> in,
+                     std::vector<std::byte*> out) {
+  if (elements == 0) return;
+  if (in.size() == 1) std::erase(out, in[0]);  // in place: already there
+  if (out.empty()) return;
+  const auto buffers = static_cast<std::int64_t>(in.size() + out.size());
+  Task task{};
+  task.in_begin = static_cast<std::uint32_t>(in_.size());
+  task.in_count = static_cast<std::uint32_t>(in.size());
+  task.out_begin = static_cast<std::uint32_t>(out_.size());
+  task.out_count = static_cast<std::uint32_t>(out.size());
+  task.elements = elements;
+  const auto bytes = std::max(smallest_chunk, chunk_traffic / buffers / 4096 * 4096);
+  task.chunk = std::max<std::int64_t>(1, bytes / item_bytes_);
+  task.first_chunk = chunks_;
+  chunks_ += (elements + task.chunk - 1) / task.chunk;
+  total_bytes_ += elements * item_bytes_ * buffers;
+  in_.insert(in_.end(), in.begin(), in.end());
+  out_.insert(out_.end(), out.begin(), out.end());
+  tasks_.push_back(task);
+}
+
+void Round::lay_out() {
+  const auto& first = arrivals_[0].call;
+  dtype_ = first.dtype;
+  combine_ = first.combine;
+  item_bytes_ = static_cast<std::int64_t>(c10::elementSize(dtype_));
+  const auto n = arrivals_.size();
+  std::vector<const std::byte*> in;
+  std::vector<std::byte*> out;
+  in.reserve(n);
+  out.reserve(n);
+  const auto all = [&](auto& list, auto member, std::int64_t elements) {
+    list.clear();
+    for (auto& a : arrivals_) list.push_back(a.*member + elements * item_bytes_);
+  };
+  switch (first.op) {
+    case Collective::barrier: break;
+    case Collective::all_reduce:
+      all(in, &Arrival::in, 0);
+      all(out, &Arrival::out, 0);
+      add_task(first.elements, in, out);
+      break;
+    case Collective::all_gather:
+      for (std::size_t i = 0; i < n; ++i) {
+        all(out, &Arrival::out, static_cast<std::int64_t>(i) * first.elements);
+        add_task(first.elements, {arrivals_[i].in}, out);
+      }
+      break;
+    case Collective::reduce_scatter:
+      for (std::size_t i = 0; i < n; ++i) {
+        all(in, &Arrival::in, static_cast<std::int64_t>(i) * first.elements);
+        add_task(first.elements, in, {arrivals_[i].out});
+      }
+      break;
+    case Collective::all_to_all: {
+      std::vector<std::int64_t> filled(n, 0);  // rows of each output that are laid out
+      for (std::size_t from = 0; from < n; ++from) {
+        std::int64_t taken = 0;
+        for (std::size_t to = 0; to < n; ++to) {
+          const auto rows = arrivals_[from].call.in_splits[to];
+          add_task(rows * first.elements,
+                   {arrivals_[from].in + taken * first.elements * item_bytes_},
+                   {arrivals_[to].out + filled[to] * first.elements * item_bytes_});
+          taken += rows;
+          filled[to] += rows;
+        }
+      }
+      break;
+    }
+    case Collective::broadcast:
+      all(out, &Arrival::out, 0);
+      add_task(first.elements, {arrivals_[static_cast<std::size_t>(first.root)].in}, out);
+      break;
+    case Collective::send:
+    case Collective::recv: {
+      const bool first_sends = first.op == Collective::send;
+      add_task(first.elements, {arrivals_[first_sends ? 0 : 1].in},
+               {arrivals_[first_sends ? 1 : 0].out});
+      break;
+    }
+  }
+}
+
+void Round::start() {
+  lay_out();
+  // From here on the round may fail (another rank died), and then the buffers may go: as a worker
+  // this thread holds them until it is through.
+  working_.fetch_add(1, std::memory_order_seq_cst);
+  std::uint32_t expected = open;
+  if (state_.compare_exchange_strong(expected, ready, std::memory_order_seq_cst)) {
+    if (!arrivals_[0].call.device.is_cpu()) {
+      run_on_device();
+      finish(done);
+    } else if (chunks_ == 0 || total_bytes_ <= small_round) {
+      if (chunks_ == 0) finish(done);
+      work();
+    } else {
+      const auto helpers = std::min<std::int64_t>(cores() - 1, chunks_ - 1);
+      if (helpers > 0) futex_wake(state_, static_cast<int>(helpers));
+    }
+  }
+  working_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Round::run_chunk(std::int64_t number) {
+  const auto after = std::upper_bound(
+      tasks_.begin(), tasks_.end(), number,
+      [](std::int64_t chunk, const Task& task) { return chunk < task.first_chunk; });
+  const auto& task = *(after - 1);
+  const auto first = (number - task.first_chunk) * task.chunk;
+  const auto count = std::min(task.chunk, task.elements - first);
+  const std::span in(in_.data() + task.in_begin, task.in_count);
+  const std::span out(out_.data() + task.out_begin, task.out_count);
+  if (task.in_count == 1) {
+    for (std::byte* to : out) {
+      std::memcpy(to + first * item_bytes_, in[0] + first * item_bytes_,
+                  static_cast<std::size_t>(count * item_bytes_));
+    }
+  } else {
+    reduce(dtype_, combine_, in, out, first, count);
+  }
+}
+
+bool Round::work() {
+  for (;;) {
+    if (state() != ready) return false;
+    const auto chunk = next_chunk_.fetch_add(1, std::memory_order_relaxed);
+    if (chunk >= chunks_) return false;
+    run_chunk(chunk);
+    if (chunks_done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks_) return finish(done);
+  }
+}
+
+bool Round::finish(State state) {
+  std::uint32_t expected = ready;
+  if (!state_.compare_exchange_strong(expected, state, std::memory_order_seq_cst)) return false;
+  futex_wake(state_);
+  return true;
+}
+
+void Round::run_on_device() {
+  for (auto& arrival : arrivals_) {
+    if (arrival.ready) block_current_stream(*arrival.ready, arrivals_[0].call.device);
+  }
+  for (const auto& task : tasks_) {
+    run_task_on_device(dtype_, combine_, arrivals_[0].call.device,
+                       std::span(in_.data() + task.in_begin, task.in_count),
+                       std::span(out_.data() + task.out_begin, task.out_count), task.elements);
+  }
+  finished_.emplace(record_event(arrivals_[0].call.device));
+}
+
+void Round::block_stream(at::Device device) const {
+  if (finished_) block_current_stream(*finished_, device);
+}
+
+Round::State Round::wait(Clock::time_point deadline) {
+  for (;;) {
+    const auto now = state();
+    if (now == done || now == failed) return now;
+    if (now == ready) {
+      working_.fetch_add(1, std::memory_order_seq_cst);
+      work();
+      working_.fetch_sub(1, std::memory_order_seq_cst);
+      // Others finish their last chunks: that takes microseconds, no deadline is needed.
+      if (state() == ready) futex_wait(state_, ready, Clock::now() + std::chrono::seconds(10));
+    } else {
+      futex_wait(state_, open, deadline);
+      if (state() == open && Clock::now() >= deadline) return open;
+    }
+  }
+}
+
+void Round::fail(const std::string& message, const std::string& hint, bool primary) {
+  const auto now = state();
+  if (now == done || now == failed || failing_.exchange(true)) return;
+  message_ = message;
+  hint_ = hint;
+  primary_ = primary;
+  for (std::uint32_t expected = open;;) {
+    if (expected == done) return;  // the last chunk was just finished
+    if (state_.compare_exchange_weak(expected, failed, std::memory_order_seq_cst)) break;
+  }
+  futex_wake(state_);
+}
+
+void Round::throw_failure() const {
+  if (primary_) throw Error(Stage::run, message_, hint_);
+  throw Aborted(message_, hint_);
+}
+
+void Round::leave(int index) {
+  fail(fmt::format("Rank {} dropped a collective on axis '{}' without waiting for it: {}.",
+                   ranks_[static_cast<std::size_t>(index)], axis_,
+                   arrivals_[static_cast<std::size_t>(index)].call.describe()),
+       "Call wait() on every Pending.", false);
+  // A chunk takes at most some hundred microseconds, and no new one is begun.
+  for (;;) {
+    const auto now = state();
+    if (now == done) return;
+    if (now == failed && working_.load(std::memory_order_seq_cst) == 0) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+std::string Round::describe() const {
+  for (const auto& arrival : arrivals_) {
+    if (arrival.here) return arrival.call.describe();
+  }
+  return "a collective";
+}
+
+std::vector<int> Round::missing() const {
+  std::vector<int> list;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!arrivals_[i].here) list.push_back(ranks_[i]);
+  }
+  return list;
+}
+
+std::vector<int> Round::present() const {
+  std::vector<int> list;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (arrivals_[i].here) list.push_back(ranks_[i]);
+  }
+  return list;
+}
+
+}  // namespace mw::comm

@@ -1,0 +1,140 @@
+// One collective (or one matched send and recv) of thread ranks: who has arrived with what, the work
+// to do once all have, and how it ended. There are no progress threads: the ranks that wait for a
+// round carry it out, chunk by chunk, and whoever finishes the last chunk wakes the rest.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/futex.h"
+#include "comm/reduce.h"
+#include "meshwright/communicator.h"
+
+namespace mw::comm {
+
+// What one rank called; two ranks' calls must agree. Also what messages quote.
+struct Call {
+  Collective op = Collective::barrier;
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  std::int64_t elements = 0;  // of the tensor reduced, broadcast, sent; all-gather: of the input;
+                              // reduce-scatter: of the output; all-to-all: of one row
+  Combine combine = Combine::sum;
+  int root = -1;                                    // broadcast: index in the group
+  std::vector<std::int64_t> in_splits, out_splits;  // all-to-all: rows to and from each rank
+  std::string label, phase;
+
+  // "all-reduce (sum) of 1024 float for 'layers.0.attention.o' (forward)"
+  std::string describe() const;
+  // Whether a call with these two as partners can be carried out (splits are checked apart).
+  bool agrees_with(const Call& other) const;
+};
+
+// A rank's part in a round. The pointers are of tensors that its Work keeps alive until the round
+// has ended: no other thread may drop a tensor's last reference, the rank's ledger would not see it.
+struct Arrival {
+  bool here = false;
+  Call call;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::optional<c10::Event> ready;  // device tensors: recorded on the rank's stream at the call
+};
+
+class Round {
+ public:
+  enum State : std::uint32_t { open, ready, done, failed };
+
+  // `ranks`: global ranks, in the order in which reductions sum them; of a send and its recv, the
+  // two ranks. `name`: which one it is among the group's, "collective 12" or "tag 3".
+  Round(std::string axis, std::vector<int> ranks, std::string name);
+
+  const std::string& axis() const { return axis_; }
+  const std::string& name() const { return name_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
+
+  // The next three run under the lock of the round's group.
+  // Enters the call of ranks()[index]. False if it does not agree with one that is here; the round
+  // has then failed for everyone.
+  bool arrive(int index, Arrival arrival);
+  bool all_here() const { return arrived_ == ranks_.size(); }
+  std::vector<Arrival>& arrivals() { return arrivals_; }
+
+  // All have arrived: lays out the work. Small rounds are carried out at once, by the caller; for
+  // others sleepers are woken to do it, as many as there are other cores. Not under a lock.
+  void start();
+
+  // Carries out what is left, or sleeps until others have; returns the final state, or `open` if the
+  // deadline has passed and some rank is still missing.
+  State wait(Clock::time_point deadline);
+
+  // Ends the round for all members unless it has ended; `primary` if this is the cause itself and
+  // no consequence of an earlier one.
+  void fail(const std::string& message, const std::string& hint, bool primary);
+  [[noreturn]] void throw_failure() const;
+
+  // A member that will not wait is about to give up its buffers: fails the round unless it is done,
+  // and returns when no thread touches buffers any more.
+  void leave(int index);
+
+  // Device tensors: the current stream waits for the work of the round.
+  void block_stream(at::Device device) const;
+
+  // Quotes the call of the first that has arrived.
+  std::string describe() const;
+  // The global ranks that have (not) arrived. Under the group's lock.
+  std::vector<int> missing() const;
+  std::vector<int> present() const;
+
+ private:
+  // A run of bytes that goes from the inputs to all outputs.
+  struct Task {
+    std::uint32_t in_begin, in_count, out_begin, out_count;  // into in_ and out_
+    std::int64_t elements;
+    std::int64_t chunk;        // elements of a chunk
+    std::int64_t first_chunk;  // number of the first
+  };
+
+  void lay_out();
+  void add_task(std::int64_t elements, std::vector<const std::byte*> in, std::vector<std::byte*> out);
+  bool work();  // claims and carries out chunks until none is left; true if it did the last one
+  void run_chunk(std::int64_t number);
+  void run_on_device();
+  bool finish(State state);
+
+  const std::string axis_;
+  const std::vector<int> ranks_;
+  const std::string name_;
+  std::size_t arrived_ = 0;
+  std::vector<Arrival> arrivals_;
+
+  at::ScalarType dtype_ = at::kFloat;
+  Combine combine_ = Combine::sum;
+  std::int64_t item_bytes_ = 4, total_bytes_ = 0, chunks_ = 0;
+  std::vector<Task> tasks_;
+  std::vector<const std::byte*> in_;
+  std::vector<std::byte*> out_;
+  std::optional<c10::Event> finished_;
+
+  std::atomic<std::uint32_t> state_{open};
+  std::atomic<int> working_{0};
+  alignas(64) std::atomic<std::int64_t> next_chunk_{0};
+  alignas(64) std::atomic<std::int64_t> chunks_done_{0};
+
+  // Written once, by whoever turns state_ to failed, before it does.
+  std::atomic<bool> failing_{false};
+  std::string message_, hint_;
+  bool primary_ = false;
+};
+
+// Lists as "rank 2" or "ranks 1, 2 and 5".
+std::string list_ranks(const std::vector<int>& ranks);
+
+}  // namespace mw::comm

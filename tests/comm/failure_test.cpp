@@ -1,0 +1,256 @@
+// Disagreement, absence and death: each is one error that names its cause, and nothing hangs.
+#include <ATen/Parallel.h>
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "comm_testing.h"
+
+using namespace mw;           // NOLINT
+using namespace mw::testing;  // NOLINT
+using Catch::Contains;
+
+namespace {
+
+double seconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+TEST_CASE("Ranks that call different things are told what each called, all of them") {
+  const std::string label_a = "layers.0.o", label_b = "layers.1.o";
+  const auto both = [&](auto call_of_rank_2, const std::vector<std::string>& parts) {
+    std::atomic<int> threw{0};
+    const auto text = error_of(3, {}, [&](RankContext& context) {
+      auto comm = world_communicator(context);
+      try {
+        if (context.rank == 2) {
+          call_of_rank_2(*comm);
+        } else {
+          comm->all_reduce(at::ones({1000}), Reduction::sum, {"forward", &label_a}).wait();
+        }
+      } catch (const Error&) {
+        ++threw;
+        throw;
+      }
+    });
+    INFO(text);
+    CHECK(threw == 3);
+    CHECK_THAT(text, Contains("'world'") && Contains("rank 2") &&
+                         Contains("all-reduce (sum) of 1000 Float for 'layers.0.o' (forward)"));
+    for (const auto& part : parts) CHECK_THAT(text, Contains(part));
+  };
+  SECTION("op") {
+    both(
+        [&](Communicator& comm) {
+          comm.all_gather(at::empty({30}), at::ones({10}), {"backward", &label_a}).wait();
+        },
+        {"all-gather of 10 Float for 'layers.0.o' (backward)"});
+  }
+  SECTION("size") {
+    both(
+        [&](Communicator& comm) {
+          comm.all_reduce(at::ones({999}), Reduction::sum, {"forward", &label_a}).wait();
+        },
+        {"of 999 Float"});
+  }
+  SECTION("dtype") {
+    both(
+        [&](Communicator& comm) {
+          comm.all_reduce(at::ones({1000}, at::kDouble), Reduction::sum, {"forward", &label_a}).wait();
+        },
+        {"of 1000 Double"});
+  }
+  SECTION("reduction") {
+    both(
+        [&](Communicator& comm) {
+          comm.all_reduce(at::ones({1000}), Reduction::max, {"forward", &label_a}).wait();
+        },
+        {"all-reduce (max)"});
+  }
+  SECTION("label") {
+    both(
+        [&](Communicator& comm) {
+          comm.all_reduce(at::ones({1000}), Reduction::sum, {"forward", &label_b}).wait();
+        },
+        {"'layers.1.o'"});
+  }
+}
+
+TEST_CASE("Roots, splits and sizes of send and recv must agree") {
+  CHECK_THAT(error_of(2, {},
+                      [](RankContext& context) {
+                        world_communicator(context)->broadcast(at::ones({4}), context.rank, {}).wait();
+                      }),
+             Contains("from index 0") && Contains("from index 1"));
+  CHECK_THAT(error_of(2, {},
+                      [](RankContext& context) {
+                        auto comm = world_communicator(context);
+                        std::vector<std::int64_t> in{2, 4}, out{2, 4};  // 0 sends 4, 1 takes 2
+                        comm->all_to_all(at::empty({6, 3}), at::ones({6, 3}), out, in, {}).wait();
+                      }),
+             Contains("2+4"));
+  CHECK_THAT(error_of(2, {},
+                      [](RankContext& context) {
+                        auto comm = world_communicator(context);
+                        if (context.rank == 0) comm->send(at::ones({5}), 1, 3, {}).wait();
+                        if (context.rank == 1) comm->recv(at::ones({6}), 0, 3, {}).wait();
+                      }),
+             Contains("send of 5") && Contains("recv of 6") && Contains("tag 3"));
+}
+
+TEST_CASE("A call that is wrong in itself is refused on its own rank") {
+  const auto error_in = [](auto call) {
+    return error_of(2, impatient(), [&](RankContext& context) {
+      auto comm = world_communicator(context);
+      if (context.rank == 1) call(*comm);
+      comm->barrier({}).wait();
+    });
+  };
+  CHECK_THAT(error_in([](Communicator& c) { c.all_gather(at::empty({5}), at::ones({3}), {}).wait(); }),
+             Contains("2 ranks with 3 each need 6") && Contains("On rank 1"));
+  CHECK_THAT(error_in([](Communicator& c) {
+               c.all_reduce(at::ones({4, 3}).t(), Reduction::sum, {}).wait();
+             }),
+             Contains("not contiguous"));
+  CHECK_THAT(error_in([](Communicator& c) {
+               c.all_to_all(at::ones({3}), at::ones({3}), {}, {}, {}).wait();
+             }),
+             Contains("3 rows") && Contains("2 ranks"));
+  CHECK_THAT(error_in([](Communicator& c) { c.send(at::ones({3}), 7, 0, {}).wait(); }),
+             Contains("no index 7"));
+  CHECK_THAT(error_in([](Communicator& c) {
+               c.all_reduce(at::ones({3}, at::kComplexFloat), Reduction::sum, {}).wait();
+             }),
+             Contains("ComplexFloat"));
+}
+
+TEST_CASE("A rank that does not come is named, with what it last did") {
+  const std::string label = "late";
+  std::atomic<bool> over{false};
+  std::string text;
+  const auto took = seconds_of([&] {
+    text = error_of(3, impatient(), [&](RankContext& context) {
+      auto comm = world_communicator(context);
+      comm->barrier({"set-up"}).wait();
+      if (context.rank == 1) {
+        while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return;
+      }
+      try {
+        comm->all_reduce(at::ones({8}), Reduction::sum, {"backward", &label}).wait();
+      } catch (...) {
+        over = true;
+        throw;
+      }
+    });
+  });
+  INFO(text);
+  CHECK_THAT(text, Contains("waited 0.5 s for rank 1") && Contains("ranks 0 and 2") &&
+                       Contains("'late'") && Contains("'world'") &&
+                       Contains("Rank 1 last completed barrier (set-up)"));
+  CHECK(took < 5);
+}
+
+TEST_CASE("A recv whose send has another tag says so") {
+  const auto text = error_of(2, impatient(), [&](RankContext& context) {
+    auto comm = world_communicator(context);
+    if (context.rank == 0) comm->send(at::ones({8}), 1, 4, {}).wait();
+    if (context.rank == 1) comm->recv(at::ones({8}), 0, 5, {}).wait();
+  });
+  CHECK_THAT(text, Contains("tag 4") && Contains("tag 5"));
+}
+
+TEST_CASE("Two ranks that wait for each other on two axes are both told where the other is") {
+  const auto text = error_of(2, impatient(), [&](RankContext& context) {
+    auto a = make_communicator(*context.source, "a", {0, 1}, context.rank, nullptr);
+    auto b = make_communicator(*context.source, "b", {0, 1}, context.rank, nullptr);
+    (context.rank == 0 ? a : b)->barrier({}).wait();
+  });
+  CHECK_THAT(text, Contains("now waits on axis '") && Contains("has completed no collective"));
+}
+
+TEST_CASE("A rank that throws stops the others at once, and its error is the one reported") {
+  std::atomic<int> stopped{0};
+  std::string text;
+  const auto took = seconds_of([&] {  // the timeout is 300 s
+    text = error_of(4, {}, [&](RankContext& context) {
+      auto world = world_communicator(context);
+      auto pair = make_communicator(*context.source, "pair",
+                                    context.rank < 2 ? std::vector{0, 1} : std::vector{2, 3},
+                                    context.rank % 2, nullptr);
+      world->barrier({}).wait();
+      if (context.rank == 3) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        throw std::runtime_error("disk on fire");
+      }
+      try {
+        if (context.rank == 2) pair->recv(at::ones({4}), 1, 0, {}).wait();
+        world->all_reduce(at::ones({100'000}), Reduction::sum, {}).wait();
+      } catch (const Aborted& error) {
+        if (std::string(error.what()).find("disk on fire") != std::string::npos) ++stopped;
+        throw;
+      }
+    });
+  });
+  CHECK(text == "On rank 3: disk on fire");
+  CHECK(stopped == 3);
+  CHECK(took < 5);
+}
+
+TEST_CASE("A rank that returns early fails those that need it, without waiting for the timeout") {
+  std::string text;
+  const auto took = seconds_of([&] {
+    text = error_of(3, {}, [&](RankContext& context) {
+      auto comm = world_communicator(context);
+      comm->barrier({}).wait();
+      if (context.rank != 0) comm->all_reduce(at::ones({10}), Reduction::sum, {}).wait();
+    });
+  });
+  CHECK_THAT(text, Contains("Rank 0 has ended") && Contains("last completed barrier"));
+  CHECK(took < 5);
+}
+
+TEST_CASE("A rank that dies with a collective under way takes its buffers only when none reads them") {
+  for (int trial = 0; trial < 40; ++trial) {
+    const auto text = error_of(4, {}, [&](RankContext& context) {
+      auto comm = world_communicator(context);
+      auto tensor = at::ones({1'000'000});
+      auto pending = comm->all_reduce(tensor, Reduction::sum, {});
+      if (context.rank == trial % 4) {
+        std::this_thread::sleep_for(std::chrono::microseconds(50 * (trial / 4)));
+        throw std::runtime_error("gone");
+      }
+      pending.wait();
+      comm->barrier({}).wait();
+    });
+    REQUIRE(text == fmt::format("On rank {}: gone", trial % 4));
+  }
+}
+
+TEST_CASE("Ranks have ATen threads of their own; the caller keeps its number") {
+  const int before = at::get_num_threads();
+  RankOptions options;
+  options.threads = 3;
+  std::atomic<int> wrong{0};
+  run_ranks(
+      2,
+      [&](RankContext& context) {
+        world_communicator(context)->barrier({}).wait();  // both have set theirs
+        if (at::get_num_threads() != 3) ++wrong;
+        if (context.rank == 0) at::set_num_threads(1);
+        world_communicator(context)->barrier({}).wait();
+        if (at::get_num_threads() != (context.rank == 0 ? 1 : 3)) ++wrong;
+      },
+      options);
+  CHECK(wrong == 0);
+  CHECK(at::get_num_threads() == before);
+  int fresh = 0;
+  std::thread([&] { fresh = at::get_num_threads(); }).join();
+  CHECK(fresh == before);
+}

@@ -1,0 +1,178 @@
+// The books: memory exact to the byte, autograd's too; communication by axis, op and phase.
+#include <catch2/catch.hpp>
+
+#include <torch/csrc/autograd/generated/variable_factories.h>
+
+#include "comm_testing.h"
+
+using namespace mw;           // NOLINT
+using namespace mw::testing;  // NOLINT
+
+TEST_CASE("Memory goes to the category of the innermost scope, and leaves it when freed") {
+  Ledger ledger;
+  const MemoryWatch watch(ledger);
+  at::Tensor weight, gradient;
+  {
+    const Ledger::Scope outer(ledger, Category::parameters);
+    weight = at::empty({100}, at::kFloat);
+    const Ledger::Scope inner(ledger, Category::gradients);
+    gradient = at::empty({10}, at::kDouble);
+  }
+  auto scratch = at::empty({3}, at::kByte);
+  CHECK(ledger.memory(Category::parameters).bytes == 400);
+  CHECK(ledger.memory(Category::gradients).bytes == 80);
+  CHECK(ledger.memory(Category::buffers).bytes == 3);
+  CHECK(ledger.bytes() == 483);
+  scratch.reset();
+  gradient.reset();
+  CHECK(ledger.bytes() == 400);
+  CHECK(ledger.peak_bytes() == 483);
+  CHECK(ledger.memory(Category::gradients).peak == 80);
+  ledger.reset_peaks();
+  CHECK(ledger.peak_bytes() == 400);
+  ledger.recategorise(weight.data_ptr(), Category::optimizer);
+  CHECK(ledger.memory(Category::parameters).bytes == 0);
+  CHECK(ledger.memory(Category::optimizer).bytes == 400);
+  weight.reset();
+  CHECK(ledger.bytes() == 0);
+}
+
+TEST_CASE("Memory that was there before, or is kept past the watch, does no harm") {
+  auto early = at::empty({64}, at::kFloat);
+  Ledger ledger;
+  at::Tensor late;
+  {
+    const MemoryWatch watch(ledger);
+    early.reset();
+    late = at::empty({64}, at::kFloat);
+    CHECK(ledger.bytes() == 256);
+  }
+  late.reset();  // out of sight
+  CHECK(ledger.bytes() == 256);
+}
+
+TEST_CASE("A forward and backward pass of autograd is booked to the byte, on each thread rank") {
+  std::atomic<int> wrong{0};
+  run_ranks(3, [&](RankContext& context) {
+    const std::int64_t n = 50 + 10 * context.rank;
+    const auto square = n * n * 4;
+    Ledger ledger;
+    const MemoryWatch watch(ledger);
+    const auto expect = [&](std::int64_t got, std::int64_t want) {
+      if (got != want) ++wrong;
+    };
+    auto x = torch::randn({n, n});
+    auto weight = torch::randn({n, n}).set_requires_grad(true);
+    expect(ledger.bytes(), 2 * square);
+    ledger.reset_peaks();
+    const Ledger::Scope scope(ledger, Category::activations);
+    auto hidden = x.mm(weight);    // kept for relu's backward
+    auto out = at::relu(hidden);   // kept
+    auto loss = out.sum();         // 4 bytes
+    expect(ledger.memory(Category::activations).bytes, 2 * square + 4);
+    hidden.reset();                // relu keeps its result only
+    expect(ledger.memory(Category::activations).bytes, square + 4);
+    out.reset();
+    loss.backward();
+    // The gradient of the weight stays, and the loss.
+    expect(weight.grad().numel() * 4, square);
+    expect(ledger.bytes(), 3 * square + 4);
+    // At the worst: x, weight, relu's result, two gradients of it, or one and the weight's.
+    if (ledger.peak_bytes() < 4 * square + 4) ++wrong;
+    loss.reset();
+    weight.mutable_grad().reset();
+    weight.reset();
+    x.reset();
+    expect(ledger.bytes(), 0);
+  });
+  REQUIRE(wrong == 0);
+}
+
+TEST_CASE("An allocation over the limit throws out of its op, is not booked and does not leak") {
+  Ledger ledger;
+  const MemoryWatch watch(ledger);
+  auto weight = torch::ones({1000}).set_requires_grad(true);
+  ledger.set_limit(10'000, 3);
+  const auto refused = [&](auto op) {
+    try {
+      op();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  using Catch::Contains;
+  const Ledger::Scope scope(ledger, Category::activations);
+  const auto before = ledger.bytes();
+  CHECK_THAT(refused([] { at::empty({1'000'000}, at::kFloat); }),
+             Contains("Rank 3") && Contains("4000000 bytes for activations") && Contains("10000"));
+  CHECK(ledger.bytes() == before);
+
+  SECTION("the process does not grow") {
+    for (int i = 0; i < 1000; ++i) {  // 100 GB if it leaked and were touched; address space anyhow
+      CHECK_FALSE(refused([] { at::empty({25'000'000}, at::kFloat); }).empty());
+    }
+    CHECK(ledger.bytes() == before);
+  }
+  SECTION("in autograd's backward, which stays usable") {
+    auto loss = (weight * 2).sum();  // 4000 of weight, 4 of loss; the product is freed
+    ledger.set_limit(ledger.bytes() + 100, 3);
+    CHECK_THAT(refused([&] { loss.backward(); }), Contains("Rank 3"));
+    ledger.set_limit(0, 3);
+    loss = (weight * 2).sum();
+    loss.backward();
+    CHECK(at::all(weight.grad() == 2).item<bool>());
+  }
+}
+
+TEST_CASE("Collectives are booked by axis, op and phase, with the bytes of the optimal algorithm") {
+  std::atomic<int> wrong{0};
+  run_ranks(4, [&](RankContext& context) {
+    Ledger ledger;
+    const MemoryWatch watch(ledger);
+    auto comm = world_communicator(context, &ledger);
+    auto whole = at::ones({4000}), part = at::ones({1000});
+    auto other = at::ones({4000});
+    const auto memory = ledger.bytes();
+    const auto peak = ledger.peak_bytes();
+    for (int i = 0; i < 3; ++i) {
+      comm->all_reduce(whole, Reduction::sum, {"gradients"}).wait();
+      comm->all_gather(whole, part, {"forward"}).wait();
+      comm->reduce_scatter(part, whole, Reduction::sum, {"backward"}).wait();
+      comm->all_to_all(other, whole, {}, {}, {"forward"}).wait();
+      auto sent = comm->send(whole, (context.rank + 1) % 4, 0, {"forward"});
+      comm->recv(other, (context.rank + 3) % 4, 0, {"forward"}).wait();
+      sent.wait();
+      comm->barrier({"report"}).wait();
+    }
+    const auto check = [&](const char* op, const char* phase, std::int64_t bytes) {
+      const auto& use = ledger.communication().at({"world", op, phase});
+      if (use.calls != 3 || use.bytes != 3 * bytes || use.seconds <= 0) ++wrong;
+    };
+    check("all-reduce", "gradients", 24'000);
+    check("all-gather", "forward", 12'000);
+    check("reduce-scatter", "backward", 12'000);
+    check("all-to-all", "forward", 12'000);
+    check("send", "forward", 16'000);
+    check("recv", "forward", 0);
+    check("barrier", "report", 0);
+    if (ledger.communication().size() != 7) ++wrong;
+    // A collective needs no memory of its own.
+    if (ledger.bytes() != memory || ledger.peak_bytes() != peak) ++wrong;
+    ledger.clear_communication();
+    if (!ledger.communication().empty()) ++wrong;
+  });
+  REQUIRE(wrong == 0);
+}
+
+TEST_CASE("Bytes on the wire of a bandwidth-optimal algorithm") {
+  CHECK(wire_bytes(Collective::all_reduce, 1000, 4) == 1500);
+  CHECK(wire_bytes(Collective::all_gather, 1000, 4) == 750);
+  CHECK(wire_bytes(Collective::reduce_scatter, 1000, 4) == 750);
+  CHECK(wire_bytes(Collective::all_to_all, 1000, 4) == 750);
+  CHECK(wire_bytes(Collective::broadcast, 1000, 4) == 750);
+  CHECK(wire_bytes(Collective::all_reduce, 1001, 3) == 1334);  // rounded down
+  CHECK(wire_bytes(Collective::send, 1000, 4) == 1000);
+  CHECK(wire_bytes(Collective::recv, 1000, 4) == 0);
+  CHECK(wire_bytes(Collective::all_reduce, 1000, 1) == 0);
+}
