@@ -140,7 +140,8 @@ void Round::lay_out() {
     for (auto& a : arrivals_) list.push_back(a.*member + elements * item_bytes_);
   };
   switch (first.op) {
-    case Collective::barrier: break;
+    case Collective::barrier:
+      break;
     case Collective::all_reduce:
       all(in, &Arrival::in, 0);
       all(out, &Arrival::out, 0);

@@ -110,7 +110,8 @@ template <class T, Combine op>
     }
     if constexpr (std::is_same_v<T, A>) {
       for (std::byte* o : out) {
-        std::memcpy(reinterpret_cast<T*>(o) + begin, total, static_cast<std::size_t>(size) * sizeof(T));
+        std::memcpy(reinterpret_cast<T*>(o) + begin, total,
+                    static_cast<std::size_t>(size) * sizeof(T));
       }
     } else {
       T* __restrict rounded = reinterpret_cast<T*>(out[0]) + begin;
@@ -153,28 +154,41 @@ Kernel pick() {
 template <class T>
 Kernel pick(Combine combine) {
   switch (combine) {
-    case Combine::sum: return pick<T, Combine::sum>();
+    case Combine::sum:
+      return pick<T, Combine::sum>();
     case Combine::average:
       if constexpr (!std::is_integral_v<T>) return pick<T, Combine::average>();
       return nullptr;
-    case Combine::product: return pick<T, Combine::product>();
-    case Combine::min: return pick<T, Combine::min>();
-    case Combine::max: return pick<T, Combine::max>();
+    case Combine::product:
+      return pick<T, Combine::product>();
+    case Combine::min:
+      return pick<T, Combine::min>();
+    case Combine::max:
+      return pick<T, Combine::max>();
   }
   return nullptr;
 }
 
 Kernel find(c10::ScalarType dtype, Combine combine) {
   switch (dtype) {
-    case c10::ScalarType::Double: return pick<double>(combine);
-    case c10::ScalarType::Float: return pick<float>(combine);
-    case c10::ScalarType::BFloat16: return pick<c10::BFloat16>(combine);
-    case c10::ScalarType::Half: return pick<c10::Half>(combine);
-    case c10::ScalarType::Long: return pick<std::int64_t>(combine);
-    case c10::ScalarType::Int: return pick<std::int32_t>(combine);
-    case c10::ScalarType::Byte: return pick<std::uint8_t>(combine);
-    case c10::ScalarType::Bool: return pick<bool>(combine);
-    default: return nullptr;
+    case c10::ScalarType::Double:
+      return pick<double>(combine);
+    case c10::ScalarType::Float:
+      return pick<float>(combine);
+    case c10::ScalarType::BFloat16:
+      return pick<c10::BFloat16>(combine);
+    case c10::ScalarType::Half:
+      return pick<c10::Half>(combine);
+    case c10::ScalarType::Long:
+      return pick<std::int64_t>(combine);
+    case c10::ScalarType::Int:
+      return pick<std::int32_t>(combine);
+    case c10::ScalarType::Byte:
+      return pick<std::uint8_t>(combine);
+    case c10::ScalarType::Bool:
+      return pick<bool>(combine);
+    default:
+      return nullptr;
   }
 }
 
@@ -182,11 +196,16 @@ Kernel find(c10::ScalarType dtype, Combine combine) {
 
 const char* name_of(Combine combine) {
   switch (combine) {
-    case Combine::sum: return "sum";
-    case Combine::average: return "average";
-    case Combine::product: return "product";
-    case Combine::min: return "min";
-    case Combine::max: return "max";
+    case Combine::sum:
+      return "sum";
+    case Combine::average:
+      return "average";
+    case Combine::product:
+      return "product";
+    case Combine::min:
+      return "min";
+    case Combine::max:
+      return "max";
   }
   return "?";
 }
@@ -194,8 +213,8 @@ const char* name_of(Combine combine) {
 void check_reducible(c10::ScalarType dtype, Combine combine) {
   if (find(dtype, combine) == nullptr) {
     throw Error(Stage::run,
-                fmt::format("The {} of {} tensors cannot be reduced across ranks.", name_of(combine),
-                            c10::toString(dtype)),
+                fmt::format("The {} of {} tensors cannot be reduced across ranks.",
+                            name_of(combine), c10::toString(dtype)),
                 "Reduce fp64, fp32, bf16, fp16, int64, int32, uint8 or bool; average floats only.");
   }
 }
