@@ -6,11 +6,14 @@ function(meshwright_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_DIRECTORY" "LINK")
   set(target plugin_${name})
   add_library(${target} MODULE ${arg_UNPARSED_ARGUMENTS})
-  target_link_libraries(${target} PRIVATE Meshwright::sdk ${arg_LINK})
-  target_compile_definitions(${target} PRIVATE MESHWRIGHT_PLUGIN_NAME="${name}")
+  target_link_libraries(${target} PRIVATE Meshwright::sdk Meshwright::library ${arg_LINK})
   set_target_properties(${target} PROPERTIES
     PREFIX "" OUTPUT_NAME ${name} DEFINE_SYMBOL ""
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  # Hidden visibility alone still exports the unique symbols of the standard library's templates.
+  set(map "${CMAKE_CURRENT_BINARY_DIR}/meshwright_plugin.map")
+  file(CONFIGURE OUTPUT "${map}" CONTENT "{ global: meshwright_plugin; local: *; };\n")
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${map}")
   if(arg_OUTPUT_DIRECTORY)
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${arg_OUTPUT_DIRECTORY}")
   endif()

@@ -1,4 +1,4 @@
-# The launcher's slow half, sourced by ./meshwright: dependencies, build, developer verbs.
+# The launcher's slow half, sourced by ./meshwright: what must be there, and the build.
 # Uses $root, $cache and the exit codes set there. Functions in the order in which they are needed.
 
 say() { printf 'meshwright: %s\n' "$*" >&2; }
@@ -40,7 +40,7 @@ ensure_packages() {
   ((${#missing[@]})) || return 0
   if [[ $(id -u) != 0 ]]; then
     say "these packages are missing; install them, then start again:"
-    echo "sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    echo "sudo apt-get update -qq && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit "$exit_environment"
   fi
   say "installing ${#missing[@]} packages: ${missing[*]}"
@@ -88,38 +88,26 @@ fetch_wheels() {
   done < <(pins wheel)
 }
 
-# .deps/libtorch: the parts of the wheels that the build needs, complete or absent.
+# Names the content of .deps/libtorch, so that new pins are noticed.
+parts_id() { for kind in wheel "$@"; do pins "$kind"; done | sha256sum; }
+
+# .deps/libtorch: the parts of the wheels that the preset needs, all of them or no folder at all.
 ensure_libtorch() {
-  local kinds="keep" want
-  [[ $1 == cuda ]] && kinds="keep cuda"
-  want=$(for kind in wheel $kinds; do pins "$kind"; done | sha256sum)
-  local target=$root/.deps/libtorch
-  # The CUDA parts only add to the others: a CPU build is content with either.
-  grep -qxF "$want" "$target/.complete" 2>/dev/null && return 0
+  local target=$root/.deps/libtorch fresh=$root/.deps/libtorch.new kinds=(keep)
+  if [[ $1 == cuda ]]; then kinds=(keep cuda); fi
+  grep -qxF "$(parts_id "${kinds[@]}")" "$target/.complete" 2>/dev/null && return 0
   (
     lock "$cache/wheels.lock"
     fetch_wheels
   ) || exit
   say "unpacking libtorch"
-  local fresh=$root/.deps/libtorch.new
   rm -rf "$fresh"
   mkdir -p "$fresh"
-  "$(system_python)" - "$root/cmake/deps.txt" "$cache/wheels" "$fresh" $kinds <<'PYTHON'
-import fnmatch, pathlib, sys, zipfile
-pins, wheels, target, *kinds = sys.argv[1:]
-rows = [line.split() for line in open(pins) if line.strip() and line[0] != "#"]
-for _, name, _, _, file in (row for row in rows if row[0] == "wheel"):
-    globs = [g for row in rows if row[0] in kinds and row[1] == name for g in row[2:]]
-    with zipfile.ZipFile(pathlib.Path(wheels) / file) as archive:
-        members = [m for m in archive.namelist() if any(fnmatch.fnmatch(m, g) for g in globs)]
-        for pattern in globs:
-            if not any(fnmatch.fnmatch(m, pattern) for m in members):
-                sys.exit(f"{file} has nothing that matches {pattern}")
-        archive.extractall(target, members)
-PYTHON
-  { for kind in wheel $kinds; do pins "$kind"; done | sha256sum
-    [[ $1 == cuda ]] && for kind in wheel keep; do pins "$kind"; done | sha256sum; } \
-    >"$fresh/.complete" || true
+  "$(system_python)" "$root/cmake/unpack_wheels.py" "$root/cmake/deps.txt" "$cache/wheels" \
+    "$fresh" "${kinds[@]}" >&2 || die "cannot unpack the wheels in $cache/wheels"
+  # What the CUDA build unpacks serves the CPU build too.
+  parts_id keep >"$fresh/.complete"
+  if [[ $1 == cuda ]]; then parts_id keep cuda >>"$fresh/.complete"; fi
   rm -rf "$target"
   mv "$fresh" "$target"
 }
@@ -160,12 +148,24 @@ fail_with_log() {
   local log=$1
   say "the build failed; the end of $log:"
   # The first errors tell more than what ninja says last.
-  if grep -q 'error:' "$log"; then
-    grep -m 5 -A 6 'error:' "$log" | head -n 40 >&2
-  else
-    tail -n 30 "$log" >&2
-  fi
+  {
+    if grep -q 'error:' "$log"; then
+      grep -m 5 -A 6 'error:' "$log" | head -n 40
+    else
+      tail -n 30 "$log"
+    fi
+  } | if [[ -t 2 ]]; then cat; else sed 's/\x1b\[[0-9;]*[mK]//g'; fi >&2
   exit "$exit_environment"
+}
+
+configure() {
+  local preset=$1 log=$2 folder
+  folder=$(build_folder "$preset")
+  [[ -f $folder/build.ninja && ! $root/CMakePresets.json -nt $folder/build.ninja ]] && return 0
+  mkdir -p "$folder"
+  say "configuring ($preset)"
+  (cd "$root" && cmake --preset "$preset" "-DMESHWRIGHT_TEST_PYTHON=$cache/venv/bin/python") \
+    </dev/null >"$log" 2>&1 || fail_with_log "$log"
 }
 
 # build PRESET TARGET…
@@ -175,11 +175,7 @@ build() {
   folder=$(build_folder "$preset")
   log=$folder/build.log
   mkdir -p "$folder"
-  if [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ]]; then
-    say "configuring ($preset)"
-    (cd "$root" && cmake --preset "$preset" "-DMESHWRIGHT_TEST_PYTHON=$cache/venv/bin/python") \
-      </dev/null >"$log" 2>&1 || fail_with_log "$log"
-  fi
+  configure "$preset" "$log"
   say "building ($preset)"
   (cd "$root" && NINJA_STATUS='[%f/%t] ' ninja -C "$folder" -j "$(nproc)" "$@") </dev/null 2>&1 |
     show_progress >"$log" || fail_with_log "$log"
@@ -207,88 +203,3 @@ make_ready() {
   fi
   unlock
 }
-
-# --- Developer verbs ---
-
-# Takes --preset from the arguments: sets preset and rest.
-parse_preset() {
-  preset=release rest=()
-  while (($#)); do
-    case $1 in
-      --preset) preset=${2:?--preset needs a name} && shift 2 ;;
-      --preset=*) preset=${1#*=} && shift ;;
-      *) rest+=("$1") && shift ;;
-    esac
-  done
-  case $preset in
-    release | dev | asan | tsan | cuda) ;;
-    *)
-      say "there is no preset '$preset'; presets: release, dev, asan, tsan, cuda"
-      exit "$exit_usage"
-      ;;
-  esac
-}
-
-verb_build() {
-  local preset rest
-  parse_preset "$@"
-  ensure_dependencies "$preset"
-  local stamp
-  stamp=$(build_folder "$preset")/.ready
-  mkdir -p "${stamp%/*}"
-  touch "$stamp.new"
-  build "$preset" "${rest[@]:-all}"
-  if ((${#rest[@]} == 0)); then mv "$stamp.new" "$stamp"; fi
-  unlock
-}
-
-# The tests' Python packages, in the cache folder, made anew when the pins change.
-ensure_venv() {
-  local venv=$cache/venv want
-  want=$(pins pip)
-  [[ -x $venv/bin/python && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && return 0
-  (
-    lock "$cache/venv.lock"
-    [[ -x $venv/bin/python && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && exit 0
-    say "installing the tests' Python packages (once; kept in $venv)"
-    rm -rf "$venv"
-    "$(system_python)" -m venv "$venv" &&
-      "$venv/bin/python" -m pip install --quiet $want </dev/null >&2 &&
-      printf '%s\n' "$want" >"$venv/.complete"
-  ) || die "cannot install the tests' Python packages"
-}
-
-verb_test() {
-  local preset rest
-  parse_preset "$@"
-  verb_build --preset "$preset"
-  ensure_venv
-  # Sanitizers: what libtorch, libgomp and HDF5 do uninstrumented is not ours to mend.
-  local supp=$root/tests/sanitizers
-  export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$supp/lsan.supp:print_suppressions=0}
-  export TSAN_OPTIONS=${TSAN_OPTIONS-suppressions=$supp/tsan.supp:halt_on_error=1}
-  export UBSAN_OPTIONS=${UBSAN_OPTIONS-suppressions=$supp/ubsan.supp:print_stacktrace=1:halt_on_error=1}
-  local skip=(-LE gpu)
-  [[ $preset == cuda ]] && skip=()
-  cd "$(build_folder "$preset")"
-  exec ctest --output-on-failure -j 2 "${skip[@]}" "${rest[@]}"
-}
-
-own_files() { (cd "$root" && git ls-files -co --exclude-standard '*.cpp' '*.h' | grep -v '^spike/'); }
-
-verb_format() {
-  (cd "$root" && own_files | xargs -r clang-format -i)
-}
-
-verb_lint() {
-  ensure_dependencies release
-  build release programs
-  unlock
-  cd "$root"
-  own_files | xargs -r clang-format --dry-run --Werror || exit 1
-  local files=("$@")
-  if ((${#files[@]} == 0)); then mapfile -t files < <(own_files | grep '\.cpp$'); fi
-  printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p build || exit 1
-}
-
-verb_clean() { rm -rf "$root"/build "$root"/build-{dev,asan,tsan,cuda} "$root/.deps"; }

@@ -8,6 +8,8 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+# Dimension scales; its .pc file is missing from Debian's package.
+find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -22,7 +24,8 @@ target_include_directories(meshwright_sdk INTERFACE
   "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include>" "$<INSTALL_INTERFACE:include>")
 target_compile_definitions(meshwright_sdk INTERFACE BOOST_DLL_USE_STD_FS)
 target_compile_features(meshwright_sdk INTERFACE cxx_std_20)
-target_link_libraries(meshwright_sdk INTERFACE Torch::cpu Boost::headers fmt::fmt)
+target_link_libraries(meshwright_sdk INTERFACE
+  Torch::cpu Boost::headers fmt::fmt nlohmann_json::nlohmann_json)
 
 file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp")
 set(app_sources ${core_sources})
@@ -31,14 +34,22 @@ list(FILTER app_sources INCLUDE REGEX "/core/src/app/")
 
 add_library(meshwright_core SHARED ${core_sources})
 set_target_properties(meshwright_core PROPERTIES OUTPUT_NAME meshwright DEFINE_SYMBOL "")
-target_include_directories(meshwright_core PUBLIC "${PROJECT_SOURCE_DIR}/core/src")
+target_include_directories(meshwright_core PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/src>")
 target_compile_definitions(meshwright_core PUBLIC
-  MESHWRIGHT_VERSION="${PROJECT_VERSION}" SPDLOG_FMT_EXTERNAL)
+  "$<BUILD_INTERFACE:MESHWRIGHT_VERSION=\"${PROJECT_VERSION}\">" SPDLOG_FMT_EXTERNAL)
+# The tests reach inside and so need what the core uses; whoever links the installed one does not.
+foreach(library IN ITEMS PkgConfig::lua PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL} spdlog::spdlog Threads::Threads)
+  target_link_libraries(meshwright_core PUBLIC "$<BUILD_INTERFACE:${library}>")
+endforeach()
 target_link_libraries(meshwright_core
-  PUBLIC Meshwright::sdk PkgConfig::lua PkgConfig::hdf5 nlohmann_json::nlohmann_json
-         spdlog::spdlog Threads::Threads
-  PRIVATE meshwright_warnings ${CMAKE_DL_LIBS})
+  PUBLIC Meshwright::sdk
+  PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>" ${CMAKE_DL_LIBS})
 target_precompile_headers(meshwright_core PRIVATE "${MESHWRIGHT_PCH}")
+
+# Links libmeshwright.so without its include folders: a plugin that reaches into core/src must fail.
+add_library(meshwright_library INTERFACE)
+add_library(Meshwright::library ALIAS meshwright_library)
+target_link_libraries(meshwright_library INTERFACE "$<LINK_ONLY:meshwright_core>")
 
 add_executable(meshwright ${app_sources})
 target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
@@ -55,7 +66,7 @@ function(meshwright_add_own_plugins folder output)
     if(NOT files)
       continue()
     endif()
-    meshwright_add_plugin(${name} ${files} OUTPUT_DIRECTORY "${output}" LINK meshwright_core_link)
+    meshwright_add_plugin(${name} ${files} OUTPUT_DIRECTORY "${output}")
     target_link_libraries(plugin_${name} PRIVATE meshwright_warnings)
     target_precompile_headers(plugin_${name} REUSE_FROM meshwright_plugin_pch)
     if(ARGN)
@@ -63,10 +74,6 @@ function(meshwright_add_own_plugins folder output)
     endif()
   endforeach()
 endfunction()
-
-# Links libmeshwright.so without its include folders: a plugin that reaches into core/src must fail.
-add_library(meshwright_core_link INTERFACE)
-target_link_libraries(meshwright_core_link INTERFACE "$<LINK_ONLY:meshwright_core>")
 
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/plugin_pch.cpp" CONTENT "// Holds a header.\n" @ONLY)
 add_library(meshwright_plugin_pch OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/plugin_pch.cpp")

@@ -42,7 +42,7 @@ foreach(path IN LISTS areas)
     target_link_libraries(test_${area} PRIVATE catch_main meshwright_core meshwright_warnings)
     target_precompile_headers(test_${area} REUSE_FROM meshwright_core)
     add_dependencies(test_${area} test_plugins programs)
-    catch_discover_tests(test_${area} TEST_PREFIX "${area}: "
+    catch_discover_tests(test_${area} TEST_PREFIX "${area}/"
       PROPERTIES LABELS ${label} TIMEOUT 300 ENVIRONMENT "${test_environment}")
   endif()
 

@@ -3,7 +3,11 @@
 #   Torch::cuda   libtorch_cuda + libc10_cuda and the toolkit's runtime (option MESHWRIGHT_CUDA)
 # The wheel's CMake package is not used: it stops without a CUDA toolkit.
 
-set(MESHWRIGHT_DEPS_DIR "${PROJECT_SOURCE_DIR}/.deps" CACHE PATH "Folder with the unpacked wheels")
+# Also installed: the package's configuration sets MESHWRIGHT_DEPS_DIR and includes it.
+
+if(NOT MESHWRIGHT_DEPS_DIR)
+  set(MESHWRIGHT_DEPS_DIR "${PROJECT_SOURCE_DIR}/.deps" CACHE PATH "Folder with the unpacked wheels")
+endif()
 set(torch_root "${MESHWRIGHT_DEPS_DIR}/libtorch/torch")
 if(NOT EXISTS "${torch_root}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "libtorch is not at ${torch_root}. Run ./meshwright build once: it fetches and "

@@ -76,6 +76,7 @@ struct OpCall {
   std::vector<at::Tensor> grad_inputs;
   std::vector<bool> wants, accumulate;
   bool in_place = false;                  // forward: OpTraits::forward_in_place is granted
+  at::ScalarType real = at::kFloat;       // the plan's precision, for ops whose inputs are all indices
 };
 
 // What one piece costs, of the local shapes.

@@ -86,9 +86,10 @@ struct Instruction {
   Move move;
   int pending = -1;              // of start and wait: which
   int bucket = -1;
-  // For gradients of parameters: only ranks at the start of these atoms contribute (their layout
-  // there is Replicate while the accumulated gradient is Partial).
-  std::vector<int> first_of;
+  // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
+  // ranks at the start of these atoms contribute, as every rank there has the whole contribution
+  // while the accumulated gradient is a sum over ranks.
+  std::vector<std::vector<int>> first_of;
   const char* phase = "forward";
   std::string label;             // what it serves: an op, a value, a bucket
   std::vector<int> release;      // slots that nobody reads after this instruction
@@ -136,6 +137,7 @@ struct Program {
   std::vector<Action> timeline;
   int pendings = 0;              // numbers used by start and wait
   std::vector<Layout> cut;       // for each op of the graph: its iteration space on the mesh
+  std::vector<Layout> follow;    // ... and the dim that follows the cut one (kv_heads after heads)
   Layout loss;                   // layout of the loss value
 
   int segment(const std::string& name) const;  // index; -1

@@ -1,0 +1,84 @@
+# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, format, lint, clean.
+
+# Takes --preset from the arguments: sets preset and rest.
+parse_preset() {
+  preset=release rest=()
+  while (($#)); do
+    case $1 in
+      --preset) preset=${2:?--preset needs a name} && shift 2 ;;
+      --preset=*) preset=${1#*=} && shift ;;
+      *) rest+=("$1") && shift ;;
+    esac
+  done
+  case $preset in
+    release | dev | asan | tsan | cuda) ;;
+    *)
+      say "there is no preset '$preset'; presets: release, dev, asan, tsan, cuda"
+      exit "$exit_usage"
+      ;;
+  esac
+}
+
+verb_build() {
+  local preset rest
+  parse_preset "$@"
+  ensure_dependencies "$preset"
+  local stamp
+  stamp=$(build_folder "$preset")/.ready
+  mkdir -p "${stamp%/*}"
+  touch "$stamp.new"
+  build "$preset" "${rest[@]:-all}"
+  if ((${#rest[@]} == 0)); then mv "$stamp.new" "$stamp"; fi
+  unlock
+}
+
+# The tests' Python packages, in the cache folder, made anew when the pins change.
+ensure_venv() {
+  local venv=$cache/venv want
+  want=$(pins pip)
+  [[ -x $venv/bin/python && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && return 0
+  (
+    lock "$cache/venv.lock"
+    [[ -x $venv/bin/python && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && exit 0
+    say "installing the tests' Python packages (once; kept in $venv)"
+    rm -rf "$venv"
+    "$(system_python)" -m venv "$venv" &&
+      "$venv/bin/python" -m pip install --quiet $want </dev/null >&2 &&
+      printf '%s\n' "$want" >"$venv/.complete"
+  ) || die "cannot install the tests' Python packages"
+}
+
+verb_test() {
+  local preset rest
+  parse_preset "$@"
+  verb_build --preset "$preset"
+  ensure_venv
+  # Sanitizers: what libtorch, libgomp and HDF5 do uninstrumented is not ours to mend.
+  local supp=$root/tests/sanitizers
+  export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$supp/lsan.supp:print_suppressions=0}
+  export TSAN_OPTIONS=${TSAN_OPTIONS-suppressions=$supp/tsan.supp:halt_on_error=1}
+  export UBSAN_OPTIONS=${UBSAN_OPTIONS-suppressions=$supp/ubsan.supp:print_stacktrace=1:halt_on_error=1}
+  local skip=(-LE gpu)
+  [[ $preset == cuda ]] && skip=()
+  cd "$(build_folder "$preset")"
+  exec ctest --output-on-failure -j 2 "${skip[@]}" "${rest[@]}"
+}
+
+own_files() { (cd "$root" && git ls-files -co --exclude-standard '*.cpp' '*.h'); }
+
+verb_format() {
+  (cd "$root" && own_files | xargs -r clang-format -i)
+}
+
+# clang-tidy reads no precompiled header of g++, so it has a configuration of its own, never built.
+verb_lint() {
+  ensure_dependencies release
+  build release all
+  configure lint "$root/build-lint/configure.log"
+  unlock
+  cd "$root"
+  own_files | xargs -r clang-format --dry-run --Werror || exit 1
+  exec "$(system_python)" cmake/tidy.py "$@"
+}
+
+verb_clean() { rm -rf "$root"/build "$root"/build-{dev,asan,tsan,cuda,lint} "$root/.deps"; }

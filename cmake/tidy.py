@@ -1,0 +1,83 @@
+"""Runs clang-tidy on our sources, two at a time, skipping those that passed before unchanged.
+
+Usage, from the repository's root: tidy.py [FILE…]. Exit status 1 if anything was found.
+A source's state is the content of the file, of our own headers that it includes (as the release
+build's dependency log has them), and of .clang-tidy.
+"""
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path.cwd()
+BUILD = ROOT / "build-lint"
+PASSED = BUILD / "tidy"
+
+
+def own_headers():
+    """Object path below the build folder -> our headers that it was compiled from."""
+    log = subprocess.run(["ninja", "-C", "build", "-t", "deps"], capture_output=True, text=True)
+    headers, current = {}, None
+    for line in log.stdout.splitlines():
+        if line.startswith("    "):
+            path = (ROOT / "build" / line.strip()).resolve()
+            inside = path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / ".deps")
+            if inside and path.suffix == ".h":
+                headers[current].append(path)
+        elif line:
+            current = line.split(":")[0]
+            headers[current] = []
+    return headers
+
+
+def state_of(source, headers):
+    digest = hashlib.sha256((ROOT / ".clang-tidy").read_bytes())
+    for path in [source, *sorted(headers)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def tidy(source, state):
+    stamp = PASSED / str(source.relative_to(ROOT)).replace("/", "+")
+    if stamp.exists() and stamp.read_text() == state:
+        return ""
+    command = ["clang-tidy", "--quiet", "-p", str(BUILD), str(source)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    # On stderr there are only counts of warnings in other people's headers.
+    text = run.stdout + "".join(
+        line for line in run.stderr.splitlines(True) if not re.match(r"\d+ warnings?", line))
+    if run.returncode == 0 and not run.stdout.strip():
+        stamp.write_text(state)
+        return ""
+    return text or f"clang-tidy failed on {source}\n"
+
+
+def main(names):
+    PASSED.mkdir(parents=True, exist_ok=True)
+    headers = own_headers()
+    work = {}
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        source = pathlib.Path(entry["file"])
+        if source.is_relative_to(BUILD) or (names and str(source.relative_to(ROOT)) not in names):
+            continue
+        target = re.search(r" -o (\S+)", entry["command"]).group(1)
+        work[source] = state_of(source, headers.get(target, []))
+    unknown = set(names) - {str(source.relative_to(ROOT)) for source in work}
+    if unknown:
+        sys.exit(f"no build target compiles {', '.join(sorted(unknown))}")
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for text in pool.map(tidy, work.keys(), work.values()):
+            bad += bool(text)
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    print(f"clang-tidy: {len(work)} files, {bad} with findings")
+    return 1 if bad else 0
+
+
+sys.exit(main(sys.argv[1:]))

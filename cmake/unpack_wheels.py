@@ -1,0 +1,26 @@
+"""Unpacks the pinned members of the wheels.
+
+Usage: unpack_wheels.py DEPS WHEELS TARGET KIND…   (KIND: keep, cuda; see deps.txt)
+"""
+
+import fnmatch
+import pathlib
+import sys
+import zipfile
+
+
+def main(deps, wheels, target, *kinds):
+    rows = [line.split() for line in open(deps) if line.strip() and line[0] != "#"]
+    for name, file in [(row[1], row[4]) for row in rows if row[0] == "wheel"]:
+        globs = [g for row in rows if row[0] in kinds and row[1] == name for g in row[2:]]
+        with zipfile.ZipFile(pathlib.Path(wheels) / file) as archive:
+            chosen = set()
+            for pattern in globs:
+                found = fnmatch.filter(archive.namelist(), pattern)
+                if not found:
+                    sys.exit(f"{file} has nothing that matches {pattern}")
+                chosen.update(found)
+            archive.extractall(target, sorted(chosen))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,82 @@
+#include <fmt/core.h>
+
+#include "engine/optimizer.h"
+
+namespace mw {
+
+namespace {
+
+class AdamW final : public Optimizer {
+ public:
+  explicit AdamW(const Values& values)
+      : lr_(values.number("lr")),
+        beta1_(values.at("betas")[0].get<double>()),
+        beta2_(values.at("betas")[1].get<double>()),
+        eps_(values.number("eps")),
+        weight_decay_(values.number("weight_decay")),
+        clip_(values.has("clip") ? values.number("clip") : 0) {}
+  double lr() const override { return lr_; }
+  double clip() const override { return clip_; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+ protected:
+  void update(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
+              std::int64_t step_index) const override {
+    // The kernel reads the step, counted from 1, from an fp32 tensor on the parameter's device.
+    const at::Tensor step =
+        at::full({}, static_cast<double>(step_index + 1), param.options().dtype(at::kFloat));
+    at::_fused_adamw_({param}, {grad}, {state.tensors[0]}, {state.tensors[1]}, {}, {step}, lr,
+                      beta1_, beta2_, weight_decay_, eps_, /*amsgrad=*/false, /*maximize=*/false);
+  }
+
+ private:
+  double lr_, beta1_, beta2_, eps_, weight_decay_, clip_;
+};
+
+class AdamWKind final : public OptimizerKind {
+ public:
+  AdamWKind() {
+    options_.number("lr", "learning rate; a schedule starts from it")
+        .at_least(0)
+        .list("betas", "decay of the two running averages, {first, second}")
+        .fallback(Json::array({0.9, 0.95}))
+        .number("eps", "added to the root of the second average")
+        .fallback(1e-8)
+        .at_least(0)
+        .number("weight_decay", "decoupled decay, on every tensor")
+        .fallback(0.1)
+        .at_least(0)
+        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
+        .optional()
+        .at_least(0);
+  }
+  std::string name() const override { return "adamw"; }
+  std::string doc() const override { return "AdamW by ATen's fused kernel."; }
+  const Options& options() const override { return options_; }
+  std::shared_ptr<const Optimizer> make(const Values& values, const std::string& path,
+                                        Problems& problems) const override {
+    const Json& betas = values.at("betas");
+    bool valid = betas.is_array() && betas.size() == 2;
+    for (std::size_t i = 0; valid && i < 2; ++i)
+      valid = betas[i].is_number() && betas[i].get<double>() >= 0 && betas[i].get<double>() < 1;
+    if (!valid) {
+      problems.add(Stage::options,
+                   fmt::format("{}.betas: {} is not two numbers in [0, 1)", path, betas.dump()),
+                   "for example betas = {0.9, 0.95}");
+      return nullptr;
+    }
+    return std::make_shared<AdamW>(values);
+  }
+
+ private:
+  Options options_;
+};
+
+}  // namespace
+
+const OptimizerKind& adamw_kind() {
+  static const AdamWKind kind;
+  return kind;
+}
+
+}  // namespace mw

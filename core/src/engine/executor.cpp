@@ -1,0 +1,313 @@
+#include "engine/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<int> world_atoms(const Mesh& mesh) {
+  std::vector<int> atoms(mesh.atoms().size());
+  std::iota(atoms.begin(), atoms.end(), 0);
+  return atoms;
+}
+
+}  // namespace
+
+Executor::Executor(const Program& program, int rank, at::ScalarType real, at::Device device,
+                   CommunicatorSource& source, Ledger& ledger, const StepInput& input)
+    : program_(program), graph_(*program.graph), rank_(rank), at_(program.mesh.coordinates(rank)),
+      real_(real), device_(device), source_(source), ledger_(ledger), input_(input),
+      storage_(program, at_, at::TensorOptions().dtype(real).device(device), *input.optimizer, ledger) {
+  for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
+    dims_.push_back(program.local_dims(static_cast<int>(i), at_));
+  }
+}
+
+Executor::~Executor() = default;
+
+Communicator& Executor::group(const std::vector<int>& atoms) {
+  auto& communicator = groups_[atoms];
+  if (!communicator) {
+    const bool world = program_.mesh.ways(atoms) == program_.mesh.size();
+    const std::string axis = world && atoms.size() != 1 ? "world" : program_.mesh.name_of(atoms);
+    communicator = make_communicator(source_, axis, program_.mesh.group(rank_, atoms),
+                                     program_.mesh.index_in_group(rank_, atoms), &ledger_);
+  }
+  return *communicator;
+}
+
+bool Executor::first_of(const std::vector<int>& atoms) const {
+  return std::all_of(atoms.begin(), atoms.end(), [&](int a) { return at_[a] == 0; });
+}
+
+at::Tensor& Executor::tensor(Microbatch& m, int slot) { return m.slots[slot]; }
+
+StepOutcome Executor::step(std::int64_t index, double lr) {
+  const at::NoGradGuard no_grad;
+  step_ = index;
+  outcome_ = {};
+  outcome_.lr = lr;
+  storage_.begin_step();
+  {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    loss_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  }
+  const double begin = now();
+  for (const Action& action : program_.timeline) {
+    ActionTime time{action.segment, action.microbatch, now() - begin, 0};
+    for (const Instruction& i : program_.segments[action.segment].code) run(i, action.microbatch);
+    time.end = now() - begin;
+    outcome_.actions.push_back(time);
+  }
+  microbatches_.clear();
+  return std::move(outcome_);
+}
+
+void Executor::run(const Instruction& i, int microbatch) {
+  Microbatch& m = microbatches_[microbatch];
+  if (m.slots.empty()) {
+    m.slots.resize(program_.slots.size());
+    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      m.slots[program_.parameters[p].slot] = storage_.parameter(static_cast<int>(p));
+      m.slots[program_.parameters[p].gradient_slot] = storage_.gradient(static_cast<int>(p));
+    }
+  }
+  Ledger::Scope scope(ledger_, Category::activations);
+  switch (i.code) {
+    case Code::load: load(i, m, microbatch); break;
+    case Code::compute: compute(i, m, microbatch); break;
+    case Code::move:
+    case Code::start: {
+      const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+      const Moving what = moving(i.move, from.dims, from.layout, to.layout);
+      if (i.code == Code::start) {
+        m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
+                                           group(i.move.atoms), {i.phase, &i.label});
+      } else {
+        tensor(m, i.outputs[0]) = local_move(i.move, what, tensor(m, i.inputs[0]),
+                                             program_.mesh.index_in_group(rank_, i.move.atoms));
+      }
+      break;
+    }
+    case Code::wait:
+      tensor(m, i.outputs[0]) = m.underway.at(i.pending).finish();
+      m.underway.erase(i.pending);
+      break;
+    case Code::seed:
+      tensor(m, i.outputs[0]) = at::ones({}, at::TensorOptions().dtype(real_).device(device_));
+      break;
+    case Code::add: add(i, m); break;
+    case Code::copy: tensor(m, i.outputs[0]) = tensor(m, i.inputs[0]).clone(); break;
+    case Code::report: loss_.add_(tensor(m, i.inputs[0])); break;
+    case Code::reduce: start_reduce(i); break;
+    case Code::reduced:
+      reductions_.at(i.bucket).wait();
+      reductions_.erase(i.bucket);
+      break;
+    case Code::totals: totals(); break;
+    case Code::update: update(i); break;
+  }
+  for (int slot : i.release) m.slots[slot].reset();
+}
+
+void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
+  static const Dim batch("batch"), seq("seq");
+  Ledger::Scope scope(ledger_, Category::buffers);
+  const std::int64_t rows = graph_.size(batch), sequence = graph_.size(seq);
+  const auto cpu = at::TensorOptions().dtype(at::kLong);
+  at::Tensor tokens, labels;
+  for (int slot : i.outputs) {
+    const Slot& s = program_.slots[slot];
+    const Range columns = local_range(seq, sequence, s.layout, program_.mesh, at_);
+    at::Tensor data;
+    if (s.name == "positions") {
+      data = at::arange(columns.offset, columns.offset + columns.size, cpu);
+    } else {
+      const Range part = local_range(batch, rows, s.layout, program_.mesh, at_);
+      if (!tokens.defined()) {
+        tokens = at::empty({part.size, sequence}, cpu);
+        labels = at::empty({part.size, sequence}, cpu);
+        input_.data->sample_rows(step_, input_.batch, microbatch * rows + part.offset, tokens, labels);
+      }
+      data = (s.name == "labels" ? labels : tokens).narrow(1, columns.offset, columns.size).contiguous();
+    }
+    tensor(m, slot) = data.to(device_);
+  }
+}
+
+// Decides whether this rank writes, adds to or leaves out the gradient of operand `input`.
+void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, OpCall& call) {
+  const int slot = i.grad_inputs[input];
+  call.wants[input] = slot >= 0;
+  if (slot < 0) return;
+  const int parameter = storage_.parameter_of(slot);
+  if (parameter < 0) {
+    call.accumulate[input] = i.accumulate[input];
+    if (i.accumulate[input]) {
+      call.grad_inputs[input] = tensor(m, slot);
+    } else if (i.in_place) {  // granted for all gradients or none (plan/lifetimes)
+      call.grad_inputs[input] = tensor(m, i.inputs[input]);
+    }
+    return;
+  }
+  if (!first_of(i.first_of[input])) {
+    call.wants[input] = false;
+    return;
+  }
+  call.grad_inputs[input] = storage_.gradient(parameter);
+  call.accumulate[input] = storage_.written(parameter);
+  storage_.write(parameter);
+}
+
+void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
+  const Op& op = graph_.ops()[i.op];
+  auto gather = [&](const std::vector<int>& slots) {
+    std::vector<at::Tensor> tensors(slots.size());
+    for (std::size_t k = 0; k < slots.size(); ++k) {
+      if (slots[k] >= 0) tensors[k] = m.slots[slots[k]];
+    }
+    return tensors;
+  };
+  OpCall call{dims_[i.op], gather(i.inputs), {}, {}, {}, {}, {}, {}, i.in_place, real_};
+  if (i.piece == Piece::forward) {
+    call.outputs.resize(i.outputs.size());
+    call.saved.resize(i.saved.size());
+    op.type->forward(op, call);
+    for (std::size_t k = 0; k < i.outputs.size(); ++k) tensor(m, i.outputs[k]) = std::move(call.outputs[k]);
+    for (std::size_t k = 0; k < i.saved.size(); ++k) tensor(m, i.saved[k]) = std::move(call.saved[k]);
+    if (watcher_ != nullptr) {
+      for (int slot : i.outputs) watcher_->computed(i, slot, microbatch, tensor(m, slot));
+    }
+    return;
+  }
+  call.outputs = gather(i.outputs);
+  call.saved = gather(i.saved);
+  call.grad_outputs = gather(i.grad_outputs);
+  if (watcher_ != nullptr && i.piece != Piece::wgrad) {
+    for (int slot : i.grad_outputs) {
+      if (slot >= 0) watcher_->computed(i, slot, microbatch, tensor(m, slot));
+    }
+  }
+  call.grad_inputs.resize(i.grad_inputs.size());
+  call.wants.assign(i.grad_inputs.size(), false);
+  call.accumulate.assign(i.grad_inputs.size(), false);
+  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) settle_gradient(i, k, m, call);
+  if (std::none_of(call.wants.begin(), call.wants.end(), [](bool w) { return w; })) return;
+  switch (i.piece) {
+    case Piece::dgrad: op.type->dgrad(op, call); break;
+    case Piece::wgrad: op.type->wgrad(op, call); break;
+    default: op.type->backward(op, call); break;
+  }
+  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
+    const int slot = i.grad_inputs[k];
+    if (slot < 0 || storage_.parameter_of(slot) >= 0) continue;
+    tensor(m, slot) = call.grad_inputs[k];
+  }
+}
+
+void Executor::add(const Instruction& i, Microbatch& m) {
+  const int parameter = storage_.parameter_of(i.outputs[0]);
+  if (parameter < 0) {
+    tensor(m, i.outputs[0]).add_(tensor(m, i.inputs[0]));
+    return;
+  }
+  if (!i.first_of.empty() && !first_of(i.first_of[0])) return;
+  const at::Tensor& gradient = storage_.gradient(parameter);
+  if (storage_.written(parameter)) {
+    gradient.add_(tensor(m, i.inputs[0]));
+  } else {
+    gradient.copy_(tensor(m, i.inputs[0]));
+  }
+  storage_.write(parameter);
+}
+
+Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const {
+  Moving what;
+  what.dims = dims;
+  const int ways = program_.mesh.ways(move.atoms);
+  auto parts = [&](Dim dim, const Layout& whole) {
+    const std::int64_t size = local_range(dim, graph_.size(dim), whole, program_.mesh, at_).size;
+    std::vector<std::int64_t> list;
+    for (int k = 0; k < ways; ++k) list.push_back(shard_range(size, ways, k).size);
+    return list;
+  };
+  if (move.from.valid()) what.from_parts = parts(move.from, to);
+  if (move.to.valid()) what.to_parts = parts(move.to, from);
+  return what;
+}
+
+void Executor::start_reduce(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  storage_.settle(bucket);
+  reductions_[i.bucket] = group(bucket.reduce).all_reduce(storage_.flats()[i.bucket].gradients,
+                                                          Reduction::sum, {i.phase, &bucket.name});
+}
+
+// One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
+// A quantity that several ranks hold alike is given by the first of them alone, so that it counts once.
+void Executor::totals() {
+  at::Tensor sums = at::zeros({3}, at::kDouble);
+  auto counts = [&](auto&& whole) {
+    for (std::size_t a = 0; a < at_.size(); ++a) {
+      if (whole(static_cast<int>(a)) && at_[a] != 0) return false;
+    }
+    return true;
+  };
+  if (counts([&](int a) { return !program_.loss[a].is_partial(); })) sums[0] = loss_.item<double>();
+  double squares = 0;
+  for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+    const Bucket& bucket = program_.buckets[b];
+    storage_.settle(bucket);
+    const auto& sharded = bucket.sharded;
+    if (!counts([&](int a) { return std::find(sharded.begin(), sharded.end(), a) == sharded.end(); })) continue;
+    const double norm = at::linalg_vector_norm(storage_.flats()[b].gradients, 2).item<double>();
+    squares += norm * norm;
+  }
+  sums[1] = squares;
+  if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
+  if (program_.mesh.size() > 1) {
+    static const std::string label = "loss, gradient norm";
+    sums = sums.to(device_);
+    group(world_atoms(program_.mesh)).all_reduce(sums, Reduction::sum, {"report", &label}).wait();
+    sums = sums.cpu();
+  }
+  outcome_.loss = sums[0].item<double>();
+  outcome_.grad_norm = std::sqrt(sums[1].item<double>());
+  outcome_.stop = sums[2].item<double>() > 0;
+  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip());
+  if (watcher_ != nullptr) watcher_->gradients(storage_);
+}
+
+void Executor::update(const Instruction& i) {
+  Storage::Flat& flat = storage_.flats()[i.bucket];
+  input_.optimizer->step(flat.parameters, flat.gradients, flat.state, outcome_.lr, step_, scale_);
+}
+
+at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
+                                  const Layout& to) {
+  at::Tensor moved = tensor;
+  Layout now = from;
+  static const std::string label = "gather for comparison";
+  for (const Move& move : moves(from, to, program_.mesh)) {
+    Layout next = now;
+    for (int a : move.atoms) next[a] = to[a];
+    const Moving what = moving(move, dims, now, next);
+    if (communicates(move.kind)) {
+      moved = start_move(move, what, moved.contiguous(), false, group(move.atoms), {"verify", &label}).finish();
+    } else {
+      moved = local_move(move, what, moved, program_.mesh.index_in_group(rank_, move.atoms));
+    }
+    now = next;
+  }
+  return moved;
+}
+
+}  // namespace mw

@@ -1,0 +1,114 @@
+// Runs a program's step on one rank, instruction by instruction, in the rank's own thread.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/optimizer.h"
+#include "engine/redistribute.h"
+#include "engine/storage.h"
+#include "meshwright/data.h"
+#include "meshwright/ledger.h"
+#include "meshwright/program.h"
+#include "meshwright/world.h"
+
+namespace mw {
+
+struct ActionTime {
+  int segment = -1, microbatch = -1;
+  double start = 0, end = 0;  // seconds since the step began
+};
+
+struct StepOutcome {
+  double loss = 0;
+  double grad_norm = 0;     // of all parameters, each element once, before clipping
+  double lr = 0;
+  bool stop = false;        // some rank was asked to stop
+  std::vector<ActionTime> actions;
+};
+
+// What the executor shows while it runs (verify compares it). Called in the rank's thread.
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+  // Forward: an output of an op, just computed. Backward: the whole gradient of an op's output, just
+  // before the op's own backward reads it.
+  virtual void computed(const Instruction& instruction, int slot, int microbatch,
+                        const at::Tensor& tensor) = 0;
+  // When the raw gradients are reduced, before clipping and the optimizer.
+  virtual void gradients(const Storage& storage) = 0;
+};
+
+// What all ranks of a run share.
+struct StepInput {
+  const TokenSource* data = nullptr;
+  std::int64_t batch = 0;                      // sequences per step
+  const Optimizer* optimizer = nullptr;
+  const std::atomic<bool>* stop_request = nullptr;  // may be null
+};
+
+class Executor {
+ public:
+  // Allocates the rank's storage. `at`: the rank's coordinates. The references must outlive it.
+  Executor(const Program& program, int rank, at::ScalarType real, at::Device device,
+           CommunicatorSource& source, Ledger& ledger, const StepInput& input);
+  ~Executor();
+
+  StepOutcome step(std::int64_t index, double lr);
+
+  const Program& program() const { return program_; }
+  const Coordinates& coordinates() const { return at_; }
+  int rank() const { return rank_; }
+  Storage& storage() { return storage_; }
+  at::ScalarType real() const { return real_; }
+  void watch(Watcher* watcher) { watcher_ = watcher; }
+  Communicator& group(const std::vector<int>& atoms);
+  // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's phase of training).
+  at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from, const Layout& to);
+
+ private:
+  struct Microbatch {
+    std::vector<at::Tensor> slots;
+    std::map<int, Underway> underway;
+  };
+
+  void run(const Instruction& i, int microbatch);
+  void load(const Instruction& i, Microbatch& m, int microbatch);
+  void compute(const Instruction& i, Microbatch& m, int microbatch);
+  void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
+  void add(const Instruction& i, Microbatch& m);
+  void start_reduce(const Instruction& i);
+  void totals();
+  void update(const Instruction& i);
+  bool first_of(const std::vector<int>& atoms) const;
+  Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const;
+  at::Tensor& tensor(Microbatch& m, int slot);
+
+  const Program& program_;
+  const Graph& graph_;
+  const int rank_;
+  const Coordinates at_;
+  const at::ScalarType real_;
+  const at::Device device_;
+  CommunicatorSource& source_;
+  Ledger& ledger_;
+  const StepInput input_;
+  Storage storage_;
+  std::vector<LocalDims> dims_;  // for each op
+  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
+  std::map<int, Microbatch> microbatches_;
+  std::map<int, Pending> reductions_;
+  Watcher* watcher_ = nullptr;
+  std::int64_t step_ = 0;
+  double scale_ = 1;             // of the gradients: clipping
+  at::Tensor loss_;              // fp64, summed over microbatches
+  StepOutcome outcome_;
+};
+
+}  // namespace mw

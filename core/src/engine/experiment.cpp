@@ -1,0 +1,283 @@
+#include "engine/experiment.h"
+
+#include <fmt/format.h>
+
+#include "base/json_text.h"
+#include "base/text.h"
+
+namespace mw {
+namespace {
+
+template <class Kind>
+std::vector<std::string> names(const std::vector<const Kind*>& kinds) {
+  std::vector<std::string> list;
+  for (const Kind* kind : kinds) list.push_back(kind->name());
+  return list;
+}
+
+std::string mw_list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "mw." : ", mw.") + name;
+  return text;
+}
+
+// The options in a tagged table: without the tag.
+Json untagged(const Json& table, const char* tag) {
+  Json rest = table;
+  rest.erase(tag);
+  return rest;
+}
+
+// The kind that a table such as { kind = "llama", … } names; null and a problem if there is none.
+template <class Kind>
+const Kind* kind_of(const Json& table, const std::string& path, const std::vector<const Kind*>& kinds,
+                    Problems& problems) {
+  if (table.is_object() && table.contains("kind") && table["kind"].is_string()) {
+    for (const Kind* kind : kinds) {
+      if (kind->name() == table["kind"].get<std::string>()) return kind;
+    }
+  }
+  problems.add(Stage::options, fmt::format("{}: got {}", path, describe(table)),
+               "make it with one of " + mw_list(names(kinds)));
+  return nullptr;
+}
+
+class Reader {
+ public:
+  Reader(const Json& table, const ReadContext& context) : table_(table), context_(context) {}
+
+  Experiment run() {
+    values_ = experiment_options().read(table_, "", problems_);
+    read_model();
+    read_plan();
+    read_optimizer();
+    read_schedule();
+    const std::int64_t sequence = read_sequence();
+    read_data(sequence);
+    read_scalars();
+    make(sequence);
+    read_weights();
+    problems_.throw_if_any();
+    experiment_.table = without_hidden(table_);
+    return std::move(experiment_);
+  }
+
+ private:
+  bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
+
+  void read_model() {
+    if (!has("model")) return;
+    const ModelKind* kind = kind_of(values_.at("model"), "model", model_kinds(), problems_);
+    if (kind == nullptr) return;
+    Problems found;
+    const Values values = kind->options().read(untagged(values_.at("model"), "kind"), "model", found);
+    if (found.empty()) kind->check(values, "model", found);
+    if (found.empty()) {
+      request_.model = kind;
+      request_.model_options = values;
+    }
+    take(found);
+  }
+
+  void read_plan() {
+    if (!has("plan")) return;
+    const Json& list = values_.at("plan");
+    if (list.is_object() && list.empty()) return;  // Lua's {} may be either
+    std::int64_t position = 0;
+    for (const Json& entry : list.is_array() ? list : Json::array({list})) {
+      read_strategy(entry, fmt::format("plan[{}]", ++position));
+    }
+  }
+
+  void read_strategy(const Json& entry, const std::string& path) {
+    if (!entry.is_object() || !entry.contains("plugin")) {
+      problems_.add(Stage::options, fmt::format("{}: got {}", path, describe(entry)),
+                    "each entry is a strategy such as dp(2), from mw.plugins(\"dp\")");
+      return;
+    }
+    try {
+      const PluginDescriptor& plugin = context_.plugins->find(entry["plugin"].get<std::string>());
+      Problems found;
+      const Values values = plugin.options().read(untagged(entry, "plugin"), path, found);
+      if (found.empty()) {
+        StrategyChoice choice;
+        choice.name = plugin.name;
+        choice.path = path;
+        choice.options = values.json();
+        choice.strategy = plugin.make_strategy(values);
+        request_.strategies.push_back(std::move(choice));
+      } else {
+        plan_broken_ = true;
+      }
+      take(found);
+    } catch (const Error& error) {
+      problems_.add(error);
+      plan_broken_ = true;
+    } catch (const std::exception& thrown) {
+      problems_.add(Stage::plan,
+                    fmt::format("{}: the plugin {} threw while it was made: {}", path,
+                                describe(entry["plugin"]), thrown.what()),
+                    "mend the plugin");
+      plan_broken_ = true;
+    }
+  }
+
+  void read_optimizer() {
+    if (!has("optimizer")) return;
+    const OptimizerKind* kind = kind_of(values_.at("optimizer"), "optimizer", optimizer_kinds(), problems_);
+    if (kind == nullptr) return;
+    Problems found;
+    const Values values = kind->options().read(untagged(values_.at("optimizer"), "kind"), "optimizer", found);
+    if (found.empty()) experiment_.optimizer = kind->make(values, "optimizer", found);
+    take(found);
+  }
+
+  void read_schedule() {
+    if (!experiment_.optimizer) return;
+    const LrContext context{experiment_.optimizer->lr(), values_.has("steps") ? values_.integer("steps") : 1};
+    const Json given = has("schedule") ? values_.at("schedule") : Json{{"kind", "constant"}};
+    if (is_function(given)) {
+      const auto call = context_.call;
+      const std::int64_t number = given.at(function_key).get<std::int64_t>();
+      experiment_.schedule = checked_lr_schedule([call, number](std::int64_t step) {
+        const Json result = call(number, {Json(step)});
+        return result.is_number() ? result.get<double>() : std::nan("");
+      });
+      return;
+    }
+    const LrScheduleKind* kind = kind_of(given, "schedule", lr_schedule_kinds(), problems_);
+    if (kind == nullptr) return;
+    Problems found;
+    const Values values = kind->options().read(untagged(given, "kind"), "schedule", found);
+    if (found.empty()) experiment_.schedule = kind->make(values, "schedule", context, found);
+    take(found);
+  }
+
+  // From the experiment, or from its data.
+  std::int64_t read_sequence() {
+    const Json* inside = nullptr;
+    if (has("data") && values_.at("data").is_object() && values_.at("data").contains("sequence")) {
+      inside = &values_.at("data").at("sequence");
+    }
+    if (has("sequence")) {
+      const std::int64_t given = values_.integer("sequence");
+      if (inside != nullptr && inside->is_number_integer() && inside->get<std::int64_t>() != given) {
+        problems_.add(Stage::options, fmt::format("sequence is {} but data.sequence is {}", given,
+                                                  inside->get<std::int64_t>()),
+                      "keep one of the two");
+      }
+      return given;
+    }
+    if (inside != nullptr && inside->is_number_integer()) return inside->get<std::int64_t>();
+    if (inside == nullptr) {
+      problems_.add(Stage::options, "sequence is missing: the tokens of one sample",
+                    "write sequence = 128 in the experiment or in its data");
+    }
+    return 0;
+  }
+
+  void read_data(std::int64_t sequence) {
+    if (!has("data")) return;
+    const DataKind* kind = kind_of(values_.at("data"), "data", data_kinds(), problems_);
+    if (kind == nullptr) return;
+    Problems found;
+    const Values values = kind->options().read(untagged(values_.at("data"), "kind"), "data", found);
+    if (found.empty() && sequence > 0) {
+      DataContext context;
+      context.seed = values_.has("seed") ? values_.integer("seed") : 0;
+      context.sequence = sequence;
+      context.vocab = request_.model != nullptr ? request_.model_options.integer("vocab") : 0;
+      context.roots = context_.roots;
+      experiment_.data = kind->open(values, "data", context, found);
+    }
+    take(found);
+  }
+
+  void read_scalars() {
+    if (!values_.has("steps")) return;
+    experiment_.steps = values_.integer("steps");
+    experiment_.seed = values_.integer("seed");
+    experiment_.threads = static_cast<int>(values_.integer("threads"));
+    experiment_.timeout = values_.number("timeout");
+    if (has("log")) experiment_.log = values_.text("log");
+    if (has("observe")) {
+      const auto call = context_.call;
+      const std::int64_t number = values_.at("observe").at(function_key).get<std::int64_t>();
+      experiment_.observe = [call, number](std::int64_t step) { return call(number, {Json(step)}); };
+    }
+    request_.precision = values_.text("precision") == "fp64" ? Precision::fp64 : Precision::fp32;
+  }
+
+  std::string find_file(const std::string& path) {
+    namespace fs = std::filesystem;
+    for (const fs::path& root : context_.roots) {
+      if (fs::exists(root / path)) return (root / path).string();
+    }
+    return path;
+  }
+
+  void read_weights() {
+    if (!has("weights") || !experiment_.plan) return;
+    try {
+      experiment_.weights = std::make_shared<Weights>(find_file(values_.text("weights")));
+      Problems found;
+      experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
+      take(found);
+    } catch (const Error& error) {
+      problems_.add(error);
+    }
+  }
+
+  void make(std::int64_t sequence) {
+    if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) return;
+    request_.batch = values_.integer("batch");
+    request_.sequence = sequence;
+    request_.microbatch = has("microbatch") ? values_.integer("microbatch") : 0;
+    Problems found;
+    experiment_.plan = make_plan(request_, found);
+    take(found);
+  }
+
+  void take(const Problems& found) {
+    for (const Problem& p : found.list()) problems_.add(p.stage, p.message, p.hint);
+  }
+
+  const Json& table_;
+  const ReadContext& context_;
+  Problems problems_;
+  Values values_;
+  PlanRequest request_;
+  bool plan_broken_ = false;
+  Experiment experiment_;
+};
+
+}  // namespace
+
+const Options& experiment_options() {
+  static const Options options =
+      Options()
+          .table("model", "what is trained: mw.llama { … }, mw.gpt { … }")
+          .table("data", "tokens: mw.text { \"file\", sequence = 128 }, mw.synthetic { … }")
+          .integer("sequence", "tokens of one sample; may stand in data instead").at_least(1).optional().unit("tokens")
+          .any("plan", "strategies, in mesh order: the ranks of the last one are adjacent").fallback(Json::array())
+          .integer("batch", "sequences of one step, over all ranks").at_least(1).unit("sequences")
+          .integer("microbatch", "sequences that a rank computes at a time; all that it has if left out").at_least(1).optional().unit("sequences")
+          .choice("precision", {"fp64", "fp32"}, "of parameters and computation").fallback("fp32")
+          .choice("device", {"cpu"}, "where ranks compute").fallback("cpu")
+          .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
+          .any("schedule", "of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step").optional()
+          .integer("steps", "how many optimizer steps").at_least(1).unit("steps")
+          .integer("seed", "of the initial weights and of the order of the data").fallback(0).at_least(0)
+          .text("weights", "initial weights: a safetensors file or folder with Hugging Face's names").optional()
+          .text("log", "the run file (HDF5)").optional()
+          .integer("threads", "threads of one rank; 0: the cores over the ranks").fallback(0).at_least(0)
+          .number("timeout", "how long a rank waits for the others in a collective before the run ends").fallback(300).at_least(0.001).unit("seconds")
+          .function("observe", "called after each step with its index; returns { name = number } for the run file").optional();
+  return options;
+}
+
+Experiment read_experiment(const Json& table, const ReadContext& context) {
+  return Reader(table, context).run();
+}
+
+}  // namespace mw

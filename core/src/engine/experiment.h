@@ -1,0 +1,51 @@
+// An experiment: a script's table, checked and resolved into everything a run needs. Nothing is
+// written and no rank is started before all of it is known to be right.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/lr_schedule.h"
+#include "engine/optimizer.h"
+#include "engine/weights.h"
+#include "meshwright/data.h"
+#include "meshwright/options.h"
+#include "meshwright/plugin.h"
+#include "plan/plan.h"
+
+namespace mw {
+
+struct Experiment {
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const TokenSource> data;
+  std::shared_ptr<const Optimizer> optimizer;
+  LrSchedule schedule;
+  std::int64_t steps = 0;
+  std::int64_t seed = 0;
+  int threads = 0;                 // of one rank's ops; 0: the cores over the ranks
+  std::shared_ptr<const Weights> weights;  // null: initialised from the seed
+  std::string log;                 // run file; empty: none
+  double timeout = 300;            // seconds that a collective waits for a rank
+  // Called after each step on the first rank's thread with the step's index; null if the script has none.
+  std::function<Json(std::int64_t)> observe;
+  Json table;                      // what the user wrote
+};
+
+// The keys of an experiment table.
+const Options& experiment_options();
+
+struct ReadContext {
+  PluginCatalog* plugins = nullptr;
+  std::vector<std::filesystem::path> roots;  // where relative paths are looked for
+  // Calls a script's function; see lua/host.h.
+  std::function<Json(std::int64_t, const std::vector<Json>&)> call;
+};
+
+// Throws Error with every problem found.
+Experiment read_experiment(const Json& table, const ReadContext& context);
+
+}  // namespace mw

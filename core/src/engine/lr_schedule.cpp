@@ -1,0 +1,106 @@
+#include "engine/lr_schedule.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace mw {
+
+namespace {
+
+class ConstantKind final : public LrScheduleKind {
+ public:
+  std::string name() const override { return "constant"; }
+  std::string doc() const override { return "The optimizer's learning rate at every step."; }
+  const Options& options() const override { return options_; }
+  LrSchedule make(const Values&, const std::string&, const LrContext& context,
+                  Problems&) const override {
+    return [lr = context.lr](std::int64_t) { return lr; };
+  }
+
+ private:
+  Options options_;
+};
+
+class CosineKind final : public LrScheduleKind {
+ public:
+  CosineKind() {
+    options_.integer("warmup", "steps over which the rate rises linearly to lr")
+        .fallback(0)
+        .at_least(0)
+        .unit("steps")
+        .integer("total", "step from which the rate is `min`; the run's steps if left out")
+        .optional()
+        .at_least(1)
+        .unit("steps")
+        .number("min", "learning rate at the end")
+        .fallback(0.0)
+        .at_least(0);
+  }
+  std::string name() const override { return "cosine"; }
+  std::string doc() const override { return "Linear warm-up, then half a cosine down to `min`."; }
+  const Options& options() const override { return options_; }
+
+  LrSchedule make(const Values& values, const std::string& path, const LrContext& context,
+                  Problems& problems) const override {
+    const std::int64_t warmup = values.integer("warmup");
+    const std::int64_t total = values.has("total") ? values.integer("total") : context.steps;
+    const double lr = context.lr, least = values.number("min");
+    bool valid = true;
+    if (warmup > total) {
+      problems.add(Stage::options,
+                   fmt::format("{}.warmup: {} steps of warm-up do not fit into total = {}{}", path,
+                               warmup, total, values.has("total") ? "" : ", the run's steps"),
+                   fmt::format("use warmup = {} or less, or a larger total", total));
+      valid = false;
+    }
+    if (least > lr) {
+      problems.add(Stage::options,
+                   fmt::format("{}.min: {} is above the optimizer's lr = {}", path, least, lr),
+                   "min is a learning rate, not a fraction of lr");
+      valid = false;
+    }
+    if (!valid) return nullptr;
+    return [=](std::int64_t step) {
+      if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
+      if (step >= total) return least;
+      const double progress =
+          static_cast<double>(step - warmup) / static_cast<double>(total - warmup);
+      return least + (lr - least) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+    };
+  }
+
+ private:
+  Options options_;
+};
+
+}  // namespace
+
+const std::vector<const LrScheduleKind*>& lr_schedule_kinds() {
+  static const ConstantKind constant;
+  static const CosineKind cosine;
+  static const std::vector<const LrScheduleKind*> kinds{&constant, &cosine};
+  return kinds;
+}
+
+const LrScheduleKind* find_lr_schedule_kind(const std::string& name) {
+  for (const LrScheduleKind* kind : lr_schedule_kinds())
+    if (kind->name() == name) return kind;
+  return nullptr;
+}
+
+LrSchedule checked_lr_schedule(std::function<double(std::int64_t)> function) {
+  return [function = std::move(function)](std::int64_t step) {
+    const double lr = function(step);
+    if (!std::isfinite(lr) || lr < 0) {
+      throw Error(Stage::run,
+                  fmt::format("schedule: the function returned {} as the learning rate of step {}",
+                              lr, step),
+                  "return a finite number, 0 or more");
+    }
+    return lr;
+  };
+}
+
+}  // namespace mw

@@ -1,0 +1,45 @@
+// The learning rate of each step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "meshwright/options.h"
+
+namespace mw {
+
+// The learning rate of step 0, 1, ... Must be safe to call from one thread at a time.
+using LrSchedule = std::function<double(std::int64_t step)>;
+
+struct LrContext {
+  double lr = 0;           // the optimizer's
+  std::int64_t steps = 0;  // of the run
+};
+
+class LrScheduleKind {
+ public:
+  virtual ~LrScheduleKind() = default;
+  virtual std::string name() const = 0;  // "cosine": the function in Lua
+  virtual std::string doc() const = 0;
+  virtual const Options& options() const = 0;
+  // Checks what options alone cannot; messages start with `path`. Null if there are problems.
+  virtual LrSchedule make(const Values& values, const std::string& path, const LrContext& context,
+                          Problems& problems) const = 0;
+};
+
+// constant: lr at every step.
+// cosine {warmup = 0, total = the run's steps, min = 0}, with s the step and w the warm-up:
+//   s < w:      lr (s + 1) / w
+//   s < total:  min + (lr - min) (1 + cos(pi (s - w) / (total - w))) / 2
+//   after:      min
+// (Loshchilov and Hutter 2017, one cycle, after a linear warm-up.) `min` is a learning rate.
+const std::vector<const LrScheduleKind*>& lr_schedule_kinds();
+const LrScheduleKind* find_lr_schedule_kind(const std::string& name);  // nullptr if there is none
+
+// A schedule that a script's function computes. A result that is no finite number of 0 or more is
+// an Error (run) that names the step.
+LrSchedule checked_lr_schedule(std::function<double(std::int64_t step)> function);
+
+}  // namespace mw

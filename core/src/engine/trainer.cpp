@@ -1,0 +1,157 @@
+#include "engine/trainer.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+
+#include "model/init.h"
+
+namespace mw {
+namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// Where the ranks lay their reports for the first rank to collect. The ranks meet once in every
+// step, so none is more than one step ahead: two places for each are enough.
+class Mailbox {
+ public:
+  explicit Mailbox(int ranks) : places_{Place(ranks), Place(ranks)} {}
+
+  void put(std::int64_t step, RankReport report) {
+    std::lock_guard lock(mutex_);
+    Place& place = places_[step % 2];
+    const int rank = report.rank;
+    place.reports[rank] = std::move(report);
+    if (++place.count == static_cast<int>(place.reports.size())) changed_.notify_all();
+  }
+
+  // Waits for all; false if a rank failed meanwhile.
+  bool collect(std::int64_t step, std::vector<RankReport>& into) {
+    std::unique_lock lock(mutex_);
+    Place& place = places_[step % 2];
+    changed_.wait(lock, [&] { return failed_ || place.count == static_cast<int>(place.reports.size()); });
+    if (failed_) return false;
+    into.assign(place.reports.size(), {});
+    into.swap(place.reports);
+    place.count = 0;
+    return true;
+  }
+
+  void fail() {
+    std::lock_guard lock(mutex_);
+    failed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Place {
+    explicit Place(int ranks) : reports(ranks) {}
+    std::vector<RankReport> reports;
+    int count = 0;
+  };
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Place places_[2];
+  bool failed_ = false;
+};
+
+RankReport report_of(const Executor& executor, Ledger& ledger, StepOutcome& outcome) {
+  RankReport report;
+  report.rank = executor.rank();
+  for (int c = 0; c < category_count; ++c) report.memory[c] = ledger.memory(static_cast<Category>(c));
+  report.peak_bytes = ledger.peak_bytes();
+  report.communication = ledger.communication();
+  report.actions = std::move(outcome.actions);
+  ledger.clear_communication();
+  return report;
+}
+
+class Run {
+ public:
+  Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step)
+      : experiment_(experiment), stop_(stop), on_step_(on_step), mailbox_(experiment.plan->ranks()) {}
+
+  TrainOutcome run() {
+    RankOptions options;
+    options.threads = experiment_.threads;
+    options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment_.timeout * 1e3));
+    run_ranks(experiment_.plan->ranks(), [this](RankContext& context) { rank(context); }, options);
+    return outcome_;
+  }
+
+ private:
+  void rank(RankContext& context) try {
+    Ledger ledger;
+    MemoryWatch watch(ledger);
+    const StepInput input{experiment_.data.get(), experiment_.plan->request.batch,
+                          experiment_.optimizer.get(), stop_};
+    const auto real = experiment_.plan->request.precision == Precision::fp64 ? at::kDouble : at::kFloat;
+    Executor executor(experiment_.plan->program, context.rank, real, at::kCPU, *context.source, ledger, input);
+    fill_parameters(executor, experiment_);
+    ledger.reset_peaks();
+    double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    for (std::int64_t step = 0; step < experiment_.steps; ++step) {
+      StepOutcome done = executor.step(step, experiment_.schedule(step));
+      StepReport report{step, 0, 0, done.loss, done.grad_norm, done.lr, {}};
+      const bool stop = done.stop;
+      mailbox_.put(step, report_of(executor, ledger, done));
+      if (context.rank == 0) {
+        if (!mailbox_.collect(step, report.ranks)) return;
+        const double wall_now = seconds_of(CLOCK_MONOTONIC), cpu_now = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+        report.seconds = wall_now - wall;
+        report.cpu_seconds = cpu_now - cpu;
+        wall = wall_now;
+        cpu = cpu_now;
+        outcome_.steps = step + 1;
+        outcome_.interrupted = stop && step + 1 < experiment_.steps;
+        if (on_step_) on_step_(report);
+      }
+      if (stop) break;
+    }
+  } catch (...) {
+    mailbox_.fail();
+    throw;
+  }
+
+  const Experiment& experiment_;
+  const std::atomic<bool>* stop_;
+  const OnStep& on_step_;
+  Mailbox mailbox_;
+  TrainOutcome outcome_;  // the first rank's to write
+};
+
+}  // namespace
+
+TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step) {
+  return Run(experiment, stop, on_step).run();
+}
+
+void fill_parameters(Executor& executor, const Experiment& experiment) {
+  const at::NoGradGuard no_grad;
+  const Program& program = executor.program();
+  const std::vector<WeightSpec> specs = experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    const ProgramParameter& parameter = program.parameters[p];
+    const Value& value = program.graph->value(parameter.value);
+    std::vector<std::int64_t> shape;
+    std::vector<Range> ranges;
+    for (Dim dim : value.dims) {
+      shape.push_back(program.graph->size(dim));
+      ranges.push_back(local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
+    }
+    const at::Tensor& out = executor.storage().parameter(static_cast<int>(p));
+    if (experiment.weights) {
+      const auto spec = std::find_if(specs.begin(), specs.end(), [&](const WeightSpec& s) { return s.name == value.name; });
+      experiment.weights->load(*spec, ranges, out);
+    } else {
+      fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
+    }
+  }
+}
+
+}  // namespace mw

@@ -1,0 +1,47 @@
+// Training: the ranks, the steps, and what is known after each.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/experiment.h"
+#include "meshwright/ledger.h"
+
+namespace mw {
+
+// The books of one rank after a step.
+struct RankReport {
+  int rank = 0;
+  std::array<MemoryUse, category_count> memory{};
+  std::int64_t peak_bytes = 0;
+  std::map<CommunicationKey, CommunicationUse> communication;  // of this step
+  std::vector<ActionTime> actions;
+};
+
+struct StepReport {
+  std::int64_t step = 0;
+  double seconds = 0;              // wall time of the step on the first rank
+  double cpu_seconds = 0;          // of the whole process
+  double loss = 0, grad_norm = 0, lr = 0;
+  std::vector<RankReport> ranks;
+};
+
+struct TrainOutcome {
+  bool interrupted = false;
+  std::int64_t steps = 0;          // finished
+};
+
+// Called on the first rank's thread after each step; the other ranks may be at the next one already.
+using OnStep = std::function<void(const StepReport&)>;
+
+// Runs the experiment's steps, ranks as threads of this process. Throws Error (run) naming the rank
+// if one fails; what was reported until then stands. `stop`: set to end after the current step.
+TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step);
+
+// Fills a rank's parameters from the experiment's weights file, or from its seed.
+void fill_parameters(Executor& executor, const Experiment& experiment);
+
+}  // namespace mw

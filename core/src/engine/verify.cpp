@@ -1,0 +1,274 @@
+#include "engine/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "engine/trainer.h"
+
+namespace mw {
+namespace {
+
+// What one rank computed, whole tensors.
+struct Reference {
+  std::vector<double> losses, norms;
+  std::map<std::string, at::Tensor> gradients, parameters;
+  std::map<std::string, at::Tensor> activations;  // only in the second pass
+};
+
+double relative(const at::Tensor& x, const at::Tensor& reference, double floor) {
+  const double size = at::linalg_vector_norm(reference, 2).item<double>();
+  const double difference = at::linalg_vector_norm(x - reference, 2).item<double>();
+  if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+  return difference / std::max({size, floor, 1e-300});
+}
+
+double relative(double x, double reference) {
+  const double error = std::abs(x - reference) / std::max(std::abs(reference), 1e-300);
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+// "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient is
+// named by the output that it belongs to, for several may share a slot.
+std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch) {
+  const bool forward = i.piece == Piece::forward;
+  const auto& slots = forward ? i.outputs : i.grad_outputs;
+  const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
+  return fmt::format("{} {} {} {}", forward ? "forward" : "backward", program.graph->ops()[i.op].name,
+                     output, microbatch);
+}
+
+Layout whole(const Program& program) { return Layout(program.mesh.atoms().size()); }
+
+std::shared_ptr<const Plan> in_double(const Plan& plan) {
+  PlanRequest request = plan.request;
+  request.precision = Precision::fp64;
+  Problems problems;
+  auto same = make_plan(request, problems);
+  problems.throw_if_any();
+  return same;
+}
+
+// Keeps what the single rank computes.
+class Keeper : public Watcher {
+ public:
+  Keeper(Reference& reference, const Program& program, bool activations)
+      : reference_(reference), program_(program), activations_(activations) {}
+  void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
+    if (activations_) reference_.activations[key_of(program_, i, slot, microbatch)] = tensor.clone();
+  }
+  void gradients(const Storage& storage) override {
+    if (!reference_.gradients.empty()) return;
+    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      const std::string& name = program_.graph->value(program_.parameters[p].value).name;
+      reference_.gradients[name] = storage.gradient(static_cast<int>(p)).clone();
+    }
+  }
+
+ private:
+  Reference& reference_;
+  const Program& program_;
+  const bool activations_;
+};
+
+// Compares a rank of the plan with it.
+class Comparer : public Watcher {
+ public:
+  Comparer(const Reference& reference, Executor& executor, VerifyOutcome& outcome, std::mutex& mutex,
+           double gradient_floor, bool activations)
+      : reference_(reference), executor_(executor), program_(executor.program()), outcome_(outcome),
+        mutex_(mutex), floor_(gradient_floor), activations_(activations) {}
+
+  void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
+    if (!activations_) return;
+    const Slot& s = program_.slots[slot];
+    const at::Tensor full = executor_.redistribute(tensor, s.dims, s.layout, whole(program_));
+    const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
+    if (found == reference_.activations.end() || parted_) return;
+    const bool backward = i.piece != Piece::forward;
+    const double error = relative(full.to(at::kDouble), found->second.to(at::kDouble), backward ? 1e-6 * floor_ : 0);
+    if (error <= outcome_.tolerance) return;
+    parted_ = true;
+    std::lock_guard lock(mutex_);
+    if (outcome_.diverged) return;
+    outcome_.diverged = true;
+    outcome_.first = {program_.graph->ops()[i.op].name, backward, microbatch, executor_.rank(), error, {}};
+    if (backward) outcome_.first.from = consumers(program_.graph->ops()[i.op]);
+  }
+
+  void gradients(const Storage& storage) override {
+    if (done_) return;
+    done_ = true;
+    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      const double error = compare(p, storage.gradient(static_cast<int>(p)), reference_.gradients, 1e-6 * floor_);
+      std::lock_guard lock(mutex_);
+      outcome_.errors[p].gradient = std::max(outcome_.errors[p].gradient, error);
+    }
+  }
+
+  // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
+  // and has no gradient but rounding (a key's bias again) is measured against such a move.
+  void parameters(double lr) {
+    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
+      const double error = compare(p, executor_.storage().parameter(static_cast<int>(p)),
+                                   reference_.parameters, lr * std::sqrt(count));
+      std::lock_guard lock(mutex_);
+      outcome_.errors[p].parameter = std::max(outcome_.errors[p].parameter, error);
+    }
+  }
+
+ private:
+  double compare(std::size_t p, const at::Tensor& own, const std::map<std::string, at::Tensor>& all, double floor) {
+    const ProgramParameter& parameter = program_.parameters[p];
+    const Value& value = program_.graph->value(parameter.value);
+    const at::Tensor full = executor_.redistribute(own, value.dims, parameter.stored, whole(program_));
+    return relative(full, all.at(value.name), floor);
+  }
+
+  std::vector<std::string> consumers(const Op& producer) const {
+    std::vector<std::string> names;
+    for (const Op& op : program_.graph->ops()) {
+      for (const Use& use : op.inputs) {
+        const auto& made = producer.outputs;
+        if (std::find(made.begin(), made.end(), use.value) != made.end()) names.push_back(op.name);
+      }
+    }
+    return names;
+  }
+
+  const Reference& reference_;
+  Executor& executor_;
+  const Program& program_;
+  VerifyOutcome& outcome_;
+  std::mutex& mutex_;
+  const double floor_;
+  const bool activations_;
+  bool parted_ = false, done_ = false;
+};
+
+// Runs `steps` steps of a plan; `each` gets a rank's executor before the first and after the last.
+void run_plan(const Experiment& experiment, const Plan& plan, std::int64_t steps,
+              const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
+              const std::function<void(Executor&, Watcher&, const std::vector<StepOutcome>&)>& end) {
+  RankOptions options;
+  options.threads = experiment.threads;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
+  run_ranks(plan.ranks(), [&](RankContext& context) {
+    const at::NoGradGuard no_grad;
+    Ledger ledger;
+    const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(), nullptr};
+    Executor executor(plan.program, context.rank, at::kDouble, at::kCPU, *context.source, ledger, input);
+    fill_parameters(executor, experiment);
+    const auto watcher = begin(executor);
+    executor.watch(watcher.get());
+    std::vector<StepOutcome> outcomes;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      outcomes.push_back(executor.step(step, experiment.schedule(step)));
+    }
+    executor.watch(nullptr);
+    end(executor, *watcher, outcomes);
+  }, options);
+}
+
+Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps, bool activations) {
+  Reference reference;
+  run_plan(experiment, one, steps,
+           [&](Executor& executor) { return std::make_unique<Keeper>(reference, executor.program(), activations); },
+           [&](Executor& executor, Watcher&, const std::vector<StepOutcome>& outcomes) {
+             for (const StepOutcome& o : outcomes) {
+               reference.losses.push_back(o.loss);
+               reference.norms.push_back(o.grad_norm);
+             }
+             const Program& program = executor.program();
+             for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+               reference.parameters[program.graph->value(program.parameters[p].value).name] =
+                   executor.storage().parameter(static_cast<int>(p)).clone();
+             }
+           });
+  return reference;
+}
+
+void compare(const Experiment& experiment, const Plan& plan, const Reference& reference,
+             std::int64_t steps, bool activations, VerifyOutcome& outcome) {
+  std::mutex mutex;
+  const double floor = reference.norms.empty() ? 0 : reference.norms.front();
+  run_plan(experiment, plan, steps,
+           [&](Executor& executor) {
+             return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
+           },
+           [&](Executor&, Watcher& watcher, const std::vector<StepOutcome>& outcomes) {
+             if (activations) return;
+             static_cast<Comparer&>(watcher).parameters(outcomes.back().lr);
+             std::lock_guard lock(mutex);
+             for (std::size_t s = 0; s < outcomes.size(); ++s) {
+               outcome.loss = std::max(outcome.loss, relative(outcomes[s].loss, reference.losses[s]));
+               outcome.grad_norm = std::max(outcome.grad_norm, relative(outcomes[s].grad_norm, reference.norms[s]));
+             }
+           });
+}
+
+// If every activation and its gradient agree, the fault lies in a parameter's own gradient: the ops
+// that use the first parameter that parts, in the order of backward.
+void blame_parameter(const Program& program, VerifyOutcome& outcome) {
+  const auto& ops = program.graph->ops();
+  for (std::size_t o = ops.size(); o-- > 0;) {
+    for (const Use& use : ops[o].inputs) {
+      for (const ParameterError& e : outcome.errors) {
+        if (e.gradient <= outcome.tolerance || program.graph->value(use.value).name != e.name) continue;
+        outcome.diverged = true;
+        outcome.first = {ops[o].name, true, 0, 0, e.gradient, {e.name}};
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance) {
+  const auto plan = in_double(*experiment.plan);
+  const auto one = one_rank_plan(*plan);
+  VerifyOutcome outcome;
+  outcome.steps = steps;
+  outcome.tolerance = tolerance;
+  for (const ProgramParameter& p : plan->program.parameters) {
+    outcome.errors.push_back({plan->graph->value(p.value).name, 0, 0});
+  }
+  const Reference reference = run_reference(experiment, *one, steps, false);
+  compare(experiment, *plan, reference, steps, false, outcome);
+  for (const ParameterError& e : outcome.errors) {
+    if (outcome.worst.empty() || e.gradient > outcome.gradients) outcome.worst = e.name;
+    outcome.gradients = std::max(outcome.gradients, e.gradient);
+    outcome.parameters = std::max(outcome.parameters, e.parameter);
+  }
+  outcome.equal = std::max({outcome.loss, outcome.grad_norm, outcome.gradients, outcome.parameters}) <= tolerance;
+  if (!outcome.equal) {
+    Reference detailed = run_reference(experiment, *one, 1, true);
+    compare(experiment, *plan, detailed, 1, true, outcome);
+    if (!outcome.diverged) blame_parameter(plan->program, outcome);
+  }
+  return outcome;
+}
+
+std::string describe(const VerifyOutcome& o, const std::string& mix) {
+  std::string text = fmt::format(
+      "{}: {} one rank in float64 (bound {:.0e})\n"
+      "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters after {} steps {:.1e}\n",
+      mix, o.equal ? "equals" : "DIFFERS from", o.tolerance, o.loss, o.grad_norm, o.gradients, o.steps, o.parameters);
+  text += fmt::format("  worst parameter: {}\n", o.worst);
+  if (o.diverged) {
+    text += o.first.backward
+                ? fmt::format("  first to part: the gradient that reaches {} (from {}), {:.1e}, microbatch {}, rank {}\n",
+                              o.first.op, fmt::join(o.first.from, ", "), o.first.error, o.first.microbatch, o.first.rank)
+                : fmt::format("  first to part: the output of {}, {:.1e}, microbatch {}, rank {}\n", o.first.op,
+                              o.first.error, o.first.microbatch, o.first.rank);
+  }
+  return text;
+}
+
+}  // namespace mw

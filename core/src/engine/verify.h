@@ -1,0 +1,49 @@
+// Is the mix right? The same weights and tokens on one rank and on the plan, in float64; the raw
+// gradient of every parameter on every rank compared before the optimizer, since Adam hides constant
+// factors, then the parameters after some steps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/experiment.h"
+
+namespace mw {
+
+struct ParameterError {
+  std::string name;
+  double gradient = 0;   // |g - g1| / |g1| (2-norms), the largest over ranks and steps compared
+  double parameter = 0;  // after the last step
+};
+
+struct Divergence {
+  std::string op;                  // the op whose output, or whose output's gradient, parts first
+  bool backward = false;
+  int microbatch = 0;
+  int rank = 0;                    // on which it was seen first
+  double error = 0;                // relative, 2-norm
+  std::vector<std::string> from;   // backward: the ops that the gradient comes from
+};
+
+struct VerifyOutcome {
+  bool equal = false;
+  std::int64_t steps = 0;
+  double tolerance = 1e-10;
+  double loss = 0, gradients = 0, parameters = 0;  // largest relative errors
+  double grad_norm = 0;
+  std::string worst;               // the parameter with the largest gradient error
+  std::vector<ParameterError> errors;  // of every parameter, graph order
+  bool diverged = false;
+  Divergence first;                // if diverged
+};
+
+// The experiment's plan in float64 against one rank. Gradients are compared at the first step; a norm
+// below 1e-6 of the whole gradient's counts as that, for a gradient that is zero but for rounding
+// (a key's bias) has no relative error. Throws Error (run) if a rank fails.
+VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, double tolerance = 1e-10);
+
+// For people: the verdict, the errors, and where it parts.
+std::string describe(const VerifyOutcome& outcome, const std::string& mix);
+
+}  // namespace mw

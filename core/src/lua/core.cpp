@@ -1,0 +1,321 @@
+// The functions behind lua/meshwright/init.lua. Each throws Error; guarded() hands it to Lua.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/interrupt.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "lua/state.h"
+#include "lua/value.h"
+
+namespace mw {
+namespace {
+
+namespace fs = std::filesystem;
+using State = Script::State;
+
+// Every problem that the script's author can mend gets its place in front.
+Error with_places(const Error& error, const std::function<std::string(const Problem&)>& place) {
+  std::vector<Problem> problems = error.problems();
+  for (Problem& problem : problems) {
+    if (problem.stage == Stage::run || problem.stage == Stage::environment) continue;
+    if (problem.message.starts_with("--")) continue;
+    const std::string where = place(problem);
+    if (!where.empty()) problem.message = where + ": " + problem.message;
+  }
+  return Error(std::move(problems));
+}
+
+using Function = int (*)(lua_State*);
+
+// Raises outside of the handler: Lua unwinds by an exception of its own.
+template <Function function>
+int guarded(lua_State* lua) {
+  std::optional<Error> caught;
+  try {
+    return function(lua);
+  } catch (const Error& error) {
+    caught = error;
+  } catch (const std::exception& error) {
+    caught = Error(Stage::run, error.what());
+  }
+  push_error(lua, *caught);
+  return lua_error(lua);
+}
+
+template <Function function>
+int placed(lua_State* lua) {
+  try {
+    return function(lua);
+  } catch (const Error& error) {
+    throw with_places(error, [&](const Problem&) { return user_place(lua); });
+  }
+}
+
+std::string text_argument(lua_State* lua, int index, const char* what) {
+  if (lua_type(lua, index) == LUA_TSTRING) return lua_tostring(lua, index);
+  throw Error(Stage::script, fmt::format("{}; got {}", what, luaL_typename(lua, index)));
+}
+
+// --- Verbs ---
+
+void read_settings(lua_State* lua, State& state) {
+  if (state.settings_read) return;
+  state.settings_read = true;
+  for (const std::string& given : state.options.settings) {
+    Setting setting = parse_setting(given);
+    if (!read_plainly(setting.text, setting.value)) {
+      lua_getglobal(lua, "require");
+      lua_pushstring(lua, "meshwright.settings");
+      protected_call(lua, 1, 1);
+      lua_pushstring(lua, setting.text.c_str());
+      try {
+        protected_call(lua, 1, 1);
+      } catch (const Error& error) {
+        throw Error(Stage::options,
+                    fmt::format("--set {}: {}", given, error.problems().front().message),
+                    "the value is a number, a word, or a Lua expression");
+      }
+      setting.value = to_json(lua, -1, setting.key);
+      lua_pop(lua, 1);
+    }
+    state.settings.push_back(std::move(setting));
+  }
+}
+
+// The place of what a problem's message starts with: a key path, or a strategy such as "tp(3)".
+std::string place_in(const Json& experiment, const std::string& message) {
+  if (experiment.contains("plan") && experiment["plan"].is_array()) {
+    for (const Json& strategy : experiment["plan"]) {
+      if (!strategy.is_object() || !strategy.contains("plugin") ||
+          !strategy["plugin"].is_string()) {
+        continue;
+      }
+      if (message.starts_with(strategy["plugin"].get<std::string>() + "(")) {
+        const std::string place = place_of(strategy, "");
+        if (!place.empty()) return place;
+      }
+    }
+  }
+  return place_of(experiment, message);
+}
+
+bool is_about(const std::string& message, const std::string& path) {
+  if (!message.starts_with(path)) return false;
+  return message.size() == path.size() ||
+         std::string(" .:[").find(message[path.size()]) != std::string::npos;
+}
+
+Json call_function(State& state, std::int64_t number, const std::vector<Json>& arguments) {
+  const std::lock_guard lock(state.calling);
+  lua_State* lua = state.waiting;
+  const int top = lua_gettop(lua);
+  try {
+    if (!push_function(lua, number)) {
+      throw Error(Stage::run, fmt::format("there is no script function number {}", number));
+    }
+    luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
+    for (const Json& argument : arguments) push_json(lua, argument);
+    protected_call(lua, static_cast<int>(arguments.size()), 1);
+    Json result = to_json(lua, -1, "the function's result");
+    lua_settop(lua, top);
+    return result;
+  } catch (...) {
+    lua_settop(lua, top);
+    throw;
+  }
+}
+
+int result_text(lua_State* lua) {
+  auto& result =
+      State::of(lua).results.at(static_cast<std::size_t>(lua_tointeger(lua, lua_upvalueindex(1))));
+  result.printed = true;
+  lua_pushlstring(lua, result.text.data(), result.text.size());
+  return 1;
+}
+
+void push_result(lua_State* lua, State& state, const Json& result) {
+  push_json(lua, result);
+  if (!result.is_object() || !result.contains("text") || !result["text"].is_string()) return;
+  state.results.push_back({result["text"].get<std::string>(), false});
+  lua_createtable(lua, 0, 1);
+  lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
+  lua_pushcclosure(lua, result_text, 1);
+  lua_setfield(lua, -2, "__tostring");
+  lua_setmetatable(lua, -2);
+}
+
+// call(verb, experiment…)
+int core_call(lua_State* lua) {
+  State& state = State::of(lua);
+  std::string verb = lua_tostring(lua, 1);
+  const std::string name = "mw." + verb;
+  const std::string here = user_place(lua);
+  const auto fail = [&](const std::string& why, std::string hint) {
+    throw Error(Stage::script, fmt::format("{}{}{} {}", here, here.empty() ? "" : ": ", name, why),
+                std::move(hint));
+  };
+  if (state.waiting != nullptr) {
+    fail("cannot run inside a function that another verb calls", "call it after that one returns");
+  }
+  if (stop_requested()) throw Error(Stage::run, "interrupted");
+  const auto verbs = state.host.verbs();
+  const auto known =
+      std::find_if(verbs.begin(), verbs.end(), [&](const Verb& v) { return v.name == verb; });
+  const int count = lua_gettop(lua) - 1;
+  if (known == verbs.end()) fail("is not there", "");
+  if (count != known->experiments) {
+    fail(fmt::format("takes {}; got {}", plural(known->experiments, "experiment table"), count),
+         "for example mw." + verb + " { model = …, data = …, plan = { … } }");
+  }
+  if (verb == "train") verb = state.options.train_as;
+
+  read_settings(lua, state);
+  std::vector<Json> experiments;
+  std::vector<AppliedSetting> applied;
+  for (int i = 2; i <= count + 1; ++i) {
+    if (lua_type(lua, i) != LUA_TTABLE) {
+      fail(fmt::format("takes an experiment table; got {}", luaL_typename(lua, i)), "");
+    }
+    Json experiment;
+    try {
+      experiment = to_json(lua, i, "");
+    } catch (const Error& error) {
+      throw with_places(error, [&](const Problem&) { return here; });
+    }
+    if (!experiment.is_object()) fail("takes a table with names; got a list", "");
+    if (!experiment.contains(place_key) && !here.empty()) experiment[place_key] = here;
+    for (const Setting& setting : state.settings) {
+      applied.push_back(apply_setting(setting, experiment));
+      if (!state.settings_said && state.options.say)
+        state.options.say("--set " + applied.back().text);
+    }
+    experiments.push_back(std::move(experiment));
+  }
+  state.settings_said = true;
+
+  Json result;
+  state.waiting = lua;
+  try {
+    result = state.host.call(verb, experiments,
+                             [&state](std::int64_t number, const std::vector<Json>& arguments) {
+                               return call_function(state, number, arguments);
+                             });
+  } catch (const Error& error) {
+    state.waiting = nullptr;
+    throw with_places(error, [&](const Problem& problem) {
+      for (std::size_t i = 0; i < applied.size(); ++i) {
+        if (is_about(problem.message, applied[i].path)) {
+          return "--set " + state.settings[i % state.settings.size()].given;
+        }
+      }
+      // A script's function that failed names its own line.
+      if (problem.stage == Stage::script) return std::string();
+      return place_in(experiments.front(), problem.message);
+    });
+  } catch (...) {
+    state.waiting = nullptr;
+    throw;
+  }
+  state.waiting = nullptr;
+  push_result(lua, state, result);
+  return 1;
+}
+
+// --- What there is ---
+
+// verbs() -> { name, … }
+int core_verbs(lua_State* lua) {
+  Json names = Json::array();
+  for (const Verb& verb : State::of(lua).host.verbs()) names.push_back(verb.name);
+  push_json(lua, names);
+  return 1;
+}
+
+// constructors() -> { { name =, group =, positional = }, … }
+int core_constructors(lua_State* lua) {
+  Json all = Json::array();
+  for (const Constructor& constructor : State::of(lua).host.constructors()) {
+    Json entry = {{"name", constructor.name}, {"group", constructor.group}};
+    if (!constructor.options->positional().empty()) {
+      entry["positional"] = constructor.options->positional();
+    }
+    all.push_back(std::move(entry));
+  }
+  push_json(lua, all);
+  return 1;
+}
+
+int push_plugin(lua_State* lua, const PluginDescriptor& plugin) {
+  lua_pushstring(lua, plugin.name);
+  lua_pushstring(lua, plugin.options().positional().c_str());
+  return 2;
+}
+
+// plugin(name) -> name, positional
+int core_plugin(lua_State* lua) {
+  return push_plugin(lua, State::of(lua).host.plugins().find(
+                              text_argument(lua, 1, "mw.plugins takes names of plugins")));
+}
+
+// load_plugin(path) -> name, positional. A relative path counts from the working directory, then
+// from the script's folder.
+int core_load_plugin(lua_State* lua) {
+  State& state = State::of(lua);
+  const fs::path given = text_argument(lua, 1, "mw.plugin takes the path of a plugin file");
+  const fs::path beside = state.folder / given;
+  const bool use_beside = !fs::exists(given) && fs::exists(beside);
+  return push_plugin(lua, state.host.plugins().load(use_beside ? beside : given));
+}
+
+// has_plugin(name) -> boolean, nothing loaded
+int core_has_plugin(lua_State* lua) {
+  const auto names = State::of(lua).host.plugins().names();
+  lua_pushboolean(lua, std::find(names.begin(), names.end(), lua_tostring(lua, 1)) != names.end());
+  return 1;
+}
+
+// place() -> "script.lua:12" or nil
+int core_place(lua_State* lua) {
+  const std::string place = user_place(lua);
+  if (place.empty()) return 0;
+  lua_pushstring(lua, place.c_str());
+  return 1;
+}
+
+// refuse(message, hint): an error of the script at the user's line
+int core_refuse(lua_State* lua) {
+  const char* hint = lua_tostring(lua, 2);
+  throw Error(Stage::script, luaL_tolstring(lua, 1, nullptr), hint == nullptr ? "" : hint);
+}
+
+// unknown(key, { known, … }): mw has no such member
+int core_unknown(lua_State* lua) {
+  const std::string key = luaL_tolstring(lua, 1, nullptr);
+  std::vector<std::string> known;
+  for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
+  const std::string near = did_you_mean(key, known);
+  throw Error(Stage::script, fmt::format("there is no mw.{}", key),
+              near.empty() ? "there are: " + join(known) : near);
+}
+
+}  // namespace
+
+int open_core(lua_State* lua) {
+  static const luaL_Reg functions[] = {{"call", guarded<core_call>},
+                                       {"verbs", guarded<core_verbs>},
+                                       {"constructors", guarded<core_constructors>},
+                                       {"plugin", guarded<placed<core_plugin>>},
+                                       {"load_plugin", guarded<placed<core_load_plugin>>},
+                                       {"has_plugin", guarded<core_has_plugin>},
+                                       {"place", guarded<core_place>},
+                                       {"refuse", guarded<placed<core_refuse>>},
+                                       {"unknown", guarded<placed<core_unknown>>},
+                                       {nullptr, nullptr}};
+  luaL_newlib(lua, functions);
+  return 1;
+}
+
+}  // namespace mw

@@ -1,0 +1,101 @@
+// Errors between C++ and Lua: an Error crosses as a userdata, a script's own message becomes one.
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "lua/state.h"
+
+namespace mw {
+namespace {
+
+constexpr const char* error_type = "meshwright.Error";
+
+int error_gc(lua_State* lua) {
+  static_cast<Error*>(lua_touserdata(lua, 1))->~Error();
+  return 0;
+}
+
+int error_text(lua_State* lua) {
+  lua_pushstring(lua, static_cast<Error*>(lua_touserdata(lua, 1))->what());
+  return 1;
+}
+
+// "script.lua:12" of one level of the stack; empty for C functions and the library's own files.
+std::string place_of_level(lua_State* lua, lua_Debug& frame) {
+  lua_getinfo(lua, "Sl", &frame);
+  if (frame.currentline <= 0 || frame.source == nullptr) return "";
+  std::string source = frame.source;
+  const std::string library = Script::State::of(lua).options.library.string();
+  if (source.starts_with("@" + library + "/meshwright/")) return "";
+  if (source.starts_with("@") || source.starts_with("=")) source.erase(0, 1);
+  return fmt::format("{}:{}", source, frame.currentline);
+}
+
+}  // namespace
+
+std::string user_place(lua_State* lua) {
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(lua, level, &frame) != 0; ++level) {
+    std::string place = place_of_level(lua, frame);
+    if (!place.empty()) return place;
+  }
+  return "";
+}
+
+void push_error(lua_State* lua, const Error& error) {
+  new (lua_newuserdatauv(lua, sizeof(Error), 0)) Error(error);
+  if (luaL_newmetatable(lua, error_type) != 0) {
+    lua_pushcfunction(lua, error_gc);
+    lua_setfield(lua, -2, "__gc");
+    lua_pushcfunction(lua, error_text);
+    lua_setfield(lua, -2, "__tostring");
+  }
+  lua_setmetatable(lua, -2);
+}
+
+Error take_error(lua_State* lua) {
+  if (const auto* error = static_cast<const Error*>(luaL_testudata(lua, -1, error_type))) {
+    Error copy = *error;
+    lua_pop(lua, 1);
+    return copy;
+  }
+  const char* text = luaL_tolstring(lua, -1, nullptr);
+  Error error(Stage::script, text);
+  lua_pop(lua, 2);
+  return error;
+}
+
+int add_trace(lua_State* lua) {
+  if (luaL_testudata(lua, 1, error_type) != nullptr) return 1;
+  std::string message = luaL_tolstring(lua, 1, nullptr);
+  std::vector<std::string> places;
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(lua, level, &frame) != 0 && places.size() < 8; ++level) {
+    std::string place = place_of_level(lua, frame);
+    if (place.empty()) continue;
+    // Lua cuts long file names; the whole one can be clicked on.
+    const std::string cut = fmt::format("{}:{}:", frame.short_src, frame.currentline);
+    if (message.starts_with(cut)) message = place + message.substr(cut.size() - 1);
+    if (!message.starts_with(place + ":")) places.push_back(std::move(place));
+  }
+  std::string hint = places.empty() ? "" : "called from " + join(places);
+  if (Script::State::of(lua).options.train_as != "train" &&
+      message.find("a nil value (field") != std::string::npos) {
+    hint = fmt::format(
+        "under this command mw.train returns what mw.{} does: not all fields of a training run are "
+        "there",
+        Script::State::of(lua).options.train_as);
+  }
+  push_error(lua, Error(Stage::script, message, hint));
+  return 1;
+}
+
+void protected_call(lua_State* lua, int arguments, int results) {
+  const int handler = lua_gettop(lua) - arguments;
+  lua_pushcfunction(lua, add_trace);
+  lua_insert(lua, handler);
+  const int status = lua_pcall(lua, arguments, results, handler);
+  lua_remove(lua, handler);
+  if (status != LUA_OK) throw take_error(lua);
+}
+
+}  // namespace mw

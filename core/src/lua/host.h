@@ -1,0 +1,45 @@
+// What a script can call: the program implements Host, the script's `require "meshwright"` calls
+// it. All values cross as Json; see base/json_text.h for the hidden keys.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "meshwright/options.h"
+#include "meshwright/plugin.h"
+#include "plugin/registry.h"
+
+namespace mw {
+
+// A table that a script makes by name: mw.llama { … } yields { kind = "llama", … }.
+struct Constructor {
+  std::string name, group;  // group: "model", "data", "optimizer", "schedule"
+  std::string doc;
+  const Options* options = nullptr;
+};
+
+struct Verb {
+  std::string name, doc;
+  int experiments = 1;  // how many experiment tables it takes
+};
+
+// Calls the script's function number n ({"$function": n}) with these values; returns its first
+// result. Throws Error (script) with file and line. To be called from any thread while the script
+// waits inside a verb; one call at a time goes through.
+using CallFunction = std::function<Json(std::int64_t number, const std::vector<Json>& arguments)>;
+
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual std::vector<Constructor> constructors() const = 0;
+  virtual std::vector<Verb> verbs() const = 0;
+  virtual const Options& experiment() const = 0;  // the keys of an experiment table
+  virtual PluginRegistry& plugins() = 0;
+  // The result comes back to the script as a table; its key "text" is what print(result) shows.
+  virtual Json call(const std::string& verb, const std::vector<Json>& experiments,
+                    const CallFunction& function) = 0;
+};
+
+}  // namespace mw

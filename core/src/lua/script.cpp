@@ -1,0 +1,191 @@
+#include "lua/script.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <istream>
+#include <ostream>
+
+#include "base/interrupt.h"
+#include "base/text.h"
+#include "lua/state.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+// Lua instructions between two looks at the wish to stop: about 10 ms.
+constexpr int look_after = 1'000'000;
+
+void look_for_stop(lua_State* lua, lua_Debug*) {
+  // Inside a verb it is the verb that stops, after its step.
+  if (!stop_requested() || Script::State::of(lua).waiting != nullptr) return;
+  push_error(lua, Error(Stage::run, "interrupted"));
+  lua_error(lua);
+}
+
+int no_exit(lua_State* lua) {
+  return luaL_error(lua, "os.exit is not available: a script ends by returning from its last line");
+}
+
+void set_package_path(lua_State* lua, const std::vector<fs::path>& folders) {
+  std::string path;
+  for (const fs::path& folder : folders) {
+    path += fmt::format("{0}/?.lua;{0}/?/init.lua;", folder.string());
+  }
+  lua_getglobal(lua, "package");
+  lua_getfield(lua, -1, "meshwright_path");  // Lua's own default, kept at the first call
+  if (lua_isnil(lua, -1)) {
+    lua_pop(lua, 1);
+    lua_getfield(lua, -1, "path");
+    lua_pushvalue(lua, -1);
+    lua_setfield(lua, -3, "meshwright_path");
+  }
+  path += lua_tostring(lua, -1);
+  lua_pop(lua, 1);
+  lua_pushlstring(lua, path.data(), path.size());
+  lua_setfield(lua, -2, "path");
+  lua_pop(lua, 1);
+}
+
+std::vector<fs::path> module_folders(const Script::State& state) {
+  std::vector<fs::path> folders;
+  if (!state.folder.empty()) folders.push_back(state.folder);
+  folders.push_back(state.options.library);
+  return folders;
+}
+
+// What stands where a script was looked for in vain.
+std::string nearest_file(const fs::path& file) {
+  std::vector<std::string> names;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".lua") names.push_back(entry->path().filename().string());
+  }
+  const std::string near = nearest(file.filename().string(), names);
+  return near.empty() ? "" : fmt::format("did you mean {}?", (file.parent_path() / near).string());
+}
+
+}  // namespace
+
+fs::path lua_library() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  return program.parent_path().parent_path() / "share/meshwright/lua";
+}
+
+Script::Script(Host& host, ScriptOptions options)
+    : state_(std::make_unique<State>(host, std::move(options))) {
+  lua_State* lua = luaL_newstate();
+  if (lua == nullptr) throw std::bad_alloc();
+  state_->lua = lua;
+  *static_cast<State**>(lua_getextraspace(lua)) = state_.get();
+  luaL_openlibs(lua);
+  lua_getglobal(lua, "os");
+  lua_pushcfunction(lua, no_exit);
+  lua_setfield(lua, -2, "exit");
+  lua_pop(lua, 1);
+  lua_getglobal(lua, "package");
+  lua_getfield(lua, -1, "preload");
+  lua_pushcfunction(lua, open_core);
+  lua_setfield(lua, -2, "meshwright.core");
+  lua_pop(lua, 2);
+  set_package_path(lua, module_folders(*state_));
+  lua_sethook(lua, look_for_stop, LUA_MASKCOUNT, look_after);
+}
+
+Script::~Script() {
+  lua_close(state_->lua);
+}
+
+void Script::run_file(const fs::path& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) {
+    throw Error(Stage::script,
+                fmt::format("{}: {}", file.string(),
+                            fs::is_directory(file, error) ? "this is a folder, not a script"
+                                                          : "there is no such script"),
+                nearest_file(file));
+  }
+  lua_State* lua = state_->lua;
+  state_->folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  set_package_path(lua, module_folders(*state_));
+  lua_createtable(lua, 0, 1);
+  lua_pushstring(lua, file.c_str());
+  lua_rawseti(lua, -2, 0);
+  lua_setglobal(lua, "arg");
+  if (luaL_loadfile(lua, file.c_str()) != LUA_OK) {
+    Problem problem = take_error(lua).problems().front();
+    // Lua cuts long file names ("...ts/long.lua:3:"); the whole one can be clicked on.
+    const auto colon = problem.message.find(':');
+    if (problem.message.starts_with("...") && colon != std::string::npos &&
+        file.string().ends_with(problem.message.substr(3, colon - 3))) {
+      problem.message.replace(0, colon, file.string());
+    }
+    throw Error({problem});
+  }
+  protected_call(lua, 0, 0);
+}
+
+void Script::run_text(const std::string& text, const std::string& name) {
+  lua_State* lua = state_->lua;
+  if (luaL_loadbuffer(lua, text.data(), text.size(), ("=" + name).c_str()) != LUA_OK) {
+    throw take_error(lua);
+  }
+  protected_call(lua, 0, 0);
+}
+
+void Script::repl(std::istream& in, std::ostream& out, bool prompt) {
+  lua_State* lua = state_->lua;
+  run_text("mw = require 'meshwright'", "repl");
+  std::string chunk;
+  const auto ask = [&](const char* text) {
+    if (prompt) out << text << std::flush;
+  };
+  ask("> ");
+  for (std::string line; std::getline(in, line);) {
+    if (chunk.empty() && line.starts_with("=")) line = "return " + line.substr(1);
+    chunk += chunk.empty() ? line : "\n" + line;
+    // An expression prints its values, as in Lua's own prompt.
+    const std::string expression = "return " + chunk;
+    int status = luaL_loadbuffer(lua, expression.data(), expression.size(), "=repl");
+    if (status != LUA_OK) {
+      lua_pop(lua, 1);
+      status = luaL_loadbuffer(lua, chunk.data(), chunk.size(), "=repl");
+    }
+    if (status == LUA_ERRSYNTAX && std::string_view(lua_tostring(lua, -1)).ends_with("<eof>")) {
+      lua_pop(lua, 1);
+      ask(">> ");
+      continue;
+    }
+    chunk.clear();
+    const int base = lua_gettop(lua) - 1;
+    try {
+      if (status != LUA_OK) throw take_error(lua);
+      protected_call(lua, 0, LUA_MULTRET);
+      for (int i = base + 1; i <= lua_gettop(lua); ++i) {
+        out << (i > base + 1 ? "\t" : "") << luaL_tolstring(lua, i, nullptr);
+        lua_pop(lua, 1);
+      }
+      if (lua_gettop(lua) > base) out << '\n';
+    } catch (const Error& error) {
+      out << error.what() << '\n';
+    }
+    lua_settop(lua, base);
+    forget_stop_request();
+    ask("> ");
+  }
+  if (prompt) out << '\n';
+}
+
+std::vector<std::string> Script::unprinted() const {
+  std::vector<std::string> texts;
+  for (const State::Result& result : state_->results) {
+    if (!result.printed) texts.push_back(result.text);
+  }
+  return texts;
+}
+
+}  // namespace mw

@@ -1,0 +1,49 @@
+// Runs an experiment script against a Host.
+#pragma once
+
+#include <filesystem>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lua/host.h"
+
+namespace mw {
+
+struct ScriptOptions {
+  std::vector<std::string> settings;            // of --set, "key=value" each
+  std::string train_as = "train";               // what mw.train does: "train", "plan" or "verify"
+  std::filesystem::path library;                // folder that holds meshwright/init.lua
+  std::function<void(const std::string&)> say;  // tells the user which settings were applied
+};
+
+// ../share/meshwright/lua beside the program.
+std::filesystem::path lua_library();
+
+// A Lua state with the module "meshwright" to be required. Errors are thrown as Error with the
+// script's file and line: stage script for the script's own, else whatever the host threw. The
+// second and later messages of a script that fails are all its problems at once.
+class Script {
+ public:
+  Script(Host& host, ScriptOptions options);
+  ~Script();
+  Script(const Script&) = delete;
+  Script& operator=(const Script&) = delete;
+
+  void run_file(const std::filesystem::path& file);
+  // `name` stands for the file in messages.
+  void run_text(const std::string& text, const std::string& name);
+  // Reads statements and expressions until the end of input; errors are printed, not thrown.
+  void repl(std::istream& in, std::ostream& out, bool prompt);
+
+  // The texts of results that the script did not print itself, in order.
+  std::vector<std::string> unprinted() const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mw

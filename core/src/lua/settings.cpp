@@ -1,0 +1,143 @@
+#include "lua/settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "base/json_text.h"
+#include "base/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+// "plan[2].ways" and "plan.2.ways" -> {"plan", "2", "ways"}.
+std::vector<std::string> steps_of(const std::string& key) {
+  std::vector<std::string> steps;
+  std::string step;
+  const auto finish = [&] {
+    if (!step.empty()) steps.push_back(step);
+    step.clear();
+  };
+  for (const char c : key) {
+    if (c == '.' || c == '[' || c == ']') {
+      finish();
+    } else {
+      step += c;
+    }
+  }
+  finish();
+  return steps;
+}
+
+bool all_digits(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(),
+                                      [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+std::string short_text(const Json& value) {
+  if (value.is_structured() && !is_function(value)) return without_hidden(value).dump();
+  return describe(value);
+}
+
+}  // namespace
+
+Setting parse_setting(const std::string& given) {
+  const auto equals = given.find('=');
+  Setting setting;
+  setting.given = given;
+  if (equals != std::string::npos) {
+    setting.key = given.substr(0, equals);
+    setting.text = given.substr(equals + 1);
+    const auto trim = [](std::string& text) {
+      text.erase(0, text.find_first_not_of(" \t"));
+      text.erase(text.find_last_not_of(" \t") + 1);
+    };
+    trim(setting.key);
+    trim(setting.text);
+  }
+  if (steps_of(setting.key).empty() || setting.text.empty()) {
+    throw Error(Stage::options, fmt::format("--set {} is not of the form key=value", given),
+                "for example --set steps=5 or --set plan[2].ways=4");
+  }
+  return setting;
+}
+
+bool read_plainly(const std::string& text, Json& value) {
+  if (text == "true" || text == "false") {
+    value = text == "true";
+    return true;
+  }
+  if (text == "nil") {
+    value = nullptr;
+    return true;
+  }
+  const char* end = text.data() + text.size();
+  std::int64_t integer = 0;
+  if (const auto [at, error] = std::from_chars(text.data(), end, integer);
+      error == std::errc() && at == end) {
+    value = integer;
+    return true;
+  }
+  double number = 0;
+  // from_chars takes "inf" and "nan", which are words here.
+  const bool starts_as_number = text.find_first_of("0123456789") <= 1;
+  if (const auto [at, error] = std::from_chars(text.data(), end, number);
+      starts_as_number && error == std::errc() && at == end) {
+    value = number;
+    return true;
+  }
+  // A word, also "zb-h1", "8MiB" or "runs/a.h5": whatever cannot be meant as an expression.
+  const bool word = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || c >= 0x80 ||
+           std::string_view("_-./~:,@ ").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  const bool starts_as_word = std::isalpha(static_cast<unsigned char>(text[0])) ||
+                              std::string_view("_./~").find(text[0]) != std::string_view::npos;
+  if (word && (starts_as_word || std::isalpha(static_cast<unsigned char>(text.back())))) {
+    value = text;
+    return true;
+  }
+  return false;
+}
+
+AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
+  const std::vector<std::string> steps = steps_of(setting.key);
+  Json* at = &experiment;
+  std::string path;
+  const auto refuse = [&](const std::string& why, const std::string& hint) {
+    throw Error(Stage::options, fmt::format("--set {}: {}", setting.given, why), hint);
+  };
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::string& step = steps[i];
+    const bool last = i + 1 == steps.size();
+    if (at->is_null()) *at = Json::object();
+    if (at->is_array()) {
+      std::size_t index = 0;
+      if (!all_digits(step) ||
+          std::from_chars(step.data(), step.data() + step.size(), index).ec != std::errc() ||
+          index < 1 || index > at->size()) {
+        refuse(fmt::format("{} is a list of {} and has no entry {}", path, at->size(), step),
+               at->empty() ? "" : fmt::format("entries: 1 to {}", at->size()));
+      }
+      at = &(*at)[index - 1];
+      path += fmt::format("[{}]", index);
+    } else if (at->is_object() && !is_function(*at)) {
+      if (last && setting.value.is_null() && !at->contains(step)) {
+        return {setting.key, fmt::format("{} = nil (it was not set)", setting.key)};
+      }
+      at = &(*at)[step];
+      path += path.empty() ? step : "." + step;
+    } else {
+      refuse(fmt::format("{} is {}, which has no keys", path, describe(*at)), "");
+    }
+  }
+  std::string text = fmt::format("{} = {} ({})", path, short_text(setting.value),
+                                 at->is_null() ? "it was not set" : "was " + short_text(*at));
+  *at = setting.value;
+  return {std::move(path), std::move(text)};
+}
+
+}  // namespace mw

@@ -1,0 +1,36 @@
+// `--set key=value`: changes to every experiment table of a script, made after the script built it
+// and checked like anything else in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+
+namespace mw {
+
+struct Setting {
+  std::string given;  // "model.layers=2", as typed
+  std::string key;    // "model.layers", "plan[2].ways", "plan.2.ways"
+  std::string text;   // what stands behind the first "="
+  Json value;         // what the text means; null takes the key away
+};
+
+// Splits "key=value"; the value is still to be read. Throws Error (options) if it is none.
+Setting parse_setting(const std::string& given);
+
+// The value's text as it can be read without Lua: numbers, true, false, and words (text). Nothing
+// if only Lua can tell: tables, calls, quoted text, sums.
+bool read_plainly(const std::string& text, Json& value);
+
+struct AppliedSetting {
+  std::string path;  // as problems name it: "plan[2].ways"
+  std::string text;  // "plan[2].ways = 4 (was 2)"
+};
+
+// Sets the key in `experiment`. Throws Error (options) if the path
+// leads through something that is no table or past the end of a list. Whether the key exists and
+// the value will do is for the options' own check to say.
+AppliedSetting apply_setting(const Setting& setting, Json& experiment);
+
+}  // namespace mw

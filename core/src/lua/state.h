@@ -1,0 +1,56 @@
+// The inside of a Script, shared by the runner and the functions that Lua calls.
+#pragma once
+
+#include <deque>
+#include <lua.hpp>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lua/script.h"
+#include "lua/settings.h"
+
+namespace mw {
+
+struct Script::State {
+  State(Host& host_, ScriptOptions options_) : host(host_), options(std::move(options_)) {}
+
+  Host& host;
+  ScriptOptions options;
+  std::filesystem::path folder;  // the script's
+  lua_State* lua = nullptr;
+
+  std::vector<Setting> settings;
+  bool settings_read = false, settings_said = false;
+
+  // While a verb runs: the Lua thread that waits for it. Functions are called on it, one at a time.
+  lua_State* waiting = nullptr;
+  std::mutex calling;
+
+  struct Result {
+    std::string text;
+    bool printed = false;
+  };
+  std::deque<Result> results;
+
+  static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
+};
+
+// "script.lua:12": the innermost line that is the user's and not the library's; empty if none is.
+std::string user_place(lua_State* lua);
+
+// Pushes an Error as a Lua value that prints as its text and that take_error() gives back.
+void push_error(lua_State* lua, const Error& error);
+// The Error on top of the stack, made of whatever value a script threw; pops it.
+Error take_error(lua_State* lua);
+// Message handler for lua_pcall: adds to a script's own errors where the failing line was called
+// from.
+int add_trace(lua_State* lua);
+// Calls what lies on the stack as lua_pcall does; throws the error.
+void protected_call(lua_State* lua, int arguments, int results);
+
+// luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
+int open_core(lua_State* lua);
+
+}  // namespace mw

@@ -1,0 +1,52 @@
+// What the model kinds share: ops with the dims that they need whole, and the parts that every
+// decoder has.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "meshwright/graph.h"
+#include "meshwright/options.h"
+
+namespace mw {
+
+// Adds ops to a graph; each returns the value it makes. Parameters are named as the op + ".weight"
+// and ".bias".
+class Builder {
+ public:
+  // Sets the dims that every decoder has, and the data: "tokens", "labels" (batch, seq) and
+  // "positions" (seq).
+  Builder(std::string family, std::int64_t batch, std::int64_t sequence, std::int64_t vocab,
+          std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn);
+
+  int parameter(const std::string& name, Dims dims, Init init, HfName hf);
+  int embedding(const std::string& name, int weight);
+  // `bias` -1: none. The output's dims are x's rows and those of the weight that x lacks.
+  int linear(const std::string& name, int x, int weight, int bias = -1);
+  int rms_norm(const std::string& name, int x, HfName hf, double eps);
+  int layer_norm(const std::string& name, int x, const std::string& hf, double eps);
+  int add_positions(const std::string& name, int x, int weight);
+  std::vector<int> rope_table(const std::string& name, double theta);
+  int rope(const std::string& name, int x, const std::vector<int>& table);
+  int attention(const std::string& name, int q, int k, int v);
+  int swiglu(const std::string& name, int gate, int up);
+  int gelu(const std::string& name, int x);
+  int add(const std::string& name, int stream, int branch);
+  // The three ops of the loss; sets Graph::loss.
+  void cross_entropy(int logits, std::int64_t tokens);
+
+  int tokens = -1, labels = -1, positions = -1;
+  int layer = -1;  // of the ops to come
+  Graph graph;
+
+ private:
+  Use use(int value) const { return {value, graph.value(value).dims, false}; }
+  Op op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
+        Dims whole = {}) const;
+};
+
+// Checks that both kinds need: hidden divisible by heads. Returns the width of a head, 0 if there
+// is none.
+std::int64_t check_heads(const Values& values, const std::string& path, Problems& problems);
+
+}  // namespace mw

@@ -1,0 +1,119 @@
+// The GPT-2 decoder [Radford et al. 2019]: LayerNorm before each block, learned positions, GELU,
+// biases, tied embeddings.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/builder.h"
+#include "model/kinds.h"
+
+namespace mw {
+namespace {
+
+const Init weights{Init::Kind::normal, 0.02};
+const Init zeros{Init::Kind::zeros, 0};
+
+class Gpt final : public ModelKind {
+ public:
+  Gpt() {
+    options_.integer("layers", "transformer layers").at_least(1);
+    options_.integer("hidden", "width of the residual stream").at_least(1);
+    options_.integer("heads", "attention heads; must divide hidden").at_least(1);
+    options_.integer("ffn", "width of the feed-forward part; 4 hidden by default").at_least(1)
+        .optional();
+    options_.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
+    options_.integer("positions", "learned positions; the sequence length by default").at_least(1)
+        .optional().unit("tokens");
+    options_.boolean("tied", "the output projection is the embedding's weight").fallback(true);
+    options_.number("norm_eps", "added to the variance in LayerNorm").fallback(1e-5).at_least(0);
+  }
+
+  std::string name() const override { return "gpt"; }
+  std::string doc() const override {
+    return "GPT-2 decoder: LayerNorm, learned positions, GELU, biases";
+  }
+  const Options& options() const override { return options_; }
+
+  void check(const Values& values, const std::string& path, Problems& problems) const override {
+    check_heads(values, path, problems);
+  }
+
+  Graph build(const Values& values, std::int64_t batch, std::int64_t sequence,
+              std::int64_t tokens_per_step) const override {
+    const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
+    const std::int64_t ffn = values.has("ffn") ? values.integer("ffn") : 4 * hidden;
+    const std::int64_t positions =
+        values.has("positions") ? values.integer("positions") : sequence;
+    if (positions < sequence) {
+      throw Error(Stage::options,
+                  fmt::format("model.positions: {} learned positions are fewer than sequence = {}",
+                              positions, sequence),
+                  fmt::format("positions = {} or more, or a shorter sequence", sequence));
+    }
+    const int layers = static_cast<int>(values.integer("layers"));
+    const double eps = values.number("norm_eps");
+    Builder b("gpt", batch, sequence, values.integer("vocab"), hidden, heads, heads, ffn);
+    b.graph.set_dim("positions", positions, false);
+    b.graph.layers = layers;
+    const int embedding =
+        b.parameter("embedding.weight", {"vocab", "hidden"}, weights, {"wte.weight"});
+    const int learned =
+        b.parameter("positions.weight", {"positions", "hidden"}, weights, {"wpe.weight"});
+    int x = b.embedding("embedding", embedding);
+    x = b.add_positions("add_positions", x, learned);
+    // Projections into the residual stream start smaller, by the number of those that add to it.
+    const Init residual{Init::Kind::normal, weights.std / std::sqrt(2.0 * layers)};
+    for (b.layer = 0; b.layer < layers; ++b.layer) x = layer(b, x, residual, eps);
+    b.layer = layers;
+    x = b.layer_norm("norm", x, "ln_f", eps);
+    const int head = values.flag("tied") ? embedding
+                                         : b.parameter("head.weight", {"vocab", "hidden"}, weights,
+                                                       {"lm_head.weight"});
+    b.cross_entropy(b.linear("head", x, head), tokens_per_step);
+    return std::move(b.graph);
+  }
+
+ private:
+  static int layer(Builder& b, int x, const Init& residual, double eps) {
+    const std::string name = fmt::format("layers.{}", b.layer);
+    const std::string hf = fmt::format("h.{}", b.layer);
+    // GPT-2 stores its projections transposed, and q, k and v as one.
+    const auto linear = [&](const std::string& op, int in, Dims dims, Dims out, const Init& init,
+                            const std::string& theirs, int part = 0, int parts = 1) {
+      const int weight = b.parameter(name + op + ".weight", std::move(dims), init,
+                                     {hf + theirs + ".weight", true, part, parts});
+      const int bias = b.parameter(name + op + ".bias", std::move(out), zeros,
+                                   {hf + theirs + ".bias", false, part, parts});
+      return b.linear(name + op, in, weight, bias);
+    };
+    const auto head = [&](const std::string& op, int in, int part) {
+      return linear(op, in, {"heads", "head_dim", "hidden"}, {"heads", "head_dim"}, weights,
+                    ".attn.c_attn", part, 3);
+    };
+    int h = b.layer_norm(name + ".attention_norm", x, hf + ".ln_1", eps);
+    const int q = head(".attention.q", h, 0);
+    const int k = head(".attention.k", h, 1);
+    const int v = head(".attention.v", h, 2);
+    h = b.attention(name + ".attention", q, k, v);
+    h = linear(".attention.o", h, {"hidden", "heads", "head_dim"}, {"hidden"}, residual,
+               ".attn.c_proj");
+    x = b.add(name + ".attention_add", x, h);
+
+    h = b.layer_norm(name + ".mlp_norm", x, hf + ".ln_2", eps);
+    h = linear(".mlp.up", h, {"ffn", "hidden"}, {"ffn"}, weights, ".mlp.c_fc");
+    h = b.gelu(name + ".mlp.gelu", h);
+    h = linear(".mlp.down", h, {"hidden", "ffn"}, {"hidden"}, residual, ".mlp.c_proj");
+    return b.add(name + ".mlp_add", x, h);
+  }
+
+  Options options_;
+};
+
+}  // namespace
+
+const ModelKind& gpt_kind() {
+  static const Gpt kind;
+  return kind;
+}
+
+}  // namespace mw

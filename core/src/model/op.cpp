@@ -1,0 +1,85 @@
+#include "meshwright/op.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace mw {
+
+const char* name_of(Piece piece) {
+  switch (piece) {
+    case Piece::forward: return "forward";
+    case Piece::backward: return "backward";
+    case Piece::dgrad: return "dgrad";
+    case Piece::wgrad: return "wgrad";
+  }
+  return "?";
+}
+
+void LocalDims::set(LocalDim local) {
+  for (LocalDim& known : list_) {
+    if (known.dim == local.dim) {
+      known = local;
+      return;
+    }
+  }
+  list_.push_back(local);
+}
+
+const LocalDim& LocalDims::at(Dim dim) const {
+  for (const LocalDim& known : list_) {
+    if (known.dim == dim) return known;
+  }
+  throw std::out_of_range(fmt::format("the op has no dim \"{}\"", dim.name()));
+}
+
+bool LocalDims::has(Dim dim) const {
+  return std::any_of(list_.begin(), list_.end(), [&](const LocalDim& l) { return l.dim == dim; });
+}
+
+std::vector<std::int64_t> LocalDims::shape(const Dims& dims) const {
+  std::vector<std::int64_t> sizes;
+  sizes.reserve(dims.size());
+  for (Dim dim : dims) sizes.push_back(at(dim).size);
+  return sizes;
+}
+
+std::int64_t LocalDims::count(const Dims& dims) const {
+  std::int64_t product = 1;
+  for (Dim dim : dims) product *= at(dim).size;
+  return product;
+}
+
+namespace {
+[[noreturn]] void lacks(const Op& op, Piece piece) {
+  throw std::logic_error(
+      fmt::format("op \"{}\": kind \"{}\" has no {}", op.name, op.kind(), name_of(piece)));
+}
+}  // namespace
+
+void OpType::backward(const Op& op, OpCall&) const { lacks(op, Piece::backward); }
+void OpType::dgrad(const Op& op, OpCall&) const { lacks(op, Piece::dgrad); }
+void OpType::wgrad(const Op& op, OpCall&) const { lacks(op, Piece::wgrad); }
+
+Dims Op::space() const {
+  Dims all;
+  const auto take = [&](const Dims& dims) {
+    for (Dim dim : dims) {
+      if (std::find(all.begin(), all.end(), dim) == all.end()) all.push_back(dim);
+    }
+  };
+  for (const Use& use : inputs) take(use.dims);
+  for (const Dims& dims : output_dims) take(dims);
+  return all;
+}
+
+bool Op::has(Dim dim) const {
+  const auto in = [&](const Dims& dims) {
+    return std::find(dims.begin(), dims.end(), dim) != dims.end();
+  };
+  return std::any_of(inputs.begin(), inputs.end(), [&](const Use& use) { return in(use.dims); }) ||
+         std::any_of(output_dims.begin(), output_dims.end(), in);
+}
+
+}  // namespace mw

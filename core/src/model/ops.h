@@ -1,0 +1,64 @@
+// Makers of the built-in ops. Dims are those that the models use; an op's file says what it needs
+// whole. All kernels run on any device and on any local part of the iteration space.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "meshwright/op.h"
+
+namespace mw {
+
+using OpTypePtr = std::shared_ptr<const OpType>;
+
+// inputs: tokens (index; any dims), weight (vocab, hidden) -> tokens' dims + hidden.
+// Rows outside this rank's part of the vocab give zeros: a cut vocab leaves the output Partial.
+OpTypePtr embedding();
+
+// inputs: x (rows..., in...), weight (out..., in...) [, bias (out...), additive] -> (rows..., out...).
+// Splits into dgrad and wgrad.
+OpTypePtr linear();
+
+// inputs: x (..., hidden), weight (hidden). Needs hidden whole. y = x / rms(x) * weight,
+// rms(x)^2 = mean(x^2) + eps [Zhang and Sennrich 2019].
+OpTypePtr rms_norm(double eps);
+
+// inputs: x (..., hidden), weight, bias (hidden). Needs hidden whole.
+OpTypePtr layer_norm(double eps);
+
+// inputs: x (batch, seq, hidden), positions (seq, index), weight (positions, hidden): learned
+// positions. Needs positions whole.
+OpTypePtr add_positions();
+
+// inputs: positions (seq, index) -> cos, sin, each (seq, head_dim), such that a head is rotated by
+// x * cos + swap(x) * sin, where swap exchanges the two halves; sin carries the sign
+// [Su et al. 2021; the halves as Hugging Face's Llama lays them out]. Not differentiable.
+OpTypePtr rope_table(double theta);
+
+// inputs: x (batch, seq, heads, head_dim), cos, sin. May run in place. Needs head_dim whole.
+OpTypePtr rope();
+
+// inputs: q (batch, seq, heads, head_dim), k and v (batch, keys, kv_heads, head_dim) -> q's dims.
+// Causal. Needs keys and head_dim whole; kv_heads follow heads: they are cut alike, or every rank
+// holds all of them and picks those of its own queries.
+OpTypePtr attention();
+
+// inputs: gate, up -> silu(gate) * up.
+OpTypePtr swiglu();
+
+// The tanh form [Hendrycks and Gimpel 2016], as GPT-2 has it.
+OpTypePtr gelu();
+
+// inputs: stream, branch -> their sum, in place of the branch if nobody reads that later.
+OpTypePtr add();
+
+// Cross-entropy over a vocab that may be cut, in three ops with a reduction after each:
+//   ce_max    logits (..., vocab) -> max (...); contraction max, not differentiable
+//   ce_stats  logits, max, labels (index) -> (stat, ...): sum of exp(logit - max); the label's logit
+//             less the max where this rank holds the label, else 0
+//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`. Needs stat whole
+OpTypePtr ce_max();
+OpTypePtr ce_stats();
+OpTypePtr ce_loss(std::int64_t tokens);
+
+}  // namespace mw

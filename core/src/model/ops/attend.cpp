@@ -1,0 +1,139 @@
+#include "model/ops/attend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "model/ops/kernel.h"
+
+namespace mw::kernel {
+namespace {
+
+enum class Way { cpu, flash, efficient, plain };
+
+Way way_of(const at::Tensor& q) {
+  if (q.is_cpu()) return Way::cpu;
+  const std::int64_t width = q.size(-1);
+  if (is_half(q) && width % 8 == 0 && width <= 256) return Way::flash;
+  if (q.scalar_type() != at::kDouble && width % 8 == 0) return Way::efficient;
+  return Way::plain;  // fp64 on an accelerator: nothing fused
+}
+
+// Minus infinity where a query may not see a key.
+at::Tensor mask_of(const at::Tensor& q, std::int64_t offset) {
+  const std::int64_t n = q.size(1);
+  return at::full({n, offset + n}, -std::numeric_limits<double>::infinity(), q.options())
+      .triu_(offset + 1);
+}
+
+at::Tensor heads_first(const at::Tensor& t) { return t.transpose(1, 2); }
+
+double scale_of(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
+
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, std::int64_t offset) {
+  return at::matmul(heads_first(q), k.permute({0, 2, 3, 1})).mul_(scale_of(q)).add_(
+      mask_of(q, offset));
+}
+
+}  // namespace
+
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                std::int64_t offset) {
+  const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
+  switch (way_of(q)) {
+    case Way::cpu: {
+      std::optional<at::Tensor> mask;
+      if (offset > 0) mask = mask_of(q, offset);
+      auto [out, lse] =
+          at::_scaled_dot_product_flash_attention_for_cpu(qh, kh, vh, 0.0, offset == 0, mask);
+      return {out.transpose(1, 2), lse};
+    }
+    case Way::flash: {  // causal from the bottom right, which is what an offset means
+      auto result = at::_scaled_dot_product_flash_attention(qh, kh, vh, 0.0, true, false);
+      return {std::get<0>(result).transpose(1, 2), std::get<1>(result)};
+    }
+    case Way::efficient: {  // mask type 2: causal from the bottom right
+      auto result = at::_efficient_attention_forward(q, k, v, {}, {}, {}, {}, {}, 0.0, 2, true);
+      // The kernel pads the rows of its log-sum-exp.
+      return {std::get<0>(result), std::get<1>(result).narrow(2, 0, q.size(1)).contiguous()};
+    }
+    case Way::plain: break;
+  }
+  at::Tensor s = scores(q, k, offset);
+  const at::Tensor lse = s.logsumexp(-1);
+  s.sub_(lse.unsqueeze(-1)).exp_();
+  return {at::matmul(s, vh).transpose(1, 2).contiguous(), lse};
+}
+
+AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v, const Attended& made, std::int64_t offset) {
+  const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
+  const at::Tensor gh = heads_first(dout), oh = heads_first(made.out);
+  const auto back = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+    return AttendGradients{a.transpose(1, 2), b.transpose(1, 2), c.transpose(1, 2)};
+  };
+  switch (way_of(q)) {
+    case Way::cpu: {
+      std::optional<at::Tensor> mask;
+      if (offset > 0) mask = mask_of(q, offset);
+      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          gh, qh, kh, vh, oh, made.lse, 0.0, offset == 0, mask);
+      return back(dq, dk, dv);
+    }
+    case Way::flash: {
+      const at::Tensor unused = at::zeros({2}, q.options().dtype(at::kUInt64));
+      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
+          gh, qh, kh, vh, oh, made.lse, {}, {}, q.size(1), k.size(1), 0.0, true, unused, unused);
+      return back(dq, dk, dv);
+    }
+    case Way::efficient: {
+      const std::int64_t n = q.size(1), padded = (n + 31) / 32 * 32;
+      const at::Tensor lse = at::constant_pad_nd(made.lse, {0, padded - n},
+                                                 std::numeric_limits<double>::infinity());
+      const at::Tensor unused = at::zeros({}, q.options().dtype(at::kLong));
+      auto result = at::_efficient_attention_backward(dout, q, k, v, {}, made.out, {}, {}, n,
+                                                      k.size(1), lse, 0.0, unused, unused, 2, false);
+      return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
+    }
+    case Way::plain: break;
+  }
+  at::Tensor p = scores(q, k, offset).sub_(made.lse.unsqueeze(-1)).exp_();
+  const at::Tensor dv = at::matmul(p.transpose(2, 3), gh);
+  at::Tensor dp = at::matmul(gh, vh.transpose(2, 3));
+  dp.sub_(gh.mul(oh).sum(-1, true)).mul_(p).mul_(scale_of(q));
+  return back(at::matmul(dp, kh), at::matmul(dp.transpose(2, 3), qh), dv);
+}
+
+namespace {
+constexpr std::int64_t key_block = 512;
+std::int64_t query_block(std::int64_t queries) {
+  return std::min<std::int64_t>(queries, queries >= 768 ? 256 : queries >= 192 ? 64 : 32);
+}
+}  // namespace
+
+double attend_executed(const AttendSizes& sizes, bool backward) {
+  if (sizes.queries == 0) return 0;
+  const std::int64_t block = query_block(sizes.queries);
+  double scores = 0;
+  for (std::int64_t m = 0; m < sizes.queries; m += block) {
+    const std::int64_t rows = std::min(block, sizes.queries - m);
+    // With an offset the mask is a tensor, and every key is computed.
+    std::int64_t keys = sizes.offset > 0 ? sizes.keys : std::min(m + rows, sizes.keys);
+    // Backward computes the whole of every key block that it touches.
+    if (backward) keys = std::min((keys + key_block - 1) / key_block * key_block, sizes.keys);
+    scores += static_cast<double>(rows) * static_cast<double>(keys);
+  }
+  const double products = backward ? 5 : 2;
+  return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads * sizes.head_dim);
+}
+
+std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backward) {
+  if (sizes.queries == 0) return 0;
+  const std::int64_t rows = query_block(sizes.queries), keys = std::min(key_block, sizes.keys);
+  const std::int64_t sum = wide_element(element), half = element < 4 ? element : 0;
+  const std::int64_t mask = sizes.offset > 0 ? sizes.queries * sizes.keys * element : 0;
+  if (backward) return (2 * rows * keys + rows) * sum + 2 * rows * keys * half + mask;
+  return rows * (keys + 2 + sizes.head_dim) * sum + rows * keys * half + mask;
+}
+
+}  // namespace mw::kernel

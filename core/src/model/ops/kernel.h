@@ -1,0 +1,76 @@
+// What the kernels share: where a gradient goes, and work in chunks of rows that stay in cache.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "meshwright/op.h"
+
+namespace mw::kernel {
+
+// A chunk's bytes of one tensor. Kernels make several passes over a chunk; this many bytes of a few
+// tensors stay in a core's second-level cache, and the calls' own cost stays small.
+constexpr std::int64_t chunk_bytes = 128 * 1024;
+
+inline std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes) {
+  return std::clamp<std::int64_t>(chunk_bytes / std::max<std::int64_t>(row_bytes, 1), 1,
+                                  std::max<std::int64_t>(rows, 1));
+}
+
+// Rows at a time for `like`, whose rows take `row_bytes`: all of them on an accelerator, where a
+// kernel launch costs more than a pass.
+inline std::int64_t chunk_rows(const at::Tensor& like, std::int64_t rows, std::int64_t row_bytes) {
+  return like.is_cpu() ? chunk_rows(rows, row_bytes) : std::max<std::int64_t>(rows, 1);
+}
+
+// The type that sums are made in: fp32 for half types, else the tensor's own.
+inline at::ScalarType wide(const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  return type == at::kBFloat16 || type == at::kHalf ? at::kFloat : type;
+}
+inline bool is_half(const at::Tensor& tensor) { return wide(tensor) != tensor.scalar_type(); }
+inline std::int64_t wide_element(int element) { return std::max(element, 4); }
+
+inline at::Tensor rows_of(const at::Tensor& tensor, std::int64_t columns) {
+  return tensor.reshape({-1, columns});
+}
+
+inline bool wanted(const OpCall& call, std::size_t input) {
+  return input < call.wants.size() && call.wants[input];
+}
+
+// Where input i's gradient goes: the buffer that was given, or a fresh one.
+struct Target {
+  at::Tensor tensor;
+  bool add = false;  // add to what is there, else overwrite
+};
+
+inline Target target(OpCall& call, std::size_t input, at::IntArrayRef shape,
+                     const at::TensorOptions& options) {
+  call.grad_inputs.resize(std::max(call.grad_inputs.size(), input + 1));
+  at::Tensor& slot = call.grad_inputs[input];
+  const bool given = slot.defined();
+  if (!given) slot = at::empty(shape, options);
+  return {slot, given && input < call.accumulate.size() && call.accumulate[input]};
+}
+
+// Hands over a gradient that a kernel could only make as a tensor of its own.
+inline void deliver(OpCall& call, std::size_t input, const at::Tensor& gradient) {
+  call.grad_inputs.resize(std::max(call.grad_inputs.size(), input + 1));
+  at::Tensor& slot = call.grad_inputs[input];
+  if (!slot.defined()) {
+    slot = gradient;
+  } else if (input < call.accumulate.size() && call.accumulate[input]) {
+    slot.add_(gradient);
+  } else {
+    slot.copy_(gradient);
+  }
+}
+
+inline void set_outputs(OpCall& call, std::vector<at::Tensor> outputs) {
+  call.outputs = std::move(outputs);
+}
+
+}  // namespace mw::kernel

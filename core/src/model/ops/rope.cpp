@@ -1,0 +1,157 @@
+#include "model/ops.h"
+#include "model/ops/kernel.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+class RopeTable final : public OpType {
+ public:
+  explicit RopeTable(double theta) : theta_(theta) {}
+  std::string kind() const override { return "rope_table"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.differentiable = false;
+    traits.backward_reads_input = {false};
+    traits.backward_reads_output = {false, false};
+    traits.gradient_passes = {false};
+    return traits;
+  }
+
+  // Angles in double: in fp32 those of late positions would lose digits.
+  void forward(const Op& op, OpCall& call) const override {
+    const std::int64_t width = call.dims.at(op.output_dims[0].back()).global;
+    const at::TensorOptions options = call.inputs[0].options().dtype(at::kDouble);
+    const at::Tensor angle =
+        at::outer(call.inputs[0].to(at::kDouble),
+                  at::pow(theta_, at::arange(0, width, 2, options).mul_(-1.0 / double(width))));
+    const at::Tensor cosine = angle.cos().to(call.real);
+    const at::Tensor sine = angle.sin().to(call.real);
+    set_outputs(call, {at::cat({cosine, cosine}, 1), at::cat({sine.neg(), sine}, 1)});
+  }
+
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    const std::int64_t elements = dims.count(op.output_dims[0]);
+    Cost cost;
+    cost.executed = static_cast<double>(2 * elements);
+    cost.bytes = static_cast<double>(2 * elements * element);
+    // Angles, cosines, sines, and negated sines, each of half the width.
+    const std::int64_t half = elements / 2;
+    cost.workspace = (8 + 3 * element) * half;
+    return cost;
+  }
+
+ private:
+  double theta_;
+};
+
+// A chunk of x as (batch, seq, heads, head_dim): whole sequences, or part of one.
+struct Chunks {
+  std::int64_t batch = 1, seq = 1;
+};
+
+Chunks chunks_of(std::int64_t batch, std::int64_t seq, std::int64_t row_bytes) {
+  const std::int64_t rows = chunk_rows(batch * seq, row_bytes);
+  if (rows >= seq) return {std::min(batch, rows / seq), seq};
+  return {1, rows};
+}
+
+// Exchanges the halves of the last dim. The halves of a head are short: moved as 16-byte words they
+// cost a quarter of the loop steps.
+void swap_halves(at::Tensor out, const at::Tensor& x) {
+  const std::int64_t width = x.size(-1);
+  at::Tensor from = x, to = out;
+  const std::int64_t word = 16 / x.element_size();
+  if (width % (2 * word) == 0 && x.storage_offset() % word == 0 &&
+      out.storage_offset() % word == 0 && x.stride(0) % word == 0 && x.stride(1) % word == 0 &&
+      x.stride(2) % word == 0 && x.stride(3) == 1) {
+    from = x.view(at::kComplexDouble);
+    to = out.view(at::kComplexDouble);
+  }
+  const std::int64_t half = from.size(-1) / 2;
+  to.narrow(-1, 0, half).copy_(from.narrow(-1, half, half));
+  to.narrow(-1, half, half).copy_(from.narrow(-1, 0, half));
+}
+
+// y = x * cos + sign * swap(x) * sin, chunk by chunk; y may be x. Adds to y if `add`.
+void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_table,
+            const at::Tensor& sin_table, double sign, bool add) {
+  const std::int64_t batch = x.size(0), seq = x.size(1), heads = x.size(2), width = x.size(3);
+  if (x.numel() == 0) return;
+  Chunks step{batch, seq};
+  if (x.is_cpu()) step = chunks_of(batch, seq, heads * width * x.element_size());
+  const at::Tensor buffer = at::empty({step.batch * step.seq, heads, width}, x.options());
+  const at::Tensor cosine = cos_table.to(x.scalar_type()).unsqueeze(1);
+  const at::Tensor sine = sin_table.to(x.scalar_type()).unsqueeze(1);
+  for (std::int64_t b = 0; b < batch; b += step.batch) {
+    const std::int64_t nb = std::min(step.batch, batch - b);
+    for (std::int64_t s = 0; s < seq; s += step.seq) {
+      const std::int64_t ns = std::min(step.seq, seq - s);
+      const at::Tensor xc = x.narrow(0, b, nb).narrow(1, s, ns);
+      at::Tensor yc = y.narrow(0, b, nb).narrow(1, s, ns);
+      at::Tensor swapped = buffer.narrow(0, 0, nb * ns).view({nb, ns, heads, width});
+      const at::Tensor c = cosine.narrow(0, s, ns);
+      swap_halves(swapped, xc);
+      if (add) {
+        yc.addcmul_(xc, c);
+      } else {
+        at::mul_out(yc, xc, c);
+      }
+      yc.addcmul_(swapped, sine.narrow(0, s, ns), sign);
+    }
+  }
+}
+
+class Rope final : public OpType {
+ public:
+  std::string kind() const override { return "rope"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {false, true, true};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {false, false, false};
+    traits.forward_in_place = 0;
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    const at::Tensor& x = call.inputs[0];
+    const at::Tensor y = call.in_place ? x : at::empty_like(x, at::MemoryFormat::Contiguous);
+    rotate(y, x, call.inputs[1], call.inputs[2], 1, false);
+    set_outputs(call, {y});
+  }
+
+  // The inverse rotation. Writing over the output's gradient is fine.
+  void backward(const Op&, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const at::Tensor& dy = call.grad_outputs[0];
+    const Target dx = target(call, 0, dy.sizes(), dy.options());
+    rotate(dx.tensor, dy, call.inputs[1], call.inputs[2], -1, dx.add);
+  }
+
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    const Dims& d = op.inputs[0].dims;
+    const std::int64_t row = dims.at(d[2]).size * dims.at(d[3]).size;
+    const std::int64_t elements = dims.count(d), table = dims.count(op.inputs[1].dims);
+    const Chunks step = chunks_of(dims.at(d[0]).size, dims.at(d[1]).size, row * element);
+    Cost cost;
+    cost.executed = 3.0 * static_cast<double>(elements);
+    cost.bytes = static_cast<double>((2 * elements + 2 * table) * element);
+    cost.workspace = elements == 0 ? 0 : step.batch * step.seq * row * element;
+    return cost;
+  }
+};
+
+}  // namespace
+
+OpTypePtr rope_table(double theta) { return std::make_shared<RopeTable>(theta); }
+
+OpTypePtr rope() {
+  static const OpTypePtr type = std::make_shared<Rope>();
+  return type;
+}
+
+}  // namespace mw

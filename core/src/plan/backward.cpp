@@ -1,0 +1,264 @@
+#include "plan/backward.h"
+
+#include <set>
+
+namespace mw {
+namespace {
+
+class Backward {
+ public:
+  Backward(Program& program, const Derived& derived, const Tape& tape, bool split)
+      : program_(program), graph_(*program.graph), derived_(derived), tape_(tape), split_(split),
+        value_grad_(graph_.values().size(), -1), view_grad_(derived.views.size(), -1) {}
+
+  void run() {
+    Slot one;
+    one.name = "d " + graph_.value(graph_.loss).name;
+    one.layout = gradient_layout(derived_.layout[graph_.loss]);
+    Instruction seed;
+    seed.code = Code::seed;
+    seed.phase = "backward";
+    seed.label = one.name;
+    seed.outputs = {add_slot(one)};
+    own(value_grad_[graph_.loss], seed.outputs[0]);
+    code_.push_back(std::move(seed));
+    for (std::size_t i = tape_.entries.size(); i-- > 0;) {
+      const Tape::Entry& entry = tape_.entries[i];
+      entry.kind == Tape::Entry::op ? op(entry.index) : view(entry.index);
+    }
+    program_.segments.push_back({split_ ? "dgrad" : "backward", std::move(code_)});
+    if (split_) program_.segments.push_back({"wgrad", std::move(later_)});
+  }
+
+ private:
+  int add_slot(Slot slot) {
+    program_.slots.push_back(std::move(slot));
+    return static_cast<int>(program_.slots.size()) - 1;
+  }
+
+  // Several gradients may share one slot (a residual add hands its gradient to both operands); who
+  // is not its only owner must not add into it.
+  void own(int& gradient, int slot) {
+    gradient = slot;
+    ++owners_[program_.root(slot)];
+  }
+  void disown(int& gradient) {
+    if (gradient >= 0) --owners_[program_.root(gradient)];
+    gradient = -1;
+  }
+  bool sole(int slot) { return owners_[program_.root(slot)] == 1 && !pinned_.count(program_.root(slot)); }
+
+  int fresh(const std::string& name, int value, const Layout& layout) {
+    Slot slot;
+    slot.name = "d " + name;
+    slot.dims = graph_.value(value).dims;
+    slot.layout = layout;
+    slot.value = value;
+    return add_slot(slot);
+  }
+
+  // Makes `gradient` one that may be added to.
+  void claim(int& gradient) {
+    if (sole(gradient)) return;
+    Instruction copy;
+    copy.code = Code::copy;
+    copy.phase = "backward";
+    Slot slot = program_.slots[gradient];
+    slot.alias_of = -1;
+    copy.label = slot.name;
+    copy.inputs = {gradient};
+    copy.outputs = {add_slot(slot)};
+    code_.push_back(copy);
+    disown(gradient);
+    own(gradient, copy.outputs[0]);
+  }
+
+  void add(int& gradient, int contribution) {
+    if (!sole(gradient) && sole(contribution)) std::swap(gradient, contribution);
+    claim(gradient);
+    Instruction add;
+    add.code = Code::add;
+    add.phase = "backward";
+    add.label = program_.slots[gradient].name;
+    add.inputs = {contribution};
+    add.outputs = {gradient};
+    code_.push_back(std::move(add));
+    disown(contribution);
+  }
+
+  // A view's gradient is complete: bring it to where the value's must end.
+  void view(int index) {
+    const View& view = derived_.views[index];
+    int gradient = view_grad_[index];
+    if (gradient < 0) return;
+    const auto parameter = tape_.parameter_of.find(view.value);
+    if (parameter != tape_.parameter_of.end()) {
+      into_parameter(view, gradient, program_.parameters[parameter->second]);
+    } else {
+      into_value(view, gradient);
+    }
+    view_grad_[index] = -1;
+  }
+
+  void into_value(const View& view, int gradient) {
+    int moved = emit_moves(program_, code_, view.backward, gradient, view.gradient, "backward");
+    if (moved != gradient) {
+      disown(gradient);
+      ++owners_[program_.root(moved)];
+    }
+    int& target = value_grad_[view.value];
+    if (target < 0) {
+      target = moved;
+    } else {
+      add(target, moved);
+    }
+  }
+
+  // A parameter used in another layout than it is stored in: its gradient is redistributed at once,
+  // but for the sums that are left to the bucket's reduction.
+  void into_parameter(const View& view, int gradient, const ProgramParameter& parameter) {
+    Layout target = gradient_layout(parameter.stored);
+    for (std::size_t a = 0; a < target.size(); ++a) {
+      if (view.gradient[a].is_partial() && parameter.accumulated[a].is_partial()) {
+        target[a] = view.gradient[a];
+      }
+    }
+    const std::vector<Move> list = moves(view.gradient, target, program_.mesh);
+    const int moved = emit_moves(program_, code_, list, gradient, view.gradient, "backward");
+    Instruction add;
+    add.code = Code::add;
+    add.phase = "backward";
+    add.label = program_.slots[parameter.gradient_slot].name;
+    add.inputs = {moved};
+    add.outputs = {parameter.gradient_slot};
+    add.first_of = {first_of(parameter, target)};
+    code_.push_back(std::move(add));
+    if (moved == gradient) disown(gradient);
+  }
+
+  // Atoms on which a contribution is whole while the accumulated gradient is a sum over ranks.
+  static std::vector<int> first_of(const ProgramParameter& parameter, const Layout& contribution) {
+    std::vector<int> atoms;
+    for (std::size_t a = 0; a < contribution.size(); ++a) {
+      if (parameter.accumulated[a].is_partial() && contribution[a].is_replicate()) {
+        atoms.push_back(static_cast<int>(a));
+      }
+    }
+    return atoms;
+  }
+
+  void op(int index) {
+    const Op& op = graph_.ops()[index];
+    const OpTraits traits = op.type->traits(op);
+    if (!traits.differentiable) return;
+    std::vector<int> grads;
+    bool any = false;
+    for (int value : op.outputs) {
+      grads.push_back(value_grad_[value]);
+      any = any || value_grad_[value] >= 0;
+    }
+    if (!any) return;
+    pass_through(index, op, traits, grads);
+    if (traits.splits) {
+      emit(index, op, traits, grads, Piece::dgrad);
+      emit(index, op, traits, grads, Piece::wgrad);
+    } else {
+      emit(index, op, traits, grads, Piece::backward);
+    }
+    for (int value : op.outputs) disown(value_grad_[value]);
+  }
+
+  bool passes(const OpTraits& traits, std::size_t input) const {
+    return input < traits.gradient_passes.size() && traits.gradient_passes[input];
+  }
+
+  // Operands whose gradient is the output's own share its slot.
+  void pass_through(int index, const Op& op, const OpTraits& traits, const std::vector<int>& grads) {
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (!passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
+      int& gradient = view_grad_[derived_.view_of[index][i]];
+      if (gradient < 0) {
+        own(gradient, grads[0]);
+      } else {
+        int contribution = grads[0];
+        ++owners_[program_.root(contribution)];
+        add(gradient, contribution);
+      }
+    }
+  }
+
+  void emit(int index, const Op& op, const OpTraits& traits, const std::vector<int>& grads, Piece piece) {
+    Instruction instruction;
+    instruction.code = Code::compute;
+    instruction.piece = piece;
+    instruction.op = index;
+    instruction.phase = "backward";
+    instruction.label = op.name;
+    instruction.grad_outputs = grads;
+    instruction.saved = tape_.saved[index];
+    instruction.grad_inputs.assign(op.inputs.size(), -1);
+    instruction.accumulate.assign(op.inputs.size(), false);
+    instruction.first_of.resize(op.inputs.size());
+    bool wanted = false;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const bool mine = piece == Piece::backward || (i == 0) == (piece == Piece::dgrad);
+      if (!mine || passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
+      wanted = true;
+      gradient_of(index, i, instruction);
+    }
+    if (!wanted) return;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const bool reads = traits.backward_reads_input[i];
+      instruction.inputs.push_back(reads ? tape_.view_slot[derived_.view_of[index][i]] : -1);
+    }
+    for (std::size_t o = 0; o < op.outputs.size(); ++o) {
+      instruction.outputs.push_back(traits.backward_reads_output[o] ? tape_.value_slot[op.outputs[o]] : -1);
+    }
+    if (split_ && piece == Piece::wgrad) {
+      for (int slot : grads) pinned_.insert(program_.root(slot));
+      later_.push_back(std::move(instruction));
+    } else {
+      code_.push_back(std::move(instruction));
+    }
+  }
+
+  // Where the gradient of operand `i` goes.
+  void gradient_of(int index, std::size_t i, Instruction& instruction) {
+    const int view_index = derived_.view_of[index][i];
+    const View& view = derived_.views[view_index];
+    const auto parameter = tape_.parameter_of.find(view.value);
+    if (parameter != tape_.parameter_of.end() && view.forward.empty()) {
+      const ProgramParameter& p = program_.parameters[parameter->second];
+      instruction.grad_inputs[i] = p.gradient_slot;
+      instruction.accumulate[i] = true;
+      instruction.first_of[i] = first_of(p, view.gradient);
+      return;
+    }
+    int& gradient = view_grad_[view_index];
+    if (gradient < 0) {
+      own(gradient, fresh(graph_.value(view.value).name, view.value, view.gradient));
+    } else {
+      claim(gradient);
+      instruction.accumulate[i] = true;
+    }
+    instruction.grad_inputs[i] = gradient;
+  }
+
+  Program& program_;
+  const Graph& graph_;
+  const Derived& derived_;
+  const Tape& tape_;
+  const bool split_;
+  std::vector<int> value_grad_, view_grad_;
+  std::map<int, int> owners_;  // by root slot
+  std::set<int> pinned_;       // roots that wgrad reads later
+  std::vector<Instruction> code_, later_;
+};
+
+}  // namespace
+
+void build_backward(Program& program, const Derived& derived, const Tape& tape, bool split) {
+  Backward(program, derived, tape, split).run();
+}
+
+}  // namespace mw

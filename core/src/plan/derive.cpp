@@ -1,0 +1,274 @@
+#include "plan/derive.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace mw {
+namespace {
+
+// "tp(2), tp(4)": the ways next to `ways` that divide `size`.
+std::string nearest_ways(const std::string& strategy, std::int64_t size, int ways) {
+  std::string text;
+  for (int w = ways - 1; w >= 1; --w) {
+    if (size % w == 0) {
+      text = fmt::format("{}({})", strategy, w);
+      break;
+    }
+  }
+  for (std::int64_t w = ways + 1; w <= size; ++w) {
+    if (size % w == 0) {
+      text += fmt::format("{}{}({})", text.empty() ? "" : ", ", strategy, w);
+      break;
+    }
+  }
+  return text;
+}
+
+class Deriver {
+ public:
+  Deriver(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
+          const std::vector<StorageRule>& storage, Problems& problems)
+      : graph_(graph), mesh_(mesh), rules_(rules), storage_(storage), problems_(problems),
+        replicated_(mesh.atoms().size()) {}
+
+  Derived run() {
+    const std::size_t ops = graph_.ops().size();
+    result_.cut.assign(ops, replicated_);
+    result_.follow.assign(ops, replicated_);
+    result_.layout.assign(graph_.values().size(), replicated_);
+    for (std::size_t i = 0; i < ops; ++i) cut_op(static_cast<int>(i));
+    for (std::size_t i = 0; i < ops; ++i) place_outputs(static_cast<int>(i));
+    place_sources();
+    result_.view_of.resize(ops);
+    for (std::size_t i = 0; i < ops; ++i) make_views(static_cast<int>(i));
+    return std::move(result_);
+  }
+
+ private:
+  static bool follows(const Op& op, Dim dim) {
+    return std::any_of(op.follows.begin(), op.follows.end(),
+                       [&](const auto& pair) { return pair.first == dim; });
+  }
+
+  bool applies(const Rule& rule, const Op& op, Dim dim) const {
+    return rule.dim == dim && (!rule.where || rule.where(op));
+  }
+
+  // For each atom, the rule that wins in this op.
+  void cut_op(int index) {
+    const Op& op = graph_.ops()[index];
+    const Dims space = op.space();
+    std::vector<const Rule*> winner(mesh_.atoms().size(), nullptr);
+    std::vector<std::vector<const Rule*>> candidates(mesh_.atoms().size());
+    for (const Rule& rule : rules_) {
+      if (rule.where && !rule.where(op)) continue;
+      if (std::find(space.begin(), space.end(), rule.dim) == space.end()) continue;
+      if (std::find(op.whole.begin(), op.whole.end(), rule.dim) != op.whole.end()) continue;
+      if (follows(op, rule.dim)) continue;
+      for (int atom : mesh_.axis(rule.axis).atoms) {
+        if (mesh_.atoms()[atom].ways == 1) continue;
+        candidates[atom].push_back(&rule);
+        const Rule*& best = winner[atom];
+        if (best == nullptr || (rule.named && !best->named)) best = &rule;
+      }
+    }
+    for (std::size_t a = 0; a < winner.size(); ++a) {
+      for (const Rule* rule : candidates[a]) {
+        if (rule->named == winner[a]->named && rule->dim != winner[a]->dim &&
+            rule->strategy != winner[a]->strategy) {
+          clash(op, *winner[a], *rule, static_cast<int>(a));
+        }
+      }
+    }
+    for (std::size_t a = 0; a < winner.size(); ++a) {
+      if (winner[a] == nullptr) continue;
+      const Dim dim = winner[a]->dim;
+      result_.cut[index][a] = Placement::shard(dim);
+      for (const auto& [follower, leader] : op.follows) {
+        if (leader != dim) continue;
+        for (const Rule& rule : rules_) {
+          const auto& atoms = mesh_.axis(rule.axis).atoms;
+          if (applies(rule, op, follower) &&
+              std::find(atoms.begin(), atoms.end(), static_cast<int>(a)) != atoms.end()) {
+            result_.follow[index][a] = Placement::shard(follower);
+            check_even(result_.follow[index], rule);
+          }
+        }
+      }
+    }
+    for (std::size_t a = 0; a < winner.size(); ++a) {
+      if (winner[a] != nullptr) check_even(result_.cut[index], *winner[a]);
+    }
+  }
+
+  void clash(const Op& op, const Rule& a, const Rule& b, int atom) {
+    if (!said_.insert(fmt::format("{}/{}/{}", a.strategy, b.strategy, op.kind())).second) return;
+    problems_.add(Stage::plan,
+                  fmt::format("{} ({} -> {}) and {} ({} -> {}) both claim the ranks of axis {} in {}",
+                              a.strategy, a.dim.name(), a.axis, b.strategy, b.dim.name(), b.axis,
+                              mesh_.atoms()[atom].name, op.name),
+                  "give each an axis of its own, or leave one out");
+  }
+
+  void check_even(const Layout& cut, const Rule& rule) {
+    const auto info = graph_.dims().find(rule.dim);
+    if (info == graph_.dims().end()) return;
+    int ways = 1;
+    for (std::size_t a = 0; a < cut.size(); ++a) {
+      if (cut[a].is_shard() && cut[a].dim == rule.dim) ways *= mesh_.atoms()[a].ways;
+    }
+    const std::int64_t size = info->second.size;
+    const bool fits = info->second.even ? size % ways == 0 : size >= ways;
+    if (fits || !said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
+    const int own = mesh_.axis(rule.axis).ways;
+    const std::int64_t left = size / std::max(1, ways / own);  // what the other axes leave to cut
+    problems_.add(Stage::plan,
+                  fmt::format("{}({}) cannot split {} {}", rule.strategy, own,
+                              ways == own ? size : left, rule.dim.name()),
+                  fmt::format("nearest: {}", nearest_ways(rule.strategy, ways == own ? size : left, own)));
+  }
+
+  // The dim of `value` that an operand calls `dim`, or none.
+  Dim in_value(const Dims& called, const Dims& own, Dim dim) const {
+    for (std::size_t i = 0; i < called.size(); ++i) {
+      if (called[i] == dim) return own[i];
+    }
+    return {};
+  }
+
+  Placement output_placement(int op, std::size_t output, std::size_t atom) const {
+    const Op& node = graph_.ops()[op];
+    const Placement& cut = result_.cut[op][atom];
+    if (!cut.is_shard()) return Placement::replicate();
+    const Dims& own = graph_.value(node.outputs[output]).dims;
+    for (Dim dim : {cut.dim, result_.follow[op][atom].dim}) {
+      if (!dim.valid()) continue;
+      if (Dim d = in_value(node.output_dims[output], own, dim); d.valid()) return Placement::shard(d);
+    }
+    return Placement::partial(node.contraction);
+  }
+
+  void place_outputs(int op) {
+    const Op& node = graph_.ops()[op];
+    for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+      for (std::size_t a = 0; a < replicated_.size(); ++a) {
+        result_.layout[node.outputs[o]][a] = output_placement(op, o, a);
+      }
+    }
+  }
+
+  Placement need(int op, std::size_t input, std::size_t atom) const {
+    const Op& node = graph_.ops()[op];
+    const Use& use = node.inputs[input];
+    const Placement& cut = result_.cut[op][atom];
+    if (!cut.is_shard()) return Placement::replicate();
+    for (Dim dim : {cut.dim, result_.follow[op][atom].dim}) {
+      if (!dim.valid()) continue;
+      if (Dim d = in_value(use.dims, graph_.value(use.value).dims, dim); d.valid()) {
+        return Placement::shard(d);
+      }
+    }
+    if (use.additive && output_placement(op, 0, atom).is_partial()) return Placement::partial();
+    return Placement::replicate();
+  }
+
+  // Parameters and data lie as they are used, where all uses agree on a Shard; else whole. Storage
+  // rules come on top.
+  void place_sources() {
+    std::vector<std::vector<std::pair<int, std::size_t>>> uses(graph_.values().size());
+    for (std::size_t o = 0; o < graph_.ops().size(); ++o) {
+      const Op& op = graph_.ops()[o];
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        uses[op.inputs[i].value].emplace_back(static_cast<int>(o), i);
+      }
+    }
+    for (std::size_t v = 0; v < uses.size(); ++v) {
+      const Value& value = graph_.value(static_cast<int>(v));
+      if (value.source == Value::Source::op || uses[v].empty()) continue;
+      for (std::size_t a = 0; a < replicated_.size(); ++a) {
+        const Placement first = need(uses[v][0].first, uses[v][0].second, a);
+        const bool agreed = first.is_shard() && std::all_of(uses[v].begin(), uses[v].end(), [&](auto& u) {
+          return need(u.first, u.second, a) == first;
+        });
+        if (agreed) result_.layout[v][a] = first;
+      }
+      if (value.source != Value::Source::parameter) continue;
+      for (const StorageRule& rule : storage_) {
+        if (rule.where && !rule.where(value)) continue;
+        if (std::find(value.dims.begin(), value.dims.end(), rule.dim) == value.dims.end()) continue;
+        for (int atom : mesh_.axis(rule.axis).atoms) {
+          Placement& place = result_.layout[v][atom];
+          if (place.is_replicate()) place = Placement::shard(rule.dim);
+        }
+      }
+    }
+  }
+
+  void make_views(int op) {
+    const Op& node = graph_.ops()[op];
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      View view;
+      view.value = node.inputs[i].value;
+      view.need = replicated_;
+      view.gradient = replicated_;
+      for (std::size_t a = 0; a < replicated_.size(); ++a) {
+        const Placement p = need(op, i, a);
+        view.need[a] = p;
+        if (p.is_shard()) {
+          view.gradient[a] = p;
+        } else if (p.is_replicate() && result_.cut[op][a].is_shard()) {
+          view.gradient[a] = Placement::partial();
+        }
+      }
+      result_.view_of[op].push_back(share(std::move(view)));
+    }
+  }
+
+  int share(View view) {
+    auto& same = by_value_[view.value];
+    for (int index : same) {
+      const View& other = result_.views[index];
+      if (other.need == view.need && other.gradient == view.gradient) return index;
+    }
+    const Layout& layout = result_.layout[view.value];
+    if (problems_.empty()) {
+      view.forward = moves(layout, view.need, mesh_);
+      if (graph_.value(view.value).needs_grad) {
+        view.backward = moves(view.gradient, gradient_layout(layout), mesh_);
+      }
+    }
+    result_.views.push_back(std::move(view));
+    same.push_back(static_cast<int>(result_.views.size()) - 1);
+    return same.back();
+  }
+
+  const Graph& graph_;
+  const Mesh& mesh_;
+  const std::vector<Rule>& rules_;
+  const std::vector<StorageRule>& storage_;
+  Problems& problems_;
+  const Layout replicated_;
+  Derived result_;
+  std::map<int, std::vector<int>> by_value_;
+  std::set<std::string> said_;
+};
+
+}  // namespace
+
+Layout gradient_layout(const Layout& value) {
+  Layout layout = value;
+  for (Placement& p : layout) {
+    if (!p.is_shard()) p = Placement::replicate();
+  }
+  return layout;
+}
+
+Derived derive(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
+               const std::vector<StorageRule>& storage, Problems& problems) {
+  return Deriver(graph, mesh, rules, storage, problems).run();
+}
+
+}  // namespace mw

@@ -1,0 +1,40 @@
+// From rules to placements: which dim each op computes in parts, how every value lies on the mesh,
+// and the redistributions that this makes necessary, forward and backward.
+#pragma once
+
+#include <vector>
+
+#include "meshwright/error.h"
+#include "meshwright/graph.h"
+#include "meshwright/program.h"
+#include "meshwright/strategy.h"
+
+namespace mw {
+
+// A value as some ops need it. Ops with equal needs share the view: q, k and v cause one all-gather
+// forward and one reduction backward.
+struct View {
+  int value = -1;
+  Layout need;                 // of the operand
+  Layout gradient;             // of the gradient that the ops leave
+  std::vector<Move> forward;   // value's layout -> need
+  std::vector<Move> backward;  // gradient -> the value's gradient layout
+};
+
+struct Derived {
+  std::vector<Layout> cut;                // for each op: its iteration space on the mesh
+  std::vector<Layout> follow;             // for each op: the dim that follows the cut one, if any
+  std::vector<std::vector<int>> view_of;  // for each op and input: index into views
+  std::vector<View> views;
+  std::vector<Layout> layout;             // for each value: how it lies (parameters: stored)
+};
+
+// The layout in which a value's gradient must end: Shard stays, all else is Replicate.
+Layout gradient_layout(const Layout& value);
+
+// Throws nothing: what is wrong goes to `problems` (dims that do not divide, strategies that claim
+// the same axis of an op with equal right). The result is complete only if none was added.
+Derived derive(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
+               const std::vector<StorageRule>& storage, Problems& problems);
+
+}  // namespace mw

@@ -1,0 +1,25 @@
+#include "meshwright/strategy.h"
+
+namespace mw {
+
+void Draft::shard(Dim dim, const std::string& axis) {
+  rules_.push_back({strategy_, dim, axis, {}, false});
+}
+
+void Draft::shard_in(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
+  rules_.push_back({strategy_, dim, axis, std::move(where), true});
+}
+
+void Draft::shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
+  rules_.push_back({strategy_, dim, axis, std::move(where), false});
+}
+
+void Draft::store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where) {
+  storage_.push_back({strategy_, dim, axis, std::move(where)});
+}
+
+bool Draft::divides(const std::string& axis, Dim dim) const {
+  return graph_.size(dim) % mesh_.axis(axis).ways == 0;
+}
+
+}  // namespace mw

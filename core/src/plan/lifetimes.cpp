@@ -1,0 +1,182 @@
+#include "plan/lifetimes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace mw {
+namespace {
+
+// Forward runs before every other segment of a microbatch, dgrad before wgrad; "backward" and
+// "backward.last" are alternatives to each other and to the split pair.
+int order_of(const std::string& segment) {
+  if (segment == "forward") return 0;
+  if (segment == "wgrad") return 2;
+  return segment == "finish" ? 3 : 1;
+}
+
+struct Place {
+  int order, segment, index;
+};
+
+class Uses {
+ public:
+  explicit Uses(Program& program) : program_(program) {
+    for (std::size_t s = 0; s < program.segments.size(); ++s) {
+      const Segment& segment = program.segments[s];
+      for (std::size_t i = 0; i < segment.code.size(); ++i) {
+        const Place place{order_of(segment.name), static_cast<int>(s), static_cast<int>(i)};
+        for_each_slot(segment.code[i], [&](int slot) { uses_[program.root(slot)].push_back(place); });
+      }
+    }
+  }
+
+  // Whether anyone uses the storage of `slot` after that place. A start's own wait does not count.
+  bool later(int slot, int segment, int index) const {
+    const auto found = uses_.find(program_.root(slot));
+    if (found == uses_.end()) return false;
+    const int order = order_of(program_.segments[segment].name);
+    const Instruction& here = program_.segments[segment].code[index];
+    return std::any_of(found->second.begin(), found->second.end(), [&](const Place& p) {
+      if (p.order != order) return p.order > order;
+      if (p.segment != segment || p.index <= index) return false;
+      const Instruction& there = program_.segments[p.segment].code[p.index];
+      return !(here.code == Code::start && there.code == Code::wait && there.pending == here.pending);
+    });
+  }
+
+  void alias(int slot, int of) {
+    auto& into = uses_[program_.root(of)];
+    const auto& from = uses_[slot];
+    into.insert(into.end(), from.begin(), from.end());
+    program_.slots[slot].alias_of = of;
+  }
+
+ private:
+  Program& program_;
+  std::map<int, std::vector<Place>> uses_;
+};
+
+bool same_shape(const Program& program, int a, int b) {
+  const Slot &x = program.slots[a], &y = program.slots[b];
+  auto same_parts = [&] {
+    for (std::size_t i = 0; i < x.layout.size(); ++i) {
+      if (x.layout[i].is_shard() != y.layout[i].is_shard()) return false;
+      if (!x.layout[i].is_shard()) continue;
+      const auto at = std::find(x.dims.begin(), x.dims.end(), x.layout[i].dim) - x.dims.begin();
+      if (static_cast<std::size_t>(at) >= y.dims.size() || y.layout[i].dim != y.dims[at]) return false;
+    }
+    return true;
+  };
+  if (x.scalar != y.scalar || x.extra != y.extra || x.dims.size() != y.dims.size()) return false;
+  for (std::size_t i = 0; i < x.dims.size(); ++i) {
+    if (program.graph->size(x.dims[i]) != program.graph->size(y.dims[i])) return false;
+  }
+  return same_parts();
+}
+
+// Storage that is ours to overwrite: made by the program, of one microbatch.
+bool ours(const Program& program, int slot) {
+  const Slot& root = program.slots[program.root(slot)];
+  return !root.persistent && root.category == Category::activations;
+}
+
+void grant_compute(Program& program, Uses& uses, int segment, int index) {
+  Instruction& i = program.segments[segment].code[index];
+  const Op& op = program.graph->ops()[i.op];
+  const OpTraits traits = op.type->traits(op);
+  if (i.piece == Piece::forward) {
+    const int j = traits.forward_in_place;
+    if (j < 0) return;
+    const int from = i.inputs[j], to = i.outputs[0];
+    const auto same_root = [&](int slot) { return program.root(slot) == program.root(from); };
+    if (!ours(program, from) || std::count_if(i.inputs.begin(), i.inputs.end(), same_root) > 1 ||
+        uses.later(from, segment, index) || !same_shape(program, from, to)) {
+      return;
+    }
+    i.in_place = true;
+    uses.alias(to, from);
+    return;
+  }
+  if (!traits.backward_may_overwrite_saved) return;
+  std::vector<std::pair<int, int>> pairs;
+  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
+    if (i.grad_inputs[k] < 0) continue;
+    const int from = i.inputs[k];
+    if (from < 0 || i.accumulate[k] || !ours(program, from) || uses.later(from, segment, index) ||
+        program.slots[i.grad_inputs[k]].persistent || program.slots[i.grad_inputs[k]].alias_of >= 0 ||
+        !same_shape(program, from, i.grad_inputs[k])) {
+      return;
+    }
+    pairs.emplace_back(i.grad_inputs[k], from);
+  }
+  i.in_place = true;
+  for (const auto& [to, from] : pairs) uses.alias(to, from);
+}
+
+}  // namespace
+
+void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit) {
+  for (const auto* list : {&instruction.inputs, &instruction.outputs, &instruction.saved,
+                           &instruction.grad_outputs, &instruction.grad_inputs}) {
+    for (int slot : *list) {
+      if (slot >= 0) visit(slot);
+    }
+  }
+}
+
+void grant_in_place(Program& program) {
+  Uses uses(program);
+  const bool copies = program.segment("backward.last") >= 0;
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    if (program.segments[s].name == "backward.last") continue;
+    for (std::size_t n = 0; n < program.segments[s].code.size(); ++n) {
+      Instruction& i = program.segments[s].code[n];
+      const int segment = static_cast<int>(s), index = static_cast<int>(n);
+      if (i.code == Code::compute) {
+        grant_compute(program, uses, segment, index);
+      } else if (i.code == Code::start && i.move.kind == Move::Kind::all_reduce &&
+                 ours(program, i.inputs[0]) && !uses.later(i.inputs[0], segment, index)) {
+        i.in_place = true;
+        uses.alias(i.outputs[0], i.inputs[0]);
+      }
+    }
+  }
+  if (!copies) return;
+  // The copy for the last microbatch uses the same slots, so it must make the same choices.
+  const auto& from = program.segments[program.segment("backward")].code;
+  std::size_t next = 0;
+  for (Instruction& i : program.segments[program.segment("backward.last")].code) {
+    if (i.code == Code::reduce) continue;
+    i.in_place = from[next++].in_place;
+  }
+}
+
+void note_releases(Program& program) {
+  // A slot lives on past forward if any other segment uses it.
+  std::vector<std::set<int>> used(program.segments.size());
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    for (const Instruction& i : program.segments[s].code) {
+      for_each_slot(i, [&](int slot) { used[s].insert(slot); });
+    }
+  }
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    std::set<int> gone;
+    auto& code = program.segments[s].code;
+    for (std::size_t n = code.size(); n-- > 0;) {
+      code[n].release.clear();
+      for_each_slot(code[n], [&](int slot) {
+        if (program.slots[slot].persistent || !gone.insert(slot).second) return;
+        for (std::size_t t = 0; t < program.segments.size(); ++t) {
+          if (order_of(program.segments[t].name) > order_of(program.segments[s].name) &&
+              used[t].count(slot)) {
+            return;
+          }
+        }
+        code[n].release.push_back(slot);
+      });
+    }
+  }
+}
+
+}  // namespace mw

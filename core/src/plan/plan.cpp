@@ -1,0 +1,222 @@
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/build.h"
+#include "plan/derive.h"
+
+namespace mw {
+namespace {
+
+const Dim batch_dim("batch");
+
+// The divisors of `size` next to `value`, as "2, 4".
+std::string nearest_divisors(std::int64_t size, std::int64_t value) {
+  std::string text;
+  for (std::int64_t d = std::min(value - 1, size); d >= 1; --d) {
+    if (size % d == 0) {
+      text = std::to_string(d);
+      break;
+    }
+  }
+  for (std::int64_t d = value + 1; d <= size; ++d) {
+    if (size % d == 0) {
+      text += (text.empty() ? "" : ", ") + std::to_string(d);
+      break;
+    }
+  }
+  return text;
+}
+
+// The multiples of `ways` next to `batch`, as "12 or 15".
+std::string nearest_multiples(std::int64_t batch, std::int64_t ways) {
+  const std::int64_t below = batch / ways * ways;
+  return below > 0 ? fmt::format("{} or {}", below, below + ways) : std::to_string(ways);
+}
+
+Mesh make_mesh(const PlanRequest& request, Problems& problems) {
+  std::vector<std::pair<std::string, int>> own;
+  std::vector<AxisRequest> borrowed;
+  std::set<std::string> seen;
+  for (const StrategyChoice& choice : request.strategies) {
+    for (const AxisRequest& axis : choice.strategy->axes()) {
+      if (!seen.insert(axis.name).second) {
+        problems.add(Stage::plan, fmt::format("{}: two strategies ask for the axis {}", choice.path, axis.name),
+                     "name each strategy once");
+      } else if (axis.borrow_from.empty()) {
+        own.emplace_back(axis.name, axis.ways);
+      } else {
+        borrowed.push_back(axis);
+      }
+    }
+  }
+  try {
+    Mesh mesh(own);
+    for (const AxisRequest& axis : borrowed) mesh.borrow(axis.name, axis.ways, axis.borrow_from);
+    return mesh;
+  } catch (const Error& error) {
+    problems.add(error);
+    return {};
+  }
+}
+
+// The ranks over which the strategies split the batch, and their names for messages.
+struct BatchSplit {
+  std::int64_t ways = 1;
+  std::string who;
+};
+BatchSplit batch_split(const Draft& draft, const Mesh& mesh) {
+  BatchSplit split;
+  std::set<int> atoms;
+  for (const Rule& rule : draft.rules()) {
+    if (rule.dim != batch_dim || rule.named || rule.where) continue;
+    const Axis& axis = mesh.axis(rule.axis);
+    atoms.insert(axis.atoms.begin(), axis.atoms.end());
+    split.who += fmt::format("{}{}({})", split.who.empty() ? "" : " x ", rule.strategy, axis.ways);
+  }
+  for (int atom : atoms) split.ways *= mesh.atoms()[atom].ways;
+  return split;
+}
+
+bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& problems) {
+  if (request.batch % split.ways != 0) {
+    problems.add(Stage::plan,
+                 fmt::format("batch: {} cannot split {} sequences evenly over {} ranks", split.who,
+                             request.batch, split.ways),
+                 fmt::format("nearest: batch = {}", nearest_multiples(request.batch, split.ways)));
+    return false;
+  }
+  const std::int64_t own = request.batch / split.ways;
+  if (request.microbatch > 0 && own % request.microbatch != 0) {
+    problems.add(Stage::plan,
+                 fmt::format("microbatch: {} sequences do not divide the {} of each rank (batch {} "
+                             "over {} ranks)",
+                             request.microbatch, own, request.batch, split.ways),
+                 fmt::format("nearest: {}", nearest_divisors(own, request.microbatch)));
+    return false;
+  }
+  return true;
+}
+
+std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
+  return std::make_shared<Graph>(request.model->build(request.model_options, batch, request.sequence,
+                                                      request.batch * request.sequence));
+}
+
+void make_program(Plan& plan, const std::vector<Rule>& rules, const std::vector<StorageRule>& storage,
+                  const std::vector<Pass>& passes, Problems& problems) {
+  const Derived derived = derive(*plan.graph, plan.mesh, rules, storage, problems);
+  if (!problems.empty()) return;
+  BuildOptions options;
+  options.microbatches = static_cast<int>(plan.microbatches);
+  options.element = element_bytes(plan.request.precision);
+  plan.program = build(plan.graph, plan.mesh, derived, options);
+  for (const Pass& pass : passes) pass.run(plan.program);
+  complete(plan.program);
+}
+
+}  // namespace
+
+int element_bytes(Precision precision) { return precision == Precision::fp64 ? 8 : 4; }
+const char* name_of(Precision precision) { return precision == Precision::fp64 ? "fp64" : "fp32"; }
+
+std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
+  Problems found;
+  auto give_up = [&]() -> std::shared_ptr<const Plan> {
+    for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+    return nullptr;
+  };
+  auto plan = std::make_shared<Plan>();
+  plan->request = request;
+  plan->mesh = make_mesh(request, found);
+  if (!found.empty()) return give_up();
+
+  const auto whole = build_graph(request, request.batch);
+  Draft draft(*whole, plan->mesh);
+  for (const StrategyChoice& choice : request.strategies) {
+    draft.speaks(choice.name);
+    try {
+      choice.strategy->edit(draft);
+    } catch (const Error& error) {
+      found.add(error);
+    } catch (const std::exception& thrown) {
+      found.add(Stage::plan,
+                fmt::format("{}: the plugin \"{}\" threw while it edited the plan: {}", choice.path,
+                            choice.name, thrown.what()),
+                "mend the plugin");
+    }
+  }
+  for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
+  plan->notes = draft.notes();
+  plan->rules = draft.rules();
+
+  const BatchSplit split = batch_split(draft, plan->mesh);
+  plan->batch_ways = split.ways;
+  if (check_split(request, split, found)) {
+    const std::int64_t own = request.batch / split.ways;
+    plan->microbatch = request.microbatch > 0 ? request.microbatch : own;
+    plan->microbatches = own / plan->microbatch;
+  } else {
+    plan->microbatch = 1;  // any even split: the rest is still checked
+  }
+  plan->graph = build_graph(request, plan->microbatch * split.ways);
+  Problems derived;
+  make_program(*plan, draft.rules(), draft.storage(), draft.passes(), derived);
+  for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
+  return found.empty() ? plan : give_up();
+}
+
+std::shared_ptr<const Plan> one_rank_plan(const Plan& plan) {
+  PlanRequest request = plan.request;
+  request.strategies.clear();
+  request.microbatch = plan.microbatch * plan.batch_ways;
+  Problems problems;
+  auto one = make_plan(request, problems);
+  problems.throw_if_any();
+  return one;
+}
+
+Json Plan::description() const {
+  Json json;
+  json["model"] = Json::object({{"kind", request.model->name()}});
+  for (const auto& [key, value] : request.model_options.json().items()) {
+    if (key.empty() || key[0] != '$') json["model"][key] = value;
+  }
+  json["mix"] = mix();
+  json["ranks"] = ranks();
+  json["axes"] = Json::object();
+  for (const Axis& axis : mesh.axes()) json["axes"][axis.name] = axis.ways;
+  json["plan"] = Json::array();
+  for (const StrategyChoice& choice : request.strategies) {
+    Json entry = {{"plugin", choice.name}};
+    for (const auto& [key, value] : choice.options.items()) entry[key] = value;
+    json["plan"].push_back(entry);
+  }
+  json["batch"] = request.batch;
+  json["sequence"] = request.sequence;
+  json["microbatch"] = microbatch;
+  json["microbatches"] = microbatches;
+  json["precision"] = name_of(request.precision);
+  return json;
+}
+
+std::string Plan::hash() const {
+  std::uint64_t h = 14695981039346656037ull;  // FNV-1a, 64 bits
+  for (const unsigned char c : description().dump()) h = (h ^ c) * 1099511628211ull;
+  return fmt::format("{:016x}", h);
+}
+
+std::string Plan::mix() const {
+  std::string text;
+  for (const StrategyChoice& choice : request.strategies) {
+    text += text.empty() ? "" : " x ";
+    const auto axes = choice.strategy->axes();
+    text += axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, axes.front().ways);
+  }
+  return text.empty() ? "one rank" : text;
+}
+
+}  // namespace mw

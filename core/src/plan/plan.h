@@ -1,0 +1,66 @@
+// The plan: the resolved, immutable answer to a script. Everything later reads it: the engine runs
+// its program, the simulator prices it, `plan` prints it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/model.h"
+#include "meshwright/program.h"
+#include "meshwright/strategy.h"
+
+namespace mw {
+
+enum class Precision : std::uint8_t { fp64, fp32 };
+int element_bytes(Precision precision);
+const char* name_of(Precision precision);
+
+// One entry of a script's `plan` list, its options checked.
+struct StrategyChoice {
+  std::string name;  // "tp"
+  std::string path;  // "plan[2]": for messages
+  Json options;
+  std::shared_ptr<const Strategy> strategy;
+};
+
+struct PlanRequest {
+  const ModelKind* model = nullptr;
+  Values model_options;
+  std::vector<StrategyChoice> strategies;  // mesh order: the last one's axis is adjacent
+  std::int64_t batch = 0;                  // sequences per step, over all ranks
+  std::int64_t sequence = 0;               // tokens of each
+  std::int64_t microbatch = 0;             // sequences that a rank computes at a time; 0: all it has
+  Precision precision = Precision::fp32;
+};
+
+struct Plan {
+  PlanRequest request;
+  Mesh mesh;
+  std::shared_ptr<const Graph> graph;  // of one microbatch
+  Program program;                     // of the one stage
+  std::int64_t batch_ways = 1;         // ranks that the batch is split over
+  std::int64_t microbatch = 0;         // sequences that a rank computes at a time
+  std::int64_t microbatches = 1;
+  std::vector<std::string> notes;      // from the strategies
+  std::vector<Rule> rules;
+
+  int ranks() const { return mesh.size(); }
+  std::int64_t tokens_per_step() const { return request.batch * request.sequence; }
+  // Model, mesh, strategies with their options, batch split, precision: what decides the numbers.
+  Json description() const;
+  // 16 hex digits over description().
+  std::string hash() const;
+  // "dp(2) x tp(4)", "one rank".
+  std::string mix() const;
+};
+
+// Null if anything was added to `problems` (all that is wrong is added at once).
+std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems);
+
+// The same model, batch split and precision on one rank, no strategies. The microbatches hold the same
+// sequences, so that sums over them can be compared.
+std::shared_ptr<const Plan> one_rank_plan(const Plan& plan);
+
+}  // namespace mw

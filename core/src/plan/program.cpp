@@ -1,0 +1,116 @@
+#include "meshwright/program.h"
+
+#include <fmt/format.h>
+
+#include "meshwright/error.h"
+
+namespace mw {
+
+const char* name_of(Code code) {
+  switch (code) {
+    case Code::load: return "load";
+    case Code::compute: return "compute";
+    case Code::move: return "move";
+    case Code::start: return "start";
+    case Code::wait: return "wait";
+    case Code::seed: return "seed";
+    case Code::add: return "add";
+    case Code::copy: return "copy";
+    case Code::report: return "report";
+    case Code::reduce: return "reduce";
+    case Code::reduced: return "reduced";
+    case Code::totals: return "totals";
+    case Code::update: return "update";
+  }
+  return "?";
+}
+
+int Program::segment(const std::string& name) const {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int Program::root(int slot) const {
+  while (slots[slot].alias_of >= 0) slot = slots[slot].alias_of;
+  return slot;
+}
+
+LocalDims Program::local_dims(int op, const Coordinates& at) const {
+  LocalDims local;
+  for (Dim dim : graph->ops()[op].space()) {
+    const std::int64_t size = graph->size(dim);
+    Range range = local_range(dim, size, cut[op], mesh, at);
+    if (range.size == size) range = local_range(dim, size, follow[op], mesh, at);
+    local.set({dim, range.offset, range.size, size});
+  }
+  return local;
+}
+
+std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at) const {
+  std::vector<std::int64_t> shape;
+  shape.reserve(slot.dims.size() + 1);
+  for (Dim dim : slot.dims) {
+    shape.push_back(local_range(dim, graph->size(dim), slot.layout, mesh, at).size);
+  }
+  if (slot.extra > 0) shape.push_back(slot.extra);
+  return shape;
+}
+
+std::int64_t Program::local_bytes(const Slot& slot, const Coordinates& at) const {
+  std::int64_t bytes = slot.scalar == Scalar::index ? 8 : element;
+  if (slot.fp32_at_least && slot.scalar == Scalar::real) bytes = std::max<std::int64_t>(bytes, 4);
+  for (std::int64_t size : local_shape(slot, at)) bytes *= size;
+  return bytes;
+}
+
+namespace {
+
+std::string describe(const Program& program, const Instruction& i) {
+  auto name = [&](int slot) { return slot < 0 ? std::string("-") : program.slots[slot].name; };
+  std::string text = name_of(i.code);
+  switch (i.code) {
+    case Code::compute:
+      text = fmt::format("{:8} {}", name_of(i.piece), i.label);
+      if (i.in_place) text += "  in place";
+      return text;
+    case Code::start:
+    case Code::move:
+      return fmt::format("{:8} {} {} over {}{}", name_of(i.code), name_of(i.move.kind), i.label,
+                         program.mesh.name_of(i.move.atoms), i.in_place ? "  in place" : "");
+    case Code::wait:
+      return fmt::format("{:8} {}", "wait", i.label);
+    case Code::reduce:
+    case Code::reduced:
+    case Code::update: {
+      const Bucket& bucket = program.buckets[i.bucket];
+      text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name, bucket.parameters.size());
+      if (i.code != Code::update) text += " over " + program.mesh.name_of(bucket.reduce);
+      return text;
+    }
+    case Code::add:
+    case Code::copy:
+      return fmt::format("{:8} {} <- {}", name_of(i.code), name(i.outputs[0]), name(i.inputs[0]));
+    default:
+      return fmt::format("{:8} {}", name_of(i.code), i.label);
+  }
+}
+
+}  // namespace
+
+std::string Program::print() const {
+  std::string text = fmt::format("stage {} of {}, {}\n", stage, stages, mesh.describe());
+  for (const Segment& s : segments) {
+    text += fmt::format("\n{} ({} instructions)\n", s.name, s.code.size());
+    for (const Instruction& i : s.code) text += "  " + describe(*this, i) + "\n";
+  }
+  text += "\ntimeline:";
+  for (const Action& a : timeline) {
+    text += " " + segments[a.segment].name;
+    if (a.microbatch >= 0) text += fmt::format("({})", a.microbatch);
+  }
+  return text + "\n";
+}
+
+}  // namespace mw

@@ -1,0 +1,201 @@
+#include "plugin/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include "base/text.h"
+#include "plugin/module.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+fs::path resolved(const fs::path& file) {
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(file, error);
+  return error ? fs::absolute(file) : path;
+}
+
+// The plugin files of a folder, by canonical path: a file that two folders reach is one plugin.
+std::vector<fs::path> modules_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".so") files.push_back(resolved(entry->path()));
+  }
+  return files;
+}
+
+Error broken(const PluginFile& plugin) {
+  return Error(Stage::options,
+               fmt::format("plugin {}: {} is {}", quote(plugin.name()), plugin.file.string(),
+                           "unusable: " + plugin.problem),
+               plugin.hint);
+}
+
+}  // namespace
+
+std::string PluginFile::name() const {
+  return descriptor != nullptr ? descriptor->name : file.stem().string();
+}
+
+PluginRegistry::PluginRegistry(std::vector<fs::path> folders) : folders_(std::move(folders)) {}
+
+std::vector<fs::path> PluginRegistry::search_path(const std::vector<std::string>& given) {
+  std::vector<fs::path> folders;
+  for (const std::string& folder : given) {
+    if (!fs::is_directory(folder)) {
+      throw Error(Stage::options, fmt::format("--plugin-path {}: there is no such folder", folder));
+    }
+    folders.emplace_back(folder);
+  }
+  if (const char* path = std::getenv("MESHWRIGHT_PLUGIN_PATH")) {
+    std::stringstream list(path);
+    for (std::string folder; std::getline(list, folder, ':');) {
+      if (!folder.empty()) folders.emplace_back(folder);
+    }
+  }
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) folders.push_back(program.parent_path().parent_path() / "lib/meshwright/plugins");
+  return folders;
+}
+
+const PluginFile& PluginRegistry::load_once(const fs::path& file) {
+  const fs::path path = resolved(file);
+  const auto found = loaded_.find(path);
+  if (found != loaded_.end()) return found->second;
+  PluginFile plugin;
+  plugin.file = path;
+  ModuleVerdict verdict = open_module(path);
+  plugin.descriptor = verdict.descriptor;
+  plugin.problem = std::move(verdict.problem);
+  plugin.hint = std::move(verdict.hint);
+  return loaded_.emplace(path, std::move(plugin)).first->second;
+}
+
+std::vector<fs::path> PluginRegistry::files_named(const std::string& name) const {
+  std::vector<fs::path> files;
+  for (const fs::path& folder : folders_) {
+    const fs::path file = folder / (name + ".so");
+    std::error_code error;
+    if (!fs::exists(file, error)) continue;
+    const fs::path path = resolved(file);
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+  }
+  return files;
+}
+
+std::vector<std::string> PluginRegistry::names() const {
+  std::set<std::string> names;
+  for (const fs::path& folder : folders_) {
+    for (const fs::path& file : modules_in(folder)) names.insert(file.stem().string());
+  }
+  for (const auto& [name, plugin] : by_name_) names.insert(name);
+  return {names.begin(), names.end()};
+}
+
+void PluginRegistry::refuse_unknown(const std::string& name) {
+  const std::vector<std::string> known = names();
+  // A file under another name than its plugin's: say so rather than deny it.
+  for (const PluginFile& plugin : list()) {
+    if (plugin.descriptor != nullptr && plugin.descriptor->name == name) {
+      throw Error(Stage::options,
+                  fmt::format("plugin {} is in a file of another name: {}", quote(name),
+                              plugin.file.string()),
+                  fmt::format("rename the file to {}.so", name));
+    }
+  }
+  std::vector<std::string> searched;
+  for (const fs::path& folder : folders_) searched.push_back(folder.lexically_normal().string());
+  const std::string near = did_you_mean(name, known);
+  throw Error(
+      Stage::options, fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")),
+      fmt::format("{}{}", near.empty() ? "" : near + " ",
+                  known.empty() ? "no plugins were found; name their folder with --plugin-path"
+                                : "plugins: " + join(known)));
+}
+
+const PluginDescriptor& PluginRegistry::find(const std::string& name) {
+  const auto used = by_name_.find(name);
+  if (used != by_name_.end()) return *used->second->descriptor;
+  if (name.empty() || name.find('/') != std::string::npos) {
+    throw Error(Stage::options, fmt::format("{} is not the name of a plugin", quote(name)),
+                "a plugin file is loaded with mw.plugin \"path/to/name.so\"");
+  }
+  const std::vector<fs::path> files = files_named(name);
+  if (files.empty()) refuse_unknown(name);
+  if (files.size() > 1) {
+    throw Error(Stage::options,
+                fmt::format("two plugins are named {}: {} and {}", quote(name), files[0].string(),
+                            files[1].string()),
+                "remove one, or take its folder off the plugin path");
+  }
+  const PluginFile& plugin = load_once(files[0]);
+  if (plugin.descriptor == nullptr) throw broken(plugin);
+  if (plugin.descriptor->name != name) {
+    throw Error(Stage::options,
+                fmt::format("{} holds the plugin {}, not {}", plugin.file.string(),
+                            quote(plugin.descriptor->name), quote(name)),
+                fmt::format("rename the file to {}.so", plugin.descriptor->name));
+  }
+  by_name_[name] = &plugin;
+  return *plugin.descriptor;
+}
+
+const PluginDescriptor& PluginRegistry::load(const fs::path& file) {
+  const PluginFile& plugin = load_once(file);
+  if (plugin.descriptor == nullptr) {
+    throw Error(Stage::options, fmt::format("{}: {}", file.string(), plugin.problem), plugin.hint);
+  }
+  const auto [used, fresh] = by_name_.emplace(plugin.descriptor->name, &plugin);
+  if (!fresh && used->second != &plugin) {
+    throw Error(Stage::options,
+                fmt::format("two plugins are named {}: {} and {}", quote(plugin.descriptor->name),
+                            used->second->file.string(), plugin.file.string()),
+                "use one of them in a script");
+  }
+  return *plugin.descriptor;
+}
+
+std::vector<PluginFile> PluginRegistry::list() {
+  std::set<fs::path> files;
+  for (const fs::path& folder : folders_) {
+    for (const fs::path& file : modules_in(folder)) files.insert(file);
+  }
+  for (const auto& [path, plugin] : loaded_) files.insert(path);
+
+  std::vector<PluginFile> all;
+  for (const fs::path& file : files) {
+    PluginFile plugin = load_once(file);
+    const fs::path expected = fmt::format("{}.so", plugin.name());
+    const auto used = by_name_.find(plugin.name());
+    const bool by_path = used != by_name_.end() && used->second->file == plugin.file;
+    if (plugin.descriptor != nullptr && !by_path && file.filename() != expected) {
+      plugin.problem = fmt::format("its name is {} but the file is not {}", quote(plugin.name()),
+                                   expected.string());
+      plugin.hint = "rename the file";
+    }
+    all.push_back(std::move(plugin));
+  }
+  // Copies of one name exclude each other unless a script has chosen one by path.
+  for (PluginFile& plugin : all) {
+    for (const PluginFile& other : all) {
+      if (plugin.problem.empty() && other.descriptor != nullptr && plugin.file != other.file &&
+          plugin.name() == other.name() && !by_name_.contains(plugin.name())) {
+        plugin.problem = fmt::format("{} has the same name", other.file.string());
+        plugin.hint = "remove one, or take its folder off the plugin path";
+      }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const PluginFile& a, const PluginFile& b) { return a.name() < b.name(); });
+  return all;
+}
+
+}  // namespace mw

@@ -1,0 +1,218 @@
+#include "record/hdf5_file.h"
+
+#include <fmt/core.h>
+#include <hdf5.h>
+#include <hdf5_hl.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "meshwright/error.h"
+
+namespace mw {
+
+static_assert(sizeof(hid_t) == sizeof(std::int64_t));
+
+namespace {
+
+// The innermost entry of HDF5's error stack: its reason, free of the wrappers around it.
+std::string last_reason() {
+  std::string reason;
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_DOWNWARD,
+      [](unsigned, const H5E_error2_t* entry, void* out) -> herr_t {
+        if (entry->desc) *static_cast<std::string*>(out) = entry->desc;
+        return 0;
+      },
+      &reason);
+  return reason;
+}
+
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
+  throw Error(Stage::run,
+              fmt::format("run file {}: cannot {}: {}", path.string(), what, last_reason()),
+              "is the disk full, or the folder gone?");
+}
+
+// An HDF5 identifier that is released by its own kind of close.
+class Handle {
+ public:
+  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
+  ~Handle() {
+    if (id_ >= 0) close_(id_);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  operator hid_t() const { return id_; }  // NOLINT(google-explicit-constructor)
+  bool valid() const { return id_ >= 0; }
+
+ private:
+  hid_t id_;
+  herr_t (*close_)(hid_t);
+};
+
+Handle text_type(std::size_t bytes) {
+  const hid_t type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, std::max<std::size_t>(bytes, 1));
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  return {type, H5Tclose};
+}
+
+Handle row_type(const TableLayout& layout) {
+  const hid_t row = H5Tcreate(H5T_COMPOUND, layout.row_bytes());
+  std::size_t offset = 0;
+  for (const Column& column : layout.columns) {
+    switch (column.type) {
+      case Column::Type::int32:
+        H5Tinsert(row, column.name, offset, H5T_STD_I32LE);
+        break;
+      case Column::Type::int64:
+        H5Tinsert(row, column.name, offset, H5T_STD_I64LE);
+        break;
+      case Column::Type::float64:
+        H5Tinsert(row, column.name, offset, H5T_IEEE_F64LE);
+        break;
+      case Column::Type::text:
+        H5Tinsert(row, column.name, offset, text_type(column.bytes));
+        break;
+    }
+    offset += column.bytes;
+  }
+  return {row, H5Tclose};
+}
+
+Handle create_growing(hid_t file, const char* name, hid_t type, hsize_t chunk) {
+  const hsize_t none = 0, unlimited = H5S_UNLIMITED;
+  const Handle space(H5Screate_simple(1, &none, &unlimited), H5Sclose);
+  const Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_chunk(layout, 1, &chunk);
+  return {H5Dcreate2(file, name, type, space, H5P_DEFAULT, layout, H5P_DEFAULT), H5Dclose};
+}
+
+bool write_at(hid_t file, const char* name, hid_t type, hsize_t at, hsize_t count,
+              const void* values) {
+  const Handle set(H5Dopen2(file, name, H5P_DEFAULT), H5Dclose);
+  const hsize_t size = at + count;
+  if (!set.valid() || H5Dset_extent(set, &size) < 0) return false;
+  if (count == 0) return true;
+  const Handle memory(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  const Handle space(H5Dget_space(set), H5Sclose);
+  return H5Sselect_hyperslab(space, H5S_SELECT_SET, &at, nullptr, &count, nullptr) >= 0 &&
+         H5Dwrite(set, type, memory, space, H5P_DEFAULT, values) >= 0;
+}
+
+constexpr hsize_t series_chunk = 1024;
+
+}  // namespace
+
+Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode) : path_(path) {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors go to the caller, not to stderr
+  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
+  H5Pset_file_locking(access, /*use_file_locking=*/false, /*ignore_when_disabled=*/true);
+  file_ = mode == Mode::create ? H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access)
+                               : H5Fopen(path.c_str(), H5F_ACC_RDWR, access);
+  if (file_ < 0) fail(path, mode == Mode::create ? "create it" : "open it");
+}
+
+Hdf5File::~Hdf5File() {
+  if (file_ >= 0) H5Fclose(file_);
+}
+
+void Hdf5File::close() {
+  if (H5Fflush(file_, H5F_SCOPE_LOCAL) < 0) fail(path_, "write it");
+  if (H5Fclose(std::exchange(file_, -1)) < 0) fail(path_, "close it");
+}
+
+void Hdf5File::set_attribute(const char* object, const char* name, const std::string& text,
+                             std::size_t room) {
+  const Handle target(H5Oopen(file_, object, H5P_DEFAULT), H5Oclose);
+  if (H5Aexists(target, name) > 0) {
+    const Handle attribute(H5Aopen(target, name, H5P_DEFAULT), H5Aclose);
+    const Handle type(H5Aget_type(attribute), H5Tclose);
+    std::string padded = text;
+    padded.resize(H5Tget_size(type), '\0');
+    if (H5Awrite(attribute, type, padded.c_str()) < 0) fail(path_, "set an attribute");
+    return;
+  }
+  std::string padded = text;
+  padded.resize(std::max({room, text.size(), std::size_t{1}}), '\0');
+  const Handle type = text_type(padded.size());
+  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Handle attribute(H5Acreate2(target, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  if (H5Awrite(attribute, type, padded.c_str()) < 0) fail(path_, "set an attribute");
+}
+
+void Hdf5File::set_attribute(const char* object, const char* name, std::int64_t value) {
+  const Handle target(H5Oopen(file_, object, H5P_DEFAULT), H5Oclose);
+  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Handle attribute(H5Aexists(target, name) > 0 ? H5Aopen(target, name, H5P_DEFAULT)
+                                                     : H5Acreate2(target, name, H5T_STD_I64LE,
+                                                                  space, H5P_DEFAULT, H5P_DEFAULT),
+                         H5Aclose);
+  if (H5Awrite(attribute, H5T_NATIVE_INT64, &value) < 0) fail(path_, "set an attribute");
+}
+
+void Hdf5File::write_text(const char* name, const std::string& text) {
+  const Handle type = text_type(text.size());
+  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Handle set(H5Dcreate2(file_, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                   H5Dclose);
+  if (H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()) < 0)
+    fail(path_, fmt::format("write /{}", name));
+}
+
+void Hdf5File::create_group(const char* name) {
+  const Handle group(H5Gcreate2(file_, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+  if (!group.valid()) fail(path_, fmt::format("create /{}", name));
+}
+
+void Hdf5File::create_table(const TableLayout& layout) {
+  const Handle type = row_type(layout);
+  {
+    const Handle set = create_growing(file_, layout.name, type, layout.chunk_rows);
+    if (!set.valid()) fail(path_, fmt::format("create /{}", layout.name));
+  }
+  for (const Column& column : layout.columns)
+    if (*column.unit)
+      set_attribute(layout.name, fmt::format("units_{}", column.name).c_str(), column.unit);
+}
+
+void Hdf5File::write_rows(const TableLayout& layout, std::uint64_t at, const char* packed,
+                          std::uint64_t rows) {
+  if (!write_at(file_, layout.name, row_type(layout), at, rows, packed))
+    fail(path_, fmt::format("append to /{}", layout.name));
+}
+
+void Hdf5File::create_scale(const std::string& name, const char* label) {
+  const Handle set = create_growing(file_, name.c_str(), H5T_STD_I64LE, series_chunk);
+  if (!set.valid() || H5DSset_scale(set, label) < 0) fail(path_, fmt::format("create /{}", name));
+}
+
+void Hdf5File::create_series(const std::string& name, const char* scale, const char* unit) {
+  {
+    const Handle set = create_growing(file_, name.c_str(), H5T_IEEE_F64LE, series_chunk);
+    if (!set.valid()) fail(path_, fmt::format("create /{}", name));
+    if (scale) {
+      const Handle along(H5Dopen2(file_, scale, H5P_DEFAULT), H5Dclose);
+      if (H5DSattach_scale(set, along, 0) < 0) fail(path_, fmt::format("create /{}", name));
+    }
+  }
+  if (*unit) set_attribute(name.c_str(), "units", unit);
+}
+
+void Hdf5File::write_series(const std::string& name, std::uint64_t at,
+                            const std::vector<double>& values) {
+  if (!write_at(file_, name.c_str(), H5T_NATIVE_DOUBLE, at, values.size(), values.data()))
+    fail(path_, fmt::format("append to /{}", name));
+}
+
+void Hdf5File::write_scale(const std::string& name, std::uint64_t at,
+                           const std::vector<std::int64_t>& values) {
+  if (!write_at(file_, name.c_str(), H5T_NATIVE_INT64, at, values.size(), values.data()))
+    fail(path_, fmt::format("append to /{}", name));
+}
+
+}  // namespace mw

@@ -1,0 +1,55 @@
+// The few things that run files need of HDF5, with RAII and errors that say what failed.
+//
+// Not thread-safe, across objects too: HDF5 as Debian builds it has global state. One thread of the
+// process may be inside this class at a time, and the same thread is best.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "record/table.h"
+
+namespace mw {
+
+class Hdf5File {
+ public:
+  enum class Mode { create, append };  // create: an existing file is emptied
+  // The oldest format that can hold what is written, so that any HDF5 reads it, and a file whose
+  // writer died opens. Without file locking: a reader never stops the writer. Throws Error (run).
+  Hdf5File(const std::filesystem::path& path, Mode mode);
+  // Closes; what could not be written is lost silently: call `close` where that matters.
+  ~Hdf5File();
+  Hdf5File(const Hdf5File&) = delete;
+  Hdf5File& operator=(const Hdf5File&) = delete;
+  void close();
+
+  // Attributes of `object` ("/" is the root): made, or written over. Texts are UTF-8 of fixed
+  // length; a text that is rewritten may be no longer than `room` (at first writing) bytes.
+  void set_attribute(const char* object, const char* name, const std::string& text,
+                     std::size_t room = 0);
+  void set_attribute(const char* object, const char* name, std::int64_t value);
+  void write_text(const char* name, const std::string& text);  // a scalar dataset, UTF-8
+  void create_group(const char* name);
+
+  // A chunked compound table with no rows; units become attributes units_<column>.
+  void create_table(const TableLayout& layout);
+  // Adds `rows` packed rows after the first `at` ones; rows beyond are dropped.
+  void write_rows(const TableLayout& layout, std::uint64_t at, const char* packed,
+                  std::uint64_t rows);
+
+  // A growing 1-D dataset; `scale` (or null) names the dimension scale it lies along.
+  void create_series(const std::string& name, const char* scale, const char* unit);
+  void create_scale(const std::string& name, const char* label);  // int64
+  // Values [at, at + count) of a series (float64), or of a scale (int64).
+  void write_series(const std::string& name, std::uint64_t at, const std::vector<double>& values);
+  void write_scale(const std::string& name, std::uint64_t at,
+                   const std::vector<std::int64_t>& values);
+
+ private:
+  std::filesystem::path path_;
+  std::int64_t file_ = -1;  // hid_t
+};
+
+}  // namespace mw

@@ -1,0 +1,56 @@
+// The rows of a run file's tables. Times in seconds, sizes in bytes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace mw {
+
+inline constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
+inline constexpr std::int64_t no_bytes = -1;  // a prediction that was not made
+
+// Numbers that do not exist for a step (no clipping: still a norm; no pipeline: no bubble) are NaN.
+struct StepRow {
+  std::int64_t step = 0;
+  double seconds = not_known;  // the step's own time
+  double loss = not_known;
+  double grad_norm = not_known;
+  double lr = not_known;
+  std::int64_t tokens = 0;  // of this step, over all ranks
+  double tokens_per_second = not_known;
+  double mfu = not_known;     // 0..1
+  double bubble = not_known;  // 0..1
+};
+
+struct MemoryRow {
+  std::int32_t rank = 0, stage = 0;
+  std::string category;
+  std::int64_t bytes = 0, peak_bytes = 0, predicted_bytes = no_bytes;
+};
+
+struct CommunicationRow {
+  std::int64_t step = 0;
+  std::int32_t rank = 0;
+  std::string axis, op, phase;
+  std::int64_t calls = 0, bytes = 0;
+  double seconds = not_known;
+  std::int64_t predicted_bytes = no_bytes;
+  double predicted_seconds = not_known;
+};
+
+struct ActionRow {
+  std::int64_t step = 0;
+  std::int32_t rank = 0, stage = 0, chunk = 0;
+  std::string action;  // "F", "B", "W", ...
+  std::int32_t microbatch = 0;
+  double start = 0, end = 0;  // since the step began
+};
+
+struct EventRow {
+  double time = 0;  // since the run file was created
+  std::int64_t step = -1;
+  std::string kind, message;
+};
+
+}  // namespace mw

@@ -1,0 +1,122 @@
+// Writes a run file (schema meshwright.run/1) while the run goes on.
+//
+// At any moment the file under the run's path is complete and closed: rows are appended to a hidden
+// twin beside it, which then changes places with it in one atomic step; the next interval continues
+// with the other of the two. So a run that is killed, at whatever instant, leaves a file that opens
+// and lacks at most the rows since the last flush, and a reader that holds the file disturbs
+// nobody. Where a file system cannot swap two names the file is appended to in place; then a kill
+// within the millisecond of an append may cost the file.
+//
+// One thread uses it, and no other thread calls HDF5 meanwhile.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "record/rows.h"
+#include "record/table.h"
+
+namespace mw {
+
+class Hdf5File;
+
+inline constexpr const char* run_schema = "meshwright.run/1";
+
+enum class RunStatus { running, done, failed, interrupted };
+const char* name_of(RunStatus status);
+
+// What is known before the first step.
+struct RunInfo {
+  std::string script;  // its text
+  std::string plan;    // JSON
+  std::int64_t seed = 0;
+  std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
+};
+
+// Throws Error (options) unless a run file could be written at `path`: a folder there, a file that
+// is no HDF5 file (it is not ours to replace), or a folder that cannot be made or written to.
+// Leaves nothing behind.
+void check_writable(const std::filesystem::path& path);
+
+class RunWriter {
+ public:
+  struct Interval {
+    std::chrono::duration<double> time{1.0};  // flush when this long has passed since the last one,
+    std::int64_t steps = 0;                   // or after that many step rows (0: time alone)
+  };
+
+  // Makes missing folders and the file with empty tables, status `running`. An existing run file is
+  // replaced once the new one is complete. Throws Error (run).
+  RunWriter(std::filesystem::path path, const RunInfo& info) : RunWriter(path, info, Interval{}) {}
+  RunWriter(std::filesystem::path path, const RunInfo& info, Interval interval);
+  // A writer that was not finished leaves status `failed`.
+  ~RunWriter();
+  RunWriter(const RunWriter&) = delete;
+  RunWriter& operator=(const RunWriter&) = delete;
+
+  // Each only buffers. The file gets rows in the order they were added.
+  void add(const StepRow& row);
+  void add(const CommunicationRow& row);
+  void add(const ActionRow& row);
+  void add(const EventRow& row);  // `time` is set here
+  // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
+  // NaN there. A name may not be "step" or hold "/"; such characters become "_".
+  void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  void set_memory(const std::vector<MemoryRow>& rows);  // replaces the table
+
+  // Writes what is buffered if the interval has passed; true if it wrote. Costs nothing otherwise.
+  bool flush_if_due();
+  void flush();
+  // Writes everything with this status; nothing may be added afterwards. Once.
+  void finish(RunStatus status);
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  // Packed rows that at least one of the two files still lacks. `first` is the number of the first.
+  struct Rows {
+    const TableLayout* layout = nullptr;
+    std::vector<char> packed;
+    std::uint64_t first = 0, count = 0;  // count: of all rows so far
+    std::uint64_t written[2] = {0, 0};
+  };
+  struct Series {
+    std::vector<double> values;  // from row `first_` of the steps on
+    bool created[2] = {false, false};
+  };
+
+  template <typename Row>
+  void append(Rows& rows, const Row& row);
+  void create(const std::filesystem::path& path, const RunInfo& info) const;
+  void write(int file);
+  void write_rows(Hdf5File& out, Rows& rows, int file);
+  void write_series(Hdf5File& out, int file);
+  void drop_written();
+  void copy_twin();
+  void publish();
+
+  std::filesystem::path path_, twin_;
+  Interval interval_;
+  std::chrono::steady_clock::time_point began_, last_flush_;
+  std::int64_t steps_since_flush_ = 0;
+  RunStatus status_ = RunStatus::running;
+  bool finished_ = false, dirty_ = false, swaps_ = true, twin_is_broken_ = false;
+  int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
+  std::uint64_t inode_[2] = {0, 0};
+
+  Rows steps_, communication_, actions_, events_;
+  std::vector<char> memory_;
+  std::uint64_t memory_rows_ = 0;
+  bool memory_stale_[2] = {false, false};
+
+  std::vector<std::int64_t> series_steps_;  // rows [series_first_, series_count_)
+  std::map<std::string, Series> series_;
+  std::uint64_t series_first_ = 0, series_count_ = 0, series_written_[2] = {0, 0};
+};
+
+}  // namespace mw

@@ -1,0 +1,142 @@
+#include "record/table.h"
+
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+namespace mw {
+
+static_assert(std::endian::native == std::endian::little, "rows are packed as little-endian bytes");
+
+namespace {
+
+constexpr std::size_t category_bytes = 16, axis_bytes = 24, op_bytes = 24, phase_bytes = 16,
+                      action_bytes = 8, kind_bytes = 24, message_bytes = 240;
+
+Column int32(const char* name, const char* unit = "") {
+  return {name, Column::Type::int32, 4, unit};
+}
+Column int64(const char* name, const char* unit = "") {
+  return {name, Column::Type::int64, 8, unit};
+}
+Column float64(const char* name, const char* unit = "") {
+  return {name, Column::Type::float64, 8, unit};
+}
+Column text(const char* name, std::size_t bytes) {
+  return {name, Column::Type::text, bytes, ""};
+}
+
+template <typename Number>
+void put(std::vector<char>& out, Number value) {
+  const char* bytes = reinterpret_cast<const char*>(&value);
+  out.insert(out.end(), bytes, bytes + sizeof value);
+}
+
+void put_text(std::vector<char>& out, std::string_view value, std::size_t size) {
+  std::size_t length = value.size();
+  if (length > size) {
+    length = size;
+    while (length > 0 && (static_cast<unsigned char>(value[length]) & 0xc0) == 0x80) --length;
+  }
+  out.insert(out.end(), value.begin(), value.begin() + static_cast<std::ptrdiff_t>(length));
+  out.insert(out.end(), size - length, '\0');
+}
+
+}  // namespace
+
+std::size_t TableLayout::row_bytes() const {
+  std::size_t sum = 0;
+  for (const Column& column : columns) sum += column.bytes;
+  return sum;
+}
+
+const TableLayout& step_table() {
+  static const TableLayout layout{
+      "steps",
+      {int64("step"), float64("seconds", "s"), float64("loss", "nats"), float64("grad_norm"),
+       float64("lr"), int64("tokens", "tokens"), float64("tokens_per_second", "tokens/s"),
+       float64("mfu", "1"), float64("bubble", "1")},
+      512};
+  return layout;
+}
+
+const TableLayout& memory_table() {
+  static const TableLayout layout{
+      "memory",
+      {int32("rank"), int32("stage"), text("category", category_bytes), int64("bytes", "bytes"),
+       int64("peak_bytes", "bytes"), int64("predicted_bytes", "bytes")},
+      64};
+  return layout;
+}
+
+const TableLayout& communication_table() {
+  static const TableLayout layout{
+      "communication",
+      {int64("step"), int32("rank"), text("axis", axis_bytes), text("op", op_bytes),
+       text("phase", phase_bytes), int64("calls"), int64("bytes", "bytes"), float64("seconds", "s"),
+       int64("predicted_bytes", "bytes"), float64("predicted_seconds", "s")},
+      512};
+  return layout;
+}
+
+const TableLayout& action_table() {
+  static const TableLayout layout{
+      "actions",
+      {int64("step"), int32("rank"), int32("stage"), int32("chunk"), text("action", action_bytes),
+       int32("microbatch"), float64("start", "s"), float64("end", "s")},
+      1024};
+  return layout;
+}
+
+const TableLayout& event_table() {
+  static const TableLayout layout{"events",
+                                  {float64("time", "s"), int64("step"), text("kind", kind_bytes),
+                                   text("message", message_bytes)},
+                                  64};
+  return layout;
+}
+
+void pack(const StepRow& row, std::vector<char>& out) {
+  put(out, row.step);
+  for (const double value : {row.seconds, row.loss, row.grad_norm, row.lr}) put(out, value);
+  put(out, row.tokens);
+  for (const double value : {row.tokens_per_second, row.mfu, row.bubble}) put(out, value);
+}
+
+void pack(const MemoryRow& row, std::vector<char>& out) {
+  put(out, row.rank);
+  put(out, row.stage);
+  put_text(out, row.category, category_bytes);
+  for (const std::int64_t value : {row.bytes, row.peak_bytes, row.predicted_bytes}) put(out, value);
+}
+
+void pack(const CommunicationRow& row, std::vector<char>& out) {
+  put(out, row.step);
+  put(out, row.rank);
+  put_text(out, row.axis, axis_bytes);
+  put_text(out, row.op, op_bytes);
+  put_text(out, row.phase, phase_bytes);
+  put(out, row.calls);
+  put(out, row.bytes);
+  put(out, row.seconds);
+  put(out, row.predicted_bytes);
+  put(out, row.predicted_seconds);
+}
+
+void pack(const ActionRow& row, std::vector<char>& out) {
+  put(out, row.step);
+  for (const std::int32_t value : {row.rank, row.stage, row.chunk}) put(out, value);
+  put_text(out, row.action, action_bytes);
+  put(out, row.microbatch);
+  put(out, row.start);
+  put(out, row.end);
+}
+
+void pack(const EventRow& row, std::vector<char>& out) {
+  put(out, row.time);
+  put(out, row.step);
+  put_text(out, row.kind, kind_bytes);
+  put_text(out, row.message, message_bytes);
+}
+
+}  // namespace mw

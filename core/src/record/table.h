@@ -1,0 +1,42 @@
+// How each kind of row lies in the file: columns, their types and units, and a row's bytes. No HDF5
+// here: a table is packed once, when a row comes in, and the bytes are written as they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "record/rows.h"
+
+namespace mw {
+
+struct Column {
+  enum class Type : std::uint8_t { int32, int64, float64, text };
+  const char* name;
+  Type type;
+  std::size_t bytes;  // text: fixed length, padded with zeros
+  const char* unit;   // "" : none
+};
+
+struct TableLayout {
+  const char* name;
+  std::vector<Column> columns;
+  std::size_t chunk_rows;
+  std::size_t row_bytes() const;
+};
+
+const TableLayout& step_table();
+const TableLayout& memory_table();
+const TableLayout& communication_table();
+const TableLayout& action_table();
+const TableLayout& event_table();
+
+// Appends a row's bytes, as the layout says. Texts that are too long are cut before a code point.
+void pack(const StepRow& row, std::vector<char>& out);
+void pack(const MemoryRow& row, std::vector<char>& out);
+void pack(const CommunicationRow& row, std::vector<char>& out);
+void pack(const ActionRow& row, std::vector<char>& out);
+void pack(const EventRow& row, std::vector<char>& out);
+
+}  // namespace mw

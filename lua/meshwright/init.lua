@@ -1,0 +1,121 @@
+-- What `require "meshwright"` yields. Nothing here holds state: constructors make tables, verbs hand
+-- them to the program, which checks every key.
+local core = require "meshwright.core"
+
+local mw = {}
+
+-- Made tables print as a script would write them: tp { ways = 4 }.
+local made = { __name = "meshwright.table" }
+
+local function shown(value)
+  if type(value) == "string" then return string.format("%q", value) end
+  if type(value) ~= "table" then return tostring(value) end
+  local list, names = {}, {}
+  for key in pairs(value) do
+    if type(key) == "string" and key ~= "$at" and key ~= "plugin" and key ~= "kind" then
+      names[#names + 1] = key
+    end
+  end
+  table.sort(names)
+  for _, item in ipairs(value) do list[#list + 1] = shown(item) end
+  for _, key in ipairs(names) do
+    list[#list + 1] = (key == "$value" and "" or key .. " = ") .. shown(value[key])
+  end
+  local name = value.plugin or value.kind
+  return (name and name .. " " or "") .. (#list > 0 and "{ " .. table.concat(list, ", ") .. " }" or "{}")
+end
+made.__tostring = shown
+
+-- `require` yields the module and where it was found: mw.llama(require "sizes.small") means the first.
+local function arguments(...)
+  if select("#", ...) == 2 and type(...) == "table" then
+    for _, module in pairs(package.loaded) do
+      if rawequal(module, (...)) then return 1, (...) end
+    end
+  end
+  return select("#", ...), ...
+end
+
+-- A table { tag = name, … } of what a script wrote behind the name: one table, or one bare value,
+-- which stands for the key `positional`. Values without a name do too.
+local function make(tag, name, positional, ...)
+  local count, given = arguments(...)
+  if count > 1 then
+    core.refuse(("%s takes one table or one value; got %d values"):format(name, count),
+      ("write %s { first = …, second = … }"):format(name))
+  end
+  if count == 1 and given == nil then
+    core.refuse(("%s got nil"):format(name), "a misspelt variable?")
+  end
+  local result, unnamed = { [tag] = name, ["$at"] = core.place() }, {}
+  if type(given) == "table" and getmetatable(given) == nil then
+    for key, value in pairs(given) do
+      if math.type(key) == "integer" then
+        unnamed[key] = value
+      elseif key == tag then
+        core.refuse(("%s { %s = … }: the key %s is not yours to set"):format(name, key, key))
+      else
+        result[key] = value
+      end
+    end
+  elseif count == 1 then
+    unnamed[1] = given
+  end
+  if next(unnamed) ~= nil then
+    local key = positional and result[positional] == nil and positional or "$value"
+    -- One value stands as it is; a lone entry with another number is a hole, which the program tells.
+    local alone = next(unnamed) == 1 and next(unnamed, 1) == nil
+    result[key] = alone and unnamed[1] or unnamed
+  end
+  return setmetatable(result, made)
+end
+
+-- A plugin by name: a table that may stand in a plan as it is, or be called with options.
+local function plugin(name, positional)
+  positional = positional ~= "" and positional or nil
+  return setmetatable({ plugin = name }, {
+    __name = "meshwright.plugin",
+    __tostring = shown,
+    __call = function(_, ...) return make("plugin", name, positional, ...) end,
+  })
+end
+
+--- mw.plugins("dp", "tp") -> dp, tp
+function mw.plugins(...)
+  local found = {}
+  if select("#", ...) == 0 then
+    core.refuse("mw.plugins takes names of plugins; got none", 'for example mw.plugins("dp", "tp")')
+  end
+  for i, name in ipairs { ... } do found[i] = plugin(core.plugin(name)) end
+  return table.unpack(found, 1, select("#", ...))
+end
+
+--- mw.plugin "./my_tp.so", or a name as for mw.plugins
+function mw.plugin(name)
+  if type(name) == "string" and (name:find("/", 1, true) or name:find("%.so$")) then
+    return plugin(core.load_plugin(name))
+  end
+  return plugin(core.plugin(name))
+end
+
+for _, constructor in ipairs(core.constructors()) do
+  mw[constructor.name] = function(...)
+    return make("kind", constructor.name, constructor.positional, ...)
+  end
+end
+
+for _, verb in ipairs(core.verbs()) do
+  mw[verb] = function(...) return core.call(verb, select(2, arguments(...))) end
+end
+
+return setmetatable(mw, {
+  __index = function(_, key)
+    local known = {}
+    for name in pairs(mw) do known[#known + 1] = name end
+    table.sort(known)
+    core.unknown(key, known)
+  end,
+  __newindex = function(_, key)
+    core.refuse(("mw.%s cannot be set"):format(tostring(key)), "keep your own values in a local variable")
+  end,
+})

@@ -1,0 +1,19 @@
+-- Evaluates the value of a `--set key=value` that is more than a number or a word. Names mean what
+-- they mean in scripts, without the `mw.` and without asking for plugins first:
+-- --set 'plan={dp(2), tp{ways=4}}'.
+local core = require "meshwright.core"
+local mw = require "meshwright"
+
+local names = setmetatable({ mw = mw }, {
+  __index = function(_, key)
+    if rawget(mw, key) ~= nil then return rawget(mw, key) end
+    if core.has_plugin(key) then return mw.plugin(key) end
+    return _G[key]
+  end,
+})
+
+return function(text)
+  local chunk, message = load("return " .. text, "=--set", "t", names)
+  if not chunk then error(message, 0) end
+  return chunk()
+end

@@ -1,0 +1,40 @@
+// Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM"): heads, ffn and vocab are cut; the residual
+// stream is not. Column- and row-parallel linears, the vocab-parallel embedding and cross-entropy, and
+// two all-reduces a layer each way all follow from that.
+#include <fmt/format.h>
+
+#include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
+
+namespace {
+
+class TensorParallel : public mw::Strategy {
+ public:
+  static mw::Options options() {
+    return mw::Options()
+        .integer("ways", "ranks that heads, ffn and vocab are split over").at_least(1)
+        .positional("ways");
+  }
+  explicit TensorParallel(const mw::Values& values) : ways_(static_cast<int>(values.integer("ways"))) {}
+
+  std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
+
+  void edit(mw::Draft& draft) const override {
+    draft.shard("heads", "tp");
+    if (draft.divides("tp", "kv_heads")) {
+      draft.shard("kv_heads", "tp");
+    } else {
+      draft.note(fmt::format("tp: {} key and value heads do not divide by {}: each rank computes all of them",
+                             draft.graph().size("kv_heads"), ways_));
+    }
+    draft.shard("ffn", "tp");
+    draft.shard("vocab", "tp");
+  }
+
+ private:
+  int ways_;
+};
+
+}  // namespace
+
+MESHWRIGHT_PLUGIN(TensorParallel, "tp", "1.0.0", "tensor parallelism: heads, kv_heads, ffn, vocab -> tp")

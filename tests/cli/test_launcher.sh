@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# The launcher on machines that lack something, in a copy of its files with a faked system around
+# it. Nothing is downloaded, installed or built.
+set -euo pipefail
+source_root=${MESHWRIGHT_SOURCE:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+failures=0
+check() {
+  local what=$1
+  shift
+  if "$@"; then
+    echo "ok      $what"
+  else
+    echo "FAILED  $what"
+    failures=$((failures + 1))
+    sed 's/^/          stdout: /' "$work/out"
+    sed 's/^/          stderr: /' "$work/err"
+  fi
+}
+
+# A fresh copy of the launcher, a cache and a PATH whose first folder holds the fakes.
+fresh() {
+  rm -rf "$work/clone" "$work/cache" "$work/fakes"
+  mkdir -p "$work/clone" "$work/cache" "$work/fakes" "$work/elsewhere"
+  cp -r "$source_root/meshwright" "$source_root/cmake" "$source_root/CMakeLists.txt" \
+    "$source_root/CMakePresets.json" "$work/clone/"
+}
+
+fake() {
+  printf '#!/bin/bash\n%s\n' "$2" >"$work/fakes/$1"
+  chmod +x "$work/fakes/$1"
+}
+
+# launch ARGUMENT…: sets status; output in $work/out and $work/err.
+launch() {
+  status=0
+  (cd "$work/elsewhere" && PATH=$work/fakes:$PATH XDG_CACHE_HOME=$work/cache PIP_NO_INDEX=1 \
+    PIP_FIND_LINKS="" "${launcher:-$work/clone/meshwright}" "$@") \
+    >"$work/out" 2>"$work/err" <"${input:-/dev/null}" || status=$?
+}
+
+exits() { [[ $status == "$1" ]]; }
+says() { grep -qF -- "$1" "$work/err"; }
+prints() { grep -qF -- "$1" "$work/out"; }
+silent() { [[ ! -s $work/out ]]; }
+absent() { [[ ! -e $1 ]]; }
+
+# --- help and usage need nothing ---
+fresh
+launch --help
+check "help exits 0" exits 0
+check "help is on stdout" prints "Usage: ./meshwright COMMAND"
+check "help builds nothing" absent "$work/clone/.deps"
+launch build --preset fast
+check "an unknown preset exits 2" exits 2
+check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, cuda"
+
+# --- packages missing, not root: one line to paste, exit 5 ---
+fresh
+fake id 'echo 1000'
+fake dpkg-query 'printf "installed cmake\ninstalled g++\n"'
+fake apt-get 'echo "apt-get was called" >&2; exit 1'
+launch run script.lua
+check "missing packages exit 5" exits 5
+check "missing packages leave stdout alone" silent
+line=$(grep '^sudo apt-get update' "$work/err" || true)
+check "there is exactly one apt line" test "$(grep -c 'apt-get' "$work/err")" = 1
+wanted=$(sed -n 's/^apt \+//p' "$work/clone/cmake/deps.txt" | grep -vxE 'cmake|g\+\+' | sort)
+listed=$(tr ' ' '\n' <<<"$line" | grep -vxE 'sudo|apt-get|update|-qq|&&|install|-y|--no-install-recommends' | sort)
+check "it names all missing packages and no other" test "$wanted" = "$listed"
+
+# --- packages missing, root: installed, failure of apt-get told ---
+fake id 'echo 0'
+launch run script.lua
+check "a failing apt-get exits 5" exits 5
+check "a failing apt-get shows its output" says "apt-get was called"
+
+# --- wheels ---
+all_installed="sed -n 's/^apt */installed /p' '$work/clone/cmake/deps.txt'"
+pin_one_wheel() {
+  local folder=$work/cache/meshwright/wheels
+  mkdir -p "$folder" "$work/wheel/pack/lib" "$work/wheel/pack/junk"
+  echo "library" >"$work/wheel/pack/lib/libx.so"
+  echo "junk" >"$work/wheel/pack/junk/y"
+  (cd "$work/wheel" && python3 -m zipfile -c "$folder/pack-1-py3-none-any.whl" pack/)
+  local sum
+  sum=$(sha256sum "$folder/pack-1-py3-none-any.whl" | cut -d' ' -f1)
+  sed -i '/^\(wheel\|keep\|cuda\)/d' "$work/clone/cmake/deps.txt"
+  printf 'wheel pack 1 %s pack-1-py3-none-any.whl\nkeep pack pack/lib/*\n' "$sum" \
+    >>"$work/clone/cmake/deps.txt"
+}
+fresh
+fake dpkg-query "$all_installed"
+fake cmake 'echo "cmake ran" ; exit 1'
+pin_one_wheel
+launch run script.lua
+check "a failing configuration exits 5" exits 5
+check "a failing configuration shows its log" says "cmake ran"
+check "a good wheel in the cache is unpacked" test -f "$work/clone/.deps/libtorch/pack/lib/libx.so"
+check "only the pinned members are" absent "$work/clone/.deps/libtorch/pack/junk"
+
+fresh
+fake dpkg-query "$all_installed"
+pin_one_wheel
+echo "spoilt" >>"$work/cache/meshwright/wheels/pack-1-py3-none-any.whl"
+launch run script.lua
+check "a spoilt wheel that cannot be fetched again exits 5" exits 5
+check "it is named" says "cannot download pack 1"
+check "nothing is unpacked from it" absent "$work/clone/.deps/libtorch"
+check "no partial download stays" test -z "$(ls -d "$work"/cache/meshwright/wheels/partial.* 2>/dev/null)"
+
+# --- a warm start hands over to the program untouched ---
+fresh
+mkdir -p "$work/clone/build/bin" "$work/clone/.deps/libtorch" "$work/clone/core/src/base"
+touch "$work/clone/.deps/libtorch/.complete"
+cat >"$work/clone/build/bin/meshwright" <<'PROGRAM'
+#!/bin/bash
+printf 'argument <%s>\n' "$@"
+echo "stdin <$(cat)>"
+echo "waits ${OMP_WAIT_POLICY-unset}"
+exit 7
+PROGRAM
+chmod +x "$work/clone/build/bin/meshwright"
+touch -d '1 minute' "$work/clone/build/.ready"
+ln -sf "$work/clone/meshwright" "$work/elsewhere/mw"
+echo "from stdin" >"$work/input"
+launcher=$work/elsewhere/mw input=$work/input launch run "a b.lua" --set 'x=1 2' ''
+check "the exit code is the program's" exits 7
+check "arguments arrive whole" prints "argument <a b.lua>"
+check "an empty argument too" prints "argument <>"
+check "stdin is the program's" prints "stdin <from stdin>"
+check "OpenMP waits passively" prints "waits PASSIVE"
+check "the launcher is silent" test ! -s "$work/err"
+OMP_WAIT_POLICY=ACTIVE launch run x
+check "unless the user says otherwise" prints "waits ACTIVE"
+
+fake id 'echo 1000'
+fake dpkg-query 'exit 0'
+touch -d '2 minutes' "$work/clone/core/src/base/new.cpp"
+launch run x
+check "a new source is noticed" exits 5
+
+echo
+echo "$failures failures"
+exit $((failures > 0))

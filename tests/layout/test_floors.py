@@ -1,0 +1,127 @@
+# label: unit
+"""The house's rules: who may include whom, which library lives where, how long a file may be."""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+FLOORS = "base mesh model plan comm engine simulate record plugin lua app".split()
+MOST_LINES = 400
+
+# header pattern -> the floors that may include it; everywhere else it is a finding
+HOMES = {
+    r"lua(lib|xlib|conf)?\.h(pp)?$|lauxlib\.h$": {"lua"},
+    r"boost/dll/(?!alias)": {"plugin"},
+    r"hdf5(_hl)?\.h$": {"record"},
+    r"CLI/": {"app"},
+    r"torch/csrc/distributed/": {"comm"},
+    r"torch/(torch|all)\.h$": set(),
+}
+TEXT_FILES = "**/*.cpp **/*.h **/*.lua **/*.py **/*.sh **/*.cmake".split()
+FOLDERS = "core plugins tests bench lua scripts clusters cmake".split()
+
+
+def includes(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        found = re.match(r'\s*#\s*include\s*(["<])([^">]+)[">]', line)
+        if found:
+            yield number, found[1] == '"', found[2]
+
+
+def floor_findings(root):
+    """core/src: own folder, the SDK, or a lower floor."""
+    src = root / "core/src"
+    for path in sorted([*src.rglob("*.cpp"), *src.rglob("*.h")]):
+        floor = path.relative_to(src).parts[0]
+        if floor not in FLOORS:
+            yield f"{path}: {floor} is no floor of the house ({', '.join(FLOORS)})"
+            continue
+        for line, quoted, name in includes(path):
+            first = name.split("/")[0]
+            if quoted and first == "meshwright":
+                continue
+            if quoted and first not in FLOORS:
+                yield f'{path}:{line}: write "floor/x.h" or "meshwright/x.h", not "{name}"'
+            elif quoted and FLOORS.index(first) > FLOORS.index(floor):
+                yield f"{path}:{line}: {floor} includes {name} of a higher floor"
+            for pattern, homes in HOMES.items():
+                if not quoted and re.match(pattern, name) and floor not in homes:
+                    where = " or ".join(sorted(homes)) or "no floor"
+                    yield f"{path}:{line}: <{name}> belongs to {where}, not to {floor}"
+
+
+def sdk_findings(root):
+    """The SDK includes itself only; a plugin its own folder and the SDK."""
+    include = root / "core/include/meshwright"
+    for path in sorted(include.rglob("*.h")):
+        for line, quoted, name in includes(path):
+            if quoted and not name.startswith("meshwright/"):
+                yield f'{path}:{line}: an SDK header includes "{name}", which is not in the SDK'
+    for group in ("plugins", "tests/plugins"):
+        for path in sorted([*root.glob(f"{group}/**/*.cpp"), *root.glob(f"{group}/**/*.h")]):
+            for line, quoted, name in includes(path):
+                own = quoted and (path.parent / name).is_file()
+                if quoted and not own and not name.startswith("meshwright/"):
+                    yield f'{path}:{line}: a plugin includes "{name}", which is not in the SDK'
+
+
+def file_findings(root):
+    """No file longer than MOST_LINES; every header guarded."""
+    for folder in FOLDERS:
+        for pattern in TEXT_FILES:
+            for path in sorted((root / folder).glob(pattern)):
+                text = path.read_text()
+                lines = text.count("\n")
+                if lines > MOST_LINES:
+                    yield f"{path}: {lines} lines, more than {MOST_LINES}: give its parts rooms"
+                if path.suffix == ".h" and "#pragma once" not in text:
+                    yield f"{path}: a header without #pragma once"
+
+
+def findings(root):
+    return [*floor_findings(root), *sdk_findings(root), *file_findings(root)]
+
+
+class House(unittest.TestCase):
+    def test_the_house_is_in_order(self):
+        root = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
+        self.assertTrue(list(root.glob("core/src/*/*.cpp")), f"no sources below {root}")
+        self.assertEqual(findings(root), [])
+
+    def broken(self, path, text):
+        """What is found in a house with one file."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / path
+            file.parent.mkdir(parents=True)
+            file.write_text(text)
+            return "\n".join(findings(pathlib.Path(folder)))
+
+    def test_each_rule_finds_what_breaks_it(self):
+        cases = [
+            ("core/src/mesh/a.cpp", '#include "plan/plan.h"\n', "higher floor"),
+            ("core/src/mesh/a.cpp", '#include "a.h"\n', 'write "floor/x.h"'),
+            ("core/src/attic/a.cpp", "int x;\n", "no floor of the house"),
+            ("core/src/engine/a.cpp", "#include <lua.h>\n", "belongs to lua"),
+            ("core/src/lua/a.cpp", "#include <hdf5.h>\n", "belongs to record"),
+            ("core/src/comm/a.cpp", "#include <torch/torch.h>\n", "belongs to no floor"),
+            ("core/include/meshwright/a.h", '#pragma once\n#include "base/x.h"\n', "not in the SDK"),
+            ("core/include/meshwright/a.h", "int x;\n", "#pragma once"),
+            ("plugins/tp/a.cpp", '#include "plan/plan.h"\n', "not in the SDK"),
+            ("tests/unit/a.cpp", "\n" * (MOST_LINES + 1), "more than 400"),
+        ]
+        for path, text, expected in cases:
+            with self.subTest(path=path, text=text[:40]):
+                self.assertIn(expected, self.broken(path, text))
+
+    def test_what_is_allowed_is_not_found(self):
+        text = '#include "meshwright/mesh.h"\n#include "base/x.h"\n#include <ATen/ATen.h>\n'
+        self.assertEqual(self.broken("core/src/mesh/a.cpp", text), "")
+        self.assertEqual(self.broken("core/src/lua/a.cpp", "#include <lua.h>\n"), "")
+        self.assertEqual(self.broken("plugins/tp/a.cpp", '#include "meshwright/x.h"\n'), "")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,85 @@
+// Small experiments for the parity tests: a model on synthetic tokens, cut as a test asks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/experiment.h"
+#include "engine/verify.h"
+
+namespace mw::test {
+
+// One entry of a plan: strategy `name` of this class, made without a plugin file.
+struct Cut {
+  Dim dim;
+  std::string axis;
+};
+
+// A strategy that is rules alone: an axis, and the dims that live on it.
+class Rules : public Strategy {
+ public:
+  Rules(std::string axis, int ways, std::vector<Dim> dims, std::vector<Pass> passes = {})
+      : axis_(std::move(axis)), ways_(ways), dims_(std::move(dims)), passes_(std::move(passes)) {}
+  std::vector<AxisRequest> axes() const override { return {{axis_, ways_, {}}}; }
+  void edit(Draft& draft) const override {
+    for (Dim dim : dims_) {
+      if (dim != Dim("kv_heads") || draft.divides(axis_, dim)) draft.shard(dim, axis_);
+    }
+    for (const Pass& pass : passes_) draft.add_pass(pass);
+  }
+
+ private:
+  std::string axis_;
+  int ways_;
+  std::vector<Dim> dims_;
+  std::vector<Pass> passes_;
+};
+
+inline StrategyChoice choice(const std::string& name, std::shared_ptr<const Strategy> strategy) {
+  return {name, "plan", Json::object(), std::move(strategy)};
+}
+inline StrategyChoice dp(int ways, std::int64_t bucket = 1 << 16, bool overlap = true) {
+  std::vector<Pass> passes{bucket_gradients(bucket)};
+  if (overlap && ways > 1) passes.push_back(overlap_gradient_reduction());
+  return choice("dp", std::make_shared<Rules>("dp", ways, Dims{"batch"}, passes));
+}
+inline StrategyChoice tp(int ways) {
+  return choice("tp", std::make_shared<Rules>("tp", ways, Dims{"heads", "kv_heads", "ffn", "vocab"}));
+}
+
+struct Setup {
+  std::string model = "llama";
+  Json options = {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"kv_heads", 4}, {"ffn", 40}, {"vocab", 50}};
+  std::vector<StrategyChoice> plan;
+  std::int64_t batch = 12, sequence = 8, microbatch = 0;
+  Precision precision = Precision::fp64;
+};
+
+inline Experiment experiment(const Setup& setup) {
+  Problems problems;
+  Experiment e;
+  PlanRequest request;
+  request.model = find_model_kind(setup.model);
+  request.model_options = request.model->options().read(setup.options, "model", problems);
+  request.strategies = setup.plan;
+  request.batch = setup.batch;
+  request.sequence = setup.sequence;
+  request.microbatch = setup.microbatch;
+  request.precision = setup.precision;
+  e.plan = make_plan(request, problems);
+  DataContext context;
+  context.sequence = setup.sequence;
+  context.vocab = request.model_options.integer("vocab");
+  const DataKind* data = find_data_kind("synthetic");
+  e.data = data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
+  e.optimizer = adamw_kind().make(adamw_kind().options().read({{"lr", 1e-3}, {"clip", 0.5}}, "optimizer", problems),
+                                  "optimizer", problems);
+  e.schedule = [](std::int64_t) { return 1e-3; };
+  e.steps = 3;
+  e.timeout = 20;
+  problems.throw_if_any();
+  return e;
+}
+
+}  // namespace mw::test

@@ -1,0 +1,184 @@
+#include "plugin/registry.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "plugin/module.h"
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+using mw::PluginRegistry;
+
+namespace {
+
+fs::path test_plugins() {
+  const char* folder = std::getenv("MESHWRIGHT_TEST_PLUGINS");
+  if (folder != nullptr) return folder;
+  return fs::read_symlink("/proc/self/exe").parent_path().parent_path() /
+         "lib/meshwright/test-plugins";
+}
+
+// A folder that goes away with the test.
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "meshwright-XXXXXX").string();
+    path = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const mw::Error& error) {
+    CHECK(error.problems().front().stage == mw::Stage::options);
+    return error.what();
+  }
+  return "";
+}
+
+std::string why_not(const std::string& name) {
+  PluginRegistry registry({test_plugins()});
+  return message_of([&] { registry.find(name); });
+}
+
+void copy_with(const fs::path& from, const fs::path& to, std::string what, const std::string& by) {
+  std::ifstream in(from, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  std::string bytes = text.str();
+  const auto at = bytes.find(what);
+  REQUIRE(at != std::string::npos);
+  bytes.replace(at, what.size(), by);
+  std::ofstream(to, std::ios::binary) << bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a good plugin is found by name, its options read, its strategy made") {
+  PluginRegistry registry({"/nowhere", test_plugins()});
+  const auto& plugin = registry.find("good");
+  CHECK(std::string(plugin.version) == "1.2.3");
+  mw::Problems problems;
+  const auto values = plugin.options().read(mw::Json(2), "plan[1]", problems);
+  REQUIRE(problems.empty());
+  const auto strategy = plugin.make_strategy(values);
+  CHECK(strategy->axes().at(0).ways == 2);
+  CHECK(&registry.find("good") == &plugin);
+}
+
+TEST_CASE("each way of failing has its own reason") {
+  CHECK_THAT(why_not("wrong_abi"),
+             Contains("built for plugin ABI 999; this program has plugin ABI 1") &&
+                 Contains("rebuild it against this program's SDK"));
+  CHECK_THAT(why_not("wrong_magic"), Contains("starts with \"XWPLUGIN\", not with \"MWPLUGIN\""));
+  CHECK_THAT(why_not("other_torch"),
+             Contains("built with torch 1.13.1; this program runs torch 2."));
+  CHECK_THAT(why_not("other_toolchain"),
+             Contains("built with \"gcc7 c++17 cxx11abi0 release\"; this program with \""));
+  CHECK_THAT(why_not("no_symbol"), Contains("exports no descriptor"));
+  CHECK_THAT(why_not("throws_in_options"), Contains("its options() threw: no options today"));
+  CHECK_THAT(why_not("undefined_symbol"), Contains("needs mw::removed_from_the_sdk(int), which"));
+  CHECK_THAT(why_not("misnamed"), Contains("holds the plugin \"wellnamed\", not \"misnamed\"") &&
+                                      Contains("rename the file to wellnamed.so"));
+  CHECK_THAT(why_not("wellnamed"), Contains("misnamed.so") && Contains("wellnamed.so"));
+}
+
+TEST_CASE("an unknown plugin is refused with the nearest name and the folders searched") {
+  CHECK_THAT(why_not("gud"), Contains("there is no plugin \"gud\" in ") &&
+                                 Contains(test_plugins().string()) && Contains("plugins: good, "));
+  CHECK_THAT(why_not("goood"), Contains("did you mean \"good\"?"));
+  CHECK_THAT(why_not("../good"), Contains("is not the name of a plugin"));
+  PluginRegistry empty({"/nowhere"});
+  CHECK_THAT(message_of([&] { empty.find("tp"); }), Contains("no plugins were found"));
+}
+
+TEST_CASE("a dependency that is not there is named") {
+  Folder folder;
+  copy_with(test_plugins() / "good.so", folder.path / "good.so", "libstdc++.so.6",
+            "libstdcxx.so.6");
+  PluginRegistry registry({folder.path});
+  CHECK_THAT(message_of([&] { registry.find("good"); }),
+             Contains("needs libstdcxx.so.6, which is not found") && Contains("LD_LIBRARY_PATH"));
+}
+
+TEST_CASE("files that are no modules are listed with the reason") {
+  Folder folder;
+  std::ofstream(folder.path / "text.so") << "not a module\n";
+  std::ofstream(folder.path / "empty.so");
+  std::ofstream(folder.path / "elf.so") << "\177ELF\2\1\1";
+  std::ofstream(folder.path / "readme.txt") << "not looked at\n";
+  fs::create_directory(folder.path / "folder.so");
+  fs::copy(test_plugins() / "good.so", folder.path / "good.so");
+  fs::resize_file(folder.path / "good.so", fs::file_size(folder.path / "good.so") / 2);
+  PluginRegistry registry({folder.path});
+  const auto files = registry.list();
+  REQUIRE(files.size() == 5);
+  for (const auto& file : files) {
+    INFO(file.file);
+    CHECK(file.descriptor == nullptr);
+    CHECK_FALSE(file.problem.empty());
+  }
+  CHECK_THAT(message_of([&] { registry.find("text"); }),
+             Contains("text.so") && Contains("not a loadable module"));
+}
+
+TEST_CASE("two plugins of one name are refused, both files named") {
+  Folder folder;
+  fs::copy(test_plugins() / "good.so", folder.path / "good.so");
+  PluginRegistry registry({folder.path, test_plugins()});
+  const std::string one = (folder.path / "good.so").string();
+  const std::string other = (test_plugins() / "good.so").string();
+  CHECK_THAT(message_of([&] { registry.find("good"); }),
+             Contains("two plugins are named \"good\"") && Contains(one) && Contains(other));
+  std::size_t twins = 0;
+  for (const auto& file : registry.list()) {
+    if (file.name() == "good") twins += file.problem.find("has the same name") != std::string::npos;
+  }
+  CHECK(twins == 2);
+  // A script's own path decides, but not twice.
+  registry.load(folder.path / "good.so");
+  CHECK_NOTHROW(registry.find("good"));
+  CHECK_THAT(message_of([&] { registry.load(test_plugins() / "good.so"); }),
+             Contains(one) && Contains(other));
+}
+
+TEST_CASE("one file reached by two folders is one plugin") {
+  Folder folder;
+  fs::create_symlink(test_plugins() / "good.so", folder.path / "good.so");
+  PluginRegistry registry({folder.path, test_plugins(), test_plugins()});
+  CHECK_NOTHROW(registry.find("good"));
+}
+
+TEST_CASE("a file loaded by path may have any name") {
+  PluginRegistry registry({});
+  CHECK(std::string(registry.load(test_plugins() / "misnamed.so").name) == "wellnamed");
+  CHECK_NOTHROW(registry.find("wellnamed"));
+  CHECK_THAT(message_of([&] { registry.load("./not-there.so"); }),
+             Contains("./not-there.so: there is no such file"));
+}
+
+TEST_CASE("the search path: what is given, then the environment, then the program's own") {
+  Folder folder;
+  ::setenv("MESHWRIGHT_PLUGIN_PATH", "/a::/b", 1);
+  const auto path = PluginRegistry::search_path({folder.path.string()});
+  ::unsetenv("MESHWRIGHT_PLUGIN_PATH");
+  REQUIRE(path.size() == 4);
+  CHECK(path[0] == folder.path);
+  CHECK(path[1] == "/a");
+  CHECK(path[2] == "/b");
+  CHECK_THAT(path[3].string(), Contains("lib/meshwright/plugins"));
+  CHECK_THAT(message_of([] { PluginRegistry::search_path({"/nowhere"}); }),
+             Contains("--plugin-path /nowhere: there is no such folder"));
+}
+
+TEST_CASE("the head is judged before anything behind it is read") {
+  // Sixteen bytes and no more: reading on would be caught by the sanitizers' preset.
+  const auto head = std::make_unique<mw::PluginHead>(mw::plugin_head_without_size);
+  head->bytes = 16;
+  CHECK_THAT(mw::judge(head.get()).problem, Contains("its descriptor has 16 bytes"));
+}

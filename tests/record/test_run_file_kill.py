@@ -1,0 +1,73 @@
+"""kill -9 at 50 random moments, with a reader on the file: it always opens, its rows are a prefix,
+and it holds at least what was safe before the last interval."""
+
+import os
+import pathlib
+import random
+import select
+import signal
+import tempfile
+import time
+
+import h5py
+import numpy as np
+
+import run_file_tools
+
+KILLS = 50
+
+
+def check(path, safe):
+    with h5py.File(path, locking=False) as f:
+        assert f.attrs["status"] == b"running"
+        steps = f["steps"][:]
+        count = len(steps)
+        assert count >= safe, f"{safe} rows were safe, {count} are there"
+        assert (steps["step"] == np.arange(count)).all()
+        assert np.allclose(steps["loss"], 10 / (1 + np.arange(count)), rtol=1e-15)
+        communication = f["communication"][:]
+        assert (communication["step"] == np.repeat(np.arange(count), 2)).all()
+        assert (f["actions"]["step"] == np.arange(count)).all()
+        series = f["series"]
+        want = [s for s in range(count) for _ in range((s % 2 == 0) + (s == 4))]
+        assert series["step"][:].tolist() == want
+        for name in series:
+            assert len(series[name]) == len(want), name
+        return count
+
+
+def read(pipe):
+    """What is in the pipe now."""
+    got = b""
+    while select.select([pipe], [], [], 0)[0]:
+        part = os.read(pipe.fileno(), 65536)
+        if not part:
+            break
+        got += part
+    return got
+
+
+random.seed(os.getpid())
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "run.h5"
+    most = 0
+    for kill in range(KILLS):
+        process = run_file_tools.start(path)
+        output = b""
+        while not run_file_tools.count_of(output):
+            output += read(process.stdout)
+            assert process.poll() is None, output.decode()
+            time.sleep(0.001)
+        reader = h5py.File(path, locking=False) if kill % 2 else None  # holds it while it grows
+        time.sleep(random.uniform(0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        output += read(process.stdout)
+        process.stdout.close()
+        if reader:  # first: within a process, HDF5 lets a new opening share the old one's view
+            reader.close()
+        most = max(most, check(path, run_file_tools.count_of(output)))
+        # The twin of the killed run, and of no other: each run clears those before it away.
+        assert len(list(path.parent.iterdir())) <= 2, list(path.parent.iterdir())
+    assert most > 100, f"the longest run had {most} rows: too few to mean anything"
+    print(f"{KILLS} kills, at most {most} rows")
