@@ -82,6 +82,7 @@ class Reader {
   void read_plan() {
     if (!has("plan")) return;
     const Json& list = values_.at("plan");
+    if (list.is_object() && list.empty()) return;  // Lua's {} may be either
     std::int64_t position = 0;
     for (const Json& entry : list.is_array() ? list : Json::array({list})) {
       read_strategy(entry, fmt::format("plan[{}]", ++position));
