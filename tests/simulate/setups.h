@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../parity/fixture.h"
+#include "simulate/machine.h"
 
 namespace mw::test {
 

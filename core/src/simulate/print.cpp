@@ -43,7 +43,8 @@ std::string batch(const Plan& plan) {
                                  plan.request.sequence);
   const std::int64_t own = plan.request.batch / plan.batch_ways;
   text += plan.batch_ways == 1 ? "not split" : fmt::format("{} to each of {} parts", own, plan.batch_ways);
-  return text + fmt::format(", in {} of {}", plural(plan.microbatches, "microbatch"), plan.microbatch);
+  return text + fmt::format(", in {} microbatch{} of {}", plan.microbatches,
+                            plan.microbatches == 1 ? "" : "es", plan.microbatch);
 }
 
 std::string memory(const Prediction& prediction) {
