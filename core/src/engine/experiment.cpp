@@ -56,6 +56,7 @@ class Reader {
     read_data(sequence);
     read_scalars();
     make(sequence);
+    read_weights();
     problems_.throw_if_any();
     experiment_.table = without_hidden(table_);
     return std::move(experiment_);
@@ -191,7 +192,6 @@ class Reader {
     experiment_.seed = values_.integer("seed");
     experiment_.threads = static_cast<int>(values_.integer("threads"));
     experiment_.timeout = values_.number("timeout");
-    if (has("weights")) experiment_.weights = find_file(values_.text("weights"));
     if (has("log")) experiment_.log = values_.text("log");
     if (has("observe")) {
       const auto call = context_.call;
@@ -203,13 +203,22 @@ class Reader {
 
   std::string find_file(const std::string& path) {
     namespace fs = std::filesystem;
-    if (fs::exists(path)) return path;
     for (const fs::path& root : context_.roots) {
       if (fs::exists(root / path)) return (root / path).string();
     }
-    problems_.add(Stage::options, fmt::format("weights: there is no file or folder {}", path),
-                  "give the path of a safetensors file, or of a folder of them");
     return path;
+  }
+
+  void read_weights() {
+    if (!has("weights") || !experiment_.plan) return;
+    try {
+      experiment_.weights = std::make_shared<Weights>(find_file(values_.text("weights")));
+      Problems found;
+      experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
+      take(found);
+    } catch (const Error& error) {
+      problems_.add(error);
+    }
   }
 
   void make(std::int64_t sequence) {

@@ -1,5 +1,6 @@
 #include "engine/trainer.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
@@ -133,6 +134,7 @@ TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop, 
 void fill_parameters(Executor& executor, const Experiment& experiment) {
   const at::NoGradGuard no_grad;
   const Program& program = executor.program();
+  const std::vector<WeightSpec> specs = experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const ProgramParameter& parameter = program.parameters[p];
     const Value& value = program.graph->value(parameter.value);
@@ -142,8 +144,13 @@ void fill_parameters(Executor& executor, const Experiment& experiment) {
       shape.push_back(program.graph->size(dim));
       ranges.push_back(local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
     }
-    fill_slice(executor.storage().parameter(static_cast<int>(p)), value,
-               static_cast<std::uint64_t>(experiment.seed), shape, ranges);
+    const at::Tensor& out = executor.storage().parameter(static_cast<int>(p));
+    if (experiment.weights) {
+      const auto spec = std::find_if(specs.begin(), specs.end(), [&](const WeightSpec& s) { return s.name == value.name; });
+      experiment.weights->load(*spec, ranges, out);
+    } else {
+      fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
+    }
   }
 }
 

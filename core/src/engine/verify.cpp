@@ -32,9 +32,14 @@ double relative(double x, double reference) {
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 
-// "forward layers.0.attention.q 1": one tensor of a step, however it is distributed.
-std::string key_of(const Instruction& i, const Slot& slot, int microbatch) {
-  return fmt::format("{} {} {}", i.piece == Piece::forward ? "forward" : "backward", slot.name, microbatch);
+// "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient is
+// named by the output that it belongs to, for several may share a slot.
+std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch) {
+  const bool forward = i.piece == Piece::forward;
+  const auto& slots = forward ? i.outputs : i.grad_outputs;
+  const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
+  return fmt::format("{} {} {} {}", forward ? "forward" : "backward", program.graph->ops()[i.op].name,
+                     output, microbatch);
 }
 
 Layout whole(const Program& program) { return Layout(program.mesh.atoms().size()); }
@@ -54,7 +59,7 @@ class Keeper : public Watcher {
   Keeper(Reference& reference, const Program& program, bool activations)
       : reference_(reference), program_(program), activations_(activations) {}
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
-    if (activations_) reference_.activations[key_of(i, program_.slots[slot], microbatch)] = tensor.clone();
+    if (activations_) reference_.activations[key_of(program_, i, slot, microbatch)] = tensor.clone();
   }
   void gradients(const Storage& storage) override {
     if (!reference_.gradients.empty()) return;
@@ -82,7 +87,7 @@ class Comparer : public Watcher {
     if (!activations_) return;
     const Slot& s = program_.slots[slot];
     const at::Tensor full = executor_.redistribute(tensor, s.dims, s.layout, whole(program_));
-    const auto found = reference_.activations.find(key_of(i, s, microbatch));
+    const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
     if (found == reference_.activations.end() || parted_) return;
     const bool backward = i.piece != Piece::forward;
     const double error = relative(full.to(at::kDouble), found->second.to(at::kDouble), backward ? 1e-6 * floor_ : 0);
@@ -92,7 +97,7 @@ class Comparer : public Watcher {
     if (outcome_.diverged) return;
     outcome_.diverged = true;
     outcome_.first = {program_.graph->ops()[i.op].name, backward, microbatch, executor_.rank(), error, {}};
-    if (backward) outcome_.first.from = consumers(s.value);
+    if (backward) outcome_.first.from = consumers(program_.graph->ops()[i.op]);
   }
 
   void gradients(const Storage& storage) override {
@@ -105,10 +110,13 @@ class Comparer : public Watcher {
     }
   }
 
-  void parameters() {
+  // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
+  // and has no gradient but rounding (a key's bias again) is measured against such a move.
+  void parameters(double lr) {
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const double error =
-          compare(p, executor_.storage().parameter(static_cast<int>(p)), reference_.parameters, 0);
+      const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
+      const double error = compare(p, executor_.storage().parameter(static_cast<int>(p)),
+                                   reference_.parameters, lr * std::sqrt(count));
       std::lock_guard lock(mutex_);
       outcome_.errors[p].parameter = std::max(outcome_.errors[p].parameter, error);
     }
@@ -122,11 +130,12 @@ class Comparer : public Watcher {
     return relative(full, all.at(value.name), floor);
   }
 
-  std::vector<std::string> consumers(int value) const {
+  std::vector<std::string> consumers(const Op& producer) const {
     std::vector<std::string> names;
     for (const Op& op : program_.graph->ops()) {
       for (const Use& use : op.inputs) {
-        if (use.value == value) names.push_back(op.name);
+        const auto& made = producer.outputs;
+        if (std::find(made.begin(), made.end(), use.value) != made.end()) names.push_back(op.name);
       }
     }
     return names;
@@ -192,15 +201,14 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
            [&](Executor& executor) {
              return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
            },
-           [&](Executor& executor, Watcher& watcher, const std::vector<StepOutcome>& outcomes) {
+           [&](Executor&, Watcher& watcher, const std::vector<StepOutcome>& outcomes) {
              if (activations) return;
-             static_cast<Comparer&>(watcher).parameters();
+             static_cast<Comparer&>(watcher).parameters(outcomes.back().lr);
              std::lock_guard lock(mutex);
              for (std::size_t s = 0; s < outcomes.size(); ++s) {
                outcome.loss = std::max(outcome.loss, relative(outcomes[s].loss, reference.losses[s]));
                outcome.grad_norm = std::max(outcome.grad_norm, relative(outcomes[s].grad_norm, reference.norms[s]));
              }
-             static_cast<void>(executor);
            });
 }
 

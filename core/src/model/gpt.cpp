@@ -60,7 +60,7 @@ class Gpt final : public ModelKind {
     const int learned =
         b.parameter("positions.weight", {"positions", "hidden"}, weights, {"wpe.weight"});
     int x = b.embedding("embedding", embedding);
-    x = b.add_positions("positions", x, learned);
+    x = b.add_positions("add_positions", x, learned);
     // Projections into the residual stream start smaller, by the number of those that add to it.
     const Init residual{Init::Kind::normal, weights.std / std::sqrt(2.0 * layers)};
     for (b.layer = 0; b.layer < layers; ++b.layer) x = layer(b, x, residual, eps);

@@ -39,7 +39,7 @@ class RopeTable final : public OpType {
     cost.bytes = static_cast<double>(2 * elements * element);
     // Angles, cosines, sines, and negated sines, each of half the width.
     const std::int64_t half = elements / 2;
-    cost.workspace = 8 * half + (element == 8 ? 8 : element) * 3 * half;
+    cost.workspace = (8 + 3 * element) * half;
     return cost;
   }
 
