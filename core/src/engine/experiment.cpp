@@ -82,6 +82,7 @@ class Reader {
   void read_plan() {
     if (!has("plan")) return;
     const Json& list = values_.at("plan");
+    if (list.is_object() && list.empty()) return;  // Lua's {} may be either
     std::int64_t position = 0;
     for (const Json& entry : list.is_array() ? list : Json::array({list})) {
       read_strategy(entry, fmt::format("plan[{}]", ++position));
@@ -111,6 +112,12 @@ class Reader {
       take(found);
     } catch (const Error& error) {
       problems_.add(error);
+      plan_broken_ = true;
+    } catch (const std::exception& thrown) {
+      problems_.add(Stage::plan,
+                    fmt::format("{}: the plugin {} threw while it was made: {}", path,
+                                describe(entry["plugin"]), thrown.what()),
+                    "mend the plugin");
       plan_broken_ = true;
     }
   }
@@ -267,6 +274,10 @@ const Options& experiment_options() {
           .number("timeout", "how long a rank waits for the others in a collective before the run ends").fallback(300).at_least(0.001).unit("seconds")
           .function("observe", "called after each step with its index; returns { name = number } for the run file").optional();
   return options;
+}
+
+Experiment read_experiment(const Json& table, const ReadContext& context) {
+  return Reader(table, context).run();
 }
 
 }  // namespace mw

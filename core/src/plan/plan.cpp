@@ -142,6 +142,11 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
       choice.strategy->edit(draft);
     } catch (const Error& error) {
       found.add(error);
+    } catch (const std::exception& thrown) {
+      found.add(Stage::plan,
+                fmt::format("{}: the plugin \"{}\" threw while it edited the plan: {}", choice.path,
+                            choice.name, thrown.what()),
+                "mend the plugin");
     }
   }
   for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
