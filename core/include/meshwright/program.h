@@ -96,7 +96,7 @@ struct Instruction {
 };
 
 struct Segment {
-  std::string name;  // "forward", "backward", "backward.last", "dgrad", "wgrad", "finish"
+  std::string name;  // "forward", "backward", "dgrad", "wgrad", "finish"; "X.last" with reductions in it
   std::vector<Instruction> code;
 };
 
@@ -121,7 +121,7 @@ struct Bucket {
   std::vector<int> reduce;       // atoms to all-reduce over; empty: nothing to reduce
   std::vector<int> sharded;      // atoms over which the parameters are sharded
   std::string name;
-  bool overlap = false;          // its reduction starts inside the last backward
+  bool overlap = false;          // its reduction starts inside the timeline's last action
 };
 
 struct Program {
@@ -159,7 +159,7 @@ struct Pass {
 // Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in
 // the order in which gradients become ready in backward.
 Pass bucket_gradients(std::int64_t bytes);
-// Starts each bucket's reduction inside the last microbatch's backward, as soon as its last gradient
+// Starts each bucket's reduction inside the last action that makes gradients, as soon as its last one
 // is there.
 Pass overlap_gradient_reduction();
 

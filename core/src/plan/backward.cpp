@@ -124,7 +124,8 @@ class Backward {
       }
     }
     const std::vector<Move> list = moves(view.gradient, target, program_.mesh);
-    const int moved = emit_moves(program_, code_, list, gradient, view.gradient, "backward");
+    std::vector<Instruction>& code = split_ ? later_ : code_;  // with the wgrad that makes it
+    const int moved = emit_moves(program_, code, list, gradient, view.gradient, "backward");
     Instruction add;
     add.code = Code::add;
     add.phase = "backward";
@@ -132,7 +133,7 @@ class Backward {
     add.inputs = {moved};
     add.outputs = {parameter.gradient_slot};
     add.first_of = {first_of(parameter, target)};
-    code_.push_back(std::move(add));
+    code.push_back(std::move(add));
     if (moved == gradient) disown(gradient);
   }
 

@@ -106,15 +106,15 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
                                                       request.batch * request.sequence));
 }
 
-void make_program(Plan& plan, const std::vector<Rule>& rules, const std::vector<StorageRule>& storage,
-                  const std::vector<Pass>& passes, Problems& problems) {
-  const Derived derived = derive(*plan.graph, plan.mesh, rules, storage, problems);
+void make_program(Plan& plan, const Draft& draft, Problems& problems) {
+  const Derived derived = derive(*plan.graph, plan.mesh, draft.rules(), draft.storage(), problems);
   if (!problems.empty()) return;
   BuildOptions options;
   options.microbatches = static_cast<int>(plan.microbatches);
   options.element = element_bytes(plan.request.precision);
+  options.split = draft.splits_backward();
   plan.program = build(plan.graph, plan.mesh, derived, options);
-  for (const Pass& pass : passes) pass.run(plan.program);
+  for (const Pass& pass : draft.passes()) pass.run(plan.program);
   complete(plan.program);
 }
 
@@ -164,7 +164,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   }
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
-  make_program(*plan, draft.rules(), draft.storage(), draft.passes(), derived);
+  make_program(*plan, draft, derived);
   for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
   return found.empty() ? plan : give_up();
 }
