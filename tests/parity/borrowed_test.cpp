@@ -14,7 +14,8 @@ class Borrows : public Strategy {
   explicit Borrows(int ways) : ways_(ways) {}
   std::vector<AxisRequest> axes() const override { return {{"ep", ways_, {"dp"}}}; }
   void edit(Draft& draft) const override {
-    draft.shard_in("ffn", "ep", [](const Op& op) { return op.name.find(".mlp.") != std::string::npos; });
+    draft.shard_in("ffn", "ep",
+                   [](const Op& op) { return op.name.find(".mlp.") != std::string::npos; });
   }
 
  private:
@@ -30,7 +31,9 @@ TEST_CASE("A named rule on a borrowed axis takes over there, and only there") {
   Setup setup;
   setup.batch = 8;
   setup.plan = {dp(dp_ways), choice("ep", std::make_shared<Borrows>(ep_ways))};
-  if (with_tp) setup.plan.push_back(choice("tp", std::make_shared<Rules>("tp", 2, Dims{"heads", "kv_heads", "vocab"})));
+  if (with_tp)
+    setup.plan.push_back(
+        choice("tp", std::make_shared<Rules>("tp", 2, Dims{"heads", "kv_heads", "vocab"})));
   const Experiment e = experiment(setup);
   const Program& program = e.plan->program;
   CHECK(e.plan->mesh.atoms().size() == (ep_ways < dp_ways ? 2u : 1u) + (with_tp ? 1u : 0u));
@@ -62,5 +65,6 @@ TEST_CASE("Two strategies that claim the same ranks with equal right are refused
     void edit(Draft& draft) const override { draft.shard("ffn", "ep"); }
   };
   setup.plan[1] = choice("greedy", std::make_shared<Greedy>());
-  CHECK_THROWS_WITH(experiment(setup), Catch::Contains("dp") && Catch::Contains("greedy") && Catch::Contains("claim"));
+  CHECK_THROWS_WITH(experiment(setup),
+                    Catch::Contains("dp") && Catch::Contains("greedy") && Catch::Contains("claim"));
 }

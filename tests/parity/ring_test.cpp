@@ -23,7 +23,8 @@ Block attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool
 
 void merge(Block& sum, const Block& more) {
   const at::Tensor lse = at::logaddexp(sum.lse, more.lse);
-  sum.out = sum.out * (sum.lse - lse).exp().unsqueeze(-1) + more.out * (more.lse - lse).exp().unsqueeze(-1);
+  sum.out = sum.out * (sum.lse - lse).exp().unsqueeze(-1) +
+            more.out * (more.lse - lse).exp().unsqueeze(-1);
   sum.lse = lse;
 }
 
@@ -43,7 +44,8 @@ struct Gradients {
   at::Tensor out, q, k, v;
 };
 
-Gradients ring_attention(Communicator& ring, at::Tensor q, at::Tensor k, at::Tensor v, const at::Tensor& grad) {
+Gradients ring_attention(Communicator& ring, at::Tensor q, at::Tensor k, at::Tensor v,
+                         const at::Tensor& grad) {
   const int n = ring.ways(), me = ring.index();
   at::Tensor keys = k, values = v;
   Block all;
@@ -51,7 +53,10 @@ Gradients ring_attention(Communicator& ring, at::Tensor q, at::Tensor k, at::Ten
     const int from = (me + n - step) % n;  // whose keys these are; later ones are masked out whole
     if (from <= me) {
       const Block block = attend(q, keys, values, from == me);
-      if (step == 0) all = block; else merge(all, block);
+      if (step == 0)
+        all = block;
+      else
+        merge(all, block);
     }
     keys = shift(ring, keys, 2 * step);
     values = shift(ring, values, 2 * step + 1);
@@ -95,7 +100,8 @@ TEST_CASE("Ring attention over ranks equals attention, forward and backward") {
       return ((x - part(full)).norm() / part(full).norm()).item<double>();
     };
     std::lock_guard lock(mutex);
-    worst = std::max({worst, error(own.out, whole.out), error(own.q, dq), error(own.k, dk), error(own.v, dv)});
+    worst = std::max(
+        {worst, error(own.out, whole.out), error(own.q, dq), error(own.k, dk), error(own.v, dv)});
   });
   INFO("ranks " << n << ", worst " << worst);
   CHECK(worst < 1e-12);

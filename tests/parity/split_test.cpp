@@ -11,15 +11,17 @@ namespace {
 // All forwards, then all dgrads, then all wgrads: wgrad reads everything as late as can be.
 class Delayed : public Rules {
  public:
-  Delayed(std::string axis, int ways, std::vector<Dim> dims) : Rules(std::move(axis), ways, std::move(dims)) {}
+  Delayed(std::string axis, int ways, std::vector<Dim> dims)
+      : Rules(std::move(axis), ways, std::move(dims)) {}
   void edit(Draft& draft) const override {
     Rules::edit(draft);
     draft.split_backward();
     draft.add_pass({"delay wgrad", [](Program& program) {
-      for (const char* name : {"forward", "dgrad", "wgrad"}) {
-        for (int m = 0; m < program.microbatches; ++m) program.timeline.push_back({program.segment(name), m});
-      }
-    }});
+                      for (const char* name : {"forward", "dgrad", "wgrad"}) {
+                        for (int m = 0; m < program.microbatches; ++m)
+                          program.timeline.push_back({program.segment(name), m});
+                      }
+                    }});
   }
 };
 
@@ -34,7 +36,8 @@ TEST_CASE("A wgrad that waits for all dgrads gives the same gradients") {
   }
   setup.batch = 12;
   setup.microbatch = 2;
-  setup.plan = {dp(2), choice("tp", std::make_shared<Delayed>("tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab"}))};
+  setup.plan = {dp(2), choice("tp", std::make_shared<Delayed>(
+                                        "tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab"}))};
   const Experiment e = experiment(setup);
   const Program& program = e.plan->program;
   REQUIRE(program.segment("wgrad") >= 0);

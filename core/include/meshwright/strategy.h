@@ -23,11 +23,11 @@ struct AxisRequest {
 
 // "`dim` lives on `axis`" in the ops that `where` takes.
 struct Rule {
-  std::string strategy;                    // who says so
+  std::string strategy;  // who says so
   Dim dim;
   std::string axis;
-  std::function<bool(const Op&)> where;    // empty: every op that has the dim
-  bool named = false;                      // for particular ops: outweighs a general rule
+  std::function<bool(const Op&)> where;  // empty: every op that has the dim
+  bool named = false;                    // for particular ops: outweighs a general rule
 };
 
 // "The parameters that `where` takes are stored sharded on `axis` along `dim`" although they are not

@@ -66,9 +66,11 @@ void place_reductions(Program& program) {
     for (int parameter : program.buckets[b].parameters) after = std::max(after, at[parameter]);
     starts.emplace_back(after, b);
   }
-  std::stable_sort(starts.begin(), starts.end(), [](auto& x, auto& y) { return x.first > y.first; });
+  std::stable_sort(starts.begin(), starts.end(),
+                   [](auto& x, auto& y) { return x.first > y.first; });
   for (const auto& [after, b] : starts) {
-    last.code.insert(last.code.begin() + after + 1, of_bucket(Code::reduce, b, program, "gradients"));
+    last.code.insert(last.code.begin() + after + 1,
+                     of_bucket(Code::reduce, b, program, "gradients"));
   }
   program.timeline.back().segment = static_cast<int>(program.segments.size());
   program.segments.push_back(std::move(last));

@@ -9,7 +9,9 @@ namespace {
 
 const std::string last_suffix = ".last";
 
-bool is_last(const Segment& segment) { return segment.name.ends_with(last_suffix); }
+bool is_last(const Segment& segment) {
+  return segment.name.ends_with(last_suffix);
+}
 
 // Forward runs before every other segment of a microbatch, dgrad before wgrad; "backward" is an
 // alternative to the split pair, and "X.last" to X.
@@ -30,7 +32,8 @@ class Uses {
       const Segment& segment = program.segments[s];
       for (std::size_t i = 0; i < segment.code.size(); ++i) {
         const Place place{order_of(segment.name), static_cast<int>(s), static_cast<int>(i)};
-        for_each_slot(segment.code[i], [&](int slot) { uses_[program.root(slot)].push_back(place); });
+        for_each_slot(segment.code[i],
+                      [&](int slot) { uses_[program.root(slot)].push_back(place); });
       }
     }
   }
@@ -45,7 +48,8 @@ class Uses {
       if (p.order != order) return p.order > order;
       if (p.segment != segment || p.index <= index) return false;
       const Instruction& there = program_.segments[p.segment].code[p.index];
-      return !(here.code == Code::start && there.code == Code::wait && there.pending == here.pending);
+      return !(here.code == Code::start && there.code == Code::wait &&
+               there.pending == here.pending);
     });
   }
 
@@ -68,7 +72,8 @@ bool same_shape(const Program& program, int a, int b) {
       if (x.layout[i].is_shard() != y.layout[i].is_shard()) return false;
       if (!x.layout[i].is_shard()) continue;
       const auto at = std::find(x.dims.begin(), x.dims.end(), x.layout[i].dim) - x.dims.begin();
-      if (static_cast<std::size_t>(at) >= y.dims.size() || y.layout[i].dim != y.dims[at]) return false;
+      if (static_cast<std::size_t>(at) >= y.dims.size() || y.layout[i].dim != y.dims[at])
+        return false;
     }
     return true;
   };
@@ -108,7 +113,8 @@ void grant_compute(Program& program, Uses& uses, int segment, int index) {
     if (i.grad_inputs[k] < 0) continue;
     const int from = i.inputs[k];
     if (from < 0 || i.accumulate[k] || !ours(program, from) || uses.later(from, segment, index) ||
-        program.slots[i.grad_inputs[k]].persistent || program.slots[i.grad_inputs[k]].alias_of >= 0 ||
+        program.slots[i.grad_inputs[k]].persistent ||
+        program.slots[i.grad_inputs[k]].alias_of >= 0 ||
         !same_shape(program, from, i.grad_inputs[k])) {
       return;
     }

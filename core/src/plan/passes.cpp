@@ -13,7 +13,8 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
 }
 
 void split_buckets(Program& program, std::int64_t limit) {
-  const std::vector<int> at = gradients_ready(program, program.segments[program.segment("backward")]);
+  const std::vector<int> at =
+      gradients_ready(program, program.segments[program.segment("backward")]);
   std::vector<Bucket> split;
   for (Bucket& bucket : program.buckets) {
     std::stable_sort(bucket.parameters.begin(), bucket.parameters.end(),
@@ -45,6 +46,8 @@ Pass bucket_gradients(std::int64_t bytes) {
   return {"bucket gradients", [bytes](Program& program) { split_buckets(program, bytes); }};
 }
 
-Pass overlap_gradient_reduction() { return {"overlap gradient reduction", overlap}; }
+Pass overlap_gradient_reduction() {
+  return {"overlap gradient reduction", overlap};
+}
 
 }  // namespace mw

@@ -44,7 +44,8 @@ Mesh make_mesh(const PlanRequest& request, Problems& problems) {
   for (const StrategyChoice& choice : request.strategies) {
     for (const AxisRequest& axis : choice.strategy->axes()) {
       if (!seen.insert(axis.name).second) {
-        problems.add(Stage::plan, fmt::format("{}: two strategies ask for the axis {}", choice.path, axis.name),
+        problems.add(Stage::plan,
+                     fmt::format("{}: two strategies ask for the axis {}", choice.path, axis.name),
                      "name each strategy once");
       } else if (axis.borrow_from.empty()) {
         own.emplace_back(axis.name, axis.ways);
@@ -102,8 +103,8 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
 }
 
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
-  return std::make_shared<Graph>(request.model->build(request.model_options, batch, request.sequence,
-                                                      request.batch * request.sequence));
+  return std::make_shared<Graph>(request.model->build(
+      request.model_options, batch, request.sequence, request.batch * request.sequence));
 }
 
 void make_program(Plan& plan, const Draft& draft, Problems& problems) {
@@ -120,8 +121,12 @@ void make_program(Plan& plan, const Draft& draft, Problems& problems) {
 
 }  // namespace
 
-int element_bytes(Precision precision) { return precision == Precision::fp64 ? 8 : 4; }
-const char* name_of(Precision precision) { return precision == Precision::fp64 ? "fp64" : "fp32"; }
+int element_bytes(Precision precision) {
+  return precision == Precision::fp64 ? 8 : 4;
+}
+const char* name_of(Precision precision) {
+  return precision == Precision::fp64 ? "fp64" : "fp32";
+}
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
   Problems found;
@@ -214,7 +219,8 @@ std::string Plan::mix() const {
   for (const StrategyChoice& choice : request.strategies) {
     text += text.empty() ? "" : " x ";
     const auto axes = choice.strategy->axes();
-    text += axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, axes.front().ways);
+    text +=
+        axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, axes.front().ways);
   }
   return text.empty() ? "one rank" : text;
 }
