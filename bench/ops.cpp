@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 
+#include "model/init.h"
 #include "model/ops.h"
 
 using namespace mw;
@@ -104,16 +105,17 @@ void compare(const std::string& name, Subject s, const Composite& composite, int
   });
   total_ours += times * (forward + backward);
   total_theirs += times * their_both;
-  fmt::print("{:14s} forward {:7.3f} ms ({:5.2f}x)   backward {:7.3f} ms   both {:7.3f} ms ({:5.2f}x)\n",
-             name, forward, their_forward / forward, backward, forward + backward,
-             their_both / (forward + backward));
+  fmt::print(
+      "{:14s} forward {:7.3f} ms ({:5.2f}x)   backward {:7.3f} ms   both {:7.3f} ms ({:5.2f}x)\n",
+      name, forward, their_forward / forward, backward, forward + backward,
+      their_both / (forward + backward));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::map<std::string, std::int64_t> sizes{{"batch", 16}, {"seq", 128}, {"hidden", 256},
-                                            {"heads", 8}, {"ffn", 688}, {"vocab", 256}};
+                                            {"heads", 8},  {"ffn", 688}, {"vocab", 256}};
   std::int64_t kv_heads = 0, layers = 4;
   CLI::App app("Op kernels beside eager PyTorch, one thread, fp32");
   for (auto& [name, size] : sizes) app.add_option("--" + name, size, "size of the dim");
@@ -129,46 +131,59 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   const int n = static_cast<int>(layers);
   const Dims stream{"batch", "seq", "hidden"}, inner{"batch", "seq", "ffn"}, rows{"batch", "seq"};
-  const Dims heads{"batch", "seq", "heads", "head_dim"}, keys{"batch", "keys", "kv_heads", "head_dim"};
+  const Dims heads{"batch", "seq", "heads", "head_dim"},
+      keys{"batch", "keys", "kv_heads", "head_dim"};
 
-  compare("linear", subject(linear(), {stream, {"ffn", "hidden"}}, {inner}, sizes),
-          [](const Tensors& in) { return at::linear(in[0], in[1]); }, 0);
-  compare("rms_norm", subject(rms_norm(1e-5), {stream, {"hidden"}}, {stream}, sizes),
-          [&](const Tensors& in) { return at::rms_norm(in[0], {sizes["hidden"]}, in[1], 1e-5); },
-          2 * n + 1);
-  compare("layer_norm", subject(layer_norm(1e-5), {stream, {"hidden"}, {"hidden"}}, {stream}, sizes),
-          [&](const Tensors& in) { return at::layer_norm(in[0], {sizes["hidden"]}, in[1], in[2]); }, 0);
+  compare(
+      "linear", subject(linear(), {stream, {"ffn", "hidden"}}, {inner}, sizes),
+      [](const Tensors& in) { return at::linear(in[0], in[1]); }, 0);
+  compare(
+      "rms_norm", subject(rms_norm(1e-5), {stream, {"hidden"}}, {stream}, sizes),
+      [&](const Tensors& in) { return at::rms_norm(in[0], {sizes["hidden"]}, in[1], 1e-5); },
+      2 * n + 1);
+  compare(
+      "layer_norm", subject(layer_norm(1e-5), {stream, {"hidden"}, {"hidden"}}, {stream}, sizes),
+      [&](const Tensors& in) { return at::layer_norm(in[0], {sizes["hidden"]}, in[1], in[2]); }, 0);
 
   const Dims table{"seq", "head_dim"};
   Subject turn = subject(rope(), {heads, table, table}, {heads}, sizes);
   turn.wants = {true, false, false};
-  compare("rope", turn, [](const Tensors& in) {
-    const at::Tensor x = in[0].transpose(1, 2);
-    const auto halves = x.chunk(2, -1);
-    return x * in[1] + at::cat({-halves[1], halves[0]}, -1) * in[2];
-  }, 2 * n);
+  compare(
+      "rope", turn,
+      [](const Tensors& in) {
+        const at::Tensor x = in[0].transpose(1, 2);
+        const auto halves = x.chunk(2, -1);
+        return x * in[1] + at::cat({-halves[1], halves[0]}, -1) * in[2];
+      },
+      2 * n);
 
   const std::int64_t group = sizes["heads"] / sizes["kv_heads"];
-  compare("attention", subject(attention(), {heads, keys, keys}, {heads}, sizes),
-          [&](const Tensors& in) {
-            at::Tensor q = in[0].transpose(1, 2), k = in[1].transpose(1, 2), v = in[2].transpose(1, 2);
-            if (group > 1) {
-              k = k.repeat_interleave(group, 1);
-              v = v.repeat_interleave(group, 1);
-            }
-            return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true).transpose(1, 2).flatten(2);
-          }, n);
-  compare("swiglu", subject(swiglu(), {inner, inner}, {inner}, sizes),
-          [](const Tensors& in) { return at::silu(in[0]) * in[1]; }, n);
-  compare("gelu", subject(gelu(), {inner}, {inner}, sizes),
-          [](const Tensors& in) { return at::gelu(in[0], "tanh"); }, 0);
-  compare("add", subject(add(), {stream, stream}, {stream}, sizes),
-          [](const Tensors& in) { return in[0] + in[1]; }, 2 * n);
+  compare(
+      "attention", subject(attention(), {heads, keys, keys}, {heads}, sizes),
+      [&](const Tensors& in) {
+        at::Tensor q = in[0].transpose(1, 2), k = in[1].transpose(1, 2), v = in[2].transpose(1, 2);
+        if (group > 1) {
+          k = k.repeat_interleave(group, 1);
+          v = v.repeat_interleave(group, 1);
+        }
+        return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true).transpose(1, 2).flatten(2);
+      },
+      n);
+  compare(
+      "swiglu", subject(swiglu(), {inner, inner}, {inner}, sizes),
+      [](const Tensors& in) { return at::silu(in[0]) * in[1]; }, n);
+  compare(
+      "gelu", subject(gelu(), {inner}, {inner}, sizes),
+      [](const Tensors& in) { return at::gelu(in[0], "tanh"); }, 0);
+  compare(
+      "add", subject(add(), {stream, stream}, {stream}, sizes),
+      [](const Tensors& in) { return in[0] + in[1]; }, 2 * n);
 
   Subject lookup = subject(embedding(), {rows, {"vocab", "hidden"}}, {stream}, sizes);
   lookup.inputs[0] = at::randint(sizes["vocab"], {sizes["batch"], sizes["seq"]}, at::kLong);
   lookup.wants = {false, true};
-  compare("embedding", lookup, [](const Tensors& in) { return at::embedding(in[1], in[0]); }, 1);
+  compare(
+      "embedding", lookup, [](const Tensors& in) { return at::embedding(in[1], in[0]); }, 1);
 
   // The three ops of the loss together, against cross_entropy.
   const Dims wide{"batch", "seq", "vocab"};
@@ -178,10 +193,19 @@ int main(int argc, char** argv) {
   stats.inputs[2] = at::randint(sizes["vocab"], {sizes["batch"], sizes["seq"]}, at::kLong);
   stats.inputs[1] = stats.inputs[0].amax(-1);
   stats.wants = {true, false, false};
-  compare("ce_max", max, [](const Tensors& in) { return in[0].amax(-1); }, 1);
-  compare("ce_stats", stats, [](const Tensors& in) {
-    return at::cross_entropy_loss(in[0].flatten(0, 1), in[2].flatten());
-  }, 1);
+  compare(
+      "ce_max", max, [](const Tensors& in) { return in[0].amax(-1); }, 1);
+  compare(
+      "ce_stats", stats,
+      [](const Tensors& in) {
+        return at::cross_entropy_loss(in[0].flatten(0, 1), in[2].flatten());
+      },
+      1);
   fmt::print("all but the GEMMs of a step with {} layers: {:.1f} ms, eager {:.1f} ms: {:.2f}x\n", n,
              total_ours, total_theirs, total_theirs / total_ours);
+  Value weight;
+  weight.name = "weight";
+  at::Tensor ten_million = at::empty({10'000'000});
+  fmt::print("initial weights: {:.0f} ms for 10 million\n",
+             milliseconds([&] { fill(ten_million, weight, 1); }));
 }

@@ -151,7 +151,7 @@ class Commands(unittest.TestCase):
     # --- Refusals ---
 
     def test_unknown_key(self):
-        self.refused("e.optimiser = e.optimizer", 2, "script.lua:12: optimiser is not a known option",
+        self.refused("e.optimiser = 3", 2, "script.lua:13: optimiser is not a known option",
                      'did you mean "optimizer"?')
         self.refused("e.model.heds = 4", 2, "script.lua:4: model.heds is not a known option", "heads")
 

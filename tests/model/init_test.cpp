@@ -59,9 +59,10 @@ TEST_CASE("every slice is bit for bit that of the whole") {
 TEST_CASE("fp32 is fp64, rounded; names and seeds make different tensors") {
   const at::Tensor a = whole(normal("a"), 1, {1000}, at::kDouble);
   CHECK(at::equal(whole(normal("a"), 1, {1000}), a.to(at::kFloat)));
-  for (const at::Tensor& other : {whole(normal("b"), 1, {1000}, at::kDouble),
-                                  whole(normal("a"), 2, {1000}, at::kDouble)}) {
-    const double together = (a * other).sum().item<double>() / (a.norm() * other.norm()).item<double>();
+  for (const at::Tensor& other :
+       {whole(normal("b"), 1, {1000}, at::kDouble), whole(normal("a"), 2, {1000}, at::kDouble)}) {
+    const double together =
+        (a * other).sum().item<double>() / (a.norm() * other.norm()).item<double>();
     CHECK(std::abs(together) < 0.15);
   }
 }

@@ -20,6 +20,7 @@ struct Outcome {
 Outcome interpret(const Graph& graph, const std::map<std::string, at::Tensor>& given);
 
 // Initial parameters of `type` and random tokens.
-std::map<std::string, at::Tensor> start(const Graph& graph, std::uint64_t seed, at::ScalarType type);
+std::map<std::string, at::Tensor> start(const Graph& graph, std::uint64_t seed,
+                                        at::ScalarType type);
 
 }  // namespace mw::test

@@ -60,7 +60,8 @@ Outcome interpret(const Graph& graph, const std::map<std::string, at::Tensor>& g
       call.accumulate.push_back(gradients[v].defined());
     }
     for (std::size_t i = 0; i < op.outputs.size(); ++i) {
-      call.outputs.push_back(traits.backward_reads_output[i] ? values[op.outputs[i]] : at::Tensor());
+      call.outputs.push_back(traits.backward_reads_output[i] ? values[op.outputs[i]]
+                                                             : at::Tensor());
       call.grad_outputs.push_back(gradients[op.outputs[i]]);
     }
     if (traits.splits) {
@@ -139,10 +140,11 @@ at::Tensor plain_llama(const Given& w, int layers, bool tied, double theta) {
       return at::einsum("bsh,ndh->bsnd", {h, p(l + "attention." + name)});
     };
     const std::int64_t width = p(l + "attention.q").size(1);
-    const at::Tensor angle =
-        at::outer(at::arange(x.size(1), at::kDouble),
-                  at::pow(theta, -at::arange(0, width, 2, at::kDouble) / static_cast<double>(width)))
-            .repeat({1, 2}).unsqueeze(1);
+    const at::Tensor angle = at::outer(at::arange(x.size(1), at::kDouble),
+                                       at::pow(theta, -at::arange(0, width, 2, at::kDouble) /
+                                                          static_cast<double>(width)))
+                                 .repeat({1, 2})
+                                 .unsqueeze(1);
     const auto rotate = [&](const at::Tensor& t) {
       const auto halves = t.chunk(2, -1);
       return t * angle.cos() + at::cat({-halves[1], halves[0]}, -1) * angle.sin();
@@ -174,7 +176,8 @@ at::Tensor plain_gpt(const Given& w, int layers, bool tied) {
              p(l + "attention." + name + ".bias");
     };
     const at::Tensor o = plain_attention(project("q"), project("k"), project("v"));
-    x = x + at::einsum("bsnd,hnd->bsh", {o, p(l + "attention.o.weight")}) + p(l + "attention.o.bias");
+    x = x + at::einsum("bsnd,hnd->bsh", {o, p(l + "attention.o.weight")}) +
+        p(l + "attention.o.bias");
     h = norm(x, l + "mlp_norm");
     h = at::gelu(at::matmul(h, p(l + "mlp.up.weight").t()) + p(l + "mlp.up.bias"), "tanh");
     x = x + at::matmul(h, p(l + "mlp.down.weight").t()) + p(l + "mlp.down.bias");
@@ -216,8 +219,8 @@ void compare(const Graph& graph, const std::function<at::Tensor(const Given&)>& 
 TEST_CASE("a Llama graph is Llama") {
   const bool tied = GENERATE(false, true);
   const int kv_heads = GENERATE(1, 2, 4);
-  const Json given{{"layers", 2}, {"hidden", 16}, {"heads", 4}, {"kv_heads", kv_heads},
-                   {"ffn", 24}, {"vocab", 19}, {"tied", tied}, {"rope_theta", 500.0}};
+  const Json given{{"layers", 2}, {"hidden", 16}, {"heads", 4},   {"kv_heads", kv_heads},
+                   {"ffn", 24},   {"vocab", 19},  {"tied", tied}, {"rope_theta", 500.0}};
   const Graph graph = build("llama", given);
   compare(graph, [&](const Given& w) { return plain_llama(w, 2, tied, 500); });
 }
@@ -234,7 +237,8 @@ TEST_CASE("a GPT graph is GPT-2") {
 }
 
 TEST_CASE("fp32 is near fp64, from the same initial weights") {
-  const Graph graph = build("llama", {{"layers", 2}, {"hidden", 32}, {"heads", 4}, {"ffn", 48}, {"vocab", 30}});
+  const Graph graph =
+      build("llama", {{"layers", 2}, {"hidden", 32}, {"heads", 4}, {"ffn", 48}, {"vocab", 30}});
   Given wide = start(graph, 5, at::kDouble), narrow = wide;
   for (int p : graph.parameters()) {
     at::Tensor& t = narrow[graph.value(p).name];
@@ -252,10 +256,12 @@ TEST_CASE("fp32 is near fp64, from the same initial weights") {
 
 TEST_CASE("bf16 runs, roughly") {
   for (const char* kind : {"llama", "gpt"}) {
-    const Graph graph = build(kind, {{"layers", 1}, {"hidden", 32}, {"heads", 4}, {"ffn", 48}, {"vocab", 30}});
+    const Graph graph =
+        build(kind, {{"layers", 1}, {"hidden", 32}, {"heads", 4}, {"ffn", 48}, {"vocab", 30}});
     Given given = start(graph, 5, at::kBFloat16);
     Given wide = given;
-    for (int p : graph.parameters()) wide[graph.value(p).name] = given[graph.value(p).name].to(at::kDouble);
+    for (int p : graph.parameters())
+      wide[graph.value(p).name] = given[graph.value(p).name].to(at::kDouble);
     const Outcome a = interpret(graph, given), b = interpret(graph, wide);
     CHECK(a.loss.item<double>() == Approx(b.loss.item<double>()).epsilon(0.02));
     for (const auto& [name, gradient] : b.gradients) {
@@ -270,11 +276,13 @@ TEST_CASE("bf16 runs, roughly") {
 
 TEST_CASE("parameters: counts, names, and where Hugging Face has them") {
   const std::int64_t L = 3, h = 16, f = 24, V = 19, n = 4, kv = 2, d = h / n;
-  const Graph llama = build("llama", {{"layers", L}, {"hidden", h}, {"heads", n}, {"kv_heads", kv},
-                                      {"ffn", f}, {"vocab", V}});
+  const Graph llama = build(
+      "llama",
+      {{"layers", L}, {"hidden", h}, {"heads", n}, {"kv_heads", kv}, {"ffn", f}, {"vocab", V}});
   CHECK(llama.parameter_count() ==
         2 * V * h + h + L * (2 * h + 2 * h * n * d + 2 * h * kv * d + 3 * h * f));
-  const Graph gpt = build("gpt", {{"layers", L}, {"hidden", h}, {"heads", n}, {"vocab", V}, {"positions", 8}});
+  const Graph gpt =
+      build("gpt", {{"layers", L}, {"hidden", h}, {"heads", n}, {"vocab", V}, {"positions", 8}});
   CHECK(gpt.parameter_count() ==
         V * h + 8 * h + 2 * h + L * (4 * h + 4 * h * h + 4 * h + 2 * h * 4 * h + 4 * h + h));
   for (const Graph* graph : {&llama, &gpt}) {
@@ -291,7 +299,8 @@ TEST_CASE("parameters: counts, names, and where Hugging Face has them") {
     return graph.value(graph.find(name)).hf;
   };
   CHECK(hf(llama, "layers.2.attention.k.weight").name == "model.layers.2.self_attn.k_proj.weight");
-  CHECK(hf(llama, "layers.0.mlp_norm.weight").name == "model.layers.0.post_attention_layernorm.weight");
+  CHECK(hf(llama, "layers.0.mlp_norm.weight").name ==
+        "model.layers.0.post_attention_layernorm.weight");
   CHECK(hf(llama, "head.weight").name == "lm_head.weight");
   CHECK(hf(gpt, "layers.1.attention.v.weight").name == "h.1.attn.c_attn.weight");
   CHECK(hf(gpt, "layers.1.attention.v.weight").part == 2);
@@ -304,7 +313,8 @@ TEST_CASE("parameters: counts, names, and where Hugging Face has them") {
 }
 
 TEST_CASE("a graph's dims, layers and flops") {
-  const Graph graph = build("llama", {{"layers", 3}, {"hidden", 16}, {"heads", 4}, {"ffn", 24}, {"vocab", 19}}, 2, 6);
+  const Graph graph = build(
+      "llama", {{"layers", 3}, {"hidden", 16}, {"heads", 4}, {"ffn", 24}, {"vocab", 19}}, 2, 6);
   CHECK(graph.layers == 3);
   CHECK(!graph.dims().at("vocab").even);
   CHECK(!graph.dims().at("ffn").even);

@@ -203,7 +203,8 @@ namespace {
 // Sees every allocation of this thread.
 struct Watch : c10::MemoryReportingInfoBase {
   std::int64_t now = 0, peak = 0;
-  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
+  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t,
+                         c10::Device) override {
     now += bytes;
     peak = std::max(peak, now);
   }
@@ -306,8 +307,8 @@ TEST_CASE("the gradient check sees a wrong derivative") {
   OpCase c(std::make_shared<Wrong>(), {{"batch"}}, {{"batch"}}, {{"batch", 5}});
   c.real(0);
   const Tensors seeds{at::ones({5}, at::kDouble)};
-  const Tensors expected =
-      reference_gradients(c, [](const Tensors& in) { return Tensors{in[0].exp()}; }, seeds);
+  const Tensors expected = reference_gradients(
+      c, [](const Tensors& in) { return Tensors{in[0].exp()}; }, seeds);
   CHECK(error(run(c, seeds, Into::fresh).inputs[0], expected[0]) > 1e-8);
 }
 

@@ -55,8 +55,8 @@ TEST_CASE("layer_norm") {
 }
 
 TEST_CASE("embedding over a whole and a cut vocab") {
-  const auto [offset, size] = GENERATE(table<std::int64_t, std::int64_t>(
-      {{0, 11}, {0, 4}, {4, 4}, {8, 3}, {11, 0}}));
+  const auto [offset, size] =
+      GENERATE(table<std::int64_t, std::int64_t>({{0, 11}, {0, 4}, {4, 4}, {8, 3}, {11, 0}}));
   const std::int64_t hidden = GENERATE(4, 40);  // ATen adds short rows in another way
   OpCase c(embedding(), {{"batch", "seq"}, {"vocab", "hidden"}}, {{"batch", "seq", "hidden"}},
            {{"batch", 3}, {"seq", 50}, {"vocab", 11}, {"hidden", hidden}});
@@ -72,7 +72,8 @@ TEST_CASE("embedding over a whole and a cut vocab") {
 
 TEST_CASE("add_positions") {
   OpCase c(add_positions(), {{"batch", "seq", "hidden"}, {"seq"}, {"positions", "hidden"}},
-           {{"batch", "seq", "hidden"}}, {{"batch", 3}, {"seq", 5}, {"hidden", 20}, {"positions", 9}});
+           {{"batch", "seq", "hidden"}},
+           {{"batch", 3}, {"seq", 5}, {"hidden", 20}, {"positions", 9}});
   c.real(0);
   c.real(2);
   c.inputs[1] = at::arange(3, 8, at::kLong);  // this rank's part of a cut sequence
@@ -86,7 +87,8 @@ TEST_CASE("rope turns the halves of a head") {
                {{"seq", seq}, {"head_dim", width}});
   table.inputs[0] = at::arange(seq, at::kLong);
   const Tensors tables = run(table, {}, Into::fresh).outputs;
-  OpCase c(rope(), {{"batch", "seq", "heads", "head_dim"}, {"seq", "head_dim"}, {"seq", "head_dim"}},
+  OpCase c(rope(),
+           {{"batch", "seq", "heads", "head_dim"}, {"seq", "head_dim"}, {"seq", "head_dim"}},
            {{"batch", "seq", "heads", "head_dim"}},
            {{"batch", 3}, {"seq", seq}, {"heads", 2}, {"head_dim", width}});
   c.real(0);
@@ -94,7 +96,8 @@ TEST_CASE("rope turns the halves of a head") {
   c.inputs[2] = tables[1];
   // As Hugging Face's Llama writes it, from the angles.
   const at::Tensor inverse =
-      at::pow(10000.0, at::arange(0, width, 2, at::kDouble) / static_cast<double>(width)).reciprocal();
+      at::pow(10000.0, at::arange(0, width, 2, at::kDouble) / static_cast<double>(width))
+          .reciprocal();
   const at::Tensor angle =
       at::outer(at::arange(seq, at::kDouble), inverse).repeat({1, 2}).unsqueeze(1);
   check_op(c, [=](const Tensors& in) {
@@ -120,11 +123,16 @@ struct Cut {
 
 OpCase attention_case(const Cut& cut, std::int64_t width = 6, std::int64_t batch = 2) {
   OpCase c(attention(),
-           {{"batch", "seq", "heads", "head_dim"}, {"batch", "keys", "kv_heads", "head_dim"},
+           {{"batch", "seq", "heads", "head_dim"},
+            {"batch", "keys", "kv_heads", "head_dim"},
             {"batch", "keys", "kv_heads", "head_dim"}},
            {{"batch", "seq", "heads", "head_dim"}},
-           {{"batch", batch}, {"seq", cut.seq}, {"keys", cut.seq}, {"heads", cut.heads},
-            {"kv_heads", cut.kv_heads}, {"head_dim", width}});
+           {{"batch", batch},
+            {"seq", cut.seq},
+            {"keys", cut.seq},
+            {"heads", cut.heads},
+            {"kv_heads", cut.kv_heads},
+            {"head_dim", width}});
   c.cut("heads", cut.h0, cut.h, cut.heads);
   c.cut("kv_heads", cut.k0, cut.k, cut.kv_heads);
   c.cut("seq", cut.q0, cut.q, cut.seq);
@@ -185,8 +193,8 @@ TEST_CASE("swiglu, gelu, add") {
 }
 
 TEST_CASE("cross-entropy in pieces over any part of the vocab") {
-  const auto [offset, size] = GENERATE(table<std::int64_t, std::int64_t>(
-      {{0, 11}, {0, 4}, {4, 4}, {8, 3}, {11, 0}}));
+  const auto [offset, size] =
+      GENERATE(table<std::int64_t, std::int64_t>({{0, 11}, {0, 4}, {4, 4}, {8, 3}, {11, 0}}));
   const std::int64_t seq = GENERATE(5, 4000);
   const std::map<std::string, std::int64_t> sizes{
       {"batch", 2}, {"seq", seq}, {"vocab", 11}, {"stat", 2}};
@@ -209,7 +217,8 @@ TEST_CASE("cross-entropy in pieces over any part of the vocab") {
   check_op(stats, [=](const Tensors& in) {
     const at::Tensor shifted = in[0] - in[1].unsqueeze(-1);
     const at::Tensor full = at::constant_pad_nd(shifted, {first, 11 - first - held});
-    return Tensors{at::stack({shifted.exp().sum(-1), full.gather(2, in[2].unsqueeze(-1)).squeeze(-1)})};
+    return Tensors{
+        at::stack({shifted.exp().sum(-1), full.gather(2, in[2].unsqueeze(-1)).squeeze(-1)})};
   });
 }
 
@@ -217,9 +226,7 @@ TEST_CASE("ce_loss") {
   OpCase c(ce_loss(20), {{"stat", "batch", "seq"}}, {{}}, {{"stat", 2}, {"batch", 2}, {"seq", 5}});
   c.real(0);
   c.inputs[0].abs_().add_(1);
-  check_op(c, [](const Tensors& in) {
-    return Tensors{(in[0][0].log() - in[0][1]).sum() / 20};
-  });
+  check_op(c, [](const Tensors& in) { return Tensors{(in[0][0].log() - in[0][1]).sum() / 20}; });
 }
 
 TEST_CASE("parts of a vocab, put together, are the whole cross-entropy") {
@@ -228,9 +235,11 @@ TEST_CASE("parts of a vocab, put together, are the whole cross-entropy") {
       {"batch", 2}, {"seq", 5}, {"vocab", 11}, {"stat", 2}};
   const at::Tensor logits = at::randn({2, 5, 11}, at::kDouble) * 30;
   const at::Tensor labels = at::randint(11, {2, 5}, at::kLong);
-  const std::vector<Range> parts{shard_range(11, 3, 0), shard_range(11, 3, 1), shard_range(11, 3, 2)};
+  const std::vector<Range> parts{shard_range(11, 3, 0), shard_range(11, 3, 1),
+                                 shard_range(11, 3, 2)};
 
-  at::Tensor shift = at::full({2, 5}, -INFINITY, at::kDouble), stats = at::zeros({2, 2, 5}, at::kDouble);
+  at::Tensor shift = at::full({2, 5}, -INFINITY, at::kDouble),
+             stats = at::zeros({2, 2, 5}, at::kDouble);
   std::vector<OpCase> cases;
   for (const Range& part : parts) {
     OpCase max(ce_max(), {wide}, {rows}, sizes);
@@ -275,12 +284,13 @@ TEST_CASE("AutogradOp differentiates what compute does") {
 
 TEST_CASE("ops declare the memory that the allocator sees") {
   const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
-  const auto [batch, seq, hidden, vocab] = GENERATE(
-      table<std::int64_t, std::int64_t, std::int64_t, std::int64_t>(
+  const auto [batch, seq, hidden, vocab] =
+      GENERATE(table<std::int64_t, std::int64_t, std::int64_t, std::int64_t>(
           {{2, 24, 32, 50}, {4, 128, 256, 256}, {1, 300, 96, 1000}}));
   const std::map<std::string, std::int64_t> sizes{
-      {"batch", batch}, {"seq", seq}, {"hidden", hidden}, {"vocab", vocab}, {"ffn", 3 * hidden},
-      {"heads", hidden / 16}, {"head_dim", 16}, {"stat", 2}, {"positions", seq}};
+      {"batch", batch}, {"seq", seq},        {"hidden", hidden},
+      {"vocab", vocab}, {"ffn", 3 * hidden}, {"heads", hidden / 16},
+      {"head_dim", 16}, {"stat", 2},         {"positions", seq}};
   const Dims stream{"batch", "seq", "hidden"}, inner{"batch", "seq", "ffn"};
   // `reals`: the operands that are not indices; those after a -1 get no gradient.
   const auto check = [&](OpCase c, std::initializer_list<int> reals) {
@@ -305,7 +315,8 @@ TEST_CASE("ops declare the memory that the allocator sees") {
   check(OpCase(swiglu(), {inner, inner}, {inner}, sizes), {0, 1});
   check(OpCase(gelu(), {inner}, {inner}, sizes), {0});
   check(OpCase(add(), {stream, stream}, {stream}, sizes), {0, 1});
-  check(OpCase(add_positions(), {stream, {"seq"}, {"positions", "hidden"}}, {stream}, sizes), {0, 2});
+  check(OpCase(add_positions(), {stream, {"seq"}, {"positions", "hidden"}}, {stream}, sizes),
+        {0, 2});
   const Dims table{"seq", "head_dim"}, heads{"batch", "seq", "heads", "head_dim"};
   check(OpCase(rope(), {heads, table, table}, {heads}, sizes), {0, -1, 1, 2});
   {

@@ -1,6 +1,6 @@
 // Predicted beside measured: the ledgers of real runs.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include "engine/trainer.h"
 #include "setups.h"
@@ -23,12 +23,15 @@ void check(const Setup& setup) {
     }
     auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {
       INFO(fmt::format("{}: predicted {}, measured {} ({:+.3f} %)", what, prediction, measurement,
-                       100.0 * static_cast<double>(prediction - measurement) / static_cast<double>(measurement)));
-      CHECK(std::abs(static_cast<double>(prediction - measurement)) <= 0.02 * static_cast<double>(measurement));
+                       100.0 * static_cast<double>(prediction - measurement) /
+                           static_cast<double>(measurement)));
+      CHECK(std::abs(static_cast<double>(prediction - measurement)) <=
+            0.02 * static_cast<double>(measurement));
     };
     near("activations", predicted.memory[Category::activations],
          rank.memory[static_cast<int>(Category::activations)].peak);
-    near("buffers", predicted.memory[Category::buffers], rank.memory[static_cast<int>(Category::buffers)].peak);
+    near("buffers", predicted.memory[Category::buffers],
+         rank.memory[static_cast<int>(Category::buffers)].peak);
     near("peak", predicted.memory.peak, rank.peak_bytes);
     CHECK(predicted.communication.size() == rank.communication.size());
     for (const auto& [key, use] : rank.communication) {
@@ -53,8 +56,8 @@ TEST_CASE("Predicted bytes are the measured ones") {
   if (t > 1) plan.push_back(tp(t));
   Setup setup = is_gpt ? gpt(plan, microbatch) : llama(plan, microbatch);
   setup.precision = precision;
-  DYNAMIC_SECTION((is_gpt ? "gpt" : "llama") << " dp " << d << " tp " << t << " microbatch " << microbatch << " "
-                                             << name_of(precision)) {
+  DYNAMIC_SECTION((is_gpt ? "gpt" : "llama") << " dp " << d << " tp " << t << " microbatch "
+                                             << microbatch << " " << name_of(precision)) {
     check(setup);
   }
 }
@@ -64,17 +67,62 @@ TEST_CASE("... when the model is larger, and its parts uneven") {
   setup.options = {{"layers", 2}, {"hidden", 256}, {"heads", 8}, {"ffn", 691}, {"vocab", 513}};
   setup.sequence = 128;
   SECTION("overlapped, in large buckets") {}
-  SECTION("many small buckets, all at the end") { setup.plan = {dp(2, 1 << 16, false), tp(2)}; }
-  SECTION("tied") { setup.options["tied"] = true; }
-  SECTION("keys that cannot be cut") { setup.options["kv_heads"] = 1; }
-  SECTION("an axis of one rank") { setup.plan = {dp(1), tp(2)}; }
+  SECTION("many small buckets, all at the end") {
+    setup.plan = {dp(2, 1 << 16, false), tp(2)};
+  }
+  SECTION("tied") {
+    setup.options["tied"] = true;
+  }
+  SECTION("keys that cannot be cut") {
+    setup.options["kv_heads"] = 1;
+  }
+  SECTION("an axis of one rank") {
+    setup.plan = {dp(1), tp(2)};
+  }
   check(setup);
 }
 
-TEST_CASE("... when sequences are cut, and the residual stream is resharded") {
-  Setup setup = llama({}, 2);
-  SECTION("context parallel with gathered keys") {
+namespace {
+
+// Sequences cut everywhere but in attention, where heads are (Ulysses): all-to-alls.
+class Ulysses : public Strategy {
+ public:
+  std::vector<AxisRequest> axes() const override { return {{"cp", 2, {}}}; }
+  void edit(Draft& draft) const override {
+    auto attention = [](const Op& op) { return op.kind() == "attention"; };
+    draft.shard("seq", "cp");
+    draft.shard_in("heads", "cp", attention);
+    draft.shard_in("kv_heads", "cp", attention);
+  }
+};
+
+// tp, and sequences cut in the residual stream (Megatron SP): reduce-scatters and all-gathers.
+class SequenceParallel : public Strategy {
+ public:
+  std::vector<AxisRequest> axes() const override { return {{"tp", 2, {}}}; }
+  void edit(Draft& draft) const override {
+    for (const char* dim : {"heads", "kv_heads", "ffn", "vocab"}) draft.shard(dim, "tp");
+    draft.shard_where("seq", "tp", [](const Op& op) {
+      return op.kind() == "rms_norm" || op.kind() == "layer_norm" || op.kind() == "add";
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("... when sequences are cut, and tensors resharded") {
+  const bool is_gpt = GENERATE(false, true);
+  Setup setup = is_gpt ? gpt({}, 2) : llama({}, 2);
+  // One sequence: the cut dim leads, and a part of it is no copy.
+  if (GENERATE(false, true)) setup.microbatch = 1;
+  SECTION("gathered keys") {
     setup.plan = {choice("cp", std::make_shared<Rules>("cp", 2, Dims{"seq"}))};
+  }
+  SECTION("Ulysses") {
+    setup.plan = {choice("ulysses", std::make_shared<Ulysses>())};
+  }
+  SECTION("Megatron SP") {
+    setup.plan = {choice("sp", std::make_shared<SequenceParallel>())};
   }
   check(setup);
 }

@@ -1,7 +1,7 @@
-#include <catch2/catch.hpp>
-#include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
+#include <fstream>
 
 #include "setups.h"
 #include "simulate/machine.h"
@@ -82,6 +82,7 @@ TEST_CASE("Ranks that share cores share their rate") {
   CHECK(two.peak(1, 4) == Approx(2e11));  // by two threads
   CHECK(two.peak(2, 4) == Approx(2e11));
   CHECK(two.peak(8, 4) == Approx(2e11));
+  CHECK(two.peak(1, 4, 1) == Approx(1e11));
   CHECK(test::round_device(8).peak(3, 4) == Approx(6e11));  // two threads each
   CHECK(test::round_device(0).peak(8, 4) == Approx(8e11));  // a device each
 }

@@ -16,7 +16,9 @@ class Needy final : public OpType {
   std::string kind() const override { return "needy"; }
   OpTraits traits(const Op&) const override { return {}; }
   void forward(const Op&, OpCall&) const override {}
-  Cost cost(const Op&, Piece, const LocalDims&, int) const override { return {0, 0, 0, workspace_}; }
+  Cost cost(const Op&, Piece, const LocalDims&, int) const override {
+    return {0, 0, 0, workspace_};
+  }
 
  private:
   std::int64_t workspace_;
@@ -57,7 +59,8 @@ struct Hand {
     program.slots.push_back(s);
     return static_cast<int>(program.slots.size()) - 1;
   }
-  Instruction& run(int op, std::vector<int> inputs, int output, std::vector<int> release, int segment = 0) {
+  Instruction& run(int op, std::vector<int> inputs, int output, std::vector<int> release,
+                   int segment = 0) {
     Instruction i;
     i.op = op;
     i.inputs = std::move(inputs);
@@ -76,9 +79,9 @@ struct Hand {
 TEST_CASE("Activations are what lives at once, and work space on top") {
   Hand hand({1000, 50, 5000});
   const int a = hand.slot(), b = hand.slot(), c = hand.slot();
-  hand.run(0, {}, a, {});          // a: 400, and 1000
-  hand.run(1, {a}, b, {a});        // a b: 800, and 50; a goes
-  hand.run(2, {b}, c, {b, c});     // b c: 800, and 5000
+  hand.run(0, {}, a, {});       // a: 400, and 1000
+  hand.run(1, {a}, b, {a});     // a b: 800, and 50; a goes
+  hand.run(2, {b}, c, {b, c});  // b c: 800, and 5000
   const MemoryForecast all = hand.forecast();
   CHECK(all[Category::activations] == 5800);
   CHECK(all[Category::buffers] == 8);  // the loss
@@ -127,7 +130,8 @@ TEST_CASE("States: every rank holds its part of the parameters, their gradients 
   CHECK(predict_rank(*data.plan, *data.optimizer, 3).memory[Category::optimizer] == 2 * bytes);
   const Experiment cut = experiment(llama({dp(2), tp(4)}));
   const std::int64_t norms = 4 * 7 * 64;
-  CHECK(predict_rank(*cut.plan, *cut.optimizer, 5).memory[Category::gradients] == norms + (bytes - norms) / 4);
+  CHECK(predict_rank(*cut.plan, *cut.optimizer, 5).memory[Category::gradients] ==
+        norms + (bytes - norms) / 4);
 }
 
 TEST_CASE("An uneven cut gives the first ranks more") {

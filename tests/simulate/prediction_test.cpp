@@ -18,14 +18,16 @@ Prediction predict(const Setup& setup, const Device& device = round_device()) {
 // 6 flops for each weight of a matmul and token, and 12 s h for the scores of a layer and token.
 double llama_flops() {
   const double tokens = 8 * 32, layers = 3, hidden = 64, ffn = 96, vocab = 128, kv = 32;
-  const double weights = layers * (hidden * (2 * hidden + 2 * kv) + 3 * hidden * ffn) + vocab * hidden;
+  const double weights =
+      layers * (hidden * (2 * hidden + 2 * kv) + 3 * hidden * ffn) + vocab * hidden;
   return tokens * (6 * weights + 12 * layers * hidden * 32);
 }
 
 }  // namespace
 
 TEST_CASE("Model flops are those of the field's formula, whatever the mix") {
-  for (const auto& plan : std::vector<std::vector<StrategyChoice>>{{}, {dp(4)}, {tp(4)}, {dp(2), tp(2)}}) {
+  for (const auto& plan :
+       std::vector<std::vector<StrategyChoice>>{{}, {dp(4)}, {tp(4)}, {dp(2), tp(2)}}) {
     for (int microbatch : {0, 1}) {
       const Prediction p = predict(llama(plan, microbatch));
       CHECK(p.flops_per_step == Approx(llama_flops()));
@@ -49,7 +51,8 @@ TEST_CASE("Rates follow from the step's time") {
   CHECK(p.tokens_per_second == Approx(256 / p.step_seconds));
   CHECK(p.tokens_per_second_per_device == Approx(64 / p.step_seconds));
   CHECK(p.mfu == Approx(p.flops_per_step / (p.step_seconds * 2e11)));
-  CHECK(p.mfu_6n == Approx(6.0 * static_cast<double>(p.parameters) * 256 / (p.step_seconds * 2e11)));
+  CHECK(p.mfu_6n ==
+        Approx(6.0 * static_cast<double>(p.parameters) * 256 / (p.step_seconds * 2e11)));
   CHECK(p.step_seconds == Approx(p.compute_seconds + p.exposed_seconds));
   CHECK(p.bubble_fraction == 0);
 }
@@ -60,7 +63,8 @@ TEST_CASE("Ranks that share cores take turns; ranks with devices of their own do
   CHECK(eight.compute_seconds > two.compute_seconds);
   CHECK(eight.compute_seconds < 8 * two.compute_seconds);
   const Device own = round_device(0);
-  CHECK(predict(llama({dp(8)}), own).compute_seconds < predict(llama({dp(2)}), own).compute_seconds);
+  CHECK(predict(llama({dp(8)}), own).compute_seconds <
+        predict(llama({dp(2)}), own).compute_seconds);
 }
 
 TEST_CASE("Transfers run beside compute only where ranks have devices of their own") {
@@ -101,17 +105,20 @@ TEST_CASE("What does not fit is said") {
 
 TEST_CASE("The prediction as JSON has the keys that others read") {
   const Json json = predict(llama({dp(2), tp(2)})).to_json();
-  for (const char* key : {"ranks", "parameters", "flops_per_step", "hardware_flops_per_step", "memory", "communication",
-                          "step_seconds", "compute_seconds", "bubble_fraction", "tokens_per_second_per_device", "mfu",
-                          "mfu_6n", "hfu", "fits"}) {
+  for (const char* key :
+       {"ranks", "parameters", "flops_per_step", "hardware_flops_per_step", "memory",
+        "communication", "step_seconds", "compute_seconds", "bubble_fraction",
+        "tokens_per_second_per_device", "mfu", "mfu_6n", "hfu", "fits"}) {
     CHECK(json.contains(key));
   }
   REQUIRE(json["memory"].size() == 1);
-  for (const char* key : {"parameters", "gradients", "optimizer", "activations", "buffers", "peak"}) {
+  for (const char* key :
+       {"parameters", "gradients", "optimizer", "activations", "buffers", "peak"}) {
     CHECK(json["memory"][0][key].get<std::int64_t>() > 0);
   }
   for (const Json& line : json["communication"]) {
-    for (const char* key : {"axis", "op", "phase", "calls", "bytes", "seconds", "exposed_seconds"}) {
+    for (const char* key :
+         {"axis", "op", "phase", "calls", "bytes", "seconds", "exposed_seconds"}) {
       CHECK(line.contains(key));
     }
   }
@@ -122,8 +129,9 @@ TEST_CASE("The printed plan is short and says what matters") {
   const std::string text = print(*e.plan, mw::predict(*e.plan, *e.optimizer, round_device()));
   INFO(text);
   CHECK(std::count(text.begin(), text.end(), '\n') <= 30);
-  for (const char* part : {"dp(2) x tp(4)", "8 ranks", "batch -> dp (dp)", "vocab -> tp (tp)", "2 microbatches of 2",
-                           "activations", "all-reduce", "gradients", "MFU"}) {
+  for (const char* part :
+       {"dp(2) x tp(4)", "8 ranks", "batch -> dp (dp)", "vocab -> tp (tp)", "2 microbatches of 2",
+        "activations", "all-reduce", "gradients", "MFU"}) {
     CHECK(text.find(part) != std::string::npos);
   }
 }
@@ -138,7 +146,9 @@ TEST_CASE("Predicting is quick, and does not grow with the ranks") {
     for (int i = 0; i < 3; ++i) {
       const auto start = std::chrono::steady_clock::now();
       mw::predict(*e.plan, *e.optimizer, round_device());
-      best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+      best = std::min(
+          best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+                    .count());
     }
     return best;
   };

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "../parity/fixture.h"
+#include "simulate/machine.h"
 
 namespace mw::test {
 
 inline Setup llama(std::vector<StrategyChoice> plan, std::int64_t microbatch = 0) {
   Setup setup;
-  setup.options = {{"layers", 3}, {"hidden", 64}, {"heads", 8}, {"kv_heads", 4}, {"ffn", 96}, {"vocab", 128}};
+  setup.options = {{"layers", 3},   {"hidden", 64}, {"heads", 8},
+                   {"kv_heads", 4}, {"ffn", 96},    {"vocab", 128}};
   setup.plan = std::move(plan);
   setup.batch = 8;
   setup.sequence = 32;

@@ -33,7 +33,8 @@ TEST_CASE("dp all-reduces every gradient once") {
 }
 
 TEST_CASE("Smaller buckets send the same bytes in more calls") {
-  const CommunicationUse one = traffic(llama({dp(2, 1 << 30)})).at({"dp", "all-reduce", "gradients"});
+  const CommunicationUse one =
+      traffic(llama({dp(2, 1 << 30)})).at({"dp", "all-reduce", "gradients"});
   const CommunicationUse many = traffic(llama({dp(2, 4096)})).at({"dp", "all-reduce", "gradients"});
   CHECK(many.calls > one.calls);
   CHECK(many.bytes == one.bytes);
@@ -46,8 +47,9 @@ TEST_CASE("tp all-reduces twice a layer each way, after the embedding, and in th
   const std::int64_t stream = wire_bytes(reduce, tokens * 64 * 4, ways);
   const CommunicationUse forward = t.at({"tp", "all-reduce", "forward"});
   CHECK(forward.calls == microbatches * (2 * layers + 1 + 2));
-  CHECK(forward.bytes == microbatches * ((2 * layers + 1) * stream + wire_bytes(reduce, tokens * 4, ways) +
-                                         wire_bytes(reduce, 2 * tokens * 4, ways)));
+  CHECK(forward.bytes ==
+        microbatches * ((2 * layers + 1) * stream + wire_bytes(reduce, tokens * 4, ways) +
+                        wire_bytes(reduce, 2 * tokens * 4, ways)));
   // Backward: before each of a layer's two blocks, and before the head.
   const CommunicationUse backward = t.at({"tp", "all-reduce", "backward"});
   CHECK(backward.calls == microbatches * (2 * layers + 1));

@@ -1,8 +1,6 @@
 #include <ATen/Version.h>
 #include <fmt/format.h>
-#include <hdf5.h>
 #include <unistd.h>
-#include <lua.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
+#include "record/hdf5_version.h"
 
 namespace mw {
 namespace fs = std::filesystem;
@@ -35,21 +34,17 @@ std::string cpu_model() {
 }
 
 Check check_hdf5() {
-  unsigned major = 0, minor = 0, release = 0;
-  H5get_libversion(&major, &minor, &release);
-  const bool same = major == H5_VERS_MAJOR && minor == H5_VERS_MINOR;
-  return {"HDF5", same ? Verdict::ok : Verdict::failed,
-          fmt::format("{}.{}.{}", major, minor, release),
-          same ? ""
-               : fmt::format("built with {}.{}: rebuild with ./meshwright build", H5_VERS_MAJOR,
-                             H5_VERS_MINOR)};
+  const Hdf5Version version = hdf5_version();
+  if (version.compatible) return {"HDF5", Verdict::ok, version.running, ""};
+  return {"HDF5", Verdict::failed, version.running,
+          fmt::format("built with {}: rebuild with ./meshwright build", version.built)};
 }
 
 Check check_lua() {
   const fs::path init = lua_library() / "meshwright/init.lua";
   const bool there = fs::exists(init);
   return {"Lua", there ? Verdict::ok : Verdict::failed,
-          fmt::format("{}, library {}", LUA_RELEASE, init.string()),
+          fmt::format("{}, library {}", lua_release(), init.string()),
           there ? "" : "the file is missing: build or install again"};
 }
 

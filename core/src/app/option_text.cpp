@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace mw {
@@ -67,10 +69,18 @@ std::string default_text(const Option& option) {
 
 std::string options_text(const Options& options, const std::string& indent) {
   if (options.list().empty()) return indent + "no options\n";
-  TextTable table({"option", "type", "range", "default", "unit", "what it does"});
+  const bool units = std::any_of(options.list().begin(), options.list().end(),
+                                 [](const Option& option) { return !option.unit.empty(); });
+  std::vector<std::string> header = {"option", "type", "range", "default"};
+  if (units) header.emplace_back("unit");
+  header.emplace_back("what it does");
+  TextTable table(std::move(header));
   for (const Option& option : options.list()) {
-    table.add({option.name, type_text(option), range_text(option), default_text(option),
-               option.unit, option.doc});
+    std::vector<std::string> row = {option.name, type_text(option), range_text(option),
+                                    default_text(option)};
+    if (units) row.push_back(option.unit);
+    row.push_back(option.doc);
+    table.add(std::move(row));
   }
   std::string text = table.text(indent);
   if (!options.positional().empty()) {

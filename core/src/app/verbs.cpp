@@ -65,7 +65,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
 }
 
 Prediction prediction_of(const Experiment& experiment) {
-  return predict(*experiment.plan, *experiment.optimizer, this_device());
+  return predict(*experiment.plan, *experiment.optimizer, this_device(), experiment.threads);
 }
 
 }  // namespace

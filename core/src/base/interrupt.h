@@ -8,8 +8,8 @@ namespace mw {
 
 bool stop_requested();
 const std::atomic<bool>* stop_flag();  // true from the first request on
-void request_stop();         // async-signal-safe
-void forget_stop_request();  // for tests and the prompt of the REPL
+void request_stop();                   // async-signal-safe
+void forget_stop_request();            // for tests and the prompt of the REPL
 // Installs the handlers.
 void stop_on_signals();
 

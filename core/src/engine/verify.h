@@ -18,14 +18,14 @@ struct ParameterError {
 };
 
 struct Divergence {
-  std::string op;                  // the op whose output, or whose output's gradient, parts first
+  std::string op;  // the op whose output, or whose output's gradient, parts first
   bool backward = false;
   int microbatch = 0;
-  int rank = 0;                    // on which it was seen first
-  double error = 0;                // relative, 2-norm
-  std::vector<std::string> from;   // the ops whose outputs it reads, or that the gradient comes from
-  std::string parameter;           // if every activation and its gradient agree: whose own gradient parts
-  std::int64_t order = 0;          // how many tensors of the rank's step were compared before
+  int rank = 0;                   // on which it was seen first
+  double error = 0;               // relative, 2-norm
+  std::vector<std::string> from;  // the ops whose outputs it reads, or that the gradient comes from
+  std::string parameter;   // if every activation and its gradient agree: whose own gradient parts
+  std::int64_t order = 0;  // how many tensors of the rank's step were compared before
 };
 
 struct VerifyOutcome {
@@ -34,16 +34,17 @@ struct VerifyOutcome {
   double tolerance = 1e-10;
   double loss = 0, gradients = 0, parameters = 0;  // largest relative errors
   double grad_norm = 0;
-  std::string worst;               // the parameter with the largest gradient error
+  std::string worst;                   // the parameter with the largest gradient error
   std::vector<ParameterError> errors;  // of every parameter, graph order
   bool diverged = false;
-  Divergence first;                // if diverged
+  Divergence first;  // if diverged
 };
 
 // The experiment's plan in float64 against one rank. Gradients are compared at the first step; a norm
 // below 1e-6 of the whole gradient's counts as that, for a gradient that is zero but for rounding
 // (a key's bias) has no relative error. Throws Error (run) if a rank fails.
-VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, double tolerance = 1e-10);
+VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3,
+                     double tolerance = 1e-10);
 
 // For people: "the gradient that reaches layers.0.norm (from …), 1.2e-01, microbatch 0, rank 1".
 std::string describe(const Divergence& divergence);

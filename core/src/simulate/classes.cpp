@@ -77,7 +77,8 @@ std::vector<RankClass> rank_classes(const Program& program) {
     add_steps(program, a, cuts, starts);
     if (firsts.count(static_cast<int>(a)) && ways > 1) starts.insert(1);
     if (ways > 1 && place_matters(program, a)) {
-      for (int k = 1; k < std::min(samples, ways); ++k) starts.insert(k * ways / std::min(samples, ways));
+      for (int k = 1; k < std::min(samples, ways); ++k)
+        starts.insert(k * ways / std::min(samples, ways));
       starts.insert(ways - 1);
     }
     std::vector<RankClass> split;

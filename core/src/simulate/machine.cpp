@@ -38,7 +38,9 @@ double quickest(double budget, int calls, Body&& body) {
 
 constexpr std::int64_t small = 64, large = 384;
 
-double gemm_flops(std::int64_t n) { return 2.0 * static_cast<double>(n * n * n); }
+double gemm_flops(std::int64_t n) {
+  return 2.0 * static_cast<double>(n * n * n);
+}
 
 double gemm_seconds(std::int64_t n, at::ScalarType type, double budget) {
   const at::Tensor a = at::ones({n, n}, type), b = at::ones({n, n}, type);
@@ -129,7 +131,9 @@ double rate_of_all_cores(int cores, double alone) {
   return std::clamp(alone / mean, 0.1, 1.0);
 }
 
-int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+int core_count() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -173,17 +177,24 @@ double positive(const Json& json, const char* key) {
   return value;
 }
 
-Json fit_json(const GemmFit& fit) { return {{"rate", fit.rate}, {"overhead", fit.overhead}}; }
-GemmFit read_fit(const Json& json) { return {positive(json, "rate"), positive(json, "overhead")}; }
+Json fit_json(const GemmFit& fit) {
+  return {{"rate", fit.rate}, {"overhead", fit.overhead}};
+}
+GemmFit read_fit(const Json& json) {
+  return {positive(json, "rate"), positive(json, "overhead")};
+}
 
 }  // namespace
 
-double Device::peak(int ranks, int element) const {
+int Device::threads_of(int ranks, int asked) const {
+  if (!shared()) return 1;
+  return asked > 0 ? asked : std::max(1, cores / ranks);
+}
+
+double Device::peak(int ranks, int element, int threads) const {
   const double rate = gemm(element).rate;
   if (!shared()) return rate * ranks;
-  // One rank has all cores by threads of its own; more ranks have one core each until they run out.
-  const int threads = std::max(1, cores / ranks);
-  const int busy = std::min(ranks * threads, cores);
+  const int busy = std::min(ranks * threads_of(ranks, threads), cores);
   return rate * busy * (busy == cores ? all_cores : 1);
 }
 
@@ -238,8 +249,7 @@ Device measure_device() {
     d.op_overhead = call_overhead();
     d.handoff = handoff_seconds();
     d.cores = core_count();
-    d.all_cores = rate_of_all_cores(
-        d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
+    d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
     d.memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   }).join();
   at::set_num_threads(threads_before);

@@ -20,9 +20,9 @@ struct Device {
   std::string name;
   GemmFit gemm32, gemm64;
   double pointwise32 = 0, pointwise64 = 0;  // elementwise operations a second, in cache, one core
-  double bandwidth = 0;     // bytes read and written a second, one core
-  double op_overhead = 0;   // seconds of a call that does nothing
-  double handoff = 0;       // seconds for one rank to wake another (latency of a collective's step)
+  double bandwidth = 0;                     // bytes read and written a second, one core
+  double op_overhead = 0;                   // seconds of a call that does nothing
+  double handoff = 0;  // seconds for one rank to wake another (latency of a collective's step)
   // Ranks that are threads of one machine share its cores and memory, and copy their messages
   // themselves: nothing overlaps. 0: every rank has a device of its own, `link` to the others, and
   // transfers run beside compute.
@@ -34,8 +34,11 @@ struct Device {
   bool shared() const { return cores > 0; }
   const GemmFit& gemm(int element) const { return element == 8 ? gemm64 : gemm32; }
   double pointwise(int element) const { return element == 8 ? pointwise64 : pointwise32; }
+  // Threads that each of `ranks` ranks computes with: what was asked for (0: nothing), or the cores
+  // over the ranks, at least one. One on a device of the rank's own.
+  int threads_of(int ranks, int asked) const;
   // Highest GEMM rate of `ranks` ranks together: what MFU is a fraction of.
-  double peak(int ranks, int element) const;
+  double peak(int ranks, int element, int threads = 0) const;
 
   Json to_json() const;
   // Throws if a key is missing or not a positive number.

@@ -90,14 +90,25 @@ class Walk {
 
   void instruction(const Instruction& i) {
     switch (i.code) {
-      case Code::load: load(i); break;
-      case Code::compute: compute(i); break;
+      case Code::load:
+        load(i);
+        break;
+      case Code::compute:
+        compute(i);
+        break;
       case Code::move:
       case Code::seed:
-      case Code::copy: fresh(i.outputs[0]); break;
-      case Code::start: start(i); break;
-      case Code::wait: wait(i); break;
-      default: break;  // no memory to speak of
+      case Code::copy:
+        fresh(i.outputs[0]);
+        break;
+      case Code::start:
+        start(i);
+        break;
+      case Code::wait:
+        wait(i);
+        break;
+      default:
+        break;  // no memory to speak of
     }
   }
 
@@ -117,7 +128,8 @@ class Walk {
           local_range(seq, sequence, s.layout, program_.mesh, rank_.at()).size;
       if (read[0] < 0) {
         const std::int64_t rows =
-            local_range(batch, program_.graph->size(batch), s.layout, program_.mesh, rank_.at()).size;
+            local_range(batch, program_.graph->size(batch), s.layout, program_.mesh, rank_.at())
+                .size;
         for (int& storage : read) {
           storage = add(rows * sequence * 8, true);
           ++held_.storages[storage].users;  // the reader's own
@@ -191,7 +203,8 @@ class Timeline {
     sum_ = level.buffers;
     for (const Action& action : rank_.program().timeline) {
       const Effect& effect = of(action.segment, history[action.microbatch]);
-      highest_.activations = std::max(highest_.activations, level.activations + effect.highest.activations);
+      highest_.activations =
+          std::max(highest_.activations, level.activations + effect.highest.activations);
       highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
       sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
       level.activations += effect.after.activations;

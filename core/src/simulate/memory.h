@@ -16,7 +16,9 @@ struct MemoryForecast {
   std::array<std::int64_t, category_count> bytes{};
   std::int64_t peak = 0;
 
-  std::int64_t operator[](Category category) const { return bytes[static_cast<std::size_t>(category)]; }
+  std::int64_t operator[](Category category) const {
+    return bytes[static_cast<std::size_t>(category)];
+  }
   std::int64_t& operator[](Category category) { return bytes[static_cast<std::size_t>(category)]; }
 };
 

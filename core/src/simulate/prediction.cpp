@@ -37,7 +37,8 @@ Json memory_json(const StageForecast& stage) {
 
 }  // namespace
 
-Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device) {
+Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
+                   int threads) {
   const Program& program = plan.program;
   const std::int64_t state = state_bytes(plan, optimizer);
   Prediction p;
@@ -54,7 +55,8 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
     const MemoryForecast memory = forecast_memory(rank, state);
     everyone += kind.ranks * memory.peak;
     if (memory.peak > stage.memory.peak) stage.memory = memory;
-    const StepTime time = price_step(rank, device, static_cast<int>(state / program.element));
+    const StepTime time =
+        price_step(rank, device, static_cast<int>(state / program.element), threads);
     // Ranks meet in every step, so the slowest decides.
     if (time.step > p.step_seconds) take_time(p, time, forecast_traffic(rank));
   }
@@ -63,7 +65,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   p.fits = (device.shared() ? everyone : stage.memory.peak) <= device.memory;
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
-  p.peak_flops = device.peak(p.ranks, program.element);
+  p.peak_flops = device.peak(p.ranks, program.element, threads);
   p.tokens_per_second = tokens / p.step_seconds;
   p.tokens_per_second_per_device = p.tokens_per_second / p.ranks;
   const double possible = p.peak_flops * p.step_seconds;

@@ -16,7 +16,7 @@ namespace mw {
 
 struct CommunicationForecast {
   CommunicationKey key;
-  std::int64_t calls = 0, bytes = 0;     // of one rank and step
+  std::int64_t calls = 0, bytes = 0;  // of one rank and step
   double seconds = 0, exposed_seconds = 0;
 };
 
@@ -27,23 +27,25 @@ struct StageForecast {
 
 struct Prediction {
   int ranks = 1;
-  std::int64_t parameters = 0;             // of the model
-  double flops_per_step = 0;               // see Flops
+  std::int64_t parameters = 0;  // of the model
+  double flops_per_step = 0;    // see Flops
   double hardware_flops_per_step = 0;
   std::vector<StageForecast> stages;
   std::vector<CommunicationForecast> communication;  // of the slowest rank
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
-  double bubble_fraction = 0;              // of the step: waiting for another stage
+  double bubble_fraction = 0;  // of the step: waiting for another stage
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
-  double peak_flops = 0;                   // per second, of the ranks' devices together
-  double mfu = 0, mfu_6n = 0, hfu = 0;     // fractions of it; mfu_6n by 6 flops a parameter and token
-  std::int64_t memory_limit = 0;           // bytes; of all ranks together if they share a machine
+  double peak_flops = 0;                // per second, of the ranks' devices together
+  double mfu = 0, mfu_6n = 0, hfu = 0;  // fractions of it; mfu_6n by 6 flops a parameter and token
+  std::int64_t memory_limit = 0;        // bytes; of all ranks together if they share a machine
   bool fits = true;
 
   Json to_json() const;
 };
 
-Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device);
+// `threads`: of each rank's ops (Experiment::threads); 0: the cores over the ranks.
+Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
+                   int threads = 0);
 
 // What one rank's ledger will read.
 struct RankPrediction {

@@ -13,10 +13,11 @@ struct Speed {
   double stretch = 1;  // ranks that share a core take turns on it
 };
 
-Speed speed_of(const Device& device, int ranks, int element) {
-  Speed speed{device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead, 1};
+Speed speed_of(const Device& device, int ranks, int element, int asked) {
+  Speed speed{device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead,
+              1};
   if (!device.shared()) return speed;
-  const int threads = std::max(1, device.cores / ranks);
+  const int threads = device.threads_of(ranks, asked);
   const int busy = std::min(ranks * threads, device.cores);
   const double loaded = busy == device.cores ? device.all_cores : 1;
   speed.gemm.rate *= threads * loaded;
@@ -38,9 +39,12 @@ struct Priced {
 
 class Pricer {
  public:
-  Pricer(const RankView& rank, const Device& device, int optimizer_states)
-      : rank_(rank), program_(rank.program()), device_(device), states_(optimizer_states),
-        speed_(speed_of(device, program_.mesh.size(), program_.element)) {}
+  Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads)
+      : rank_(rank),
+        program_(rank.program()),
+        device_(device),
+        states_(optimizer_states),
+        speed_(speed_of(device, program_.mesh.size(), program_.element, threads)) {}
 
   StepTime run() {
     std::map<int, Run> known;  // by segment
@@ -80,12 +84,12 @@ class Pricer {
   };
 
   bool settled() const {
-    return flights_.empty() &&
-           std::all_of(groups_.begin(), groups_.end(), [&](const auto& g) { return g.second <= run_.clock; });
+    return flights_.empty() && std::all_of(groups_.begin(), groups_.end(),
+                                           [&](const auto& g) { return g.second <= run_.clock; });
   }
   static Run difference(const Run& after, const Run& before) {
-    Run d{after.clock - before.clock, after.compute - before.compute, after.exposed - before.exposed,
-          after.executed - before.executed, after.lanes};
+    Run d{after.clock - before.clock, after.compute - before.compute,
+          after.exposed - before.exposed, after.executed - before.executed, after.lanes};
     for (std::size_t k = 0; k < before.lanes.size(); ++k) {
       d.lanes[k].seconds -= before.lanes[k].seconds;
       d.lanes[k].exposed -= before.lanes[k].exposed;
@@ -132,10 +136,13 @@ class Pricer {
   static std::pair<Code, int> flight_of(const Instruction& i) {
     switch (i.code) {
       case Code::start:
-      case Code::wait: return {Code::start, i.pending};
+      case Code::wait:
+        return {Code::start, i.pending};
       case Code::reduce:
-      case Code::reduced: return {Code::reduce, i.bucket};
-      default: return {i.code, 0};
+      case Code::reduced:
+        return {Code::reduce, i.bucket};
+      default:
+        return {i.code, 0};
     }
   }
 
@@ -170,25 +177,32 @@ class Pricer {
       keys_.push_back(call.key);
       run_.lanes.emplace_back();
     }
-    p.group = group_index_.try_emplace(call.atoms, static_cast<int>(group_index_.size())).first->second;
+    p.group =
+        group_index_.try_emplace(call.atoms, static_cast<int>(group_index_.size())).first->second;
     p.transfer = transfer_seconds(call);
     return p;
   }
 
-  double copy_seconds(std::int64_t bytes) const { return static_cast<double>(bytes) / speed_.bandwidth; }
+  double copy_seconds(std::int64_t bytes) const {
+    return static_cast<double>(bytes) / speed_.bandwidth;
+  }
 
   double local_seconds(const Instruction& i, double& executed) const {
     switch (i.code) {
-      case Code::compute: return op_seconds(i, executed);
+      case Code::compute:
+        return op_seconds(i, executed);
       case Code::move:
         return speed_.overhead + copy_seconds(2 * rank_.size_of(i).copied);
       case Code::start: {
         const MoveSize size = rank_.size_of(i);
         return speed_.overhead + copy_seconds(2 * (size.copied - size.finish));
       }
-      case Code::wait: return speed_.overhead + copy_seconds(2 * rank_.size_of(i).finish);
-      case Code::add: return speed_.overhead + copy_seconds(3 * rank_.bytes(i.outputs[0]));
-      case Code::copy: return speed_.overhead + copy_seconds(2 * rank_.bytes(i.outputs[0]));
+      case Code::wait:
+        return speed_.overhead + copy_seconds(2 * rank_.size_of(i).finish);
+      case Code::add:
+        return speed_.overhead + copy_seconds(3 * rank_.bytes(i.outputs[0]));
+      case Code::copy:
+        return speed_.overhead + copy_seconds(2 * rank_.bytes(i.outputs[0]));
       case Code::load: {
         std::int64_t bytes = 0;
         for (int slot : i.outputs) bytes += rank_.bytes(slot);
@@ -196,15 +210,18 @@ class Pricer {
       }
       case Code::totals: {  // the gradients are read for their norm
         std::int64_t bytes = 0;
-        for (std::size_t b = 0; b < program_.buckets.size(); ++b) bytes += rank_.bucket_bytes(static_cast<int>(b));
+        for (std::size_t b = 0; b < program_.buckets.size(); ++b)
+          bytes += rank_.bucket_bytes(static_cast<int>(b));
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
       case Code::update:  // parameters and states are read and written, gradients read
         return speed_.overhead + copy_seconds((3 + 2 * states_) * rank_.bucket_bytes(i.bucket));
       case Code::seed:
-      case Code::report: return speed_.overhead;
+      case Code::report:
+        return speed_.overhead;
       case Code::reduce:
-      case Code::reduced: return 0;
+      case Code::reduced:
+        return 0;
     }
     return 0;
   }
@@ -225,13 +242,14 @@ class Pricer {
     const double steps = call.op == Collective::all_reduce ? 2 : 1;
     if (!device_.shared()) {
       // Rings: (ways - 1) steps each way.
-      return steps * (call.ways - 1) * device_.handoff + static_cast<double>(call.wire) / device_.link;
+      return steps * (call.ways - 1) * device_.handoff +
+             static_cast<double>(call.wire) / device_.link;
     }
     // Shared memory: a rank reads each other's part once and writes its result once.
-    const double bytes = static_cast<double>(call.payload) * (call.op == Collective::all_reduce ||
-                                                                      call.op == Collective::all_to_all
-                                                                  ? 2.0
-                                                                  : 1.0 + 1.0 / call.ways);
+    const double bytes = static_cast<double>(call.payload) *
+                         (call.op == Collective::all_reduce || call.op == Collective::all_to_all
+                              ? 2.0
+                              : 1.0 + 1.0 / call.ways);
     // Every rank of the group has to come by; those that share a core one after the other.
     return (bytes / speed_.bandwidth + device_.handoff) * speed_.stretch;
   }
@@ -250,8 +268,8 @@ class Pricer {
 
 }  // namespace
 
-StepTime price_step(const RankView& rank, const Device& device, int optimizer_states) {
-  return Pricer(rank, device, optimizer_states).run();
+StepTime price_step(const RankView& rank, const Device& device, int optimizer_states, int threads) {
+  return Pricer(rank, device, optimizer_states, threads).run();
 }
 
 }  // namespace mw

@@ -26,7 +26,8 @@ struct StepTime {
 
 // `optimizer_states`: tensors that the optimizer keeps for each parameter. Work is priced once for
 // each instruction of a segment and once for each run of a segment whose start finds no transfer
-// under way, so it does not grow with microbatches.
-StepTime price_step(const RankView& rank, const Device& device, int optimizer_states);
+// under way, so it does not grow with microbatches. `threads` of each rank; 0: see Device::threads_of.
+StepTime price_step(const RankView& rank, const Device& device, int optimizer_states,
+                    int threads = 0);
 
 }  // namespace mw

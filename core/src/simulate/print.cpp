@@ -33,7 +33,8 @@ std::string rules(const Plan& plan) {
   for (const Rule& rule : plan.rules) {
     std::string line = fmt::format("{} -> {} ({}{})", rule.dim.name(), rule.axis, rule.strategy,
                                    rule.named || rule.where ? ", some ops" : "");
-    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
+    if (std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(std::move(line));
   }
   return join(lines);
 }
@@ -42,8 +43,10 @@ std::string batch(const Plan& plan) {
   std::string text = fmt::format("{} x {} tokens a step; ", plural(plan.request.batch, "sequence"),
                                  plan.request.sequence);
   const std::int64_t own = plan.request.batch / plan.batch_ways;
-  text += plan.batch_ways == 1 ? "not split" : fmt::format("{} to each of {} parts", own, plan.batch_ways);
-  return text + fmt::format(", in {} of {}", plural(plan.microbatches, "microbatch"), plan.microbatch);
+  text += plan.batch_ways == 1 ? "not split"
+                               : fmt::format("{} to each of {} parts", own, plan.batch_ways);
+  return text + fmt::format(", in {} microbatch{} of {}", plan.microbatches,
+                            plan.microbatches == 1 ? "" : "es", plan.microbatch);
 }
 
 std::string memory(const Prediction& prediction) {
@@ -52,8 +55,10 @@ std::string memory(const Prediction& prediction) {
   header.emplace_back("peak");
   TextTable table(header, {1, 2, 3, 4, 5, 6});
   for (const StageForecast& stage : prediction.stages) {
-    std::vector<std::string> row{prediction.stages.size() == 1 ? "" : fmt::format("stage {}", stage.stage)};
-    for (std::int64_t bytes : stage.memory.bytes) row.push_back(format_bytes(static_cast<double>(bytes)));
+    std::vector<std::string> row{
+        prediction.stages.size() == 1 ? "" : fmt::format("stage {}", stage.stage)};
+    for (std::int64_t bytes : stage.memory.bytes)
+      row.push_back(format_bytes(static_cast<double>(bytes)));
     row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
     table.add(std::move(row));
   }
@@ -62,10 +67,12 @@ std::string memory(const Prediction& prediction) {
 
 std::string communication(const Prediction& prediction) {
   if (prediction.communication.empty()) return "  no communication\n";
-  TextTable table({"axis", "op", "phase", "calls", "bytes a rank", "time", "exposed"}, {3, 4, 5, 6});
+  TextTable table({"axis", "op", "phase", "calls", "bytes a rank", "time", "exposed"},
+                  {3, 4, 5, 6});
   for (const CommunicationForecast& c : prediction.communication) {
     table.add({c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
-               format_bytes(static_cast<double>(c.bytes)), seconds(c.seconds), seconds(c.exposed_seconds)});
+               format_bytes(static_cast<double>(c.bytes)), seconds(c.seconds),
+               seconds(c.exposed_seconds)});
   }
   return table.text("  ");
 }
@@ -73,20 +80,23 @@ std::string communication(const Prediction& prediction) {
 }  // namespace
 
 std::string print(const Plan& plan, const Prediction& p) {
-  std::string text = fmt::format("plan {}  {}, {}\n", plan.hash(), plan.mix(), plan.mesh.describe());
+  std::string text =
+      fmt::format("plan {}  {}, {}\n", plan.hash(), plan.mix(), plan.mesh.describe());
   text += fmt::format("  model   {}, {} parameters, {}\n", plan.request.model->name(),
                       scaled(static_cast<double>(p.parameters)), name_of(plan.request.precision));
   text += fmt::format("  batch   {}\n", batch(plan));
   if (const std::string all = rules(plan); !all.empty()) text += fmt::format("  rules   {}\n", all);
   for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
   text += "\n" + memory(p) + "\n" + communication(p) + "\n";
-  text += fmt::format("  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n",
-                      seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),
-                      100 * p.bubble_fraction);
-  text += fmt::format("  speed   {}tokens/s, {}FLOP a step ({}FLOP on the hardware), "
-                      "MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n",
-                      scaled(p.tokens_per_second) + " ", scaled(p.flops_per_step) + " ",
-                      scaled(p.hardware_flops_per_step) + " ", 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n);
+  text +=
+      fmt::format("  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n",
+                  seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),
+                  100 * p.bubble_fraction);
+  text += fmt::format(
+      "  speed   {}tokens/s, {}FLOP a step ({}FLOP on the hardware), "
+      "MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n",
+      scaled(p.tokens_per_second) + " ", scaled(p.flops_per_step) + " ",
+      scaled(p.hardware_flops_per_step) + " ", 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n);
   if (!p.fits) {
     text += fmt::format("  does not fit: {} ranks at {} against {} of memory\n", p.ranks,
                         format_bytes(static_cast<double>(p.stages.front().memory.peak)),

@@ -27,10 +27,10 @@ std::size_t position(const Dims& dims, Dim dim) {
 
 // What the moves are worked out from.
 struct Input {
-  Sizes shape;             // of the tensor that moves, on this rank
-  std::int64_t item = 4;   // bytes of an element
+  Sizes shape;            // of the tensor that moves, on this rank
+  std::int64_t item = 4;  // bytes of an element
   int ways = 1;
-  std::size_t index = 0;   // of the rank in its group
+  std::size_t index = 0;  // of the rank in its group
   Sizes from_parts, to_parts;
   std::size_t from = 0, to = 0;  // positions of the dims
 
@@ -115,14 +115,17 @@ MoveSize all_reduce(const Input& in, bool in_place) {
 }  // namespace
 
 RankView::RankView(const Program& program, Coordinates at)
-    : program_(program), at_(std::move(at)), dims_(program.graph->ops().size()),
+    : program_(program),
+      at_(std::move(at)),
+      dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
   bytes_.reserve(program.slots.size());
   for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_));
 }
 
 const Cost& RankView::cost(int op, Piece piece) const {
-  std::optional<Cost>& cost = costs_[static_cast<std::size_t>(op) * 4 + static_cast<std::size_t>(piece)];
+  std::optional<Cost>& cost =
+      costs_[static_cast<std::size_t>(op) * 4 + static_cast<std::size_t>(piece)];
   if (!cost) {
     std::optional<LocalDims>& dims = dims_[op];
     if (!dims) dims = program_.local_dims(op, at_);
@@ -148,17 +151,20 @@ bool RankView::runs(const Instruction& instruction) const {
 
 MoveSize RankView::size_of(const Instruction& instruction) const {
   const Move& move = instruction.move;
-  const Slot &source = program_.slots[instruction.inputs[0]], &target = program_.slots[instruction.outputs[0]];
+  const Slot &source = program_.slots[instruction.inputs[0]],
+             &target = program_.slots[instruction.outputs[0]];
   Input in;
   in.shape = program_.local_shape(source, at_);
   in.item = source.scalar == Scalar::index ? 8 : program_.element;
-  if (source.fp32_at_least && source.scalar == Scalar::real) in.item = std::max<std::int64_t>(in.item, 4);
+  if (source.fp32_at_least && source.scalar == Scalar::real)
+    in.item = std::max<std::int64_t>(in.item, 4);
   in.ways = program_.mesh.ways(move.atoms);
   for (int atom : move.atoms) {  // mesh order: the outermost counts most
     in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
   }
   auto parts = [&](Dim dim, const Layout& whole) {
-    const std::int64_t size = local_range(dim, program_.graph->size(dim), whole, program_.mesh, at_).size;
+    const std::int64_t size =
+        local_range(dim, program_.graph->size(dim), whole, program_.mesh, at_).size;
     Sizes list;
     for (int k = 0; k < in.ways; ++k) list.push_back(shard_range(size, in.ways, k).size);
     return list;
@@ -172,12 +178,17 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
     in.to_parts = parts(move.to, source.layout);
   }
   switch (move.kind) {
-    case Move::Kind::all_gather: return all_gather(in);
-    case Move::Kind::reduce_scatter: return reduce_scatter(in);
-    case Move::Kind::all_to_all: return all_to_all(in);
-    case Move::Kind::all_reduce: return all_reduce(in, instruction.in_place);
+    case Move::Kind::all_gather:
+      return all_gather(in);
+    case Move::Kind::reduce_scatter:
+      return reduce_scatter(in);
+    case Move::Kind::all_to_all:
+      return all_to_all(in);
+    case Move::Kind::all_reduce:
+      return all_reduce(in, instruction.in_place);
     case Move::Kind::slice:
-    case Move::Kind::keep: break;
+    case Move::Kind::keep:
+      break;
   }
   MoveSize local;
   local.result = local.finish = local.copied = bytes_[instruction.outputs[0]];

@@ -24,7 +24,8 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
       call.atoms = world_atoms(program.mesh);
       call.payload = 3 * static_cast<std::int64_t>(sizeof(double));
       break;
-    default: return call;
+    default:
+      return call;
   }
   call.ways = program.mesh.ways(call.atoms);
   if (call.op == Collective::all_reduce) call.wire = wire_bytes(call.op, call.payload, call.ways);

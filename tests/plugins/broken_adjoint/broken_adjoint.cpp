@@ -16,7 +16,8 @@ class BrokenAdjoint : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
-        .integer("ways", "ranks that heads, ffn and vocab are split over").at_least(1)
+        .integer("ways", "ranks that heads, ffn and vocab are split over")
+        .at_least(1)
         .positional("ways")
         .choice("fault",
                 {"none", "drop_forward", "drop_backward", "double_backward", "drop_gradient"},
@@ -26,7 +27,8 @@ class BrokenAdjoint : public mw::Strategy {
         .fallback("");
   }
   explicit BrokenAdjoint(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))), fault_(values.text("fault")),
+      : ways_(static_cast<int>(values.integer("ways"))),
+        fault_(values.text("fault")),
         at_(values.text("at")) {}
 
   std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
@@ -76,9 +78,10 @@ class BrokenAdjoint : public mw::Strategy {
   static void drop_gradient(Program& program, const std::string& at) {
     for (std::size_t b = 0; b < program.buckets.size(); ++b) {
       mw::Bucket& bucket = program.buckets[b];
-      const bool holds = std::any_of(bucket.parameters.begin(), bucket.parameters.end(), [&](int p) {
-        return program.graph->value(program.parameters[p].value).name.starts_with(at);
-      });
+      const bool holds =
+          std::any_of(bucket.parameters.begin(), bucket.parameters.end(), [&](int p) {
+            return program.graph->value(program.parameters[p].value).name.starts_with(at);
+          });
       if (!holds || bucket.reduce.empty()) continue;
       bucket.reduce.clear();
       for (Segment& segment : program.segments) {

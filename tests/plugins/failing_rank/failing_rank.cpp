@@ -45,14 +45,14 @@ class FailingRank : public mw::Strategy {
   void edit(mw::Draft& draft) const override {
     const std::int64_t call = call_;
     draft.add_pass({"fail", [call](mw::Program& program) {
-      const auto graph = std::make_shared<mw::Graph>(*program.graph);
-      for (const mw::Op& op : graph->ops()) {
-        if (op.name != "norm") continue;
-        auto& type = const_cast<mw::Op&>(op).type;  // of our own copy
-        type = std::make_shared<FailingType>(type, call);
-      }
-      program.graph = graph;
-    }});
+                      const auto graph = std::make_shared<mw::Graph>(*program.graph);
+                      for (const mw::Op& op : graph->ops()) {
+                        if (op.name != "norm") continue;
+                        auto& type = const_cast<mw::Op&>(op).type;  // of our own copy
+                        type = std::make_shared<FailingType>(type, call);
+                      }
+                      program.graph = graph;
+                    }});
   }
 
  private:

@@ -22,8 +22,8 @@ class LayerNorm final : public OpType {
 
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
-    auto [y, mean, rstd] = at::native_layer_norm(x, call.inputs[1].sizes(), call.inputs[1],
-                                                 call.inputs[2], eps_);
+    auto [y, mean, rstd] =
+        at::native_layer_norm(x, call.inputs[1].sizes(), call.inputs[1], call.inputs[2], eps_);
     const auto shape = call.dims.shape(rows(op));
     // On CPU half types come with half statistics; backward takes either.
     const at::ScalarType type = wide(x);
@@ -78,6 +78,8 @@ class LayerNorm final : public OpType {
 
 }  // namespace
 
-OpTypePtr layer_norm(double eps) { return std::make_shared<LayerNorm>(eps); }
+OpTypePtr layer_norm(double eps) {
+  return std::make_shared<LayerNorm>(eps);
+}
 
 }  // namespace mw

@@ -147,7 +147,9 @@ class Rope final : public OpType {
 
 }  // namespace
 
-OpTypePtr rope_table(double theta) { return std::make_shared<RopeTable>(theta); }
+OpTypePtr rope_table(double theta) {
+  return std::make_shared<RopeTable>(theta);
+}
 
 OpTypePtr rope() {
   static const OpTypePtr type = std::make_shared<Rope>();
