@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "model/ops.h"
+#include "model/ops/gemm.h"
 #include "model/ops/kernel.h"
 
 namespace mw {
@@ -46,9 +47,9 @@ class Linear final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const auto [m, n, k] = sizes_of(op, call.dims);
     const at::Tensor x = call.inputs[0].reshape({m, k});
-    const at::Tensor weight = call.inputs[1].reshape({n, k}).t();
-    const at::Tensor y =
-        biased(op) ? at::addmm(call.inputs[2].reshape({n}), x, weight) : at::mm(x, weight);
+    const at::Tensor weight = call.inputs[1].reshape({n, k});
+    const at::Tensor y = biased(op) ? at::addmm(call.inputs[2].reshape({n}), x, weight.t())
+                                    : linear_product(x, weight);
     set_outputs(call, {y.view(call.dims.shape(op.output_dims[0]))});
   }
 
@@ -56,7 +57,12 @@ class Linear final : public OpType {
     const auto [m, n, k] = sizes_of(op, call.dims);
     const at::Tensor dy = call.grad_outputs[0].reshape({m, n});
     const at::Tensor weight = call.inputs[1].reshape({n, k});
-    Target to = target(call, 0, call.dims.shape(op.inputs[0].dims), dy.options());
+    const std::vector<std::int64_t> shape = call.dims.shape(op.inputs[0].dims);
+    if (call.grad_inputs.empty() || !call.grad_inputs[0].defined()) {
+      deliver(call, 0, linear_product(dy, weight.t()).view(shape));
+      return;
+    }
+    Target to = target(call, 0, shape, dy.options());
     at::Tensor dx = to.tensor.view({m, k});
     if (to.add) {
       dx.addmm_(dy, weight);
