@@ -96,7 +96,8 @@ class Killed(unittest.TestCase):
                     old.unlink()
                 process = self.start()
                 self.wait_for(process, 1)
-                time.sleep(random.uniform(0, 2.0))
+                # Every other one after the file has been written at least once.
+                time.sleep(random.uniform(0, 1) + (kill % 2) * 1.2 * INTERVAL)
                 process.kill()
                 process.communicate(timeout=60)
                 self.assertEqual(process.returncode, -signal.SIGKILL)
