@@ -10,14 +10,19 @@ class DataParallel : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
-        .integer("ways", "ranks that the batch is split over").at_least(1)
+        .integer("ways", "ranks that the batch is split over")
+        .at_least(1)
         .positional("ways")
-        .bytes("bucket", "gradients of one all-reduce").fallback("25MiB").at_least(1).unit("bytes")
+        .bytes("bucket", "gradients of one all-reduce")
+        .fallback("25MiB")
+        .at_least(1)
+        .unit("bytes")
         .boolean("overlap", "start each bucket's all-reduce inside the last microbatch's backward")
         .fallback(true);
   }
   explicit DataParallel(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))), bucket_(values.integer("bucket")),
+      : ways_(static_cast<int>(values.integer("ways"))),
+        bucket_(values.integer("bucket")),
         overlap_(values.flag("overlap")) {}
 
   std::vector<mw::AxisRequest> axes() const override { return {{"dp", ways_, {}}}; }
@@ -36,4 +41,5 @@ class DataParallel : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(DataParallel, "dp", "1.0.0", "data parallelism: batch -> dp, bucketed gradient all-reduce")
+MESHWRIGHT_PLUGIN(DataParallel, "dp", "1.0.0",
+                  "data parallelism: batch -> dp, bucketed gradient all-reduce")

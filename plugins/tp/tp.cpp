@@ -12,10 +12,12 @@ class TensorParallel : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
-        .integer("ways", "ranks that heads, ffn and vocab are split over").at_least(1)
+        .integer("ways", "ranks that heads, ffn and vocab are split over")
+        .at_least(1)
         .positional("ways");
   }
-  explicit TensorParallel(const mw::Values& values) : ways_(static_cast<int>(values.integer("ways"))) {}
+  explicit TensorParallel(const mw::Values& values)
+      : ways_(static_cast<int>(values.integer("ways"))) {}
 
   std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
 
@@ -24,8 +26,9 @@ class TensorParallel : public mw::Strategy {
     if (draft.divides("tp", "kv_heads")) {
       draft.shard("kv_heads", "tp");
     } else {
-      draft.note(fmt::format("tp: {} key and value heads do not divide by {}: each rank computes all of them",
-                             draft.graph().size("kv_heads"), ways_));
+      draft.note(fmt::format(
+          "tp: {} key and value heads do not divide by {}: each rank computes all of them",
+          draft.graph().size("kv_heads"), ways_));
     }
     draft.shard("ffn", "tp");
     draft.shard("vocab", "tp");
@@ -37,4 +40,5 @@ class TensorParallel : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(TensorParallel, "tp", "1.0.0", "tensor parallelism: heads, kv_heads, ffn, vocab -> tp")
+MESHWRIGHT_PLUGIN(TensorParallel, "tp", "1.0.0",
+                  "tensor parallelism: heads, kv_heads, ffn, vocab -> tp")

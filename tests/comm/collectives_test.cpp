@@ -1,6 +1,6 @@
 // Every collective, dtype and number of ranks against a result computed by one thread.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include <chrono>
 #include <random>
@@ -24,8 +24,9 @@ at::Tensor values(at::ScalarType dtype, std::int64_t count, int rank) {
   const bool real = at::isFloatingType(dtype);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto draw = static_cast<double>(random() % 1000);
-    data[i] = real ? draw / 7 - 60 : dtype == at::kBool ? static_cast<double>(random() % 3 == 0)
-                                                        : static_cast<double>(random() % 40);
+    data[i] = real                 ? draw / 7 - 60
+              : dtype == at::kBool ? static_cast<double>(random() % 3 == 0)
+                                   : static_cast<double>(random() % 40);
   }
   return wide.to(dtype);
 }
@@ -49,7 +50,8 @@ TEST_CASE("all-reduce equals the sum and the maximum in rank order, bit for bit"
   for (const int ranks : {1, 2, 3, 4, 8}) {
     for (const auto dtype : all_dtypes) {
       // One element; not a multiple of a vector; several chunks.
-      for (const std::int64_t count : {std::int64_t{1}, std::int64_t{1001}, std::int64_t{150'001}}) {
+      for (const std::int64_t count :
+           {std::int64_t{1}, std::int64_t{1001}, std::int64_t{150'001}}) {
         for (const auto op : {Reduction::sum, Reduction::max}) {
           const auto expected = expected_reduction(dtype, count, ranks, op);
           std::vector<at::Tensor> got(static_cast<std::size_t>(ranks));
@@ -69,7 +71,8 @@ TEST_CASE("all-reduce equals the sum and the maximum in rank order, bit for bit"
   }
 }
 
-TEST_CASE("all-gather, reduce-scatter, all-to-all, broadcast and send/recv move the right elements") {
+TEST_CASE(
+    "all-gather, reduce-scatter, all-to-all, broadcast and send/recv move the right elements") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     for (const auto dtype : all_dtypes) {
       for (const std::int64_t part : {std::int64_t{5}, std::int64_t{40'003}}) {
@@ -90,8 +93,8 @@ TEST_CASE("all-gather, reduce-scatter, all-to-all, broadcast and send/recv move 
 
           auto kept = at::empty({part}, dtype);
           comm->reduce_scatter(kept, values(dtype, count, me), Reduction::sum, {}).wait();
-          right(kept, expected_reduction(dtype, count, ranks, Reduction::sum)
-                          .narrow(0, me * part, part));
+          right(kept,
+                expected_reduction(dtype, count, ranks, Reduction::sum).narrow(0, me * part, part));
 
           auto exchanged = at::empty({count}, dtype);
           comm->all_to_all(exchanged, values(dtype, count, me), {}, {}, {}).wait();

@@ -1,7 +1,7 @@
 // Disagreement, absence and death: each is one error that names its cause, and nothing hangs.
 #include <ATen/Parallel.h>
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include <chrono>
 #include <thread>
@@ -62,7 +62,8 @@ TEST_CASE("Ranks that call different things are told what each called, all of th
   SECTION("dtype") {
     both(
         [&](Communicator& comm) {
-          comm.all_reduce(at::ones({1000}, at::kDouble), Reduction::sum, {"forward", &label_a}).wait();
+          comm.all_reduce(at::ones({1000}, at::kDouble), Reduction::sum, {"forward", &label_a})
+              .wait();
         },
         {"of 1000 Double"});
   }
@@ -83,11 +84,12 @@ TEST_CASE("Ranks that call different things are told what each called, all of th
 }
 
 TEST_CASE("Roots, splits and sizes of send and recv must agree") {
-  CHECK_THAT(error_of(2, {},
-                      [](RankContext& context) {
-                        world_communicator(context)->broadcast(at::ones({4}), context.rank, {}).wait();
-                      }),
-             Contains("from index 0") && Contains("from index 1"));
+  CHECK_THAT(
+      error_of(2, {},
+               [](RankContext& context) {
+                 world_communicator(context)->broadcast(at::ones({4}), context.rank, {}).wait();
+               }),
+      Contains("from index 0") && Contains("from index 1"));
   CHECK_THAT(error_of(2, {},
                       [](RankContext& context) {
                         auto comm = world_communicator(context);
@@ -112,8 +114,9 @@ TEST_CASE("A call that is wrong in itself is refused on its own rank") {
       comm->barrier({}).wait();
     });
   };
-  CHECK_THAT(error_in([](Communicator& c) { c.all_gather(at::empty({5}), at::ones({3}), {}).wait(); }),
-             Contains("2 ranks with 3 each need 6") && Contains("On rank 1"));
+  CHECK_THAT(
+      error_in([](Communicator& c) { c.all_gather(at::empty({5}), at::ones({3}), {}).wait(); }),
+      Contains("2 ranks with 3 each need 6") && Contains("On rank 1"));
   CHECK_THAT(error_in([](Communicator& c) {
                c.all_reduce(at::ones({4, 3}).t(), Reduction::sum, {}).wait();
              }),
@@ -216,7 +219,8 @@ TEST_CASE("A rank that returns early fails those that need it, without waiting f
   CHECK(took < 5);
 }
 
-TEST_CASE("A rank that dies with a collective under way takes its buffers only when none reads them") {
+TEST_CASE(
+    "A rank that dies with a collective under way takes its buffers only when none reads them") {
   for (int trial = 0; trial < 40; ++trial) {
     const auto text = error_of(4, {}, [&](RankContext& context) {
       auto comm = world_communicator(context);

@@ -66,11 +66,11 @@ TEST_CASE("A forward and backward pass of autograd is booked to the byte, on eac
     expect(ledger.bytes(), 2 * square);
     ledger.reset_peaks();
     const Ledger::Scope scope(ledger, Category::activations);
-    auto hidden = x.mm(weight);    // kept for relu's backward
-    auto out = at::relu(hidden);   // kept
-    auto loss = out.sum();         // 4 bytes
+    auto hidden = x.mm(weight);   // kept for relu's backward
+    auto out = at::relu(hidden);  // kept
+    auto loss = out.sum();        // 4 bytes
     expect(ledger.memory(Category::activations).bytes, 2 * square + 4);
-    hidden.reset();                // relu keeps its result only
+    hidden.reset();  // relu keeps its result only
     expect(ledger.memory(Category::activations).bytes, square + 4);
     out.reset();
     loss.backward();

@@ -87,6 +87,25 @@ TEST_CASE("a flat tensor cut anywhere is updated as the whole is, to the last bi
   CHECK(((whole - parts).abs() / whole.abs().clamp_min(1e-2)).max().item<double>() < 8 * eps);
 }
 
+TEST_CASE(
+    "a flat tensor cut at multiples of the vector width is updated bit for bit as the whole") {
+  const auto dtype = GENERATE(at::kFloat, at::kDouble);
+  at::manual_seed(5);
+  const auto optimizer = make("adamw", {{"lr", 1e-2}});
+  const at::Tensor whole = random_tensor(1003, dtype), parts = whole.clone();
+  const at::Tensor head = parts.narrow(0, 0, 16 * 21),
+                   tail = parts.narrow(0, 16 * 21, 1003 - 16 * 21);
+  auto state = optimizer->make_state(whole), head_state = optimizer->make_state(head),
+       tail_state = optimizer->make_state(tail);
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor grad = random_tensor(1003, dtype);
+    optimizer->step(whole, grad.clone(), state, 1e-2, i);
+    optimizer->step(head, grad.narrow(0, 0, head.numel()).clone(), head_state, 1e-2, i);
+    optimizer->step(tail, grad.narrow(0, head.numel(), tail.numel()).clone(), tail_state, 1e-2, i);
+  }
+  CHECK(at::equal(whole, parts));
+}
+
 TEST_CASE("sgd equals its formula, with and without momentum") {
   at::manual_seed(4);
   const double momentum = GENERATE(0.0, 0.9), decay = GENERATE(0.0, 0.1);

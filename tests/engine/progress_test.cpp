@@ -30,7 +30,7 @@ class Stream {
   std::FILE* file_;
 };
 
-mw::StepReport report(std::int64_t step, double seconds = 0.5) {
+mw::ProgressStep report(std::int64_t step, double seconds = 0.5) {
   return {step, 5.0 - 0.5 * static_cast<double>(step), seconds, 1000, 312 << 20};
 }
 

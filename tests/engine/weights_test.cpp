@@ -129,6 +129,11 @@ TEST_CASE("names may lack the family's prefix, as GPT-2's do") {
   const auto wte = spec("embedding", {2, 3}, {"transformer.wte.weight"});
   CHECK(problems_of(weights, {wte}).empty());
   CHECK(at::equal(load(weights, wte, {{0, 2}, {0, 3}}), at::ones({2, 3}, at::kDouble)));
+
+  mw::write_safetensors(folder.path() / "w.safetensors",
+                        {{"transformer.wte.weight", at::ones({2, 3})}});
+  CHECK(
+      problems_of(mw::Weights(folder.path()), {spec("embedding", {2, 3}, {"wte.weight"})}).empty());
 }
 
 TEST_CASE("a folder with an index is one checkpoint") {

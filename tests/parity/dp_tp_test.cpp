@@ -23,7 +23,9 @@ TEST_CASE("dp x tp equals one rank: llama with grouped keys") {
   const int d = GENERATE(1, 2, 3, 4), t = GENERATE(1, 2, 3, 4);
   Setup setup;
   setup.plan = {dp(d), tp(t)};
-  DYNAMIC_SECTION("dp " << d << " tp " << t) { check(setup); }
+  DYNAMIC_SECTION("dp " << d << " tp " << t) {
+    check(setup);
+  }
 }
 
 TEST_CASE("dp x tp equals one rank: gpt with tied embeddings") {
@@ -32,7 +34,9 @@ TEST_CASE("dp x tp equals one rank: gpt with tied embeddings") {
   setup.model = "gpt";
   setup.options = gpt;
   setup.plan = {dp(d), tp(t)};
-  DYNAMIC_SECTION("dp " << d << " tp " << t) { check(setup); }
+  DYNAMIC_SECTION("dp " << d << " tp " << t) {
+    check(setup);
+  }
 }
 
 TEST_CASE("Gradient accumulation equals one rank") {
@@ -47,7 +51,9 @@ TEST_CASE("Gradient accumulation equals one rank") {
   setup.batch = 24;
   setup.microbatch = 12 / microbatches;
   setup.plan = {dp(2, 4096, overlap), tp(2)};
-  DYNAMIC_SECTION("microbatches " << microbatches << " overlap " << overlap << " gpt " << is_gpt) { check(setup); }
+  DYNAMIC_SECTION("microbatches " << microbatches << " overlap " << overlap << " gpt " << is_gpt) {
+    check(setup);
+  }
 }
 
 TEST_CASE("tp outside dp, and an axis of one rank") {

@@ -10,12 +10,6 @@
 
 namespace mw::test {
 
-// One entry of a plan: strategy `name` of this class, made without a plugin file.
-struct Cut {
-  Dim dim;
-  std::string axis;
-};
-
 // A strategy that is rules alone: an axis, and the dims that live on it.
 class Rules : public Strategy {
  public:
@@ -45,12 +39,14 @@ inline StrategyChoice dp(int ways, std::int64_t bucket = 1 << 16, bool overlap =
   return choice("dp", std::make_shared<Rules>("dp", ways, Dims{"batch"}, passes));
 }
 inline StrategyChoice tp(int ways) {
-  return choice("tp", std::make_shared<Rules>("tp", ways, Dims{"heads", "kv_heads", "ffn", "vocab"}));
+  return choice("tp",
+                std::make_shared<Rules>("tp", ways, Dims{"heads", "kv_heads", "ffn", "vocab"}));
 }
 
 struct Setup {
   std::string model = "llama";
-  Json options = {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"kv_heads", 4}, {"ffn", 40}, {"vocab", 50}};
+  Json options = {{"layers", 2},   {"hidden", 48}, {"heads", 12},
+                  {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
   std::vector<StrategyChoice> plan;
   std::int64_t batch = 12, sequence = 8, microbatch = 0;
   Precision precision = Precision::fp64;
@@ -72,9 +68,11 @@ inline Experiment experiment(const Setup& setup) {
   context.sequence = setup.sequence;
   context.vocab = request.model_options.integer("vocab");
   const DataKind* data = find_data_kind("synthetic");
-  e.data = data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
-  e.optimizer = adamw_kind().make(adamw_kind().options().read({{"lr", 1e-3}, {"clip", 0.5}}, "optimizer", problems),
-                                  "optimizer", problems);
+  e.data =
+      data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
+  e.optimizer = adamw_kind().make(
+      adamw_kind().options().read({{"lr", 1e-3}, {"clip", 0.5}}, "optimizer", problems),
+      "optimizer", problems);
   e.schedule = [](std::int64_t) { return 1e-3; };
   e.steps = 3;
   e.timeout = 20;

@@ -1,5 +1,5 @@
-// Collectives of one rank along one group (the ranks of one mesh axis, or of a run of atoms), over a
-// c10d::Backend. Every call posts its bytes to the rank's ledger.
+// Collectives of one rank along one group (the ranks of one mesh axis, or of a run of atoms), over
+// a c10d::Backend. Every call posts its bytes to the rank's ledger.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,14 +21,21 @@ class Work;
 namespace mw {
 
 enum class Collective : std::uint8_t {
-  all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, barrier
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  broadcast,
+  send,
+  recv,
+  barrier
 };
 const char* name_of(Collective op);  // "all-reduce", ...
 
 // The bytes that one rank of `ways` sends with a bandwidth-optimal algorithm for a buffer of
 // `bytes`: 2(n-1)/n of it for all-reduce, (n-1)/n for all-gather (of the gathered buffer),
-// reduce-scatter (of the input) and all-to-all (of the input, even splits), 1 for send (0 for recv),
-// broadcast (n-1)/n. Rounded down. Predicted and measured bytes both come from here.
+// reduce-scatter (of the input) and all-to-all (of the input, even splits), 1 for send (0 for
+// recv), broadcast (n-1)/n. Rounded down. Predicted and measured bytes both come from here.
 std::int64_t wire_bytes(Collective op, std::int64_t bytes, int ways);
 
 class Communicator;
@@ -43,7 +50,8 @@ class Pending {
   Pending& operator=(Pending&&) noexcept;
   ~Pending();
   // Returns when this rank's result is there. Throws Error (run) naming ranks, ops and axis if the
-  // ranks disagree, one does not come or one has failed (then Aborted, see world.h). May be repeated.
+  // ranks disagree, one does not come or one has failed (then Aborted, see world.h). May be
+  // repeated.
   void wait();
   bool valid() const;  // begun and not waited for
 
@@ -60,15 +68,18 @@ class Pending {
 
 // What a call is for: goes into the ledger and into error messages.
 struct Purpose {
-  // "forward", "backward", "gradients", "optimizer", "report", ...; a literal: it is kept by address.
+  // "forward", "backward", "gradients", "optimizer", "report", ...; a literal: it is kept by
+  // address.
   const char* phase = "forward";
-  // The op or bucket it serves, e.g. "layers.0.attention.o". Ranks of a collective must agree on it.
+  // The op or bucket it serves, e.g. "layers.0.attention.o". Ranks of a collective must agree on
+  // it.
   const std::string* label = nullptr;
 };
 
 class Communicator {
  public:
-  // `group`: global ranks in order; `index`: this rank's place in it; `axis`: for ledger and errors.
+  // `group`: global ranks in order; `index`: this rank's place in it; `axis`: for ledger and
+  // errors.
   Communicator(std::string axis, std::vector<int> group, int index,
                c10::intrusive_ptr<c10d::Backend> backend, Ledger* ledger);
   ~Communicator();

@@ -23,7 +23,8 @@ struct Init {
 struct HfName {
   std::string name;         // "model.layers.0.self_attn.q_proj.weight"
   bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
-  int part = 0, parts = 1;  // rows [part/parts, (part+1)/parts) of a fused tensor, after transposing
+  int part = 0,
+      parts = 1;  // rows [part/parts, (part+1)/parts) of a fused tensor, after transposing
 };
 
 struct Value {
@@ -72,9 +73,10 @@ class Graph {
   std::int64_t parameter_count() const;
   int find(const std::string& value) const;  // by name; -1
 
-  int layers = 0;          // transformer layers
-  int loss = -1;           // the scalar value, a sum over the global microbatch's tokens divided by `loss_tokens`
-  std::string family;      // "llama", "gpt", ...
+  int layers = 0;  // transformer layers
+  int loss =
+      -1;  // the scalar value, a sum over the global microbatch's tokens divided by `loss_tokens`
+  std::string family;  // "llama", "gpt", ...
 
  private:
   std::map<Dim, DimInfo> dims_;

@@ -69,7 +69,9 @@ class Ledger {
 
   void communicated(const std::string& axis, const char* op, const char* phase, std::int64_t bytes);
   void waited(const std::string& axis, const char* op, const char* phase, double seconds);
-  const std::map<CommunicationKey, CommunicationUse>& communication() const { return communication_; }
+  const std::map<CommunicationKey, CommunicationUse>& communication() const {
+    return communication_;
+  }
   void clear_communication();  // after each step's books are taken
 
  private:
@@ -91,11 +93,12 @@ class Ledger {
   std::map<CommunicationKey, CommunicationUse> communication_;
 };
 
-// While it lives, every ATen allocation and free of this thread (and of the autograd calls it makes)
-// is posted to `ledger`, to the byte that was asked for. One at a time on a thread; the ledger must
-// outlive it. An allocation over the ledger's limit is given back and throws Error (run) out of the
-// op that asked for it; on an accelerator, whose allocator cannot be unwound, check over_limit().
-// Frees of a block on another thread than its rank's are not seen: drop tensors where they were made.
+// While it lives, every ATen allocation and free of this thread (and of the autograd calls it
+// makes) is posted to `ledger`, to the byte that was asked for. One at a time on a thread; the
+// ledger must outlive it. An allocation over the ledger's limit is given back and throws Error
+// (run) out of the op that asked for it; on an accelerator, whose allocator cannot be unwound,
+// check over_limit(). Frees of a block on another thread than its rank's are not seen: drop tensors
+// where they were made.
 class MemoryWatch {
  public:
   explicit MemoryWatch(Ledger& ledger);

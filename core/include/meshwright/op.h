@@ -51,7 +51,7 @@ struct SavedValue {
 // What of its operands an op's backward reads, so that the program keeps just that.
 struct OpTraits {
   bool differentiable = true;
-  bool splits = false;                // has dgrad and wgrad apart
+  bool splits = false;                      // has dgrad and wgrad apart
   std::vector<bool> backward_reads_input;   // one for each input
   std::vector<bool> backward_reads_output;  // one for each output
   std::vector<SavedValue> saved;
@@ -65,18 +65,18 @@ struct OpTraits {
 
 // One call of a kernel. Shapes are local. Spans are indexed as the op's inputs and outputs are.
 struct OpCall {
-  const LocalDims& dims;                  // of the op's iteration space on this rank
-  std::vector<at::Tensor> inputs;         // backward: undefined where not read
-  std::vector<at::Tensor> outputs;        // forward fills them; backward: undefined where not read
-  std::vector<at::Tensor> saved;          // forward fills them in the order of OpTraits::saved
-  std::vector<at::Tensor> grad_outputs;   // backward pieces: undefined where no gradient came
+  const LocalDims& dims;                 // of the op's iteration space on this rank
+  std::vector<at::Tensor> inputs;        // backward: undefined where not read
+  std::vector<at::Tensor> outputs;       // forward fills them; backward: undefined where not read
+  std::vector<at::Tensor> saved;         // forward fills them in the order of OpTraits::saved
+  std::vector<at::Tensor> grad_outputs;  // backward pieces: undefined where no gradient came
   // Backward pieces. `wants[i]`: this piece must yield input i's gradient. Where `grad_inputs[i]`
   // is defined, the kernel writes there: it adds if `accumulate[i]`, else overwrites. Where it is
   // undefined, the kernel sets it to a fresh tensor.
   std::vector<at::Tensor> grad_inputs;
   std::vector<bool> wants, accumulate;
-  bool in_place = false;                  // forward: OpTraits::forward_in_place is granted
-  at::ScalarType real = at::kFloat;       // the plan's precision, for ops whose inputs are all indices
+  bool in_place = false;             // forward: OpTraits::forward_in_place is granted
+  at::ScalarType real = at::kFloat;  // the plan's precision, for ops whose inputs are all indices
 };
 
 // What one piece costs, of the local shapes.
@@ -120,12 +120,12 @@ struct Use {
 class Op {
  public:
   std::shared_ptr<const OpType> type;
-  std::string name;          // "layers.3.attention.q"
-  int layer = -1;            // transformer layer; -1: before the first, `layers`: after the last
+  std::string name;  // "layers.3.attention.q"
+  int layer = -1;    // transformer layer; -1: before the first, `layers`: after the last
   std::vector<Use> inputs;
-  std::vector<int> outputs;  // values
+  std::vector<int> outputs;       // values
   std::vector<Dims> output_dims;  // as this op calls them
-  Dims whole;                // dims that no axis may cut in this op
+  Dims whole;                     // dims that no axis may cut in this op
   // Pairs {a, b}: a is cut wherever b is if a rule says so too, else a is whole (kv_heads follow
   // heads: both are cut by tp, or the keys are replicated while the queries are cut).
   std::vector<std::pair<Dim, Dim>> follows;
@@ -133,7 +133,7 @@ class Op {
   Reduction contraction = Reduction::sum;
 
   std::string kind() const { return type->kind(); }
-  Dims space() const;        // every dim of the inputs and outputs, in order of appearance
+  Dims space() const;  // every dim of the inputs and outputs, in order of appearance
   bool has(Dim dim) const;
 };
 

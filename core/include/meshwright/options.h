@@ -18,11 +18,11 @@ struct Option {
   std::string name;
   OptionType type = OptionType::any;
   std::string doc;
-  std::optional<Json> fallback;      // absent: the key is required, unless `optional`
-  bool optional = false;             // may be left out and then has no value
-  std::optional<double> least, most; // inclusive range of integers, numbers, bytes
-  std::vector<std::string> choices;  // of `choice`
-  std::string unit;                  // "bytes", "sequences", ... for people
+  std::optional<Json> fallback;       // absent: the key is required, unless `optional`
+  bool optional = false;              // may be left out and then has no value
+  std::optional<double> least, most;  // inclusive range of integers, numbers, bytes
+  std::vector<std::string> choices;   // of `choice`
+  std::string unit;                   // "bytes", "sequences", ... for people
 };
 
 // The checked values of one table: every key with a value or a default is there, bytes as integers.
@@ -57,9 +57,9 @@ class Options {
   Options& function(std::string name, std::string doc);
   Options& any(std::string name, std::string doc);
 
-  Options& fallback(Json value);                  // the default
-  Options& optional();                            // may be absent
-  Options& range(double least, double most);      // inclusive
+  Options& fallback(Json value);              // the default
+  Options& optional();                        // may be absent
+  Options& range(double least, double most);  // inclusive
   Options& at_least(double least);
   Options& unit(std::string unit);
   // The key that a bare value stands for: with `positional("ways")`, 4 reads as { ways = 4 }.

@@ -28,7 +28,7 @@ struct Move {
     all_gather,      // Shard(from) -> Replicate
     all_to_all,      // Shard(from) -> Shard(to)
     slice,           // Replicate -> Shard(to): local
-    keep,            // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
+    keep,  // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
   };
   Kind kind = Kind::all_reduce;
   std::vector<int> atoms;
@@ -46,16 +46,16 @@ Collective collective_of(Move::Kind kind);
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
 
 struct Slot {
-  std::string name;          // "layers.0.attention.q", "d layers.0.attention.q", ...
+  std::string name;  // "layers.0.attention.q", "d layers.0.attention.q", ...
   Dims dims;
   Layout layout;
   Scalar scalar = Scalar::real;
-  std::int64_t extra = 0;    // a last, unnamed dim of that size (0: none)
+  std::int64_t extra = 0;  // a last, unnamed dim of that size (0: none)
   bool fp32_at_least = false;
   bool persistent = false;
   Category category = Category::activations;
-  int value = -1;            // the graph's value that it is (a view of), -1: none
-  int alias_of = -1;         // shares the storage of that slot
+  int value = -1;     // the graph's value that it is (a view of), -1: none
+  int alias_of = -1;  // shares the storage of that slot
 };
 
 enum class Code : std::uint8_t {
@@ -84,19 +84,20 @@ struct Instruction {
   std::vector<bool> accumulate;  // for each grad_input: add to what is there
   bool in_place = false;         // forward overwrites an input; a move its source
   Move move;
-  int pending = -1;              // of start and wait: which
+  int pending = -1;  // of start and wait: which
   int bucket = -1;
   // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
   std::vector<std::vector<int>> first_of;
   const char* phase = "forward";
-  std::string label;             // what it serves: an op, a value, a bucket
-  std::vector<int> release;      // slots that nobody reads after this instruction
+  std::string label;         // what it serves: an op, a value, a bucket
+  std::vector<int> release;  // slots that nobody reads after this instruction
 };
 
 struct Segment {
-  std::string name;  // "forward", "backward", "backward.last", "dgrad", "wgrad", "finish"
+  std::string
+      name;  // "forward", "backward", "dgrad", "wgrad", "finish"; "X.last" with reductions in it
   std::vector<Instruction> code;
 };
 
@@ -117,11 +118,11 @@ struct ProgramParameter {
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
 // optimizer state of a bucket each lie in one flat tensor, in this order.
 struct Bucket {
-  std::vector<int> parameters;   // indices into Program::parameters
-  std::vector<int> reduce;       // atoms to all-reduce over; empty: nothing to reduce
-  std::vector<int> sharded;      // atoms over which the parameters are sharded
+  std::vector<int> parameters;  // indices into Program::parameters
+  std::vector<int> reduce;      // atoms to all-reduce over; empty: nothing to reduce
+  std::vector<int> sharded;     // atoms over which the parameters are sharded
   std::string name;
-  bool overlap = false;          // its reduction starts inside the last backward
+  bool overlap = false;  // its reduction starts inside the timeline's last action
 };
 
 struct Program {
@@ -129,23 +130,23 @@ struct Program {
   Mesh mesh;
   int stage = 0, stages = 1;
   int microbatches = 1;
-  int element = 4;               // bytes of a real
+  int element = 4;  // bytes of a real
   std::vector<Slot> slots;
   std::vector<ProgramParameter> parameters;
   std::vector<Bucket> buckets;
   std::vector<Segment> segments;
   std::vector<Action> timeline;
-  int pendings = 0;              // numbers used by start and wait
-  std::vector<Layout> cut;       // for each op of the graph: its iteration space on the mesh
-  std::vector<Layout> follow;    // ... and the dim that follows the cut one (kv_heads after heads)
-  Layout loss;                   // layout of the loss value
+  int pendings = 0;            // numbers used by start and wait
+  std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
+  std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
+  Layout loss;                 // layout of the loss value
 
   int segment(const std::string& name) const;  // index; -1
   // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
   LocalDims local_dims(int op, const Coordinates& at) const;
   std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at) const;
-  int root(int slot) const;      // follows alias_of
+  int root(int slot) const;  // follows alias_of
   // A listing for people: one instruction a line.
   std::string print() const;
 };
@@ -159,7 +160,7 @@ struct Pass {
 // Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in
 // the order in which gradients become ready in backward.
 Pass bucket_gradients(std::int64_t bytes);
-// Starts each bucket's reduction inside the last microbatch's backward, as soon as its last gradient
+// Starts each bucket's reduction inside the last action that makes gradients, as soon as its last one
 // is there.
 Pass overlap_gradient_reduction();
 

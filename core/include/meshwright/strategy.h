@@ -23,11 +23,11 @@ struct AxisRequest {
 
 // "`dim` lives on `axis`" in the ops that `where` takes.
 struct Rule {
-  std::string strategy;                    // who says so
+  std::string strategy;  // who says so
   Dim dim;
   std::string axis;
-  std::function<bool(const Op&)> where;    // empty: every op that has the dim
-  bool named = false;                      // for particular ops: outweighs a general rule
+  std::function<bool(const Op&)> where;  // empty: every op that has the dim
+  bool named = false;                    // for particular ops: outweighs a general rule
 };
 
 // "The parameters that `where` takes are stored sharded on `axis` along `dim`" although they are not
@@ -61,6 +61,8 @@ class Draft {
   bool divides(const std::string& axis, Dim dim) const;
 
   void add_pass(Pass pass) { passes_.push_back(std::move(pass)); }
+  // Asks for segments "dgrad" and "wgrad" beside "backward", for a timeline that parts them.
+  void split_backward() { splits_ = true; }
   void refuse(std::string message, std::string hint) {
     problems_.add(Stage::plan, std::move(message), std::move(hint));
   }
@@ -71,6 +73,7 @@ class Draft {
   const std::vector<StorageRule>& storage() const { return storage_; }
   const std::vector<Pass>& passes() const { return passes_; }
   const std::vector<std::string>& notes() const { return notes_; }
+  bool splits_backward() const { return splits_; }
   Problems& problems() { return problems_; }
 
  private:
@@ -81,6 +84,7 @@ class Draft {
   std::vector<StorageRule> storage_;
   std::vector<Pass> passes_;
   std::vector<std::string> notes_;
+  bool splits_ = false;
   Problems problems_;
 };
 

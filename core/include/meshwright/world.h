@@ -1,5 +1,6 @@
-// Where communicators come from. A source connects the ranks of one run, whatever carries the bytes:
-// threads of this process (built in), MPI or NCCL (plugins). The rest of Meshwright sees only this.
+// Where communicators come from. A source connects the ranks of one run, whatever carries the
+// bytes: threads of this process (built in), MPI or NCCL (plugins). The rest of Meshwright sees
+// only this.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,8 +1,255 @@
-#include <cstdio>
+// The command line. Exit codes: 0 ok, 1 run failed or verdict different, 2 usage or script error,
+// 3 plan refused, 5 environment, 130 interrupted.
+#include <fmt/format.h>
 
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <optional>
+
+#include "app/app_host.h"
+#include "app/commands.h"
+#include "base/interrupt.h"
+#include "base/text.h"
 #include "base/version.h"
+#include "lua/script.h"
 
-int main() {
-  std::puts(mw::version_line().c_str());
+namespace mw {
+namespace {
+
+constexpr int exit_usage = 2, exit_interrupted = 130;
+
+struct Arguments {
+  std::string script, plugin;
+  std::vector<std::string> settings, plugin_path;
+  bool json = false;
+};
+
+int run_script(const Arguments& arguments, const std::string& train_as, Output& output) {
+  stop_on_signals();
+  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
+  AppHost host(output, plugins);
+  ScriptOptions options;
+  options.settings = arguments.settings;
+  options.train_as = train_as;
+  options.library = lua_library();
+  options.say = [&](const std::string& text) { output.note(text); };
+  Script script(host, std::move(options));
+  const auto show_rest = [&] {
+    for (const std::string& text : script.unprinted()) output.text(text);
+  };
+  try {
+    host.set_script(arguments.script);
+    script.run_file(arguments.script);
+  } catch (...) {
+    show_rest();
+    throw;
+  }
+  show_rest();
+  return host.exit_code();
+}
+
+int run_repl(const Arguments& arguments, Output& output) {
+  stop_on_signals();
+  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
+  AppHost host(output, plugins);
+  ScriptOptions options;
+  options.settings = arguments.settings;
+  options.library = lua_library();
+  options.say = [&](const std::string& text) { output.note(text); };
+  Script script(host, std::move(options));
+  const bool prompt = ::isatty(STDIN_FILENO) != 0;
+  if (prompt)
+    std::cout << version_line() << ", "
+              << "mw is loaded; end with Ctrl-D\n";
+  script.repl(std::cin, std::cout, prompt);
   return 0;
+}
+
+using Command = std::function<int(const Arguments&, Output&)>;
+
+CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
+                             const std::string& about, const std::string& example) {
+  CLI::App* command = app.add_subcommand(name, about);
+  command->add_option("SCRIPT", arguments.script, "an experiment script (Lua)")->required();
+  command
+      ->add_option(
+          "--set", arguments.settings,
+          "change a key of the experiment: steps=5, model.layers=2, plan[2].ways=4; the value is a "
+          "number, a word or a Lua expression; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  command->footer("Example: meshwright " + name + " " + example);
+  return command;
+}
+
+void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
+  command
+      ->add_option("--plugin-path", arguments.plugin_path,
+                   "a folder of plugins, searched first; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FOLDER");
+  if (json)
+    command->add_flag("--json", arguments.json,
+                      "one JSON object a line on stdout; people's text on stderr");
+}
+
+// Commands by the path of words that calls them ("plugins list").
+std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments) {
+  std::map<std::string, Command> commands;
+  const auto scripted = [&](const char* name, const char* train_as, const char* about,
+                            const char* example) {
+    add_common(add_script_command(app, arguments, name, about, example), arguments);
+    commands[name] = [train_as](const Arguments& a, Output& o) {
+      return run_script(a, train_as, o);
+    };
+  };
+  scripted("run", "train", "run a script: train as it says",
+           "scripts/quickstart.lua --set steps=20");
+  scripted("plan", "plan",
+           "run a script with every mw.train turned into mw.plan: resolve and predict, no training",
+           "scripts/quickstart.lua --set plan[2].ways=2");
+  scripted(
+      "verify", "verify",
+      "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
+      "scripts/quickstart.lua");
+
+  CLI::App* plugins = app.add_subcommand("plugins", "what can be composed: list, show");
+  plugins->require_subcommand(1);
+  CLI::App* list =
+      plugins->add_subcommand("list", "all plugins on the path, broken ones with their reasons");
+  add_common(list, arguments);
+  CLI::App* show =
+      plugins->add_subcommand("show", "a plugin's options with types, ranges and defaults");
+  show->add_option("NAME", arguments.plugin, "a plugin's name, or the path of its file")
+      ->required();
+  show->footer("Example: meshwright plugins show tp");
+  add_common(show, arguments);
+  const auto registry = [](const Arguments& a) {
+    return PluginRegistry(PluginRegistry::search_path(a.plugin_path));
+  };
+  commands["plugins list"] = [registry](const Arguments& a, Output& o) {
+    auto found = registry(a);
+    return list_plugins(found, o);
+  };
+  commands["plugins show"] = [registry](const Arguments& a, Output& o) {
+    auto found = registry(a);
+    return show_plugin(found, a.plugin, o);
+  };
+
+  add_common(
+      app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),
+      arguments);
+  commands["doctor"] = [registry](const Arguments& a, Output& o) {
+    auto found = registry(a);
+    return doctor(found, o);
+  };
+  add_common(
+      app.add_subcommand("lua-types", "print the type annotations of the Lua module, for editors"),
+      arguments, false);
+  commands["lua-types"] = [registry](const Arguments& a, Output& o) {
+    auto found = registry(a);
+    return print_lua_types(found, o);
+  };
+  add_common(app.add_subcommand("repl", "a Lua prompt with mw loaded"), arguments, false);
+  commands["repl"] = run_repl;
+  app.add_subcommand("version", "print the version");
+  commands["version"] = [](const Arguments&, Output& o) {
+    o.text(version_line());
+    return 0;
+  };
+  return commands;
+}
+
+// The nearest command where a word is none; empty if the words are in order.
+std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* at = &app;
+  std::string path;
+  for (const std::string& word : words) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(command->get_name());
+    }
+    if (names.empty() || word.starts_with('-')) return std::nullopt;
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
+      const std::string near = did_you_mean(word, names);
+      return Error(Stage::script, fmt::format("there is no command {}", quote(path + word)),
+                   near.empty() ? "commands: " + join(names) : near);
+    }
+    at = at->get_subcommand(word);
+    path += word + " ";
+  }
+  return std::nullopt;
+}
+
+// The nearest option where the parser found one that it does not know.
+std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::vector<std::string> names;
+  for (const CLI::Option* option : at->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string text = error.what();
+  const auto dashes = text.find("--");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && dashes != std::string::npos) {
+    const std::string given = text.substr(dashes, text.find_first_of(" =", dashes) - dashes);
+    if (const std::string near = did_you_mean(given, names); !near.empty()) return near;
+  }
+  return fmt::format("see meshwright {}{}--help", at == &app ? "" : at->get_name(),
+                     at == &app ? "" : " ");
+}
+
+int run_main(int argc, char** argv) {
+  CLI::App app{
+      "Meshwright composes the parallelism forms of transformer training from a Lua script.",
+      "meshwright"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version_line());
+  Arguments arguments;
+  const auto commands = add_commands(app, arguments);
+
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) {
+    std::cerr << app.help();
+    return exit_usage;
+  }
+  if (const auto error = misspelt(app, words)) {
+    Output(std::find(words.begin(), words.end(), "--json") != words.end()).error(*error);
+    return exit_usage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    Output(std::find(words.begin(), words.end(), "--json") != words.end())
+        .error(Error(Stage::script, error.what(), hint_for(app, error)));
+    return exit_usage;
+  }
+
+  std::string path;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    path += (path.empty() ? "" : " ") + at->get_name();
+  }
+  std::optional<Output> output;
+  try {
+    output.emplace(arguments.json);
+    const int code = commands.at(path)(arguments, *output);
+    return stop_requested() ? exit_interrupted : code;
+  } catch (const Error& error) {
+    if (!output) output.emplace(false);
+    output->error(error);
+    return stop_requested() ? exit_interrupted : error.exit_code();
+  } catch (const std::exception& error) {
+    output->error(Error(Stage::run, fmt::format("unexpected: {}", error.what())));
+    return exit_code_of(Stage::run);
+  }
+}
+
+}  // namespace
+}  // namespace mw
+
+int main(int argc, char** argv) {
+  return mw::run_main(argc, argv);
 }

@@ -28,6 +28,9 @@ extern "C" void on_signal(int number) {
 bool stop_requested() {
   return stop.load(std::memory_order_relaxed);
 }
+const std::atomic<bool>* stop_flag() {
+  return &stop;
+}
 void request_stop() {
   stop = true;
 }

@@ -2,11 +2,14 @@
 // the current step. A second signal kills the process at once.
 #pragma once
 
+#include <atomic>
+
 namespace mw {
 
 bool stop_requested();
-void request_stop();         // async-signal-safe
-void forget_stop_request();  // for tests and the prompt of the REPL
+const std::atomic<bool>* stop_flag();  // true from the first request on
+void request_stop();                   // async-signal-safe
+void forget_stop_request();            // for tests and the prompt of the REPL
 // Installs the handlers.
 void stop_on_signals();
 

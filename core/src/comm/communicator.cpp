@@ -28,28 +28,40 @@ double seconds_since(comm::Clock::time_point start) {
 
 const char* name_of(Collective op) {
   switch (op) {
-    case Collective::all_reduce: return "all-reduce";
-    case Collective::all_gather: return "all-gather";
-    case Collective::reduce_scatter: return "reduce-scatter";
-    case Collective::all_to_all: return "all-to-all";
-    case Collective::broadcast: return "broadcast";
-    case Collective::send: return "send";
-    case Collective::recv: return "recv";
-    case Collective::barrier: return "barrier";
+    case Collective::all_reduce:
+      return "all-reduce";
+    case Collective::all_gather:
+      return "all-gather";
+    case Collective::reduce_scatter:
+      return "reduce-scatter";
+    case Collective::all_to_all:
+      return "all-to-all";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::send:
+      return "send";
+    case Collective::recv:
+      return "recv";
+    case Collective::barrier:
+      return "barrier";
   }
   return "?";
 }
 
 std::int64_t wire_bytes(Collective op, std::int64_t bytes, int ways) {
   switch (op) {
-    case Collective::all_reduce: return 2 * (ways - 1) * bytes / ways;
+    case Collective::all_reduce:
+      return 2 * (ways - 1) * bytes / ways;
     case Collective::all_gather:
     case Collective::reduce_scatter:
     case Collective::all_to_all:
-    case Collective::broadcast: return (ways - 1) * bytes / ways;
-    case Collective::send: return bytes;
+    case Collective::broadcast:
+      return (ways - 1) * bytes / ways;
+    case Collective::send:
+      return bytes;
     case Collective::recv:
-    case Collective::barrier: return 0;
+    case Collective::barrier:
+      return 0;
   }
   return 0;
 }
@@ -62,7 +74,9 @@ Pending::Pending(Pending&&) noexcept = default;
 Pending& Pending::operator=(Pending&&) noexcept = default;
 Pending::~Pending() = default;
 
-bool Pending::valid() const { return work_.defined(); }
+bool Pending::valid() const {
+  return work_.defined();
+}
 
 void Pending::wait() {
   if (!work_) return;
@@ -70,7 +84,8 @@ void Pending::wait() {
   const auto work = std::move(work_);
   work->wait();
   if (communicator_->ledger_ != nullptr) {
-    communicator_->ledger_->waited(communicator_->axis_, name_of(op_), phase_, seconds_since(start));
+    communicator_->ledger_->waited(communicator_->axis_, name_of(op_), phase_,
+                                   seconds_since(start));
   }
 }
 
@@ -143,9 +158,8 @@ Pending Communicator::all_to_all(at::Tensor out, at::Tensor in,
     const auto kept = in_splits[static_cast<std::size_t>(index_)];
     sent = bytes_of(in) / in.size(0) * (in.size(0) - kept);
   }
-  return issue(kind, sent, purpose, [&] {
-    return backend_->alltoall_base(out, in, out_splits, in_splits, {});
-  });
+  return issue(kind, sent, purpose,
+               [&] { return backend_->alltoall_base(out, in, out_splits, in_splits, {}); });
 }
 
 Pending Communicator::broadcast(at::Tensor inout, int root_index, Purpose purpose) {

@@ -23,7 +23,8 @@ inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t exp
   const auto left =
       std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
   if (left <= 0) return;
-  timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+  timespec timeout{static_cast<time_t>(left / 1'000'000'000),
+                   static_cast<long>(left % 1'000'000'000)};
   syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected,
           &timeout, nullptr, 0);
 }

@@ -10,20 +10,28 @@ namespace mw {
 
 const char* name_of(Category category) {
   switch (category) {
-    case Category::parameters: return "parameters";
-    case Category::gradients: return "gradients";
-    case Category::optimizer: return "optimizer";
-    case Category::activations: return "activations";
-    case Category::buffers: return "buffers";
+    case Category::parameters:
+      return "parameters";
+    case Category::gradients:
+      return "gradients";
+    case Category::optimizer:
+      return "optimizer";
+    case Category::activations:
+      return "activations";
+    case Category::buffers:
+      return "buffers";
   }
   return "?";
 }
 
-Ledger::Scope::Scope(Ledger& ledger, Category category) : ledger_(ledger), before_(ledger.current_) {
+Ledger::Scope::Scope(Ledger& ledger, Category category)
+    : ledger_(ledger), before_(ledger.current_) {
   ledger_.current_ = category;
 }
 
-Ledger::Scope::~Scope() { ledger_.current_ = before_; }
+Ledger::Scope::~Scope() {
+  ledger_.current_ = before_;
+}
 
 void Ledger::add(MemoryUse& use, std::int64_t bytes) {
   use.bytes += bytes;
@@ -39,11 +47,12 @@ void Ledger::book(const void* pointer, std::int64_t bytes) {
 
 void Ledger::allocated(const void* pointer, std::int64_t bytes) {
   if (limit_ > 0 && total_.bytes + bytes > limit_) {
-    throw Error(Stage::run,
-                fmt::format("Rank {} is out of its memory limit: {} bytes for {} on top of {} bytes "
-                            "in use go over {} bytes.",
-                            rank_, bytes, name_of(current_), total_.bytes, limit_),
-                "Use smaller microbatches, more recompute or more ways of a form that shards.");
+    throw Error(
+        Stage::run,
+        fmt::format("Rank {} is out of its memory limit: {} bytes for {} on top of {} bytes "
+                    "in use go over {} bytes.",
+                    rank_, bytes, name_of(current_), total_.bytes, limit_),
+        "Use smaller microbatches, more recompute or more ways of a form that shards.");
   }
   book(pointer, bytes);
 }
@@ -97,6 +106,8 @@ void Ledger::waited(const std::string& axis, const char* op, const char* phase, 
   entry(axis, op, phase).seconds += seconds;
 }
 
-void Ledger::clear_communication() { communication_.clear(); }
+void Ledger::clear_communication() {
+  communication_.clear();
+}
 
 }  // namespace mw

@@ -13,11 +13,16 @@ namespace {
 
 Combine combine_of(const c10d::ReduceOp& op) {
   switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
-    case c10d::ReduceOp::SUM: return Combine::sum;
-    case c10d::ReduceOp::AVG: return Combine::average;
-    case c10d::ReduceOp::PRODUCT: return Combine::product;
-    case c10d::ReduceOp::MIN: return Combine::min;
-    case c10d::ReduceOp::MAX: return Combine::max;
+    case c10d::ReduceOp::SUM:
+      return Combine::sum;
+    case c10d::ReduceOp::AVG:
+      return Combine::average;
+    case c10d::ReduceOp::PRODUCT:
+      return Combine::product;
+    case c10d::ReduceOp::MIN:
+      return Combine::min;
+    case c10d::ReduceOp::MAX:
+      return Combine::max;
     default:
       throw Error(Stage::run, "The thread backend cannot reduce with this operation.",
                   "Use sum, average, product, min or max.");
@@ -174,15 +179,17 @@ LocalBackend::WorkPtr LocalBackend::alltoall_base(at::Tensor& output, at::Tensor
     const auto rows = tensor.size(0);
     if (given.empty()) {
       check(rows % size_ == 0, op,
-            fmt::format("{} rows of the {} cannot be split evenly over {} ranks.", rows, name, size_));
+            fmt::format("{} rows of the {} cannot be split evenly over {} ranks.", rows, name,
+                        size_));
       return std::vector<std::int64_t>(static_cast<std::size_t>(size_), rows / size_);
     }
     check(static_cast<int>(given.size()) == size_, op,
           fmt::format("{} splits of the {} for {} ranks.", given.size(), name, size_));
     check(std::accumulate(given.begin(), given.end(), std::int64_t{0}) == rows &&
               std::none_of(given.begin(), given.end(), [](std::int64_t s) { return s < 0; }),
-          op, fmt::format("the splits {} of the {} do not make up its {} rows.",
-                          fmt::join(given, "+"), name, rows));
+          op,
+          fmt::format("the splits {} of the {} do not make up its {} rows.", fmt::join(given, "+"),
+                      name, rows));
     return given;
   };
   const auto row = [](const at::Tensor& tensor) {
@@ -194,7 +201,8 @@ LocalBackend::WorkPtr LocalBackend::alltoall_base(at::Tensor& output, at::Tensor
   call.in_splits = splits(input, in_splits, "input");
   call.out_splits = splits(output, out_splits, "output");
   check(row(input) == row(output), op,
-        fmt::format("rows of the input have {} elements, of the output {}.", row(input), row(output)));
+        fmt::format("rows of the input have {} elements, of the output {}.", row(input),
+                    row(output)));
   return issue(new_arrival(std::move(call), &input, &output), {output, input}, {output},
                c10d::OpType::ALLTOALL_BASE, options.timeout);
 }
@@ -206,7 +214,8 @@ LocalBackend::WorkPtr LocalBackend::issue_pair(Collective op, std::vector<at::Te
   check(peer >= 0 && peer < size_, op,
         fmt::format("partner {} is none of its {} ranks.", peer, size_));
   const bool sends = op == Collective::send;
-  auto arrival = new_arrival(new_call(op, tensors[0], tensors[0].numel()), &tensors[0], &tensors[0]);
+  auto arrival =
+      new_arrival(new_call(op, tensors[0], tensors[0].numel()), &tensors[0], &tensors[0]);
   auto seat = group_->join_pair(rank_, peer, tag, std::move(arrival));
   return c10::make_intrusive<LocalWork>(world_, group_, std::move(seat), global_rank_, tensors,
                                         tensors, sends ? c10d::OpType::SEND : c10d::OpType::RECV,

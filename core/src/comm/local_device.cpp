@@ -16,10 +16,18 @@ at::Tensor view(const void* data, std::int64_t elements, at::ScalarType dtype, a
 void combine_into(at::Tensor& total, const at::Tensor& next, Combine combine) {
   switch (combine) {
     case Combine::sum:
-    case Combine::average: total.add_(next); break;
-    case Combine::product: total.mul_(next); break;
-    case Combine::min: at::minimum_out(total, total, next); break;
-    case Combine::max: at::maximum_out(total, total, next); break;
+    case Combine::average:
+      total.add_(next);
+      break;
+    case Combine::product:
+      total.mul_(next);
+      break;
+    case Combine::min:
+      at::minimum_out(total, total, next);
+      break;
+    case Combine::max:
+      at::maximum_out(total, total, next);
+      break;
   }
 }
 

@@ -1,5 +1,6 @@
-// Rounds of thread ranks that share one accelerator: ATen ops on views of the ranks' buffers, ordered
-// by events between the ranks' streams. Device-generic; not exercised where there is no device.
+// Rounds of thread ranks that share one accelerator: ATen ops on views of the ranks' buffers,
+// ordered by events between the ranks' streams. Device-generic; not exercised where there is no
+// device.
 #pragma once
 
 #include <ATen/ATen.h>

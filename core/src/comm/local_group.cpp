@@ -55,12 +55,12 @@ LocalGroup::Seat LocalGroup::join_pair(int index, int peer, int tag, Arrival arr
       round->arrive(1, std::move(arrival));
       complete = true;
     } else {
-      round = std::make_shared<Round>(
-          axis_,
-          std::vector{ranks_[static_cast<std::size_t>(index)], ranks_[static_cast<std::size_t>(peer)]},
-          fmt::format("{} {} -> {}, tag {}", sends ? "send" : "recv",
-                      ranks_[static_cast<std::size_t>(key.from)],
-                      ranks_[static_cast<std::size_t>(key.to)], tag));
+      round = std::make_shared<Round>(axis_,
+                                      std::vector{ranks_[static_cast<std::size_t>(index)],
+                                                  ranks_[static_cast<std::size_t>(peer)]},
+                                      fmt::format("{} {} -> {}, tag {}", sends ? "send" : "recv",
+                                                  ranks_[static_cast<std::size_t>(key.from)],
+                                                  ranks_[static_cast<std::size_t>(key.to)], tag));
       round->arrive(0, std::move(arrival));
       box.push_back({round, sends});
       check_ended(*round);
@@ -72,11 +72,12 @@ LocalGroup::Seat LocalGroup::join_pair(int index, int peer, int tag, Arrival arr
 void LocalGroup::check_ended(Round& round) {
   for (const int rank : round.missing()) {
     if (!world_.has_ended(rank)) continue;
-    round.fail(fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: {}. "
-                           "Rank {} {}.",
-                           rank, round.describe(), axis_, round.name(), list_ranks(round.present()),
-                           rank, world_.whereabouts(rank)),
-               "All ranks of an axis must make the same calls in the same order.", true);
+    round.fail(
+        fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: {}. "
+                    "Rank {} {}.",
+                    rank, round.describe(), axis_, round.name(), list_ranks(round.present()), rank,
+                    world_.whereabouts(rank)),
+        "All ranks of an axis must make the same calls in the same order.", true);
     return;
   }
 }
@@ -97,12 +98,13 @@ void LocalGroup::fail_late(Round& round, double seconds) {
     }
   }
   if (!tags.empty()) tags = fmt::format(" It waits itself for a partner of: {}.", tags);
-  round.fail(fmt::format("{} on axis '{}' ({}) waited {:.3g} s for {}. Waiting: {}.{}{}",
-                         round.describe(), axis_, round.name(), seconds, list_ranks(missing),
-                         list_ranks(round.present()), who, tags),
-             "All ranks of an axis must make the same calls in the same order; raise the timeout if "
-             "a rank is only slow.",
-             true);
+  round.fail(
+      fmt::format("{} on axis '{}' ({}) waited {:.3g} s for {}. Waiting: {}.{}{}", round.describe(),
+                  axis_, round.name(), seconds, list_ranks(missing), list_ranks(round.present()),
+                  who, tags),
+      "All ranks of an axis must make the same calls in the same order; raise the timeout if "
+      "a rank is only slow.",
+      true);
 }
 
 void LocalGroup::fail_open(const std::string& message, const std::string& hint) {

@@ -1,6 +1,6 @@
-// One collective (or one matched send and recv) of thread ranks: who has arrived with what, the work
-// to do once all have, and how it ended. There are no progress threads: the ranks that wait for a
-// round carry it out, chunk by chunk, and whoever finishes the last chunk wakes the rest.
+// One collective (or one matched send and recv) of thread ranks: who has arrived with what, the
+// work to do once all have, and how it ended. There are no progress threads: the ranks that wait
+// for a round carry it out, chunk by chunk, and whoever finishes the last chunk wakes the rest.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -38,7 +38,8 @@ struct Call {
 };
 
 // A rank's part in a round. The pointers are of tensors that its Work keeps alive until the round
-// has ended: no other thread may drop a tensor's last reference, the rank's ledger would not see it.
+// has ended: no other thread may drop a tensor's last reference, the rank's ledger would not see
+// it.
 struct Arrival {
   bool here = false;
   Call call;
@@ -71,8 +72,8 @@ class Round {
   // others sleepers are woken to do it, as many as there are other cores. Not under a lock.
   void start();
 
-  // Carries out what is left, or sleeps until others have; returns the final state, or `open` if the
-  // deadline has passed and some rank is still missing.
+  // Carries out what is left, or sleeps until others have; returns the final state, or `open` if
+  // the deadline has passed and some rank is still missing.
   State wait(Clock::time_point deadline);
 
   // Ends the round for all members unless it has ended; `primary` if this is the cause itself and
@@ -103,7 +104,8 @@ class Round {
   };
 
   void lay_out();
-  void add_task(std::int64_t elements, std::vector<const std::byte*> in, std::vector<std::byte*> out);
+  void add_task(std::int64_t elements, std::vector<const std::byte*> in,
+                std::vector<std::byte*> out);
   bool work();  // claims and carries out chunks until none is left; true if it did the last one
   void run_chunk(std::int64_t number);
   void run_on_device();

@@ -32,7 +32,9 @@ bool LocalWork::isCompleted() {
   return state == Round::done || state == Round::failed;
 }
 
-bool LocalWork::isSuccess() const { return seat_.round->state() == Round::done; }
+bool LocalWork::isSuccess() const {
+  return seat_.round->state() == Round::done;
+}
 
 std::exception_ptr LocalWork::exception() const {
   if (seat_.round->state() != Round::failed) return nullptr;
@@ -72,6 +74,8 @@ void LocalWork::synchronize() {
   if (!device_.is_cpu()) seat_.round->block_stream(device_);
 }
 
-std::vector<at::Tensor> LocalWork::result() { return results_; }
+std::vector<at::Tensor> LocalWork::result() {
+  return results_;
+}
 
 }  // namespace mw::comm

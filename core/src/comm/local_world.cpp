@@ -16,8 +16,8 @@ c10::intrusive_ptr<c10d::Backend> LocalWorld::backend(const std::string& axis,
                                                       const std::vector<int>& group, int index) {
   for (const int rank : group) {
     if (rank >= 0 && rank < ranks()) continue;
-    throw Error(Stage::run,
-                fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis, rank, ranks()));
+    throw Error(Stage::run, fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis,
+                                        rank, ranks()));
   }
   if (index < 0 || index >= static_cast<int>(group.size())) {
     throw Error(Stage::run, fmt::format("Axis '{}' has no index {}: its group has {} ranks.", axis,
@@ -55,7 +55,9 @@ void LocalWorld::ended(int rank) {
   for (auto& group : groups) group->fail_ended(rank);
 }
 
-bool LocalWorld::has_ended(int rank) const { return status_[static_cast<std::size_t>(rank)]->ended; }
+bool LocalWorld::has_ended(int rank) const {
+  return status_[static_cast<std::size_t>(rank)]->ended;
+}
 
 void LocalWorld::check_aborted() const {
   if (aborted_) throw Aborted(abort_message_);

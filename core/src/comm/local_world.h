@@ -1,5 +1,5 @@
-// Ranks as threads of one process: the groups they meet in, and what happens when one of them fails,
-// ends or does not come.
+// Ranks as threads of one process: the groups they meet in, and what happens when one of them
+// fails, ends or does not come.
 #pragma once
 
 #include <atomic>

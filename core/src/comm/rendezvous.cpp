@@ -52,8 +52,9 @@ class FirstError {
 
 void run_one(comm::LocalWorld& world, int rank, int threads,
              const std::function<void(RankContext&)>& body, FirstError& first) {
-  // ATen keeps OpenMP's thread count for each thread, so ranks do not disturb one another; but it
-  // also keeps the last value set anywhere as the default of new threads (see run_ranks).
+  // OpenMP keeps the number for each thread, but ATen gives a thread that first asks for it the
+  // value last set anywhere in the process: ask first, then set (and see run_ranks).
+  at::get_num_threads();
   at::set_num_threads(threads);
   RankContext context{rank, world.ranks(), &world};
   const auto failed = [&](const std::string& reason, bool primary) {

@@ -23,9 +23,17 @@ std::vector<int> world_atoms(const Mesh& mesh) {
 
 Executor::Executor(const Program& program, int rank, at::ScalarType real, at::Device device,
                    CommunicatorSource& source, Ledger& ledger, const StepInput& input)
-    : program_(program), graph_(*program.graph), rank_(rank), at_(program.mesh.coordinates(rank)),
-      real_(real), device_(device), source_(source), ledger_(ledger), input_(input),
-      storage_(program, at_, at::TensorOptions().dtype(real).device(device), *input.optimizer, ledger) {
+    : program_(program),
+      graph_(*program.graph),
+      rank_(rank),
+      at_(program.mesh.coordinates(rank)),
+      real_(real),
+      device_(device),
+      source_(source),
+      ledger_(ledger),
+      input_(input),
+      storage_(program, at_, at::TensorOptions().dtype(real).device(device), *input.optimizer,
+               ledger) {
   for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
     dims_.push_back(program.local_dims(static_cast<int>(i), at_));
   }
@@ -48,7 +56,9 @@ bool Executor::first_of(const std::vector<int>& atoms) const {
   return std::all_of(atoms.begin(), atoms.end(), [&](int a) { return at_[a] == 0; });
 }
 
-at::Tensor& Executor::tensor(Microbatch& m, int slot) { return m.slots[slot]; }
+at::Tensor& Executor::tensor(Microbatch& m, int slot) {
+  return m.slots[slot];
+}
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
   const at::NoGradGuard no_grad;
@@ -82,8 +92,12 @@ void Executor::run(const Instruction& i, int microbatch) {
   }
   Ledger::Scope scope(ledger_, Category::activations);
   switch (i.code) {
-    case Code::load: load(i, m, microbatch); break;
-    case Code::compute: compute(i, m, microbatch); break;
+    case Code::load:
+      load(i, m, microbatch);
+      break;
+    case Code::compute:
+      compute(i, m, microbatch);
+      break;
     case Code::move:
     case Code::start: {
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
@@ -104,16 +118,28 @@ void Executor::run(const Instruction& i, int microbatch) {
     case Code::seed:
       tensor(m, i.outputs[0]) = at::ones({}, at::TensorOptions().dtype(real_).device(device_));
       break;
-    case Code::add: add(i, m); break;
-    case Code::copy: tensor(m, i.outputs[0]) = tensor(m, i.inputs[0]).clone(); break;
-    case Code::report: loss_.add_(tensor(m, i.inputs[0])); break;
-    case Code::reduce: start_reduce(i); break;
+    case Code::add:
+      add(i, m);
+      break;
+    case Code::copy:
+      tensor(m, i.outputs[0]) = tensor(m, i.inputs[0]).clone();
+      break;
+    case Code::report:
+      loss_.add_(tensor(m, i.inputs[0]));
+      break;
+    case Code::reduce:
+      start_reduce(i);
+      break;
     case Code::reduced:
       reductions_.at(i.bucket).wait();
       reductions_.erase(i.bucket);
       break;
-    case Code::totals: totals(); break;
-    case Code::update: update(i); break;
+    case Code::totals:
+      totals();
+      break;
+    case Code::update:
+      update(i);
+      break;
   }
   for (int slot : i.release) m.slots[slot].reset();
 }
@@ -135,23 +161,31 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
       if (!tokens.defined()) {
         tokens = at::empty({part.size, sequence}, cpu);
         labels = at::empty({part.size, sequence}, cpu);
-        input_.data->sample_rows(step_, input_.batch, microbatch * rows + part.offset, tokens, labels);
+        input_.data->sample_rows(step_, input_.batch, microbatch * rows + part.offset, tokens,
+                                 labels);
       }
-      data = (s.name == "labels" ? labels : tokens).narrow(1, columns.offset, columns.size).contiguous();
+      data = (s.name == "labels" ? labels : tokens)
+                 .narrow(1, columns.offset, columns.size)
+                 .contiguous();
     }
     tensor(m, slot) = data.to(device_);
   }
 }
 
 // Decides whether this rank writes, adds to or leaves out the gradient of operand `input`.
-void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, OpCall& call) {
+void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbatch& m,
+                               OpCall& call) {
   const int slot = i.grad_inputs[input];
   call.wants[input] = slot >= 0;
   if (slot < 0) return;
   const int parameter = storage_.parameter_of(slot);
   if (parameter < 0) {
     call.accumulate[input] = i.accumulate[input];
-    if (i.accumulate[input]) call.grad_inputs[input] = tensor(m, slot);
+    if (i.accumulate[input]) {
+      call.grad_inputs[input] = tensor(m, slot);
+    } else if (i.in_place) {  // granted for all gradients or none (plan/lifetimes)
+      call.grad_inputs[input] = tensor(m, i.inputs[input]);
+    }
     return;
   }
   if (!first_of(i.first_of[input])) {
@@ -172,13 +206,15 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     }
     return tensors;
   };
-  OpCall call{dims_[i.op], gather(i.inputs), {}, {}, {}, {}, {}, {}, i.in_place};
+  OpCall call{dims_[i.op], gather(i.inputs), {}, {}, {}, {}, {}, {}, i.in_place, real_};
   if (i.piece == Piece::forward) {
     call.outputs.resize(i.outputs.size());
     call.saved.resize(i.saved.size());
     op.type->forward(op, call);
-    for (std::size_t k = 0; k < i.outputs.size(); ++k) tensor(m, i.outputs[k]) = std::move(call.outputs[k]);
-    for (std::size_t k = 0; k < i.saved.size(); ++k) tensor(m, i.saved[k]) = std::move(call.saved[k]);
+    for (std::size_t k = 0; k < i.outputs.size(); ++k)
+      tensor(m, i.outputs[k]) = std::move(call.outputs[k]);
+    for (std::size_t k = 0; k < i.saved.size(); ++k)
+      tensor(m, i.saved[k]) = std::move(call.saved[k]);
     if (watcher_ != nullptr) {
       for (int slot : i.outputs) watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }
@@ -198,9 +234,15 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) settle_gradient(i, k, m, call);
   if (std::none_of(call.wants.begin(), call.wants.end(), [](bool w) { return w; })) return;
   switch (i.piece) {
-    case Piece::dgrad: op.type->dgrad(op, call); break;
-    case Piece::wgrad: op.type->wgrad(op, call); break;
-    default: op.type->backward(op, call); break;
+    case Piece::dgrad:
+      op.type->dgrad(op, call);
+      break;
+    case Piece::wgrad:
+      op.type->wgrad(op, call);
+      break;
+    default:
+      op.type->backward(op, call);
+      break;
   }
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     const int slot = i.grad_inputs[k];
@@ -225,7 +267,8 @@ void Executor::add(const Instruction& i, Microbatch& m) {
   storage_.write(parameter);
 }
 
-Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const {
+Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from,
+                        const Layout& to) const {
   Moving what;
   what.dims = dims;
   const int ways = program_.mesh.ways(move.atoms);
@@ -243,8 +286,9 @@ Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from, 
 void Executor::start_reduce(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
   storage_.settle(bucket);
-  reductions_[i.bucket] = group(bucket.reduce).all_reduce(storage_.flats()[i.bucket].gradients,
-                                                          Reduction::sum, {i.phase, &bucket.name});
+  reductions_[i.bucket] = group(bucket.reduce)
+                              .all_reduce(storage_.flats()[i.bucket].gradients, Reduction::sum,
+                                          {i.phase, &bucket.name});
 }
 
 // One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
@@ -263,7 +307,9 @@ void Executor::totals() {
     const Bucket& bucket = program_.buckets[b];
     storage_.settle(bucket);
     const auto& sharded = bucket.sharded;
-    if (!counts([&](int a) { return std::find(sharded.begin(), sharded.end(), a) == sharded.end(); })) continue;
+    if (!counts(
+            [&](int a) { return std::find(sharded.begin(), sharded.end(), a) == sharded.end(); }))
+      continue;
     const double norm = at::linalg_vector_norm(storage_.flats()[b].gradients, 2).item<double>();
     squares += norm * norm;
   }
@@ -297,7 +343,9 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
     for (int a : move.atoms) next[a] = to[a];
     const Moving what = moving(move, dims, now, next);
     if (communicates(move.kind)) {
-      moved = start_move(move, what, moved.contiguous(), false, group(move.atoms), {"verify", &label}).finish();
+      moved =
+          start_move(move, what, moved.contiguous(), false, group(move.atoms), {"verify", &label})
+              .finish();
     } else {
       moved = local_move(move, what, moved, program_.mesh.index_in_group(rank_, move.atoms));
     }

@@ -27,9 +27,9 @@ struct ActionTime {
 
 struct StepOutcome {
   double loss = 0;
-  double grad_norm = 0;     // of all parameters, each element once, before clipping
+  double grad_norm = 0;  // of all parameters, each element once, before clipping
   double lr = 0;
-  bool stop = false;        // some rank was asked to stop
+  bool stop = false;  // some rank was asked to stop
   std::vector<ActionTime> actions;
 };
 
@@ -48,7 +48,7 @@ class Watcher {
 // What all ranks of a run share.
 struct StepInput {
   const TokenSource* data = nullptr;
-  std::int64_t batch = 0;                      // sequences per step
+  std::int64_t batch = 0;  // sequences per step
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
 };
@@ -70,7 +70,8 @@ class Executor {
   void watch(Watcher* watcher) { watcher_ = watcher; }
   Communicator& group(const std::vector<int>& atoms);
   // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's phase of training).
-  at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from, const Layout& to);
+  at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
+                          const Layout& to);
 
  private:
   struct Microbatch {
@@ -106,8 +107,8 @@ class Executor {
   std::map<int, Pending> reductions_;
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
-  double scale_ = 1;             // of the gradients: clipping
-  at::Tensor loss_;              // fp64, summed over microbatches
+  double scale_ = 1;  // of the gradients: clipping
+  at::Tensor loss_;   // fp64, summed over microbatches
   StepOutcome outcome_;
 };
 

@@ -30,8 +30,8 @@ Json untagged(const Json& table, const char* tag) {
 
 // The kind that a table such as { kind = "llama", … } names; null and a problem if there is none.
 template <class Kind>
-const Kind* kind_of(const Json& table, const std::string& path, const std::vector<const Kind*>& kinds,
-                    Problems& problems) {
+const Kind* kind_of(const Json& table, const std::string& path,
+                    const std::vector<const Kind*>& kinds, Problems& problems) {
   if (table.is_object() && table.contains("kind") && table["kind"].is_string()) {
     for (const Kind* kind : kinds) {
       if (kind->name() == table["kind"].get<std::string>()) return kind;
@@ -56,6 +56,7 @@ class Reader {
     read_data(sequence);
     read_scalars();
     make(sequence);
+    read_weights();
     problems_.throw_if_any();
     experiment_.table = without_hidden(table_);
     return std::move(experiment_);
@@ -69,7 +70,8 @@ class Reader {
     const ModelKind* kind = kind_of(values_.at("model"), "model", model_kinds(), problems_);
     if (kind == nullptr) return;
     Problems found;
-    const Values values = kind->options().read(untagged(values_.at("model"), "kind"), "model", found);
+    const Values values =
+        kind->options().read(untagged(values_.at("model"), "kind"), "model", found);
     if (found.empty()) kind->check(values, "model", found);
     if (found.empty()) {
       request_.model = kind;
@@ -81,6 +83,7 @@ class Reader {
   void read_plan() {
     if (!has("plan")) return;
     const Json& list = values_.at("plan");
+    if (list.is_object() && list.empty()) return;  // Lua's {} may be either
     std::int64_t position = 0;
     for (const Json& entry : list.is_array() ? list : Json::array({list})) {
       read_strategy(entry, fmt::format("plan[{}]", ++position));
@@ -111,22 +114,31 @@ class Reader {
     } catch (const Error& error) {
       problems_.add(error);
       plan_broken_ = true;
+    } catch (const std::exception& thrown) {
+      problems_.add(Stage::plan,
+                    fmt::format("{}: the plugin {} threw while it was made: {}", path,
+                                describe(entry["plugin"]), thrown.what()),
+                    "mend the plugin");
+      plan_broken_ = true;
     }
   }
 
   void read_optimizer() {
     if (!has("optimizer")) return;
-    const OptimizerKind* kind = kind_of(values_.at("optimizer"), "optimizer", optimizer_kinds(), problems_);
+    const OptimizerKind* kind =
+        kind_of(values_.at("optimizer"), "optimizer", optimizer_kinds(), problems_);
     if (kind == nullptr) return;
     Problems found;
-    const Values values = kind->options().read(untagged(values_.at("optimizer"), "kind"), "optimizer", found);
+    const Values values =
+        kind->options().read(untagged(values_.at("optimizer"), "kind"), "optimizer", found);
     if (found.empty()) experiment_.optimizer = kind->make(values, "optimizer", found);
     take(found);
   }
 
   void read_schedule() {
     if (!experiment_.optimizer) return;
-    const LrContext context{experiment_.optimizer->lr(), values_.has("steps") ? values_.integer("steps") : 1};
+    const LrContext context{experiment_.optimizer->lr(),
+                            values_.has("steps") ? values_.integer("steps") : 1};
     const Json given = has("schedule") ? values_.at("schedule") : Json{{"kind", "constant"}};
     if (is_function(given)) {
       const auto call = context_.call;
@@ -153,9 +165,11 @@ class Reader {
     }
     if (has("sequence")) {
       const std::int64_t given = values_.integer("sequence");
-      if (inside != nullptr && inside->is_number_integer() && inside->get<std::int64_t>() != given) {
-        problems_.add(Stage::options, fmt::format("sequence is {} but data.sequence is {}", given,
-                                                  inside->get<std::int64_t>()),
+      if (inside != nullptr && inside->is_number_integer() &&
+          inside->get<std::int64_t>() != given) {
+        problems_.add(Stage::options,
+                      fmt::format("sequence is {} but data.sequence is {}", given,
+                                  inside->get<std::int64_t>()),
                       "keep one of the two");
       }
       return given;
@@ -191,25 +205,35 @@ class Reader {
     experiment_.seed = values_.integer("seed");
     experiment_.threads = static_cast<int>(values_.integer("threads"));
     experiment_.timeout = values_.number("timeout");
-    if (has("weights")) experiment_.weights = find_file(values_.text("weights"));
     if (has("log")) experiment_.log = values_.text("log");
     if (has("observe")) {
       const auto call = context_.call;
       const std::int64_t number = values_.at("observe").at(function_key).get<std::int64_t>();
-      experiment_.observe = [call, number](std::int64_t step) { return call(number, {Json(step)}); };
+      experiment_.observe = [call, number](std::int64_t step) {
+        return call(number, {Json(step)});
+      };
     }
     request_.precision = values_.text("precision") == "fp64" ? Precision::fp64 : Precision::fp32;
   }
 
   std::string find_file(const std::string& path) {
     namespace fs = std::filesystem;
-    if (fs::exists(path)) return path;
     for (const fs::path& root : context_.roots) {
       if (fs::exists(root / path)) return (root / path).string();
     }
-    problems_.add(Stage::options, fmt::format("weights: there is no file or folder {}", path),
-                  "give the path of a safetensors file, or of a folder of them");
     return path;
+  }
+
+  void read_weights() {
+    if (!has("weights") || !experiment_.plan) return;
+    try {
+      experiment_.weights = std::make_shared<Weights>(find_file(values_.text("weights")));
+      Problems found;
+      experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
+      take(found);
+    } catch (const Error& error) {
+      problems_.add(error);
+    }
   }
 
   void make(std::int64_t sequence) {
@@ -242,22 +266,56 @@ const Options& experiment_options() {
       Options()
           .table("model", "what is trained: mw.llama { … }, mw.gpt { … }")
           .table("data", "tokens: mw.text { \"file\", sequence = 128 }, mw.synthetic { … }")
-          .integer("sequence", "tokens of one sample; may stand in data instead").at_least(1).optional().unit("tokens")
-          .any("plan", "strategies, in mesh order: the ranks of the last one are adjacent").fallback(Json::array())
-          .integer("batch", "sequences of one step, over all ranks").at_least(1).unit("sequences")
-          .integer("microbatch", "sequences that a rank computes at a time; all that it has if left out").at_least(1).optional().unit("sequences")
-          .choice("precision", {"fp64", "fp32"}, "of parameters and computation").fallback("fp32")
-          .choice("device", {"cpu"}, "where ranks compute").fallback("cpu")
+          .integer("sequence", "tokens of one sample; may stand in data instead")
+          .at_least(1)
+          .optional()
+          .unit("tokens")
+          .any("plan", "strategies, in mesh order: the ranks of the last one are adjacent")
+          .fallback(Json::array())
+          .integer("batch", "sequences of one step, over all ranks")
+          .at_least(1)
+          .unit("sequences")
+          .integer("microbatch",
+                   "sequences that a rank computes at a time; all that it has if left out")
+          .at_least(1)
+          .optional()
+          .unit("sequences")
+          .choice("precision", {"fp64", "fp32"}, "of parameters and computation")
+          .fallback("fp32")
+          .choice("device", {"cpu"}, "where ranks compute")
+          .fallback("cpu")
           .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
-          .any("schedule", "of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step").optional()
-          .integer("steps", "how many optimizer steps").at_least(1).unit("steps")
-          .integer("seed", "of the initial weights and of the order of the data").fallback(0).at_least(0)
-          .text("weights", "initial weights: a safetensors file or folder with Hugging Face's names").optional()
-          .text("log", "the run file (HDF5)").optional()
-          .integer("threads", "threads of one rank; 0: the cores over the ranks").fallback(0).at_least(0)
-          .number("timeout", "how long a rank waits for the others in a collective before the run ends").fallback(300).at_least(0.001).unit("seconds")
-          .function("observe", "called after each step with its index; returns { name = number } for the run file").optional();
+          .any("schedule",
+               "of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step")
+          .optional()
+          .integer("steps", "how many optimizer steps")
+          .at_least(1)
+          .unit("steps")
+          .integer("seed", "of the initial weights and of the order of the data")
+          .fallback(0)
+          .at_least(0)
+          .text("weights",
+                "initial weights: a safetensors file or folder with Hugging Face's names")
+          .optional()
+          .text("log", "the run file (HDF5)")
+          .optional()
+          .integer("threads", "threads of one rank; 0: the cores over the ranks")
+          .fallback(0)
+          .at_least(0)
+          .number("timeout",
+                  "how long a rank waits for the others in a collective before the run ends")
+          .fallback(300)
+          .at_least(0.001)
+          .unit("seconds")
+          .function(
+              "observe",
+              "called after each step with its index; returns { name = number } for the run file")
+          .optional();
   return options;
+}
+
+Experiment read_experiment(const Json& table, const ReadContext& context) {
+  return Reader(table, context).run();
 }
 
 }  // namespace mw

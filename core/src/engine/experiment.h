@@ -11,6 +11,7 @@
 
 #include "engine/lr_schedule.h"
 #include "engine/optimizer.h"
+#include "engine/weights.h"
 #include "meshwright/data.h"
 #include "meshwright/options.h"
 #include "meshwright/plugin.h"
@@ -25,13 +26,13 @@ struct Experiment {
   LrSchedule schedule;
   std::int64_t steps = 0;
   std::int64_t seed = 0;
-  int threads = 0;                 // of one rank's ops; 0: the cores over the ranks
-  std::string weights;             // safetensors file or folder; empty: initialised from the seed
-  std::string log;                 // run file; empty: none
-  double timeout = 300;            // seconds that a collective waits for a rank
+  int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
+  std::shared_ptr<const Weights> weights;  // null: initialised from the seed
+  std::string log;                         // run file; empty: none
+  double timeout = 300;                    // seconds that a collective waits for a rank
   // Called after each step on the first rank's thread with the step's index; null if the script has none.
   std::function<Json(std::int64_t)> observe;
-  Json table;                      // what the user wrote
+  Json table;  // what the user wrote
 };
 
 // The keys of an experiment table.

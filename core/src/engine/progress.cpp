@@ -102,7 +102,7 @@ Progress::~Progress() {
   finish();
 }
 
-void Progress::step(const StepReport& report, double now) {
+void Progress::step(const ProgressStep& report, double now) {
   // A running mean that forgets: the first step warms caches up and counts only until the second.
   ++seen_;
   const double weight = seen_ <= 2 ? 1.0 : std::max(0.1, 1.0 / static_cast<double>(seen_ - 1));

@@ -9,7 +9,7 @@
 namespace mw {
 
 // One finished step.
-struct StepReport {
+struct ProgressStep {
   std::int64_t step = 0;  // from 0
   double loss = 0;
   double seconds = 0;           // of the step
@@ -53,7 +53,7 @@ class Progress {
 
   // Shows the step if it is time to: the first, the last, and one each interval. `now`: seconds on
   // any clock that does not go back.
-  void step(const StepReport& report, double now);
+  void step(const ProgressStep& report, double now);
   // A line of its own, above the one that is rewritten.
   void note(const std::string& text);
   // The line stays as it is now; the cursor goes below.

@@ -14,7 +14,8 @@ bool even(const std::vector<std::int64_t>& parts) {
   return std::all_of(parts.begin(), parts.end(), [&](std::int64_t p) { return p == parts[0]; });
 }
 
-std::vector<at::Tensor> split(const at::Tensor& x, const std::vector<std::int64_t>& parts, std::int64_t dim) {
+std::vector<at::Tensor> split(const at::Tensor& x, const std::vector<std::int64_t>& parts,
+                              std::int64_t dim) {
   return x.split_with_sizes(parts, dim);
 }
 
@@ -29,7 +30,8 @@ at::Tensor padded(const at::Tensor& x, std::int64_t dim, std::int64_t size) {
 }
 
 // Each rank's part is a slab of `gathered` (ways, ...); puts them one after the other along `dim`.
-at::Tensor join(const at::Tensor& gathered, const std::vector<std::int64_t>& parts, std::int64_t dim) {
+at::Tensor join(const at::Tensor& gathered, const std::vector<std::int64_t>& parts,
+                std::int64_t dim) {
   if (dim == 0 && even(parts)) return gathered.flatten(0, 1);
   std::vector<at::Tensor> slabs;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -61,7 +63,8 @@ Underway reduce_scatter(const Moving& moving, const Move& move, const at::Tensor
     in = input.contiguous();
   } else {
     std::vector<at::Tensor> slabs;
-    for (const at::Tensor& part : split(input, parts, dim)) slabs.push_back(padded(part, dim, widest));
+    for (const at::Tensor& part : split(input, parts, dim))
+      slabs.push_back(padded(part, dim, widest));
     in = at::stack(slabs);
   }
   auto shape = input.sizes().vec();
@@ -69,7 +72,8 @@ Underway reduce_scatter(const Moving& moving, const Move& move, const at::Tensor
   at::Tensor out = at::empty(shape, input.options());
   const std::int64_t mine = parts[group.index()];
   Pending pending = group.reduce_scatter(out, in, move.reduction, purpose);
-  return {std::move(pending), [out, in, dim, mine] { return out.narrow(dim, 0, mine).contiguous(); }};
+  return {std::move(pending),
+          [out, in, dim, mine] { return out.narrow(dim, 0, mine).contiguous(); }};
 }
 
 Underway all_to_all(const Moving& moving, const Move& move, const at::Tensor& input,
@@ -77,7 +81,8 @@ Underway all_to_all(const Moving& moving, const Move& move, const at::Tensor& in
   const std::int64_t from = position(moving.dims, move.from), to = position(moving.dims, move.to);
   const std::int64_t mine_from = moving.from_parts[group.index()];
   const std::int64_t mine_to = moving.to_parts[group.index()];
-  const std::int64_t rest = input.numel() / std::max<std::int64_t>(1, input.size(from) * input.size(to));
+  const std::int64_t rest =
+      input.numel() / std::max<std::int64_t>(1, input.size(from) * input.size(to));
   std::vector<at::Tensor> flat;
   std::vector<std::int64_t> in_splits, out_splits;
   std::vector<std::vector<std::int64_t>> shapes;
@@ -114,12 +119,17 @@ at::Tensor Underway::finish() {
 Underway start_move(const Move& move, const Moving& moving, const at::Tensor& input, bool in_place,
                     Communicator& group, Purpose purpose) {
   switch (move.kind) {
-    case Move::Kind::all_gather: return all_gather(moving, move, input, group, purpose);
-    case Move::Kind::reduce_scatter: return reduce_scatter(moving, move, input, group, purpose);
-    case Move::Kind::all_to_all: return all_to_all(moving, move, input, group, purpose);
-    default: break;
+    case Move::Kind::all_gather:
+      return all_gather(moving, move, input, group, purpose);
+    case Move::Kind::reduce_scatter:
+      return reduce_scatter(moving, move, input, group, purpose);
+    case Move::Kind::all_to_all:
+      return all_to_all(moving, move, input, group, purpose);
+    default:
+      break;
   }
-  at::Tensor out = in_place && input.is_contiguous() ? input : input.clone(at::MemoryFormat::Contiguous);
+  at::Tensor out =
+      in_place && input.is_contiguous() ? input : input.clone(at::MemoryFormat::Contiguous);
   Pending pending = group.all_reduce(out, move.reduction, purpose);
   return {std::move(pending), [out] { return out; }};
 }
@@ -129,7 +139,8 @@ at::Tensor local_move(const Move& move, const Moving& moving, const at::Tensor& 
     return index == 0 ? input.clone() : at::zeros_like(input);
   }
   const auto& parts = moving.to_parts;
-  const std::int64_t offset = std::accumulate(parts.begin(), parts.begin() + index, std::int64_t{0});
+  const std::int64_t offset =
+      std::accumulate(parts.begin(), parts.begin() + index, std::int64_t{0});
   return input.narrow(position(moving.dims, move.to), offset, parts[index])
       .clone(at::MemoryFormat::Contiguous);
 }

@@ -4,8 +4,10 @@ namespace mw {
 
 Storage::Storage(const Program& program, const Coordinates& at, at::TensorOptions options,
                  const Optimizer& optimizer, Ledger& ledger)
-    : parameters_(program.parameters.size()), gradients_(program.parameters.size()),
-      parameter_of_(program.slots.size(), -1), written_(program.parameters.size(), false) {
+    : parameters_(program.parameters.size()),
+      gradients_(program.parameters.size()),
+      parameter_of_(program.slots.size(), -1),
+      written_(program.parameters.size(), false) {
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     parameter_of_[program.parameters[p].slot] = static_cast<int>(p);
     parameter_of_[program.parameters[p].gradient_slot] = static_cast<int>(p);

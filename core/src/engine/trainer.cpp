@@ -1,5 +1,6 @@
 #include "engine/trainer.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
@@ -33,7 +34,8 @@ class Mailbox {
   bool collect(std::int64_t step, std::vector<RankReport>& into) {
     std::unique_lock lock(mutex_);
     Place& place = places_[step % 2];
-    changed_.wait(lock, [&] { return failed_ || place.count == static_cast<int>(place.reports.size()); });
+    changed_.wait(lock,
+                  [&] { return failed_ || place.count == static_cast<int>(place.reports.size()); });
     if (failed_) return false;
     into.assign(place.reports.size(), {});
     into.swap(place.reports);
@@ -62,7 +64,8 @@ class Mailbox {
 RankReport report_of(const Executor& executor, Ledger& ledger, StepOutcome& outcome) {
   RankReport report;
   report.rank = executor.rank();
-  for (int c = 0; c < category_count; ++c) report.memory[c] = ledger.memory(static_cast<Category>(c));
+  for (int c = 0; c < category_count; ++c)
+    report.memory[c] = ledger.memory(static_cast<Category>(c));
   report.peak_bytes = ledger.peak_bytes();
   report.communication = ledger.communication();
   report.actions = std::move(outcome.actions);
@@ -73,13 +76,18 @@ RankReport report_of(const Executor& executor, Ledger& ledger, StepOutcome& outc
 class Run {
  public:
   Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step)
-      : experiment_(experiment), stop_(stop), on_step_(on_step), mailbox_(experiment.plan->ranks()) {}
+      : experiment_(experiment),
+        stop_(stop),
+        on_step_(on_step),
+        mailbox_(experiment.plan->ranks()) {}
 
   TrainOutcome run() {
     RankOptions options;
     options.threads = experiment_.threads;
-    options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment_.timeout * 1e3));
-    run_ranks(experiment_.plan->ranks(), [this](RankContext& context) { rank(context); }, options);
+    options.timeout =
+        std::chrono::milliseconds(static_cast<std::int64_t>(experiment_.timeout * 1e3));
+    run_ranks(
+        experiment_.plan->ranks(), [this](RankContext& context) { rank(context); }, options);
     return outcome_;
   }
 
@@ -89,8 +97,10 @@ class Run {
     MemoryWatch watch(ledger);
     const StepInput input{experiment_.data.get(), experiment_.plan->request.batch,
                           experiment_.optimizer.get(), stop_};
-    const auto real = experiment_.plan->request.precision == Precision::fp64 ? at::kDouble : at::kFloat;
-    Executor executor(experiment_.plan->program, context.rank, real, at::kCPU, *context.source, ledger, input);
+    const auto real =
+        experiment_.plan->request.precision == Precision::fp64 ? at::kDouble : at::kFloat;
+    Executor executor(experiment_.plan->program, context.rank, real, at::kCPU, *context.source,
+                      ledger, input);
     fill_parameters(executor, experiment_);
     ledger.reset_peaks();
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
@@ -101,7 +111,8 @@ class Run {
       mailbox_.put(step, report_of(executor, ledger, done));
       if (context.rank == 0) {
         if (!mailbox_.collect(step, report.ranks)) return;
-        const double wall_now = seconds_of(CLOCK_MONOTONIC), cpu_now = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+        const double wall_now = seconds_of(CLOCK_MONOTONIC),
+                     cpu_now = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
         report.seconds = wall_now - wall;
         report.cpu_seconds = cpu_now - cpu;
         wall = wall_now;
@@ -126,13 +137,16 @@ class Run {
 
 }  // namespace
 
-TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step) {
+TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
+                   const OnStep& on_step) {
   return Run(experiment, stop, on_step).run();
 }
 
 void fill_parameters(Executor& executor, const Experiment& experiment) {
   const at::NoGradGuard no_grad;
   const Program& program = executor.program();
+  const std::vector<WeightSpec> specs =
+      experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const ProgramParameter& parameter = program.parameters[p];
     const Value& value = program.graph->value(parameter.value);
@@ -140,10 +154,17 @@ void fill_parameters(Executor& executor, const Experiment& experiment) {
     std::vector<Range> ranges;
     for (Dim dim : value.dims) {
       shape.push_back(program.graph->size(dim));
-      ranges.push_back(local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
+      ranges.push_back(
+          local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
     }
-    fill_slice(executor.storage().parameter(static_cast<int>(p)), value,
-               static_cast<std::uint64_t>(experiment.seed), shape, ranges);
+    const at::Tensor& out = executor.storage().parameter(static_cast<int>(p));
+    if (experiment.weights) {
+      const auto spec = std::find_if(specs.begin(), specs.end(),
+                                     [&](const WeightSpec& s) { return s.name == value.name; });
+      experiment.weights->load(*spec, ranges, out);
+    } else {
+      fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
+    }
   }
 }
 

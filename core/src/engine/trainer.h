@@ -23,15 +23,15 @@ struct RankReport {
 
 struct StepReport {
   std::int64_t step = 0;
-  double seconds = 0;              // wall time of the step on the first rank
-  double cpu_seconds = 0;          // of the whole process
+  double seconds = 0;      // wall time of the step on the first rank
+  double cpu_seconds = 0;  // of the whole process
   double loss = 0, grad_norm = 0, lr = 0;
   std::vector<RankReport> ranks;
 };
 
 struct TrainOutcome {
   bool interrupted = false;
-  std::int64_t steps = 0;          // finished
+  std::int64_t steps = 0;  // finished
 };
 
 // Called on the first rank's thread after each step; the other ranks may be at the next one already.
@@ -39,7 +39,8 @@ using OnStep = std::function<void(const StepReport&)>;
 
 // Runs the experiment's steps, ranks as threads of this process. Throws Error (run) naming the rank
 // if one fails; what was reported until then stands. `stop`: set to end after the current step.
-TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step);
+TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
+                   const OnStep& on_step);
 
 // Fills a rank's parameters from the experiment's weights file, or from its seed.
 void fill_parameters(Executor& executor, const Experiment& experiment);

@@ -32,12 +32,19 @@ double relative(double x, double reference) {
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 
-// "forward layers.0.attention.q 1": one tensor of a step, however it is distributed.
-std::string key_of(const Instruction& i, const Slot& slot, int microbatch) {
-  return fmt::format("{} {} {}", i.piece == Piece::forward ? "forward" : "backward", slot.name, microbatch);
+// "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient is
+// named by the output that it belongs to, for several may share a slot.
+std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch) {
+  const bool forward = i.piece == Piece::forward;
+  const auto& slots = forward ? i.outputs : i.grad_outputs;
+  const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
+  return fmt::format("{} {} {} {}", forward ? "forward" : "backward",
+                     program.graph->ops()[i.op].name, output, microbatch);
 }
 
-Layout whole(const Program& program) { return Layout(program.mesh.atoms().size()); }
+Layout whole(const Program& program) {
+  return Layout(program.mesh.atoms().size());
+}
 
 std::shared_ptr<const Plan> in_double(const Plan& plan) {
   PlanRequest request = plan.request;
@@ -54,7 +61,8 @@ class Keeper : public Watcher {
   Keeper(Reference& reference, const Program& program, bool activations)
       : reference_(reference), program_(program), activations_(activations) {}
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
-    if (activations_) reference_.activations[key_of(i, program_.slots[slot], microbatch)] = tensor.clone();
+    if (activations_)
+      reference_.activations[key_of(program_, i, slot, microbatch)] = tensor.clone();
   }
   void gradients(const Storage& storage) override {
     if (!reference_.gradients.empty()) return;
@@ -73,60 +81,74 @@ class Keeper : public Watcher {
 // Compares a rank of the plan with it.
 class Comparer : public Watcher {
  public:
-  Comparer(const Reference& reference, Executor& executor, VerifyOutcome& outcome, std::mutex& mutex,
-           double gradient_floor, bool activations)
-      : reference_(reference), executor_(executor), program_(executor.program()), outcome_(outcome),
-        mutex_(mutex), floor_(gradient_floor), activations_(activations) {}
+  Comparer(const Reference& reference, Executor& executor, VerifyOutcome& outcome,
+           std::mutex& mutex, double gradient_floor, bool activations)
+      : reference_(reference),
+        executor_(executor),
+        program_(executor.program()),
+        outcome_(outcome),
+        mutex_(mutex),
+        floor_(gradient_floor),
+        activations_(activations) {}
 
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
     const Slot& s = program_.slots[slot];
     const at::Tensor full = executor_.redistribute(tensor, s.dims, s.layout, whole(program_));
-    const auto found = reference_.activations.find(key_of(i, s, microbatch));
+    const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
     if (found == reference_.activations.end() || parted_) return;
     const bool backward = i.piece != Piece::forward;
-    const double error = relative(full.to(at::kDouble), found->second.to(at::kDouble), backward ? 1e-6 * floor_ : 0);
+    const double error =
+        relative(full.to(at::kDouble), found->second.to(at::kDouble), backward ? 1e-6 * floor_ : 0);
     if (error <= outcome_.tolerance) return;
     parted_ = true;
     std::lock_guard lock(mutex_);
     if (outcome_.diverged) return;
     outcome_.diverged = true;
-    outcome_.first = {program_.graph->ops()[i.op].name, backward, microbatch, executor_.rank(), error, {}};
-    if (backward) outcome_.first.from = consumers(s.value);
+    outcome_.first = {
+        program_.graph->ops()[i.op].name, backward, microbatch, executor_.rank(), error, {}};
+    if (backward) outcome_.first.from = consumers(program_.graph->ops()[i.op]);
   }
 
   void gradients(const Storage& storage) override {
     if (done_) return;
     done_ = true;
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const double error = compare(p, storage.gradient(static_cast<int>(p)), reference_.gradients, 1e-6 * floor_);
+      const double error =
+          compare(p, storage.gradient(static_cast<int>(p)), reference_.gradients, 1e-6 * floor_);
       std::lock_guard lock(mutex_);
       outcome_.errors[p].gradient = std::max(outcome_.errors[p].gradient, error);
     }
   }
 
-  void parameters() {
+  // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
+  // and has no gradient but rounding (a key's bias again) is measured against such a move.
+  void parameters(double lr) {
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const double error =
-          compare(p, executor_.storage().parameter(static_cast<int>(p)), reference_.parameters, 0);
+      const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
+      const double error = compare(p, executor_.storage().parameter(static_cast<int>(p)),
+                                   reference_.parameters, lr * std::sqrt(count));
       std::lock_guard lock(mutex_);
       outcome_.errors[p].parameter = std::max(outcome_.errors[p].parameter, error);
     }
   }
 
  private:
-  double compare(std::size_t p, const at::Tensor& own, const std::map<std::string, at::Tensor>& all, double floor) {
+  double compare(std::size_t p, const at::Tensor& own, const std::map<std::string, at::Tensor>& all,
+                 double floor) {
     const ProgramParameter& parameter = program_.parameters[p];
     const Value& value = program_.graph->value(parameter.value);
-    const at::Tensor full = executor_.redistribute(own, value.dims, parameter.stored, whole(program_));
+    const at::Tensor full =
+        executor_.redistribute(own, value.dims, parameter.stored, whole(program_));
     return relative(full, all.at(value.name), floor);
   }
 
-  std::vector<std::string> consumers(int value) const {
+  std::vector<std::string> consumers(const Op& producer) const {
     std::vector<std::string> names;
     for (const Op& op : program_.graph->ops()) {
       for (const Use& use : op.inputs) {
-        if (use.value == value) names.push_back(op.name);
+        const auto& made = producer.outputs;
+        if (std::find(made.begin(), made.end(), use.value) != made.end()) names.push_back(op.name);
       }
     }
     return names;
@@ -143,44 +165,54 @@ class Comparer : public Watcher {
 };
 
 // Runs `steps` steps of a plan; `each` gets a rank's executor before the first and after the last.
-void run_plan(const Experiment& experiment, const Plan& plan, std::int64_t steps,
-              const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
-              const std::function<void(Executor&, Watcher&, const std::vector<StepOutcome>&)>& end) {
+void run_plan(
+    const Experiment& experiment, const Plan& plan, std::int64_t steps,
+    const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
+    const std::function<void(Executor&, Watcher&, const std::vector<StepOutcome>&)>& end) {
   RankOptions options;
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
-  run_ranks(plan.ranks(), [&](RankContext& context) {
-    const at::NoGradGuard no_grad;
-    Ledger ledger;
-    const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(), nullptr};
-    Executor executor(plan.program, context.rank, at::kDouble, at::kCPU, *context.source, ledger, input);
-    fill_parameters(executor, experiment);
-    const auto watcher = begin(executor);
-    executor.watch(watcher.get());
-    std::vector<StepOutcome> outcomes;
-    for (std::int64_t step = 0; step < steps; ++step) {
-      outcomes.push_back(executor.step(step, experiment.schedule(step)));
-    }
-    executor.watch(nullptr);
-    end(executor, *watcher, outcomes);
-  }, options);
+  run_ranks(
+      plan.ranks(),
+      [&](RankContext& context) {
+        const at::NoGradGuard no_grad;
+        Ledger ledger;
+        const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(),
+                              nullptr};
+        Executor executor(plan.program, context.rank, at::kDouble, at::kCPU, *context.source,
+                          ledger, input);
+        fill_parameters(executor, experiment);
+        const auto watcher = begin(executor);
+        executor.watch(watcher.get());
+        std::vector<StepOutcome> outcomes;
+        for (std::int64_t step = 0; step < steps; ++step) {
+          outcomes.push_back(executor.step(step, experiment.schedule(step)));
+        }
+        executor.watch(nullptr);
+        end(executor, *watcher, outcomes);
+      },
+      options);
 }
 
-Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps, bool activations) {
+Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps,
+                        bool activations) {
   Reference reference;
-  run_plan(experiment, one, steps,
-           [&](Executor& executor) { return std::make_unique<Keeper>(reference, executor.program(), activations); },
-           [&](Executor& executor, Watcher&, const std::vector<StepOutcome>& outcomes) {
-             for (const StepOutcome& o : outcomes) {
-               reference.losses.push_back(o.loss);
-               reference.norms.push_back(o.grad_norm);
-             }
-             const Program& program = executor.program();
-             for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-               reference.parameters[program.graph->value(program.parameters[p].value).name] =
-                   executor.storage().parameter(static_cast<int>(p)).clone();
-             }
-           });
+  run_plan(
+      experiment, one, steps,
+      [&](Executor& executor) {
+        return std::make_unique<Keeper>(reference, executor.program(), activations);
+      },
+      [&](Executor& executor, Watcher&, const std::vector<StepOutcome>& outcomes) {
+        for (const StepOutcome& o : outcomes) {
+          reference.losses.push_back(o.loss);
+          reference.norms.push_back(o.grad_norm);
+        }
+        const Program& program = executor.program();
+        for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+          reference.parameters[program.graph->value(program.parameters[p].value).name] =
+              executor.storage().parameter(static_cast<int>(p)).clone();
+        }
+      });
   return reference;
 }
 
@@ -188,20 +220,21 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
              std::int64_t steps, bool activations, VerifyOutcome& outcome) {
   std::mutex mutex;
   const double floor = reference.norms.empty() ? 0 : reference.norms.front();
-  run_plan(experiment, plan, steps,
-           [&](Executor& executor) {
-             return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
-           },
-           [&](Executor& executor, Watcher& watcher, const std::vector<StepOutcome>& outcomes) {
-             if (activations) return;
-             static_cast<Comparer&>(watcher).parameters();
-             std::lock_guard lock(mutex);
-             for (std::size_t s = 0; s < outcomes.size(); ++s) {
-               outcome.loss = std::max(outcome.loss, relative(outcomes[s].loss, reference.losses[s]));
-               outcome.grad_norm = std::max(outcome.grad_norm, relative(outcomes[s].grad_norm, reference.norms[s]));
-             }
-             static_cast<void>(executor);
-           });
+  run_plan(
+      experiment, plan, steps,
+      [&](Executor& executor) {
+        return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
+      },
+      [&](Executor&, Watcher& watcher, const std::vector<StepOutcome>& outcomes) {
+        if (activations) return;
+        static_cast<Comparer&>(watcher).parameters(outcomes.back().lr);
+        std::lock_guard lock(mutex);
+        for (std::size_t s = 0; s < outcomes.size(); ++s) {
+          outcome.loss = std::max(outcome.loss, relative(outcomes[s].loss, reference.losses[s]));
+          outcome.grad_norm =
+              std::max(outcome.grad_norm, relative(outcomes[s].grad_norm, reference.norms[s]));
+        }
+      });
 }
 
 // If every activation and its gradient agree, the fault lies in a parameter's own gradient: the ops
@@ -211,7 +244,8 @@ void blame_parameter(const Program& program, VerifyOutcome& outcome) {
   for (std::size_t o = ops.size(); o-- > 0;) {
     for (const Use& use : ops[o].inputs) {
       for (const ParameterError& e : outcome.errors) {
-        if (e.gradient <= outcome.tolerance || program.graph->value(use.value).name != e.name) continue;
+        if (e.gradient <= outcome.tolerance || program.graph->value(use.value).name != e.name)
+          continue;
         outcome.diverged = true;
         outcome.first = {ops[o].name, true, 0, 0, e.gradient, {e.name}};
         return;
@@ -238,7 +272,8 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
     outcome.gradients = std::max(outcome.gradients, e.gradient);
     outcome.parameters = std::max(outcome.parameters, e.parameter);
   }
-  outcome.equal = std::max({outcome.loss, outcome.grad_norm, outcome.gradients, outcome.parameters}) <= tolerance;
+  outcome.equal = std::max({outcome.loss, outcome.grad_norm, outcome.gradients,
+                            outcome.parameters}) <= tolerance;
   if (!outcome.equal) {
     Reference detailed = run_reference(experiment, *one, 1, true);
     compare(experiment, *plan, detailed, 1, true, outcome);
@@ -250,15 +285,20 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
 std::string describe(const VerifyOutcome& o, const std::string& mix) {
   std::string text = fmt::format(
       "{}: {} one rank in float64 (bound {:.0e})\n"
-      "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters after {} steps {:.1e}\n",
-      mix, o.equal ? "equals" : "DIFFERS from", o.tolerance, o.loss, o.grad_norm, o.gradients, o.steps, o.parameters);
+      "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters "
+      "after {} steps {:.1e}\n",
+      mix, o.equal ? "equals" : "DIFFERS from", o.tolerance, o.loss, o.grad_norm, o.gradients,
+      o.steps, o.parameters);
   text += fmt::format("  worst parameter: {}\n", o.worst);
   if (o.diverged) {
     text += o.first.backward
-                ? fmt::format("  first to part: the gradient that reaches {} (from {}), {:.1e}, microbatch {}, rank {}\n",
-                              o.first.op, fmt::join(o.first.from, ", "), o.first.error, o.first.microbatch, o.first.rank)
-                : fmt::format("  first to part: the output of {}, {:.1e}, microbatch {}, rank {}\n", o.first.op,
-                              o.first.error, o.first.microbatch, o.first.rank);
+                ? fmt::format(
+                      "  first to part: the gradient that reaches {} (from {}), {:.1e}, microbatch "
+                      "{}, rank {}\n",
+                      o.first.op, fmt::join(o.first.from, ", "), o.first.error, o.first.microbatch,
+                      o.first.rank)
+                : fmt::format("  first to part: the output of {}, {:.1e}, microbatch {}, rank {}\n",
+                              o.first.op, o.first.error, o.first.microbatch, o.first.rank);
   }
   return text;
 }

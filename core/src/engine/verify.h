@@ -18,12 +18,12 @@ struct ParameterError {
 };
 
 struct Divergence {
-  std::string op;                  // the op whose output, or whose output's gradient, parts first
+  std::string op;  // the op whose output, or whose output's gradient, parts first
   bool backward = false;
   int microbatch = 0;
-  int rank = 0;                    // on which it was seen first
-  double error = 0;                // relative, 2-norm
-  std::vector<std::string> from;   // backward: the ops that the gradient comes from
+  int rank = 0;                   // on which it was seen first
+  double error = 0;               // relative, 2-norm
+  std::vector<std::string> from;  // backward: the ops that the gradient comes from
 };
 
 struct VerifyOutcome {
@@ -32,16 +32,17 @@ struct VerifyOutcome {
   double tolerance = 1e-10;
   double loss = 0, gradients = 0, parameters = 0;  // largest relative errors
   double grad_norm = 0;
-  std::string worst;               // the parameter with the largest gradient error
+  std::string worst;                   // the parameter with the largest gradient error
   std::vector<ParameterError> errors;  // of every parameter, graph order
   bool diverged = false;
-  Divergence first;                // if diverged
+  Divergence first;  // if diverged
 };
 
 // The experiment's plan in float64 against one rank. Gradients are compared at the first step; a norm
 // below 1e-6 of the whole gradient's counts as that, for a gradient that is zero but for rounding
 // (a key's bias) has no relative error. Throws Error (run) if a rank fails.
-VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, double tolerance = 1e-10);
+VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3,
+                     double tolerance = 1e-10);
 
 // For people: the verdict, the errors, and where it parts.
 std::string describe(const VerifyOutcome& outcome, const std::string& mix);

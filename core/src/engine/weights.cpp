@@ -151,8 +151,8 @@ Weights::Weights(const fs::path& path) : path_(path) {
 const std::string* Weights::resolve(const std::string& name) const {
   if (const auto found = where_.find(name); found != where_.end()) return &found->first;
   for (const std::string prefix : {"model.", "transformer."}) {
-    if (name.compare(0, prefix.size(), prefix) != 0) continue;
-    const auto found = where_.find(name.substr(prefix.size()));
+    const bool has_it = name.compare(0, prefix.size(), prefix) == 0;
+    const auto found = where_.find(has_it ? name.substr(prefix.size()) : prefix + name);
     if (found != where_.end()) return &found->first;
   }
   return nullptr;

@@ -45,7 +45,7 @@ class Weights {
   void load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out) const;
 
  private:
-  // The file's tensor as the parameter names it: with or without a leading "model."/"transformer.".
+  // The file's name for it, which may have, or lack, a leading "model." or "transformer.".
   const std::string* resolve(const std::string& name) const;
 
   std::filesystem::path path_;

@@ -139,7 +139,9 @@ int result_text(lua_State* lua) {
 void push_result(lua_State* lua, State& state, const Json& result) {
   push_json(lua, result);
   if (!result.is_object() || !result.contains("text") || !result["text"].is_string()) return;
-  state.results.push_back({result["text"].get<std::string>(), false});
+  std::string text = result["text"].get<std::string>();
+  text.erase(text.find_last_not_of('\n') + 1);  // print adds one
+  state.results.push_back({std::move(text), false});
   lua_createtable(lua, 0, 1);
   lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
   lua_pushcclosure(lua, result_text, 1);

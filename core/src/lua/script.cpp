@@ -76,6 +76,10 @@ fs::path lua_library() {
   return program.parent_path().parent_path() / "share/meshwright/lua";
 }
 
+std::string lua_release() {
+  return LUA_RELEASE;
+}
+
 Script::Script(Host& host, ScriptOptions options)
     : state_(std::make_unique<State>(host, std::move(options))) {
   lua_State* lua = luaL_newstate();

@@ -20,6 +20,7 @@ struct ScriptOptions {
 
 // ../share/meshwright/lua beside the program.
 std::filesystem::path lua_library();
+std::string lua_release();  // "Lua 5.4.4"
 
 // A Lua state with the module "meshwright" to be required. Errors are thrown as Error with the
 // script's file and line: stage script for the script's own, else whatever the host threw. The

@@ -79,8 +79,8 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
   if (left != 1 || ways < 1) {
     std::string lender_names = fmt::format("{}", fmt::join(from, ", "));
     throw Error(Stage::plan,
-                fmt::format("{}({}) cannot borrow ranks of {} ({} ranks)", name, ways,
-                            lender_names, product),
+                fmt::format("{}({}) cannot borrow ranks of {} ({} ranks)", name, ways, lender_names,
+                            product),
                 fmt::format("possible: {}", fmt::join(valid, ", ")));
   }
   if (cut >= 0) {  // split the atom in two: the inner part is lent
@@ -100,17 +100,17 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
   std::sort(taken.begin(), taken.end());
   for (std::size_t i = 1; i < taken.size(); ++i) {
     if (taken[i] != taken[i - 1] + 1) {
-      throw Error(Stage::plan,
-                  fmt::format("{}({}) would borrow ranks of axes that are not adjacent", name, ways),
-                  fmt::format("the mesh is {}", describe()));
+      throw Error(
+          Stage::plan,
+          fmt::format("{}({}) would borrow ranks of axes that are not adjacent", name, ways),
+          fmt::format("the mesh is {}", describe()));
     }
   }
   axes_.push_back({name, ways, taken, true});
   for (const Axis& a : axes_) {  // name the atoms after the axis they are, or its parts
     if (a.borrowed) continue;
     for (std::size_t i = 0; i < a.atoms.size(); ++i) {
-      atoms_[a.atoms[i]].name =
-          a.atoms.size() == 1 ? a.name : fmt::format("{}.{}", a.name, i);
+      atoms_[a.atoms[i]].name = a.atoms.size() == 1 ? a.name : fmt::format("{}.{}", a.name, i);
     }
   }
 }

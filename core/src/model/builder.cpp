@@ -9,8 +9,7 @@
 namespace mw {
 
 Builder::Builder(std::string family, std::int64_t batch, std::int64_t sequence, std::int64_t vocab,
-                 std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
-                 std::int64_t ffn) {
+                 std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn) {
   graph.family = std::move(family);
   graph.set_dim("batch", batch);
   graph.set_dim("seq", sequence);
@@ -27,8 +26,8 @@ Builder::Builder(std::string family, std::int64_t batch, std::int64_t sequence, 
   positions = graph.add_data("positions", {"seq"}, Scalar::index);
 }
 
-Op Builder::op(const std::string& name, std::shared_ptr<const OpType> type,
-               std::vector<Use> inputs, Dims whole) const {
+Op Builder::op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
+               Dims whole) const {
   Op op;
   op.type = std::move(type);
   op.name = name;
@@ -65,8 +64,7 @@ int Builder::linear(const std::string& name, int x, int weight, int bias) {
 }
 
 int Builder::rms_norm(const std::string& name, int x, HfName hf, double eps) {
-  const int weight =
-      parameter(name + ".weight", {"hidden"}, {Init::Kind::ones, 0}, std::move(hf));
+  const int weight = parameter(name + ".weight", {"hidden"}, {Init::Kind::ones, 0}, std::move(hf));
   return graph.add(op(name, mw::rms_norm(eps), {use(x), use(weight)}, {"hidden"}),
                    {{"", graph.value(x).dims}})[0];
 }
@@ -80,16 +78,16 @@ int Builder::layer_norm(const std::string& name, int x, const std::string& hf, d
 }
 
 int Builder::add_positions(const std::string& name, int x, int weight) {
-  return graph.add(op(name, mw::add_positions(), {use(x), use(positions), use(weight)},
-                      {"positions"}),
-                   {{"", graph.value(x).dims}})[0];
+  return graph.add(
+      op(name, mw::add_positions(), {use(x), use(positions), use(weight)}, {"positions"}),
+      {{"", graph.value(x).dims}})[0];
 }
 
 std::vector<int> Builder::rope_table(const std::string& name, double theta) {
   const Dims dims{"seq", "head_dim"};
-  return graph.add(op(name, mw::rope_table(theta), {use(positions)}, {"head_dim"}),
-                   {{name + ".cos", dims, Scalar::real, false},
-                    {name + ".sin", dims, Scalar::real, false}});
+  return graph.add(
+      op(name, mw::rope_table(theta), {use(positions)}, {"head_dim"}),
+      {{name + ".cos", dims, Scalar::real, false}, {name + ".sin", dims, Scalar::real, false}});
 }
 
 int Builder::rope(const std::string& name, int x, const std::vector<int>& table) {
@@ -109,8 +107,7 @@ int Builder::attention(const std::string& name, int q, int k, int v) {
 }
 
 int Builder::swiglu(const std::string& name, int gate, int up) {
-  return graph.add(op(name, mw::swiglu(), {use(gate), use(up)}),
-                   {{"", graph.value(gate).dims}})[0];
+  return graph.add(op(name, mw::swiglu(), {use(gate), use(up)}), {{"", graph.value(gate).dims}})[0];
 }
 
 int Builder::gelu(const std::string& name, int x) {
@@ -125,8 +122,7 @@ int Builder::add(const std::string& name, int stream, int branch) {
 void Builder::cross_entropy(int logits, std::int64_t token_count) {
   Op max = op("loss.max", ce_max(), {use(logits)});
   max.contraction = Reduction::max;
-  const int shift =
-      graph.add(std::move(max), {{"", {"batch", "seq"}, Scalar::real, false}})[0];
+  const int shift = graph.add(std::move(max), {{"", {"batch", "seq"}, Scalar::real, false}})[0];
   const int stats =
       graph.add(op("loss.stats", ce_stats(), {use(logits), use(shift), use(labels)}, {"stat"}),
                 {{"", {"stat", "batch", "seq"}}})[0];
@@ -160,11 +156,10 @@ std::int64_t check_heads(const Values& values, const std::string& path, Problems
     const std::int64_t kv_heads = values.integer("kv_heads");
     if (kv_heads < 1) return 0;
     if (heads % kv_heads != 0) {
-      problems.add(
-          Stage::options,
-          fmt::format("{}.kv_heads: {} key heads cannot share {} heads evenly", path, kv_heads,
-                      heads),
-          fmt::format("nearest: kv_heads = {}", near_divisors(heads, kv_heads)));
+      problems.add(Stage::options,
+                   fmt::format("{}.kv_heads: {} key heads cannot share {} heads evenly", path,
+                               kv_heads, heads),
+                   fmt::format("nearest: kv_heads = {}", near_divisors(heads, kv_heads)));
       return 0;
     }
   }

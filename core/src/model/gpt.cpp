@@ -19,11 +19,14 @@ class Gpt final : public ModelKind {
     options_.integer("layers", "transformer layers").at_least(1);
     options_.integer("hidden", "width of the residual stream").at_least(1);
     options_.integer("heads", "attention heads; must divide hidden").at_least(1);
-    options_.integer("ffn", "width of the feed-forward part; 4 hidden by default").at_least(1)
+    options_.integer("ffn", "width of the feed-forward part; 4 hidden by default")
+        .at_least(1)
         .optional();
     options_.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
-    options_.integer("positions", "learned positions; the sequence length by default").at_least(1)
-        .optional().unit("tokens");
+    options_.integer("positions", "learned positions; the sequence length by default")
+        .at_least(1)
+        .optional()
+        .unit("tokens");
     options_.boolean("tied", "the output projection is the embedding's weight").fallback(true);
     options_.number("norm_eps", "added to the variance in LayerNorm").fallback(1e-5).at_least(0);
   }
@@ -42,8 +45,7 @@ class Gpt final : public ModelKind {
               std::int64_t tokens_per_step) const override {
     const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
     const std::int64_t ffn = values.has("ffn") ? values.integer("ffn") : 4 * hidden;
-    const std::int64_t positions =
-        values.has("positions") ? values.integer("positions") : sequence;
+    const std::int64_t positions = values.has("positions") ? values.integer("positions") : sequence;
     if (positions < sequence) {
       throw Error(Stage::options,
                   fmt::format("model.positions: {} learned positions are fewer than sequence = {}",
@@ -60,7 +62,7 @@ class Gpt final : public ModelKind {
     const int learned =
         b.parameter("positions.weight", {"positions", "hidden"}, weights, {"wpe.weight"});
     int x = b.embedding("embedding", embedding);
-    x = b.add_positions("positions", x, learned);
+    x = b.add_positions("add_positions", x, learned);
     // Projections into the residual stream start smaller, by the number of those that add to it.
     const Init residual{Init::Kind::normal, weights.std / std::sqrt(2.0 * layers)};
     for (b.layer = 0; b.layer < layers; ++b.layer) x = layer(b, x, residual, eps);

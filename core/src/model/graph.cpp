@@ -6,7 +6,9 @@
 
 namespace mw {
 
-void Graph::set_dim(Dim dim, std::int64_t size, bool even) { dims_[dim] = {size, even}; }
+void Graph::set_dim(Dim dim, std::int64_t size, bool even) {
+  dims_[dim] = {size, even};
+}
 
 std::int64_t Graph::size(Dim dim) const {
   const auto found = dims_.find(dim);

@@ -98,7 +98,8 @@ void fill_normal(T* out, const std::vector<std::int64_t>& shape, const std::vect
 void fill_slice(at::Tensor out, const Value& value, std::uint64_t seed,
                 const std::vector<std::int64_t>& shape, const std::vector<Range>& ranges) {
   if (ranges.size() != shape.size() || static_cast<std::size_t>(out.dim()) != shape.size()) {
-    throw std::invalid_argument("fill_slice: \"" + value.name + "\": ranges, shape and tensor differ in dims");
+    throw std::invalid_argument("fill_slice: \"" + value.name +
+                                "\": ranges, shape and tensor differ in dims");
   }
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (out.size(static_cast<std::int64_t>(d)) != ranges[d].size || ranges[d].offset < 0 ||
@@ -109,9 +110,14 @@ void fill_slice(at::Tensor out, const Value& value, std::uint64_t seed,
   }
   if (out.numel() == 0) return;
   switch (value.init.kind) {
-    case Init::Kind::ones: out.fill_(1); return;
-    case Init::Kind::zeros: out.zero_(); return;
-    case Init::Kind::normal: break;
+    case Init::Kind::ones:
+      out.fill_(1);
+      return;
+    case Init::Kind::zeros:
+      out.zero_();
+      return;
+    case Init::Kind::normal:
+      break;
   }
   const bool direct = out.is_cpu() && out.is_contiguous() &&
                       (out.scalar_type() == at::kFloat || out.scalar_type() == at::kDouble);

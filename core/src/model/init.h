@@ -14,10 +14,10 @@
 namespace mw {
 
 // Fills `out` with the part `ranges` (one for each dim) of the parameter, whose global sizes are
-// `shape`. Elements are counted row-major over the whole tensor; element e is one of the four normal
-// numbers that Box and Muller's transform makes of the Philox4x32-10 [Salmon et al. 2011] block e/4,
-// keyed by seed and name. Computed in double and rounded to out's type, so that fp32 and fp64 runs
-// start alike. `out` has the ranges' sizes and may lie on any device.
+// `shape`. Elements are counted row-major over the whole tensor; element e is one of the four
+// normal numbers that Box and Muller's transform makes of the Philox4x32-10 [Salmon et al. 2011]
+// block e/4, keyed by seed and name. Computed in double and rounded to out's type, so that fp32 and
+// fp64 runs start alike. `out` has the ranges' sizes and may lie on any device.
 void fill_slice(at::Tensor out, const Value& value, std::uint64_t seed,
                 const std::vector<std::int64_t>& shape, const std::vector<Range>& ranges);
 

@@ -18,7 +18,8 @@ class Llama final : public ModelKind {
     options_.integer("hidden", "width of the residual stream").at_least(1);
     options_.integer("heads", "query heads; must divide hidden").at_least(1);
     options_.integer("kv_heads", "key and value heads; must divide heads, which they default to")
-        .at_least(1).optional();
+        .at_least(1)
+        .optional();
     options_.integer("ffn", "width of the feed-forward part").at_least(1);
     options_.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
     options_.boolean("tied", "the output projection is the embedding's weight").fallback(false);
@@ -35,12 +36,12 @@ class Llama final : public ModelKind {
   void check(const Values& values, const std::string& path, Problems& problems) const override {
     const std::int64_t width = check_heads(values, path, problems);
     if (width % 2 != 0) {
-      problems.add(Stage::options,
-                   fmt::format("{}.heads: hidden / heads = {} / {} = {} is odd; rotary positions "
-                               "turn the dims of a head in pairs",
-                               path, values.integer("hidden"), values.integer("heads"), width),
-                   fmt::format("make it even, e.g. hidden = {}",
-                               values.integer("heads") * (width + 1)));
+      problems.add(
+          Stage::options,
+          fmt::format("{}.heads: hidden / heads = {} / {} = {} is odd; rotary positions "
+                      "turn the dims of a head in pairs",
+                      path, values.integer("hidden"), values.integer("heads"), width),
+          fmt::format("make it even, e.g. hidden = {}", values.integer("heads") * (width + 1)));
     }
   }
 
@@ -72,8 +73,8 @@ class Llama final : public ModelKind {
     const std::string name = fmt::format("layers.{}", b.layer);
     const std::string hf = fmt::format("model.layers.{}", b.layer);
     const auto linear = [&](const std::string& op, int in, Dims dims, const std::string& theirs) {
-      const int weight = b.parameter(name + op + ".weight", std::move(dims), weights,
-                                     {hf + theirs + ".weight"});
+      const int weight =
+          b.parameter(name + op + ".weight", std::move(dims), weights, {hf + theirs + ".weight"});
       return b.linear(name + op, in, weight);
     };
     int h = b.rms_norm(name + ".attention_norm", x, {hf + ".input_layernorm.weight"}, eps);

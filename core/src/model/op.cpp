@@ -9,10 +9,14 @@ namespace mw {
 
 const char* name_of(Piece piece) {
   switch (piece) {
-    case Piece::forward: return "forward";
-    case Piece::backward: return "backward";
-    case Piece::dgrad: return "dgrad";
-    case Piece::wgrad: return "wgrad";
+    case Piece::forward:
+      return "forward";
+    case Piece::backward:
+      return "backward";
+    case Piece::dgrad:
+      return "dgrad";
+    case Piece::wgrad:
+      return "wgrad";
   }
   return "?";
 }
@@ -58,9 +62,15 @@ namespace {
 }
 }  // namespace
 
-void OpType::backward(const Op& op, OpCall&) const { lacks(op, Piece::backward); }
-void OpType::dgrad(const Op& op, OpCall&) const { lacks(op, Piece::dgrad); }
-void OpType::wgrad(const Op& op, OpCall&) const { lacks(op, Piece::wgrad); }
+void OpType::backward(const Op& op, OpCall&) const {
+  lacks(op, Piece::backward);
+}
+void OpType::dgrad(const Op& op, OpCall&) const {
+  lacks(op, Piece::dgrad);
+}
+void OpType::wgrad(const Op& op, OpCall&) const {
+  lacks(op, Piece::wgrad);
+}
 
 Dims Op::space() const {
   Dims all;

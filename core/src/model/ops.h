@@ -15,8 +15,8 @@ using OpTypePtr = std::shared_ptr<const OpType>;
 // Rows outside this rank's part of the vocab give zeros: a cut vocab leaves the output Partial.
 OpTypePtr embedding();
 
-// inputs: x (rows..., in...), weight (out..., in...) [, bias (out...), additive] -> (rows..., out...).
-// Splits into dgrad and wgrad.
+// inputs: x (rows..., in...), weight (out..., in...) [, bias (out...), additive] -> (rows...,
+// out...). Splits into dgrad and wgrad.
 OpTypePtr linear();
 
 // inputs: x (..., hidden), weight (hidden). Needs hidden whole. y = x / rms(x) * weight,
@@ -54,9 +54,10 @@ OpTypePtr add();
 
 // Cross-entropy over a vocab that may be cut, in three ops with a reduction after each:
 //   ce_max    logits (..., vocab) -> max (...); contraction max, not differentiable
-//   ce_stats  logits, max, labels (index) -> (stat, ...): sum of exp(logit - max); the label's logit
-//             less the max where this rank holds the label, else 0
-//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`. Needs stat whole
+//   ce_stats  logits, max, labels (index) -> (stat, ...): sum of exp(logit - max); the label's
+//             logit less the max where this rank holds the label, else 0
+//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`. Needs stat
+//             whole
 OpTypePtr ce_max();
 OpTypePtr ce_stats();
 OpTypePtr ce_loss(std::int64_t tokens);

@@ -8,8 +8,13 @@ namespace {
 class Backward {
  public:
   Backward(Program& program, const Derived& derived, const Tape& tape, bool split)
-      : program_(program), graph_(*program.graph), derived_(derived), tape_(tape), split_(split),
-        value_grad_(graph_.values().size(), -1), view_grad_(derived.views.size(), -1) {}
+      : program_(program),
+        graph_(*program.graph),
+        derived_(derived),
+        tape_(tape),
+        split_(split),
+        value_grad_(graph_.values().size(), -1),
+        view_grad_(derived.views.size(), -1) {}
 
   void run() {
     Slot one;
@@ -46,7 +51,9 @@ class Backward {
     if (gradient >= 0) --owners_[program_.root(gradient)];
     gradient = -1;
   }
-  bool sole(int slot) { return owners_[program_.root(slot)] == 1 && !pinned_.count(program_.root(slot)); }
+  bool sole(int slot) {
+    return owners_[program_.root(slot)] == 1 && !pinned_.count(program_.root(slot));
+  }
 
   int fresh(const std::string& name, int value, const Layout& layout) {
     Slot slot;
@@ -124,7 +131,8 @@ class Backward {
       }
     }
     const std::vector<Move> list = moves(view.gradient, target, program_.mesh);
-    const int moved = emit_moves(program_, code_, list, gradient, view.gradient, "backward");
+    std::vector<Instruction>& code = split_ ? later_ : code_;  // with the wgrad that makes it
+    const int moved = emit_moves(program_, code, list, gradient, view.gradient, "backward");
     Instruction add;
     add.code = Code::add;
     add.phase = "backward";
@@ -132,7 +140,7 @@ class Backward {
     add.inputs = {moved};
     add.outputs = {parameter.gradient_slot};
     add.first_of = {first_of(parameter, target)};
-    code_.push_back(std::move(add));
+    code.push_back(std::move(add));
     if (moved == gradient) disown(gradient);
   }
 
@@ -173,7 +181,8 @@ class Backward {
   }
 
   // Operands whose gradient is the output's own share its slot.
-  void pass_through(int index, const Op& op, const OpTraits& traits, const std::vector<int>& grads) {
+  void pass_through(int index, const Op& op, const OpTraits& traits,
+                    const std::vector<int>& grads) {
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (!passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
       int& gradient = view_grad_[derived_.view_of[index][i]];
@@ -187,7 +196,8 @@ class Backward {
     }
   }
 
-  void emit(int index, const Op& op, const OpTraits& traits, const std::vector<int>& grads, Piece piece) {
+  void emit(int index, const Op& op, const OpTraits& traits, const std::vector<int>& grads,
+            Piece piece) {
     Instruction instruction;
     instruction.code = Code::compute;
     instruction.piece = piece;
@@ -212,7 +222,8 @@ class Backward {
       instruction.inputs.push_back(reads ? tape_.view_slot[derived_.view_of[index][i]] : -1);
     }
     for (std::size_t o = 0; o < op.outputs.size(); ++o) {
-      instruction.outputs.push_back(traits.backward_reads_output[o] ? tape_.value_slot[op.outputs[o]] : -1);
+      instruction.outputs.push_back(
+          traits.backward_reads_output[o] ? tape_.value_slot[op.outputs[o]] : -1);
     }
     if (split_ && piece == Piece::wgrad) {
       for (int slot : grads) pinned_.insert(program_.root(slot));

@@ -16,9 +16,9 @@ struct Tape {
     int index;
   };
   std::vector<Entry> entries;
-  std::vector<int> value_slot, view_slot;    // -1: not materialised
-  std::vector<std::vector<int>> saved;       // for each op
-  std::map<int, int> parameter_of;           // value -> Program::parameters
+  std::vector<int> value_slot, view_slot;  // -1: not materialised
+  std::vector<std::vector<int>> saved;     // for each op
+  std::map<int, int> parameter_of;         // value -> Program::parameters
 };
 
 // Appends the instructions of `list` that start from `slot` in `layout`; returns the last slot.

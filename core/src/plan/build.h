@@ -10,8 +10,8 @@ namespace mw {
 
 struct BuildOptions {
   int microbatches = 1;
-  int element = 4;         // bytes of a real
-  bool split = false;      // also segments "dgrad" and "wgrad", for schedules that part them
+  int element = 4;     // bytes of a real
+  bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them
 };
 
 // Segments "forward" and "backward" (and the split ones), parameters and one bucket for each set of

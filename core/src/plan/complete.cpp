@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "plan/build.h"
 #include "plan/lifetimes.h"
 
@@ -41,18 +43,44 @@ void finish(Program& program) {
 // Gradient accumulation: one microbatch after the other.
 void accumulate(Program& program) {
   const int forward = program.segment("forward"), backward = program.segment("backward");
-  const int last = program.segment("backward.last");
   for (int m = 0; m < program.microbatches; ++m) {
     program.timeline.push_back({forward, m});
-    const bool final = m + 1 == program.microbatches && last >= 0;
-    program.timeline.push_back({final ? last : backward, m});
+    program.timeline.push_back({backward, m});
   }
+}
+
+// Puts the starts of overlapped reductions into the timeline's last action, which gets a segment of its
+// own: each right after the last gradient of its bucket.
+void place_reductions(Program& program) {
+  std::vector<int> buckets;
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (program.buckets[b].overlap) buckets.push_back(static_cast<int>(b));
+  }
+  if (buckets.empty()) return;
+  Segment last = program.segments[program.timeline.back().segment];
+  last.name += ".last";
+  const std::vector<int> at = gradients_ready(program, last);
+  std::vector<std::pair<int, int>> starts;  // after which instruction, bucket
+  for (int b : buckets) {
+    int after = -1;
+    for (int parameter : program.buckets[b].parameters) after = std::max(after, at[parameter]);
+    starts.emplace_back(after, b);
+  }
+  std::stable_sort(starts.begin(), starts.end(),
+                   [](auto& x, auto& y) { return x.first > y.first; });
+  for (const auto& [after, b] : starts) {
+    last.code.insert(last.code.begin() + after + 1,
+                     of_bucket(Code::reduce, b, program, "gradients"));
+  }
+  program.timeline.back().segment = static_cast<int>(program.segments.size());
+  program.segments.push_back(std::move(last));
 }
 
 }  // namespace
 
 void complete(Program& program) {
   if (program.timeline.empty()) accumulate(program);
+  place_reductions(program);
   finish(program);
   program.timeline.push_back({program.segment("finish"), -1});
   grant_in_place(program);

@@ -31,7 +31,11 @@ class Deriver {
  public:
   Deriver(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
           const std::vector<StorageRule>& storage, Problems& problems)
-      : graph_(graph), mesh_(mesh), rules_(rules), storage_(storage), problems_(problems),
+      : graph_(graph),
+        mesh_(mesh),
+        rules_(rules),
+        storage_(storage),
+        problems_(problems),
         replicated_(mesh.atoms().size()) {}
 
   Derived run() {
@@ -106,11 +110,12 @@ class Deriver {
 
   void clash(const Op& op, const Rule& a, const Rule& b, int atom) {
     if (!said_.insert(fmt::format("{}/{}/{}", a.strategy, b.strategy, op.kind())).second) return;
-    problems_.add(Stage::plan,
-                  fmt::format("{} ({} -> {}) and {} ({} -> {}) both claim the ranks of axis {} in {}",
-                              a.strategy, a.dim.name(), a.axis, b.strategy, b.dim.name(), b.axis,
-                              mesh_.atoms()[atom].name, op.name),
-                  "give each an axis of its own, or leave one out");
+    problems_.add(
+        Stage::plan,
+        fmt::format("{} ({} -> {}) and {} ({} -> {}) both claim the ranks of axis {} in {}",
+                    a.strategy, a.dim.name(), a.axis, b.strategy, b.dim.name(), b.axis,
+                    mesh_.atoms()[atom].name, op.name),
+        "give each an axis of its own, or leave one out");
   }
 
   void check_even(const Layout& cut, const Rule& rule) {
@@ -125,10 +130,11 @@ class Deriver {
     if (fits || !said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
     const int own = mesh_.axis(rule.axis).ways;
     const std::int64_t left = size / std::max(1, ways / own);  // what the other axes leave to cut
-    problems_.add(Stage::plan,
-                  fmt::format("{}({}) cannot split {} {}", rule.strategy, own,
-                              ways == own ? size : left, rule.dim.name()),
-                  fmt::format("nearest: {}", nearest_ways(rule.strategy, ways == own ? size : left, own)));
+    problems_.add(
+        Stage::plan,
+        fmt::format("{}({}) cannot split {} {}", rule.strategy, own, ways == own ? size : left,
+                    rule.dim.name()),
+        fmt::format("nearest: {}", nearest_ways(rule.strategy, ways == own ? size : left, own)));
   }
 
   // The dim of `value` that an operand calls `dim`, or none.
@@ -146,7 +152,8 @@ class Deriver {
     const Dims& own = graph_.value(node.outputs[output]).dims;
     for (Dim dim : {cut.dim, result_.follow[op][atom].dim}) {
       if (!dim.valid()) continue;
-      if (Dim d = in_value(node.output_dims[output], own, dim); d.valid()) return Placement::shard(d);
+      if (Dim d = in_value(node.output_dims[output], own, dim); d.valid())
+        return Placement::shard(d);
     }
     return Placement::partial(node.contraction);
   }
@@ -190,9 +197,10 @@ class Deriver {
       if (value.source == Value::Source::op || uses[v].empty()) continue;
       for (std::size_t a = 0; a < replicated_.size(); ++a) {
         const Placement first = need(uses[v][0].first, uses[v][0].second, a);
-        const bool agreed = first.is_shard() && std::all_of(uses[v].begin(), uses[v].end(), [&](auto& u) {
-          return need(u.first, u.second, a) == first;
-        });
+        const bool agreed =
+            first.is_shard() && std::all_of(uses[v].begin(), uses[v].end(), [&](auto& u) {
+              return need(u.first, u.second, a) == first;
+            });
         if (agreed) result_.layout[v][a] = first;
       }
       if (value.source != Value::Source::parameter) continue;

@@ -26,7 +26,7 @@ struct Derived {
   std::vector<Layout> follow;             // for each op: the dim that follows the cut one, if any
   std::vector<std::vector<int>> view_of;  // for each op and input: index into views
   std::vector<View> views;
-  std::vector<Layout> layout;             // for each value: how it lies (parameters: stored)
+  std::vector<Layout> layout;  // for each value: how it lies (parameters: stored)
 };
 
 // The layout in which a value's gradient must end: Shard stays, all else is Replicate.

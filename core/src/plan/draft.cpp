@@ -19,7 +19,8 @@ void Draft::store(Dim dim, const std::string& axis, std::function<bool(const Val
 }
 
 bool Draft::divides(const std::string& axis, Dim dim) const {
-  return graph_.size(dim) % mesh_.axis(axis).ways == 0;
+  const auto info = graph_.dims().find(dim);
+  return info != graph_.dims().end() && info->second.size % mesh_.axis(axis).ways == 0;
 }
 
 }  // namespace mw

@@ -7,11 +7,17 @@
 namespace mw {
 namespace {
 
-// Forward runs before every other segment of a microbatch, dgrad before wgrad; "backward" and
-// "backward.last" are alternatives to each other and to the split pair.
+const std::string last_suffix = ".last";
+
+bool is_last(const Segment& segment) {
+  return segment.name.ends_with(last_suffix);
+}
+
+// Forward runs before every other segment of a microbatch, dgrad before wgrad; "backward" is an
+// alternative to the split pair, and "X.last" to X.
 int order_of(const std::string& segment) {
   if (segment == "forward") return 0;
-  if (segment == "wgrad") return 2;
+  if (segment.starts_with("wgrad")) return 2;
   return segment == "finish" ? 3 : 1;
 }
 
@@ -26,7 +32,8 @@ class Uses {
       const Segment& segment = program.segments[s];
       for (std::size_t i = 0; i < segment.code.size(); ++i) {
         const Place place{order_of(segment.name), static_cast<int>(s), static_cast<int>(i)};
-        for_each_slot(segment.code[i], [&](int slot) { uses_[program.root(slot)].push_back(place); });
+        for_each_slot(segment.code[i],
+                      [&](int slot) { uses_[program.root(slot)].push_back(place); });
       }
     }
   }
@@ -41,7 +48,8 @@ class Uses {
       if (p.order != order) return p.order > order;
       if (p.segment != segment || p.index <= index) return false;
       const Instruction& there = program_.segments[p.segment].code[p.index];
-      return !(here.code == Code::start && there.code == Code::wait && there.pending == here.pending);
+      return !(here.code == Code::start && there.code == Code::wait &&
+               there.pending == here.pending);
     });
   }
 
@@ -64,7 +72,8 @@ bool same_shape(const Program& program, int a, int b) {
       if (x.layout[i].is_shard() != y.layout[i].is_shard()) return false;
       if (!x.layout[i].is_shard()) continue;
       const auto at = std::find(x.dims.begin(), x.dims.end(), x.layout[i].dim) - x.dims.begin();
-      if (static_cast<std::size_t>(at) >= y.dims.size() || y.layout[i].dim != y.dims[at]) return false;
+      if (static_cast<std::size_t>(at) >= y.dims.size() || y.layout[i].dim != y.dims[at])
+        return false;
     }
     return true;
   };
@@ -104,7 +113,8 @@ void grant_compute(Program& program, Uses& uses, int segment, int index) {
     if (i.grad_inputs[k] < 0) continue;
     const int from = i.inputs[k];
     if (from < 0 || i.accumulate[k] || !ours(program, from) || uses.later(from, segment, index) ||
-        program.slots[i.grad_inputs[k]].persistent || program.slots[i.grad_inputs[k]].alias_of >= 0 ||
+        program.slots[i.grad_inputs[k]].persistent ||
+        program.slots[i.grad_inputs[k]].alias_of >= 0 ||
         !same_shape(program, from, i.grad_inputs[k])) {
       return;
     }
@@ -125,11 +135,24 @@ void for_each_slot(const Instruction& instruction, const std::function<void(int)
   }
 }
 
+std::vector<int> gradients_ready(const Program& program, const Segment& segment) {
+  std::vector<int> at(program.parameters.size(), -1);
+  std::vector<int> parameter_of(program.slots.size(), -1);
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
+  }
+  for (std::size_t i = 0; i < segment.code.size(); ++i) {
+    for_each_slot(segment.code[i], [&](int slot) {
+      if (parameter_of[slot] >= 0) at[parameter_of[slot]] = static_cast<int>(i);
+    });
+  }
+  return at;
+}
+
 void grant_in_place(Program& program) {
   Uses uses(program);
-  const bool copies = program.segment("backward.last") >= 0;
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
-    if (program.segments[s].name == "backward.last") continue;
+    if (is_last(program.segments[s])) continue;
     for (std::size_t n = 0; n < program.segments[s].code.size(); ++n) {
       Instruction& i = program.segments[s].code[n];
       const int segment = static_cast<int>(s), index = static_cast<int>(n);
@@ -142,13 +165,15 @@ void grant_in_place(Program& program) {
       }
     }
   }
-  if (!copies) return;
   // The copy for the last microbatch uses the same slots, so it must make the same choices.
-  const auto& from = program.segments[program.segment("backward")].code;
-  std::size_t next = 0;
-  for (Instruction& i : program.segments[program.segment("backward.last")].code) {
-    if (i.code == Code::reduce) continue;
-    i.in_place = from[next++].in_place;
+  for (Segment& copy : program.segments) {
+    if (!is_last(copy)) continue;
+    const std::string name = copy.name.substr(0, copy.name.size() - last_suffix.size());
+    const auto& from = program.segments[program.segment(name)].code;
+    std::size_t next = 0;
+    for (Instruction& i : copy.code) {
+      if (i.code != Code::reduce) i.in_place = from[next++].in_place;
+    }
   }
 }
 

@@ -11,22 +11,32 @@ bool communicates(Move::Kind kind) {
 
 const char* name_of(Move::Kind kind) {
   switch (kind) {
-    case Move::Kind::all_reduce: return "all-reduce";
-    case Move::Kind::reduce_scatter: return "reduce-scatter";
-    case Move::Kind::all_gather: return "all-gather";
-    case Move::Kind::all_to_all: return "all-to-all";
-    case Move::Kind::slice: return "slice";
-    case Move::Kind::keep: return "keep";
+    case Move::Kind::all_reduce:
+      return "all-reduce";
+    case Move::Kind::reduce_scatter:
+      return "reduce-scatter";
+    case Move::Kind::all_gather:
+      return "all-gather";
+    case Move::Kind::all_to_all:
+      return "all-to-all";
+    case Move::Kind::slice:
+      return "slice";
+    case Move::Kind::keep:
+      return "keep";
   }
   return "?";
 }
 
 Collective collective_of(Move::Kind kind) {
   switch (kind) {
-    case Move::Kind::reduce_scatter: return Collective::reduce_scatter;
-    case Move::Kind::all_gather: return Collective::all_gather;
-    case Move::Kind::all_to_all: return Collective::all_to_all;
-    default: return Collective::all_reduce;
+    case Move::Kind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case Move::Kind::all_gather:
+      return Collective::all_gather;
+    case Move::Kind::all_to_all:
+      return Collective::all_to_all;
+    default:
+      return Collective::all_reduce;
   }
 }
 

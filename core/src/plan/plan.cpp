@@ -44,7 +44,8 @@ Mesh make_mesh(const PlanRequest& request, Problems& problems) {
   for (const StrategyChoice& choice : request.strategies) {
     for (const AxisRequest& axis : choice.strategy->axes()) {
       if (!seen.insert(axis.name).second) {
-        problems.add(Stage::plan, fmt::format("{}: two strategies ask for the axis {}", choice.path, axis.name),
+        problems.add(Stage::plan,
+                     fmt::format("{}: two strategies ask for the axis {}", choice.path, axis.name),
                      "name each strategy once");
       } else if (axis.borrow_from.empty()) {
         own.emplace_back(axis.name, axis.ways);
@@ -102,26 +103,30 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
 }
 
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
-  return std::make_shared<Graph>(request.model->build(request.model_options, batch, request.sequence,
-                                                      request.batch * request.sequence));
+  return std::make_shared<Graph>(request.model->build(
+      request.model_options, batch, request.sequence, request.batch * request.sequence));
 }
 
-void make_program(Plan& plan, const std::vector<Rule>& rules, const std::vector<StorageRule>& storage,
-                  const std::vector<Pass>& passes, Problems& problems) {
-  const Derived derived = derive(*plan.graph, plan.mesh, rules, storage, problems);
+void make_program(Plan& plan, const Draft& draft, Problems& problems) {
+  const Derived derived = derive(*plan.graph, plan.mesh, draft.rules(), draft.storage(), problems);
   if (!problems.empty()) return;
   BuildOptions options;
   options.microbatches = static_cast<int>(plan.microbatches);
   options.element = element_bytes(plan.request.precision);
+  options.split = draft.splits_backward();
   plan.program = build(plan.graph, plan.mesh, derived, options);
-  for (const Pass& pass : passes) pass.run(plan.program);
+  for (const Pass& pass : draft.passes()) pass.run(plan.program);
   complete(plan.program);
 }
 
 }  // namespace
 
-int element_bytes(Precision precision) { return precision == Precision::fp64 ? 8 : 4; }
-const char* name_of(Precision precision) { return precision == Precision::fp64 ? "fp64" : "fp32"; }
+int element_bytes(Precision precision) {
+  return precision == Precision::fp64 ? 8 : 4;
+}
+const char* name_of(Precision precision) {
+  return precision == Precision::fp64 ? "fp64" : "fp32";
+}
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
   Problems found;
@@ -142,6 +147,11 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
       choice.strategy->edit(draft);
     } catch (const Error& error) {
       found.add(error);
+    } catch (const std::exception& thrown) {
+      found.add(Stage::plan,
+                fmt::format("{}: the plugin \"{}\" threw while it edited the plan: {}", choice.path,
+                            choice.name, thrown.what()),
+                "mend the plugin");
     }
   }
   for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
@@ -159,7 +169,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   }
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
-  make_program(*plan, draft.rules(), draft.storage(), draft.passes(), derived);
+  make_program(*plan, draft, derived);
   for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
   return found.empty() ? plan : give_up();
 }
@@ -209,7 +219,8 @@ std::string Plan::mix() const {
   for (const StrategyChoice& choice : request.strategies) {
     text += text.empty() ? "" : " x ";
     const auto axes = choice.strategy->axes();
-    text += axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, axes.front().ways);
+    text +=
+        axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, axes.front().ways);
   }
   return text.empty() ? "one rank" : text;
 }

@@ -31,7 +31,7 @@ struct PlanRequest {
   std::vector<StrategyChoice> strategies;  // mesh order: the last one's axis is adjacent
   std::int64_t batch = 0;                  // sequences per step, over all ranks
   std::int64_t sequence = 0;               // tokens of each
-  std::int64_t microbatch = 0;             // sequences that a rank computes at a time; 0: all it has
+  std::int64_t microbatch = 0;  // sequences that a rank computes at a time; 0: all it has
   Precision precision = Precision::fp32;
 };
 
@@ -43,7 +43,7 @@ struct Plan {
   std::int64_t batch_ways = 1;         // ranks that the batch is split over
   std::int64_t microbatch = 0;         // sequences that a rank computes at a time
   std::int64_t microbatches = 1;
-  std::vector<std::string> notes;      // from the strategies
+  std::vector<std::string> notes;  // from the strategies
   std::vector<Rule> rules;
 
   int ranks() const { return mesh.size(); }

@@ -8,19 +8,32 @@ namespace mw {
 
 const char* name_of(Code code) {
   switch (code) {
-    case Code::load: return "load";
-    case Code::compute: return "compute";
-    case Code::move: return "move";
-    case Code::start: return "start";
-    case Code::wait: return "wait";
-    case Code::seed: return "seed";
-    case Code::add: return "add";
-    case Code::copy: return "copy";
-    case Code::report: return "report";
-    case Code::reduce: return "reduce";
-    case Code::reduced: return "reduced";
-    case Code::totals: return "totals";
-    case Code::update: return "update";
+    case Code::load:
+      return "load";
+    case Code::compute:
+      return "compute";
+    case Code::move:
+      return "move";
+    case Code::start:
+      return "start";
+    case Code::wait:
+      return "wait";
+    case Code::seed:
+      return "seed";
+    case Code::add:
+      return "add";
+    case Code::copy:
+      return "copy";
+    case Code::report:
+      return "report";
+    case Code::reduce:
+      return "reduce";
+    case Code::reduced:
+      return "reduced";
+    case Code::totals:
+      return "totals";
+    case Code::update:
+      return "update";
   }
   return "?";
 }
@@ -85,7 +98,8 @@ std::string describe(const Program& program, const Instruction& i) {
     case Code::reduced:
     case Code::update: {
       const Bucket& bucket = program.buckets[i.bucket];
-      text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name, bucket.parameters.size());
+      text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name,
+                         bucket.parameters.size());
       if (i.code != Code::update) text += " over " + program.mesh.name_of(bucket.reduce);
       return text;
     }

@@ -26,13 +26,18 @@ at::Tensor mask_of(const at::Tensor& q, std::int64_t offset) {
       .triu_(offset + 1);
 }
 
-at::Tensor heads_first(const at::Tensor& t) { return t.transpose(1, 2); }
+at::Tensor heads_first(const at::Tensor& t) {
+  return t.transpose(1, 2);
+}
 
-double scale_of(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
+double scale_of(const at::Tensor& q) {
+  return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
+}
 
 at::Tensor scores(const at::Tensor& q, const at::Tensor& k, std::int64_t offset) {
-  return at::matmul(heads_first(q), k.permute({0, 2, 3, 1})).mul_(scale_of(q)).add_(
-      mask_of(q, offset));
+  return at::matmul(heads_first(q), k.permute({0, 2, 3, 1}))
+      .mul_(scale_of(q))
+      .add_(mask_of(q, offset));
 }
 
 }  // namespace
@@ -57,7 +62,8 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       // The kernel pads the rows of its log-sum-exp.
       return {std::get<0>(result), std::get<1>(result).narrow(2, 0, q.size(1)).contiguous()};
     }
-    case Way::plain: break;
+    case Way::plain:
+      break;
   }
   at::Tensor s = scores(q, k, offset);
   const at::Tensor lse = s.logsumexp(-1);
@@ -88,14 +94,15 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
     }
     case Way::efficient: {
       const std::int64_t n = q.size(1), padded = (n + 31) / 32 * 32;
-      const at::Tensor lse = at::constant_pad_nd(made.lse, {0, padded - n},
-                                                 std::numeric_limits<double>::infinity());
+      const at::Tensor lse =
+          at::constant_pad_nd(made.lse, {0, padded - n}, std::numeric_limits<double>::infinity());
       const at::Tensor unused = at::zeros({}, q.options().dtype(at::kLong));
-      auto result = at::_efficient_attention_backward(dout, q, k, v, {}, made.out, {}, {}, n,
-                                                      k.size(1), lse, 0.0, unused, unused, 2, false);
+      auto result = at::_efficient_attention_backward(
+          dout, q, k, v, {}, made.out, {}, {}, n, k.size(1), lse, 0.0, unused, unused, 2, false);
       return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
     }
-    case Way::plain: break;
+    case Way::plain:
+      break;
   }
   at::Tensor p = scores(q, k, offset).sub_(made.lse.unsqueeze(-1)).exp_();
   const at::Tensor dv = at::matmul(p.transpose(2, 3), gh);

@@ -49,8 +49,9 @@ at::Tensor spread(const at::Tensor& k, const HeadMap& map) {
   if (map.repeat == 1) return picked;
   const std::int64_t b = k.size(0), t = k.size(1), d = k.size(3);
   if (map.count == 1) return picked.expand({b, t, map.repeat, d});
-  return picked.unsqueeze(3).expand({b, t, map.count, map.repeat, d}).reshape(
-      {b, t, map.count * map.repeat, d});
+  return picked.unsqueeze(3)
+      .expand({b, t, map.count, map.repeat, d})
+      .reshape({b, t, map.count * map.repeat, d});
 }
 
 bool copies(const HeadMap& map) {
@@ -90,8 +91,9 @@ Shape shape_of(const Op& op, const LocalDims& dims) {
   Shape shape;
   shape.all_keys = dims.at(k[1]).size;
   // Queries see no key after them: keys beyond this rank's last query are never read.
-  shape.sizes = {dims.at(q[0]).size, dims.at(q[2]).size, queries.size,
-                 queries.offset + queries.size, dims.at(q[3]).size, queries.offset};
+  shape.sizes = {dims.at(q[0]).size, dims.at(q[2]).size,
+                 queries.size,       queries.offset + queries.size,
+                 dims.at(q[3]).size, queries.offset};
   shape.map = map_heads(dims.at(q[2]), dims.at(k[2]));
   return shape;
 }
@@ -151,16 +153,14 @@ class Attention final : public OpType {
     if (!backward) {
       cost.workspace += copied;
     } else {
-      // While the kernel runs: the copies, and key gradients that are not yet the op's own. Then
-      // those of k are folded while those of v wait.
-      const bool direct = map.identity() && sizes.keys == all_keys;
-      const std::int64_t made = direct ? 0 : 2 * spread;
-      const std::int64_t given = direct ? 0 : k * element;
-      const std::int64_t once = map.repeat > 1 && !(map.all() && sizes.keys == all_keys)
-                                    ? spread / map.repeat : 0;
-      cost.workspace = std::max(cost.workspace + copied + made - 2 * given, made + once - given);
-      if (direct) cost.workspace = attend_workspace(sizes, element, true);
-      cost.workspace = std::max<std::int64_t>(cost.workspace, 0);
+      // While the kernel runs there are the copies, and key gradients that are not yet the op's
+      // own; after it those of k are folded, then those of v. What stays is counted as output.
+      if (map.identity() && sizes.keys == all_keys) return cost;
+      const std::int64_t kept = k * element;
+      const bool in_part = !map.all() || sizes.keys < all_keys;
+      const std::int64_t sum = in_part && map.regular && map.repeat > 1 ? spread / map.repeat : 0;
+      cost.workspace = std::max(
+          {cost.workspace + copied + 2 * (spread - kept), 2 * spread - kept + sum, spread + sum});
     }
     return cost;
   }

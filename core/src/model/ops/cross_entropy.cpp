@@ -11,7 +11,6 @@ namespace {
 
 using namespace kernel;
 
-
 class CeMax final : public OpType {
  public:
   std::string kind() const override { return "ce_max"; }
@@ -29,8 +28,8 @@ class CeMax final : public OpType {
     const at::Tensor& logits = call.inputs[0];
     if (logits.size(-1) == 0) {  // nothing of the vocab lies here
       const auto rows = logits.sizes().slice(0, logits.dim() - 1);
-      set_outputs(call, {at::full(rows, -std::numeric_limits<double>::infinity(),
-                                  logits.options())});
+      set_outputs(call,
+                  {at::full(rows, -std::numeric_limits<double>::infinity(), logits.options())});
     } else {
       set_outputs(call, {logits.amax(-1)});
     }
@@ -148,7 +147,7 @@ class CeStats final : public OpType {
   }
 
  private:
-  // Which column of a row the label is, here; and 1 or 0 for whether it is here, if the vocab is cut.
+  // Which column of a row the label is, here; and if the vocab is cut, 1 or 0 for whether it is.
   struct Held {
     at::Tensor index, factor;
   };
@@ -223,8 +222,14 @@ OpTypePtr only() {
 
 }  // namespace
 
-OpTypePtr ce_max() { return only<CeMax>(); }
-OpTypePtr ce_stats() { return only<CeStats>(); }
-OpTypePtr ce_loss(std::int64_t tokens) { return std::make_shared<CeLoss>(tokens); }
+OpTypePtr ce_max() {
+  return only<CeMax>();
+}
+OpTypePtr ce_stats() {
+  return only<CeStats>();
+}
+OpTypePtr ce_loss(std::int64_t tokens) {
+  return std::make_shared<CeLoss>(tokens);
+}
 
 }  // namespace mw

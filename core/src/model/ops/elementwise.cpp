@@ -109,7 +109,8 @@ class Gelu final : public OpType {
     const at::Tensor x = call.inputs[0].reshape({-1}), dy = call.grad_outputs[0].reshape({-1});
     const Target dx = target(call, 0, call.grad_outputs[0].sizes(), x.options());
     const std::int64_t count = x.numel(), step = dx.add ? flat_step(x, count) : count;
-    const at::Tensor buffer = dx.add ? at::empty({std::min(step, count)}, x.options()) : at::Tensor();
+    const at::Tensor buffer =
+        dx.add ? at::empty({std::min(step, count)}, x.options()) : at::Tensor();
     for (std::int64_t i = 0; i < count; i += step) {
       const std::int64_t n = std::min(step, count - i);
       at::Tensor to = dx.tensor.view({-1}).narrow(0, i, n);
@@ -141,8 +142,8 @@ class Add final : public OpType {
 
   void forward(const Op&, OpCall& call) const override {
     at::Tensor branch = call.inputs[1];
-    set_outputs(call, {call.in_place ? branch.add_(call.inputs[0])
-                                     : at::add(call.inputs[0], branch)});
+    set_outputs(call,
+                {call.in_place ? branch.add_(call.inputs[0]) : at::add(call.inputs[0], branch)});
   }
 
   // For callers that do not pass the gradient on by themselves.
@@ -174,8 +175,14 @@ OpTypePtr only() {
 
 }  // namespace
 
-OpTypePtr swiglu() { return only<SwiGlu>(); }
-OpTypePtr gelu() { return only<Gelu>(); }
-OpTypePtr add() { return only<Add>(); }
+OpTypePtr swiglu() {
+  return only<SwiGlu>();
+}
+OpTypePtr gelu() {
+  return only<Gelu>();
+}
+OpTypePtr add() {
+  return only<Add>();
+}
 
 }  // namespace mw

@@ -30,8 +30,12 @@ inline at::ScalarType wide(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   return type == at::kBFloat16 || type == at::kHalf ? at::kFloat : type;
 }
-inline bool is_half(const at::Tensor& tensor) { return wide(tensor) != tensor.scalar_type(); }
-inline std::int64_t wide_element(int element) { return std::max(element, 4); }
+inline bool is_half(const at::Tensor& tensor) {
+  return wide(tensor) != tensor.scalar_type();
+}
+inline std::int64_t wide_element(int element) {
+  return std::max(element, 4);
+}
 
 inline at::Tensor rows_of(const at::Tensor& tensor, std::int64_t columns) {
   return tensor.reshape({-1, columns});

@@ -22,8 +22,8 @@ class LayerNorm final : public OpType {
 
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
-    auto [y, mean, rstd] = at::native_layer_norm(x, call.inputs[1].sizes(), call.inputs[1],
-                                                 call.inputs[2], eps_);
+    auto [y, mean, rstd] =
+        at::native_layer_norm(x, call.inputs[1].sizes(), call.inputs[1], call.inputs[2], eps_);
     const auto shape = call.dims.shape(rows(op));
     // On CPU half types come with half statistics; backward takes either.
     const at::ScalarType type = wide(x);
@@ -38,9 +38,10 @@ class LayerNorm final : public OpType {
     at::ScalarType type = wide(x);
     const at::Tensor& weight = call.inputs[1];
     if (x.is_cpu()) type = x.scalar_type();
+    // The bias is asked for its shape alone; the weight's is the same.
     auto [dx, dw, db] = at::native_layer_norm_backward(
         call.grad_outputs[0], x, weight.sizes(), call.saved[0].to(type).reshape(shape),
-        call.saved[1].to(type).reshape(shape), weight, at::empty({0}, weight.options()),
+        call.saved[1].to(type).reshape(shape), weight, weight,
         {wanted(call, 0), wanted(call, 1), wanted(call, 2)});
     if (wanted(call, 0)) deliver(call, 0, dx);
     if (wanted(call, 1)) deliver(call, 1, dw);
@@ -77,6 +78,8 @@ class LayerNorm final : public OpType {
 
 }  // namespace
 
-OpTypePtr layer_norm(double eps) { return std::make_shared<LayerNorm>(eps); }
+OpTypePtr layer_norm(double eps) {
+  return std::make_shared<LayerNorm>(eps);
+}
 
 }  // namespace mw

@@ -25,7 +25,9 @@ Sizes sizes_of(const Op& op, const LocalDims& dims) {
   return sizes;
 }
 
-bool biased(const Op& op) { return op.inputs.size() > 2; }
+bool biased(const Op& op) {
+  return op.inputs.size() > 2;
+}
 
 class Linear final : public OpType {
  public:
@@ -45,8 +47,8 @@ class Linear final : public OpType {
     const auto [m, n, k] = sizes_of(op, call.dims);
     const at::Tensor x = call.inputs[0].reshape({m, k});
     const at::Tensor weight = call.inputs[1].reshape({n, k}).t();
-    const at::Tensor y = biased(op) ? at::addmm(call.inputs[2].reshape({n}), x, weight)
-                                    : at::mm(x, weight);
+    const at::Tensor y =
+        biased(op) ? at::addmm(call.inputs[2].reshape({n}), x, weight) : at::mm(x, weight);
     set_outputs(call, {y.view(call.dims.shape(op.output_dims[0]))});
   }
 

@@ -106,8 +106,8 @@ class RmsNorm final : public OpType {
     } else {
       cost.executed = 10.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((3 * elements + 2 * columns) * element + count * sum);
-      cost.workspace = step * (columns + 1) * sum +
-                       (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
+      cost.workspace =
+          step * (columns + 1) * sum + (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
     }
     return cost;
   }
@@ -124,6 +124,8 @@ class RmsNorm final : public OpType {
 
 }  // namespace
 
-OpTypePtr rms_norm(double eps) { return std::make_shared<RmsNorm>(eps); }
+OpTypePtr rms_norm(double eps) {
+  return std::make_shared<RmsNorm>(eps);
+}
 
 }  // namespace mw

@@ -39,7 +39,7 @@ class RopeTable final : public OpType {
     cost.bytes = static_cast<double>(2 * elements * element);
     // Angles, cosines, sines, and negated sines, each of half the width.
     const std::int64_t half = elements / 2;
-    cost.workspace = 8 * half + (element == 8 ? 8 : element) * 3 * half;
+    cost.workspace = (8 + 3 * element) * half;
     return cost;
   }
 
@@ -147,7 +147,9 @@ class Rope final : public OpType {
 
 }  // namespace
 
-OpTypePtr rope_table(double theta) { return std::make_shared<RopeTable>(theta); }
+OpTypePtr rope_table(double theta) {
+  return std::make_shared<RopeTable>(theta);
+}
 
 OpTypePtr rope() {
   static const OpTypePtr type = std::make_shared<Rope>();

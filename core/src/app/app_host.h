@@ -1,0 +1,42 @@
+// The program's side of a script: what it can name, and what its verbs do.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/output.h"
+#include "engine/experiment.h"
+#include "lua/host.h"
+
+namespace mw {
+
+// Every name that makes a table: models, data, optimizers, schedules.
+std::vector<Constructor> all_constructors();
+
+class AppHost : public Host {
+ public:
+  AppHost(Output& output, PluginRegistry& plugins) : output_(output), plugins_(plugins) {}
+  // Read before it runs: its text goes into run files, its folder is where data is looked for.
+  void set_script(const std::filesystem::path& file);
+
+  std::vector<Constructor> constructors() const override { return all_constructors(); }
+  std::vector<Verb> verbs() const override;
+  const Options& experiment() const override { return experiment_options(); }
+  PluginRegistry& plugins() override { return plugins_; }
+  Json call(const std::string& verb, const std::vector<Json>& experiments,
+            const CallFunction& function) override;
+
+  // 0, or the exit code of the gravest result so far: 1 after a verdict "different", 130 after a
+  // run that was interrupted.
+  int exit_code() const { return exit_code_; }
+
+ private:
+  Output& output_;
+  PluginRegistry& plugins_;
+  std::filesystem::path folder_;
+  std::string script_;
+  int exit_code_ = 0;
+};
+
+}  // namespace mw

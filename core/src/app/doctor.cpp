@@ -1,0 +1,130 @@
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "app/commands.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "lua/script.h"
+#include "record/hdf5_version.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+enum class Verdict { ok, warning, failed };
+
+struct Check {
+  std::string name;
+  Verdict verdict = Verdict::ok;
+  std::string found, hint;
+};
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+Check check_hdf5() {
+  const Hdf5Version version = hdf5_version();
+  if (version.compatible) return {"HDF5", Verdict::ok, version.running, ""};
+  return {"HDF5", Verdict::failed, version.running,
+          fmt::format("built with {}: rebuild with ./meshwright build", version.built)};
+}
+
+Check check_lua() {
+  const fs::path init = lua_library() / "meshwright/init.lua";
+  const bool there = fs::exists(init);
+  return {"Lua", there ? Verdict::ok : Verdict::failed,
+          fmt::format("{}, library {}", lua_release(), init.string()),
+          there ? "" : "the file is missing: build or install again"};
+}
+
+std::vector<Check> check_plugins(PluginRegistry& plugins) {
+  std::vector<Check> checks;
+  std::vector<std::string> good;
+  for (const PluginFile& plugin : plugins.list()) {
+    if (plugin.problem.empty()) {
+      good.push_back(plugin.name());
+    } else {
+      checks.push_back({"plugin " + plugin.name(), Verdict::warning,
+                        plugin.file.string() + ": " + plugin.problem, plugin.hint});
+    }
+  }
+  checks.insert(checks.begin(), {"plugins", good.empty() ? Verdict::failed : Verdict::ok,
+                                 good.empty() ? "none" : join(good),
+                                 good.empty() ? "name their folder with --plugin-path" : ""});
+  return checks;
+}
+
+Check check_writable_folder(const std::string& name, const fs::path& folder) {
+  // The nearest folder that exists decides whether the rest can be made.
+  fs::path there = folder;
+  while (!fs::exists(there) && there.has_parent_path() && there != there.parent_path())
+    there = there.parent_path();
+  const bool ok = ::access(there.c_str(), W_OK | X_OK) == 0;
+  return {name, ok ? Verdict::ok : Verdict::warning, folder.string(),
+          ok ? "" : there.string() + " is not writable"};
+}
+
+fs::path cache_folder() {
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg != '\0')
+    return fs::path(xdg) / "meshwright";
+  const char* home = std::getenv("HOME");
+  return fs::path(home == nullptr ? "/tmp" : home) / ".cache/meshwright";
+}
+
+Check check_openmp() {
+  const char* policy = std::getenv("OMP_WAIT_POLICY");
+  const bool passive =
+      policy != nullptr && (std::string(policy) == "PASSIVE" || std::string(policy) == "passive");
+  return {
+      "OpenMP waits", passive ? Verdict::ok : Verdict::warning,
+      policy == nullptr ? "default (spinning)" : policy,
+      passive
+          ? ""
+          : "set OMP_WAIT_POLICY=PASSIVE: threads that spin slow ranks down (./meshwright does)"};
+}
+
+}  // namespace
+
+int doctor(PluginRegistry& plugins, Output& output) {
+  std::vector<Check> checks = {
+      {"program", Verdict::ok, version_line() + ", " + toolchain, ""},
+      {"machine", Verdict::ok,
+       fmt::format("{}, {} cores", cpu_model(), std::thread::hardware_concurrency()), ""},
+      {"CPU kernels", Verdict::ok, at::get_cpu_capability(), ""},
+      check_hdf5(),
+      check_lua(),
+      check_openmp()};
+  for (Check& check : check_plugins(plugins)) checks.push_back(std::move(check));
+  checks.push_back(check_writable_folder("run files", fs::current_path() / "runs"));
+  checks.push_back(check_writable_folder("cache", cache_folder()));
+
+  static constexpr const char* words[] = {"ok", "warning", "failed"};
+  TextTable table({"", "", ""});
+  bool failed = false;
+  for (const Check& check : checks) {
+    const auto verdict = static_cast<int>(check.verdict);
+    failed = failed || check.verdict == Verdict::failed;
+    output.result({{"kind", "check"},
+                   {"name", check.name},
+                   {"status", words[verdict]},
+                   {"found", check.found},
+                   {"hint", check.hint}});
+    table.add({words[verdict], check.name, check.found});
+    if (!check.hint.empty()) table.add({"", "", "-> " + check.hint});
+  }
+  if (!output.json()) output.text(table.text());
+  return failed ? exit_code_of(Stage::environment) : 0;
+}
+
+}  // namespace mw

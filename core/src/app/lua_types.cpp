@@ -1,0 +1,159 @@
+// Annotations for the Lua language server, from the same declarations that check scripts.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "app/app_host.h"
+#include "app/commands.h"
+#include "app/option_text.h"
+#include "base/text.h"
+
+namespace mw {
+namespace {
+
+std::string lua_type(const Option& option) {
+  switch (option.type) {
+    case OptionType::boolean:
+      return "boolean";
+    case OptionType::integer:
+      return "integer";
+    case OptionType::number:
+      return "number";
+    case OptionType::text:
+      return "string";
+    case OptionType::bytes:
+      return "integer|string";
+    case OptionType::choice: {
+      std::vector<std::string> choices;
+      for (const std::string& choice : option.choices) choices.push_back(quote(choice));
+      return join(choices, "|");
+    }
+    case OptionType::table:
+      return "table";
+    case OptionType::list:
+      return "any[]";
+    case OptionType::function:
+      return "function";
+    case OptionType::any:
+      break;
+  }
+  return "any";
+}
+
+std::string field(const Option& option, const std::string& type) {
+  const bool required = !option.fallback && !option.optional;
+  std::string doc = option.doc;
+  if (option.fallback && !option.fallback->is_null())
+    doc += fmt::format(" (default {})", default_text(option));
+  if (const std::string range = range_text(option); !range.empty())
+    doc += fmt::format(" ({})", range);
+  return fmt::format("---@field {}{} {} {}\n", option.name, required ? "" : "?", type, doc);
+}
+
+std::string fields(const Options& options) {
+  std::string text;
+  for (const Option& option : options.list()) {
+    text += field(option, lua_type(option));
+    // The value without a name is the first of the table.
+    if (option.name == options.positional()) {
+      text += fmt::format("---@field [1]? {} the same as {}\n", lua_type(option), option.name);
+    }
+  }
+  return text;
+}
+
+// In an experiment, tables of a group are the constructors' results.
+std::string experiment_type(const Option& option) {
+  static const std::map<std::string, std::string> groups = {
+      {"model", "meshwright.Model"},
+      {"data", "meshwright.Data"},
+      {"optimizer", "meshwright.Optimizer"},
+      {"schedule", "meshwright.Schedule|fun(step: integer): number"},
+      {"plan", "meshwright.Strategy[]"},
+      {"observe", "fun(step: integer): table<string, number>?"}};
+  const auto found = groups.find(option.name);
+  return found != groups.end() ? found->second : lua_type(option);
+}
+
+std::string title(std::string group) {
+  group[0] = static_cast<char>(group[0] - 'a' + 'A');
+  return group;
+}
+
+std::string bare(const Options& options) {
+  for (const Option& option : options.list()) {
+    if (option.name == options.positional()) return "|" + lua_type(option);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string lua_types(PluginRegistry& plugins) {
+  Output silent(false);
+  const AppHost host(silent, plugins);
+  std::string text =
+      "---@meta meshwright\n"
+      "-- Made by `meshwright lua-types` from the options that the program declares. Do not "
+      "edit.\n\n"
+      "---@class meshwright\nlocal mw = {}\n\n"
+      "---@class meshwright.Model\n---@class meshwright.Data\n---@class meshwright.Optimizer\n"
+      "---@class meshwright.Schedule\n---@class meshwright.Strategy\n\n"
+      "---What a verb returns; its fields depend on the verb.\n"
+      "---@class meshwright.Result\n---@field kind string\n---@field text string what print shows\n"
+      "---@field [string] any\n\n";
+  text += "---@class meshwright.Experiment\n";
+  for (const Option& option : host.experiment().list())
+    text += field(option, experiment_type(option));
+  text += '\n';
+  for (const Verb& verb : host.verbs()) {
+    text += fmt::format("---{}\n", verb.doc);
+    std::vector<std::string> names;
+    for (int i = 0; i < verb.experiments; ++i) {
+      names.emplace_back(1, static_cast<char>('a' + i));
+      if (verb.experiments == 1) names.back() = "experiment";
+      text += fmt::format("---@param {} meshwright.Experiment\n", names.back());
+    }
+    text += fmt::format("---@return meshwright.Result\nfunction mw.{}({}) end\n\n", verb.name,
+                        join(names));
+  }
+  for (const Constructor& constructor : host.constructors()) {
+    text += fmt::format("---@class meshwright.{}\n{}\n", constructor.name,
+                        fields(*constructor.options));
+    text += fmt::format(
+        "---{}\n---@param options? meshwright.{}{}\n---@return meshwright.{}\nfunction "
+        "mw.{}(options) end\n\n",
+        constructor.doc, constructor.name, bare(*constructor.options), title(constructor.group),
+        constructor.name);
+  }
+  std::string known, overloads;
+  for (const PluginFile& plugin : plugins.list()) {
+    if (!plugin.problem.empty()) continue;
+    const Options& options = plugin.descriptor->options();
+    const std::string name = plugin.name();
+    text += fmt::format("---@class meshwright.plugin.{}\n{}\n", name, fields(options));
+    text += fmt::format(
+        "---{}\n---@alias meshwright.make.{} fun(options?: meshwright.plugin.{}{}): "
+        "meshwright.Strategy\n\n",
+        plugin.descriptor->summary, name, name, bare(options));
+    known += (known.empty() ? "" : "|") + quote(name);
+    overloads += fmt::format("---@overload fun(name: {}): meshwright.make.{}\n", quote(name), name);
+  }
+  if (known.empty()) known = "string";
+  text += fmt::format(
+      "---Plugins by name: `local dp, tp = mw.plugins(\"dp\", \"tp\")`.\n"
+      "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
+      "function mw.plugins(...) end\n\n"
+      "---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
+      "function mw.plugin(name) end\n\nreturn mw\n",
+      known, overloads);
+  return text;
+}
+
+int print_lua_types(PluginRegistry& plugins, Output& output) {
+  output.text(lua_types(plugins));
+  return 0;
+}
+
+}  // namespace mw

@@ -1,0 +1,244 @@
+#include "app/measurements.h"
+
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+
+#include "meshwright/plugin.h"
+
+namespace mw {
+namespace {
+
+// The first steps fault pages in and fill caches: at most two, and never most of a short run.
+std::size_t warm_up(std::size_t steps) {
+  return steps > 4 ? 2 : steps > 1 ? 1 : 0;
+}
+
+double median_after_warm_up(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  std::vector<double> kept(values.begin() + static_cast<std::ptrdiff_t>(warm_up(values.size())),
+                           values.end());
+  const auto middle = kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2);
+  std::nth_element(kept.begin(), middle, kept.end());
+  if (kept.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(kept.begin(), middle)) / 2;
+}
+
+}  // namespace
+
+double seconds_since_start() {
+  // Field 22 of stat: the start in clock ticks since boot. The name in field 2 may hold spaces.
+  std::stringstream text;
+  text << std::ifstream("/proc/self/stat").rdbuf();
+  const std::string stat = text.str();
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string field;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+  }
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const double ticks = std::strtod(field.c_str(), nullptr);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
+                           const std::string& script)
+    : experiment_(experiment), prediction_(prediction) {
+  if (experiment.log.empty()) return;
+  RunInfo info;
+  info.script = script;
+  info.plan = experiment.plan->description().dump(1);
+  info.seed = experiment.seed;
+  info.versions = {
+      {"meshwright", MESHWRIGHT_VERSION}, {"torch", TORCH_VERSION}, {"toolchain", toolchain}};
+  for (int rank = 0; rank < experiment.plan->ranks(); ++rank) {
+    predicted_.push_back(predict_rank(*experiment.plan, *experiment.optimizer, rank));
+  }
+  writer_ = std::make_unique<RunWriter>(experiment.log, info);
+}
+
+void Measurements::add(const StepReport& report) {
+  if (losses_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
+  losses_.push_back(report.loss);
+  norms_.push_back(report.grad_norm);
+  seconds_.push_back(report.seconds);
+  cpu_seconds_.push_back(report.cpu_seconds);
+  if (writer_) write(report);
+  if (experiment_.observe) add_metrics(report.step);
+  if (writer_) writer_->flush_if_due();
+  ranks_ = report.ranks;
+}
+
+void Measurements::write(const StepReport& report) {
+  StepRow row;
+  row.step = report.step;
+  row.seconds = report.seconds;
+  row.loss = report.loss;
+  row.grad_norm = report.grad_norm;
+  row.lr = report.lr;
+  row.tokens = experiment_.plan->tokens_per_step();
+  row.tokens_per_second = static_cast<double>(row.tokens) / report.seconds;
+  row.mfu = prediction_.flops_per_step / (report.seconds * prediction_.peak_flops);
+  if (experiment_.plan->program.stages == 1) row.bubble = 0;  // no other stage to wait for
+  writer_->add(row);
+
+  std::vector<MemoryRow> memory;
+  for (const RankReport& rank : report.ranks) write_rank(report.step, rank, memory);
+  writer_->set_memory(memory);
+}
+
+void Measurements::write_rank(std::int64_t step, const RankReport& rank,
+                              std::vector<MemoryRow>& memory) {
+  const Program& program = experiment_.plan->program;
+  const RankPrediction& predicted = predicted_.at(static_cast<std::size_t>(rank.rank));
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    memory.push_back({rank.rank, program.stage, name_of(category), rank.memory[c].bytes,
+                      rank.memory[c].peak, predicted.memory[category]});
+  }
+  memory.push_back(
+      {rank.rank, program.stage, "total", rank.peak_bytes, rank.peak_bytes, predicted.memory.peak});
+  for (const auto& [key, use] : rank.communication) {
+    CommunicationRow row;
+    row.step = step;
+    row.rank = rank.rank;
+    row.axis = key.axis;
+    row.op = key.op;
+    row.phase = key.phase;
+    row.calls = use.calls;
+    row.bytes = use.bytes;
+    row.seconds = use.seconds;
+    const auto forecast = predicted.communication.find(key);
+    if (forecast != predicted.communication.end()) row.predicted_bytes = forecast->second.bytes;
+    for (const CommunicationForecast& c : prediction_.communication) {
+      if (c.key == key) row.predicted_seconds = c.seconds;
+    }
+    writer_->add(row);
+  }
+  for (const ActionTime& action : rank.actions) {
+    ActionRow row;
+    row.step = step;
+    row.rank = rank.rank;
+    row.stage = program.stage;
+    row.action = program.segments.at(static_cast<std::size_t>(action.segment)).name;
+    row.microbatch = action.microbatch;
+    row.start = action.start;
+    row.end = action.end;
+    writer_->add(row);
+  }
+}
+
+void Measurements::add_metrics(std::int64_t step) {
+  const Json given = experiment_.observe(step);
+  if (given.is_null()) return;
+  std::vector<std::pair<std::string, double>> metrics;
+  if (given.is_object()) {
+    for (const auto& [name, value] : given.items()) {
+      if (name.starts_with('$')) continue;
+      if (!value.is_number()) {
+        throw Error(Stage::script,
+                    fmt::format("observe({}) returned {} = {}, which is no number", step, name,
+                                value.dump()),
+                    "return { name = number }");
+      }
+      metrics.emplace_back(name, value.get<double>());
+    }
+  } else {
+    throw Error(Stage::script, fmt::format("observe({}) returned {}", step, given.dump()),
+                "return { name = number }, or nothing");
+  }
+  if (writer_ && !metrics.empty()) writer_->add_series(step, metrics);
+}
+
+void Measurements::finish(RunStatus status) {
+  if (writer_) writer_->finish(status);
+}
+
+double Measurements::step_seconds() const {
+  return median_after_warm_up(seconds_);
+}
+
+double Measurements::tokens_per_second() const {
+  const double seconds = step_seconds();
+  return seconds > 0 ? static_cast<double>(experiment_.plan->tokens_per_step()) / seconds : 0;
+}
+
+std::int64_t Measurements::peak_bytes() const {
+  std::int64_t peak = 0;
+  for (const RankReport& rank : ranks_) peak = std::max(peak, rank.peak_bytes);
+  return peak;
+}
+
+double Measurements::mfu() const {
+  const double seconds = step_seconds();
+  return seconds > 0 ? prediction_.flops_per_step / (seconds * prediction_.peak_flops) : 0;
+}
+
+const std::map<CommunicationKey, CommunicationUse>& Measurements::communication_use() const {
+  static const std::map<CommunicationKey, CommunicationUse> none;
+  return ranks_.empty() ? none : ranks_.front().communication;
+}
+
+std::int64_t Measurements::memory_peak(Category category) const {
+  std::int64_t peak = 0;
+  for (const RankReport& rank : ranks_) {
+    peak = std::max(peak, rank.memory[static_cast<int>(category)].peak);
+  }
+  return peak;
+}
+
+Json Measurements::memory() const {
+  Json memory = Json::object();
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    memory[name_of(category)] = memory_peak(category);
+  }
+  return memory;
+}
+
+Json Measurements::communication() const {
+  Json list = Json::array();
+  for (const auto& [key, use] : communication_use()) {
+    list.push_back({{"axis", key.axis},
+                    {"op", key.op},
+                    {"phase", key.phase},
+                    {"calls", use.calls},
+                    {"bytes", use.bytes},
+                    {"seconds", use.seconds}});
+  }
+  return list;
+}
+
+Json Measurements::result(RunStatus status) const {
+  const Plan& plan = *experiment_.plan;
+  Json result;
+  result["status"] = name_of(status);
+  result["plan"] = plan.mix();
+  result["plan_hash"] = plan.hash();
+  result["ranks"] = plan.ranks();
+  result["steps"] = losses_.size();
+  result["losses"] = losses_;
+  result["grad_norms"] = norms_;
+  result["step_seconds"] = step_seconds();
+  result["tokens_per_second"] = tokens_per_second();
+  result["cpu_seconds_per_step"] = median_after_warm_up(cpu_seconds_);
+  result["mfu"] = mfu();
+  // One stage waits for no other.
+  result["bubble_fraction"] = plan.program.stages == 1 ? Json(0.0) : Json();
+  result["startup_seconds"] = startup_seconds_;
+  result["peak_bytes"] = peak_bytes();
+  result["memory"] = memory();
+  result["communication"] = communication();
+  result["predicted"] = prediction_.to_json();
+  result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
+  return result;
+}
+
+}  // namespace mw

@@ -1,0 +1,56 @@
+// What a training run leaves behind: the measurements of its steps, as a result and as a run file.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/trainer.h"
+#include "record/run_writer.h"
+#include "simulate/prediction.h"
+
+namespace mw {
+
+// Seconds since this process started (the launcher's time included).
+double seconds_since_start();
+
+class Measurements {
+ public:
+  // Creates the run file if the experiment has one. `prediction` outlives this.
+  Measurements(const Experiment& experiment, const Prediction& prediction,
+               const std::string& script);
+
+  // After each step, on the first rank's thread.
+  void add(const StepReport& report);
+  // Closes the run file.
+  void finish(RunStatus status);
+  // Everything of the result but `kind` and `text`.
+  Json result(RunStatus status) const;
+
+  double tokens_per_second() const;  // of the median step
+  double step_seconds() const;       // median after the warm-up
+  double mfu() const;                // model flops over what the devices could have done
+  // Bytes of the first rank in the last step.
+  const std::map<CommunicationKey, CommunicationUse>& communication_use() const;
+  std::int64_t memory_peak(Category category) const;  // of the rank that has most of it
+  const std::vector<double>& losses() const { return losses_; }
+  std::int64_t peak_bytes() const;  // of the rank with the most
+
+ private:
+  void write(const StepReport& report);
+  void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
+  void add_metrics(std::int64_t step);
+  Json memory() const;
+  Json communication() const;
+
+  const Experiment& experiment_;
+  const Prediction& prediction_;
+  std::vector<RankPrediction> predicted_;  // of each rank, for the run file
+  std::unique_ptr<RunWriter> writer_;
+  std::vector<double> losses_, norms_, seconds_, cpu_seconds_;
+  double startup_seconds_ = 0;
+  std::vector<RankReport> ranks_;  // of the last step
+};
+
+}  // namespace mw

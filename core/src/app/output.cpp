@@ -1,0 +1,73 @@
+#include "app/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+namespace mw {
+namespace {
+
+// Complete lines only: a reader never sees half an object.
+void write_all(int file, const std::string& text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // a closed pipe: nobody listens any more
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+std::string with_newline(const std::string& text) {
+  return text.empty() || text.back() == '\n' ? text : text + '\n';
+}
+
+}  // namespace
+
+Output::Output(bool json) : json_(json) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  colour_ = ::isatty(STDERR_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
+  if (!json_) return;
+  std::fflush(stdout);
+  lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+  if (lines_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+    throw Error(Stage::environment, "--json: stdout is closed",
+                "leave stdout open, or leave out --json");
+  }
+}
+
+void Output::result(const Json& object) {
+  if (!json_) return;
+  Json line = object;
+  if (line.is_object()) line.erase("text");
+  write_all(lines_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
+}
+
+void Output::text(const std::string& text) {
+  std::fflush(stdout);
+  write_all(STDOUT_FILENO, with_newline(text));
+}
+
+void Output::note(const std::string& text) {
+  write_all(STDERR_FILENO, with_newline(text));
+}
+
+void Output::error(const Error& error) {
+  std::fflush(stdout);
+  std::string text;
+  for (const Problem& problem : error.problems()) {
+    text += colour_ ? "\033[1;31merror:\033[0m " : "error: ";
+    text += problem.message + '\n';
+    if (!problem.hint.empty()) text += "       " + problem.hint + '\n';
+    result({{"kind", "error"},
+            {"stage", name_of(problem.stage)},
+            {"message", problem.message},
+            {"hint", problem.hint}});
+  }
+  note(text);
+}
+
+}  // namespace mw

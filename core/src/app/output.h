@@ -1,0 +1,35 @@
+// What the program says, and where: results and people's text on stdout, diagnostics on stderr.
+// With
+// --json stdout carries one JSON object a line and everything else goes to stderr.
+#pragma once
+
+#include <string>
+
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+class Output {
+ public:
+  // With `json`, whatever else writes to stdout (a script's print, a library) goes to stderr from
+  // here on.
+  explicit Output(bool json);
+
+  bool json() const { return json_; }
+  bool colour() const { return colour_; }  // stderr is a terminal and NO_COLOR is not set
+  // A result: a line of JSON with --json, nothing else.
+  void result(const Json& object);
+  // For people: stdout, or stderr with --json. A missing newline is added.
+  void text(const std::string& text);
+  // Diagnostics: stderr.
+  void note(const std::string& text);
+  // Every problem: "error: …" and its hint on stderr; with --json a line each on stdout too.
+  void error(const Error& error);
+
+ private:
+  bool json_, colour_;
+  int lines_ = 1;  // file descriptor of the JSON lines
+};
+
+}  // namespace mw

@@ -1,0 +1,132 @@
+#include "app/verbs.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "app/measurements.h"
+#include "base/interrupt.h"
+#include "base/text.h"
+#include "engine/progress.h"
+#include "engine/trainer.h"
+#include "engine/verify.h"
+#include "simulate/prediction.h"
+
+namespace mw {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+// Measured beside predicted.
+std::string comparison(const Measurements& measured, const Prediction& predicted) {
+  TextTable table({"", "measured", "predicted"}, {1, 2});
+  table.add({"step", fmt::format("{:.1f} ms", 1e3 * measured.step_seconds()),
+             fmt::format("{:.1f} ms", 1e3 * predicted.step_seconds)});
+  table.add({"tokens/s", format_count(measured.tokens_per_second()),
+             format_count(predicted.tokens_per_second)});
+  table.add({"MFU", fmt::format("{:.1f} %", 100 * measured.mfu()),
+             fmt::format("{:.1f} %", 100 * predicted.mfu)});
+  table.add({"memory, a rank's peak", bytes_text(measured.peak_bytes()),
+             bytes_text(predicted.stages.front().memory.peak)});
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    table.add({fmt::format("  {}", name_of(category)), bytes_text(measured.memory_peak(category)),
+               bytes_text(predicted.stages.front().memory[category])});
+  }
+  for (const auto& [key, use] : measured.communication_use()) {
+    std::string forecast = "-";
+    for (const CommunicationForecast& c : predicted.communication) {
+      if (c.key == key) forecast = bytes_text(c.bytes);
+    }
+    table.add(
+        {fmt::format("{} {}, {}", key.axis, key.op, key.phase), bytes_text(use.bytes), forecast});
+  }
+  return table.text("  ");
+}
+
+std::string train_text(const Experiment& experiment, const Measurements& measured,
+                       const Prediction& predicted, RunStatus status) {
+  const auto& losses = measured.losses();
+  std::string text = fmt::format("{} on {}: {} after {} of {}\n", experiment.plan->mix(),
+                                 plural(experiment.plan->ranks(), "rank"), name_of(status),
+                                 losses.size(), plural(experiment.steps, "step"));
+  if (!losses.empty()) {
+    text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+    text += comparison(measured, predicted);
+  }
+  if (!experiment.log.empty()) text += fmt::format("\n  run file: {}\n", experiment.log);
+  return text;
+}
+
+Prediction prediction_of(const Experiment& experiment) {
+  return predict(*experiment.plan, *experiment.optimizer, this_device(), experiment.threads);
+}
+
+}  // namespace
+
+Json run_plan_verb(const Experiment& experiment) {
+  const Prediction prediction = prediction_of(experiment);
+  Json result = {{"kind", "plan"}};
+  result.update(prediction.to_json());
+  result["plan"] = experiment.plan->mix();
+  result["plan_hash"] = experiment.plan->hash();
+  result["text"] = print(*experiment.plan, prediction);
+  return result;
+}
+
+Json run_train(const Experiment& experiment, const std::string& script, Output& output) {
+  if (!experiment.log.empty()) check_writable(experiment.log);
+  const Prediction prediction = prediction_of(experiment);
+  const std::string plan = print(*experiment.plan, prediction);
+  output.note(plan);
+  Measurements measured(experiment, prediction, script);
+  const auto result_of = [&](RunStatus status) {
+    Json result = {{"kind", "train"}};
+    result.update(measured.result(status));
+    result["plan"] = plan;
+    result["text"] = train_text(experiment, measured, prediction, status);
+    return result;
+  };
+  try {
+    Progress progress(stderr, experiment.steps, style_for(stderr));
+    const TrainOutcome outcome = train(experiment, stop_flag(), [&](const StepReport& report) {
+      measured.add(report);
+      progress.step({report.step, report.loss, report.seconds, experiment.plan->tokens_per_step(),
+                     measured.peak_bytes()},
+                    now());
+    });
+    progress.finish();
+    const RunStatus status = outcome.interrupted ? RunStatus::interrupted : RunStatus::done;
+    measured.finish(status);
+    return result_of(status);
+  } catch (const std::exception&) {
+    measured.finish(RunStatus::failed);
+    output.result(result_of(RunStatus::failed));
+    throw;
+  }
+}
+
+Json run_verify(const Experiment& experiment) {
+  const VerifyOutcome outcome = verify(experiment);
+  Json result;
+  result["kind"] = "verify";
+  result["verdict"] = outcome.equal ? "equal" : "different";
+  result["plan"] = experiment.plan->mix();
+  result["plan_hash"] = experiment.plan->hash();
+  result["precision"] = "fp64";
+  result["max_relative_error"] = {
+      {"loss", outcome.loss}, {"gradients", outcome.gradients}, {"parameters", outcome.parameters}};
+  result["worst"] = outcome.worst;
+  result["first_divergence"] = outcome.diverged ? Json(outcome.first.op) : Json();
+  result["steps"] = outcome.steps;
+  result["text"] = describe(outcome, experiment.plan->mix());
+  return result;
+}
+
+}  // namespace mw

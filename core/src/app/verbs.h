@@ -1,0 +1,18 @@
+// The verbs of a script over the engine: each takes an experiment that was found right and returns
+// the result as the script and --json see it. The key "text" is the summary for people.
+#pragma once
+
+#include <string>
+
+#include "app/output.h"
+#include "engine/experiment.h"
+
+namespace mw {
+
+// Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
+// throws. `script` is the script's text, for the run file.
+Json run_train(const Experiment& experiment, const std::string& script, Output& output);
+Json run_plan_verb(const Experiment& experiment);
+Json run_verify(const Experiment& experiment);
+
+}  // namespace mw

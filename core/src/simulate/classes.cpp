@@ -1,0 +1,99 @@
+// Which ranks have equal sizes. Along an atom, sizes change where the larger parts of an uneven cut
+// end; the first rank differs where it alone contributes to a sum; and ops whose cost depends on the
+// place of a part (causal attention over cut queries) make every coordinate differ, of which a few
+// stand for all.
+#include <algorithm>
+#include <set>
+
+#include "simulate/rank_view.h"
+
+namespace mw {
+namespace {
+
+constexpr int samples = 4;  // of coordinates that all differ
+
+void add_cuts(const Layout& layout, std::vector<std::set<Dim>>& cuts) {
+  for (std::size_t a = 0; a < layout.size(); ++a) {
+    if (layout[a].is_shard()) cuts[a].insert(layout[a].dim);
+  }
+}
+
+// The coordinates along an atom at which a dim's parts become smaller.
+void add_steps(const Program& program, std::size_t atom, const std::vector<std::set<Dim>>& cuts,
+               std::set<int>& starts) {
+  const int ways = program.mesh.atoms()[atom].ways;
+  for (Dim dim : cuts[atom]) {
+    std::set<std::int64_t> sizes{program.graph->size(dim)};
+    for (std::size_t outer = 0; outer < atom; ++outer) {
+      if (!cuts[outer].count(dim)) continue;
+      const std::int64_t by = program.mesh.atoms()[outer].ways;
+      for (std::int64_t size : std::set<std::int64_t>(sizes)) {
+        sizes.insert(size / by);
+        sizes.insert((size + by - 1) / by);
+      }
+    }
+    for (std::int64_t size : sizes) {
+      if (size % ways != 0) starts.insert(static_cast<int>(size % ways));
+    }
+  }
+}
+
+bool place_matters(const Program& program, std::size_t atom) {
+  Coordinates first(program.mesh.atoms().size(), 0), last = first;
+  last[atom] = program.mesh.atoms()[atom].ways - 1;
+  std::set<const OpType*> seen;
+  for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
+    const Op& op = program.graph->ops()[i];
+    if (!program.cut[i][atom].is_shard() || !seen.insert(op.type.get()).second) continue;
+    const LocalDims a = program.local_dims(static_cast<int>(i), first);
+    const LocalDims b = program.local_dims(static_cast<int>(i), last);
+    const Dim dim = program.cut[i][atom].dim;
+    if (a.at(dim).size != b.at(dim).size) continue;  // uneven: seen to already
+    const Cost x = op.type->cost(op, Piece::forward, a, program.element);
+    const Cost y = op.type->cost(op, Piece::forward, b, program.element);
+    if (x.executed != y.executed || x.workspace != y.workspace) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<RankClass> rank_classes(const Program& program) {
+  const std::size_t atoms = program.mesh.atoms().size();
+  std::vector<std::set<Dim>> cuts(atoms);
+  for (const Layout& layout : program.cut) add_cuts(layout, cuts);
+  for (const Layout& layout : program.follow) add_cuts(layout, cuts);
+  for (const Slot& slot : program.slots) add_cuts(slot.layout, cuts);
+  std::set<int> firsts;
+  for (const Segment& segment : program.segments) {
+    for (const Instruction& i : segment.code) {
+      for (const auto& list : i.first_of) firsts.insert(list.begin(), list.end());
+    }
+  }
+  std::vector<RankClass> classes{{Coordinates(atoms, 0), 1}};
+  for (std::size_t a = 0; a < atoms; ++a) {
+    const int ways = program.mesh.atoms()[a].ways;
+    std::set<int> starts{0};
+    add_steps(program, a, cuts, starts);
+    if (firsts.count(static_cast<int>(a)) && ways > 1) starts.insert(1);
+    if (ways > 1 && place_matters(program, a)) {
+      for (int k = 1; k < std::min(samples, ways); ++k)
+        starts.insert(k * ways / std::min(samples, ways));
+      starts.insert(ways - 1);
+    }
+    std::vector<RankClass> split;
+    for (auto start = starts.begin(); start != starts.end(); ++start) {
+      const auto next = std::next(start);
+      const int count = (next == starts.end() ? ways : *next) - *start;
+      for (RankClass each : classes) {
+        each.at[a] = *start;
+        each.ranks *= count;
+        split.push_back(std::move(each));
+      }
+    }
+    classes = std::move(split);
+  }
+  return classes;
+}
+
+}  // namespace mw

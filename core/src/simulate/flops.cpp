@@ -1,0 +1,57 @@
+#include "simulate/flops.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace mw {
+namespace {
+
+LocalDims whole(const Graph& graph, const Op& op) {
+  LocalDims dims;
+  for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim)});
+  return dims;
+}
+
+// Ranks that run each part of the instruction's op.
+double repeats(const Program& program, const Instruction& i) {
+  double ranks = 1;
+  const bool backward = i.piece != Piece::forward;
+  for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
+    if (program.cut[i.op][a].is_shard()) continue;
+    // Work for parameters alone that only the first rank does.
+    bool everyone = !backward;
+    for (std::size_t k = 0; backward && k < i.grad_inputs.size(); ++k) {
+      if (i.grad_inputs[k] < 0) continue;
+      const auto& first = i.first_of[k];
+      everyone = everyone || !program.slots[i.grad_inputs[k]].persistent ||
+                 std::find(first.begin(), first.end(), static_cast<int>(a)) == first.end();
+    }
+    if (everyone) ranks *= program.mesh.atoms()[a].ways;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Flops count_flops(const Program& program) {
+  std::vector<double> runs(program.segments.size(), 0);
+  for (const Action& action : program.timeline) ++runs[action.segment];
+  Flops flops;
+  std::set<std::pair<int, Piece>> seen;
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    if (runs[s] == 0) continue;
+    for (const Instruction& i : program.segments[s].code) {
+      if (i.code != Code::compute) continue;
+      const Op& op = program.graph->ops()[i.op];
+      const Cost cost = op.type->cost(op, i.piece, whole(*program.graph, op), program.element);
+      if (cost.flops == 0) continue;
+      flops.hardware += runs[s] * cost.flops * repeats(program, i);
+      if (seen.insert({i.op, i.piece}).second) flops.model += program.microbatches * cost.flops;
+    }
+  }
+  return flops;
+}
+
+}  // namespace mw

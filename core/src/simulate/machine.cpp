@@ -1,0 +1,287 @@
+#include "simulate/machine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+
+namespace mw {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds of one call: the quickest of those that fit into `budget`, after one to warm up.
+template <class Body>
+double quickest(double budget, int calls, Body&& body) {
+  body();
+  double best = std::numeric_limits<double>::max();
+  const double end = now() + budget;
+  do {
+    const double start = now();
+    for (int i = 0; i < calls; ++i) body();
+    best = std::min(best, (now() - start) / calls);
+  } while (now() < end);
+  return best;
+}
+
+constexpr std::int64_t small = 64, large = 384;
+
+double gemm_flops(std::int64_t n) {
+  return 2.0 * static_cast<double>(n * n * n);
+}
+
+double gemm_seconds(std::int64_t n, at::ScalarType type, double budget) {
+  const at::Tensor a = at::ones({n, n}, type), b = at::ones({n, n}, type);
+  at::Tensor c = at::empty({n, n}, type);
+  return quickest(budget, n == small ? 20 : 1, [&] { at::mm_out(c, a, b); });
+}
+
+GemmFit fit_gemm(at::ScalarType type) {
+  const double s = gemm_seconds(small, type, 0.008), l = gemm_seconds(large, type, 0.02);
+  GemmFit fit;
+  fit.rate = (gemm_flops(large) - gemm_flops(small)) / std::max(l - s, 1e-9);
+  fit.overhead = std::max(s - gemm_flops(small) / fit.rate, 1e-9);
+  return fit;
+}
+
+// exp counts as 10 operations (as the ops count it), a multiplication as one.
+double pointwise_rate(at::ScalarType type) {
+  const std::int64_t n = 16384;
+  const at::Tensor x = at::full({n}, 0.5, type), y = at::full({n}, 0.5, type);
+  at::Tensor z = at::empty({n}, type);
+  const double seconds = quickest(0.008, 10, [&] {
+    at::mul_out(z, x, y);
+    z.add_(x);
+    at::exp_out(z, z);
+    z.mul_(y);
+  });
+  return 13.0 * n / seconds;
+}
+
+double copy_rate() {
+  const std::int64_t n = 1 << 20;  // 4 MiB: the size of an activation
+  const at::Tensor from = at::ones({n}, at::kFloat);
+  at::Tensor to = at::ones({n}, at::kFloat);
+  return 8.0 * n / quickest(0.02, 1, [&] { to.copy_(from); });
+}
+
+double call_overhead() {
+  const at::Tensor x = at::ones({8}, at::kFloat);
+  at::Tensor y = at::ones({8}, at::kFloat);
+  return quickest(0.004, 50, [&] { y.add_(x); });
+}
+
+// Half of a round trip between two threads that sleep.
+double handoff_seconds() {
+  std::atomic<int> turn{0};
+  constexpr int rounds = 200;
+  std::thread other([&] {
+    for (int i = 0; i < rounds; ++i) {
+      turn.wait(2 * i);
+      turn.store(2 * i + 2);
+      turn.notify_one();
+    }
+  });
+  const double start = now();
+  for (int i = 0; i < rounds; ++i) {
+    turn.store(2 * i + 1);
+    turn.notify_one();
+    for (int seen = turn.load(); seen != 2 * i + 2; seen = turn.load()) turn.wait(seen);
+  }
+  const double seconds = now() - start;
+  other.join();
+  return seconds / (2 * rounds);
+}
+
+// What remains of a core's GEMM rate when every core works.
+double rate_of_all_cores(int cores, double alone) {
+  if (cores == 1) return 1;
+  std::vector<double> seconds(static_cast<std::size_t>(cores));
+  std::vector<std::thread> threads;
+  for (double& mine : seconds) {
+    threads.emplace_back([&mine] {
+      at::set_num_threads(1);
+      const at::Tensor a = at::ones({large, large}, at::kFloat), b = at::ones_like(a);
+      at::Tensor c = at::empty_like(a);
+      at::mm_out(c, a, b);
+      int calls = 0;
+      const double start = now();
+      do {
+        at::mm_out(c, a, b);
+        ++calls;
+      } while (now() - start < 0.03);
+      mine = (now() - start) / calls;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  double mean = 0;
+  for (double s : seconds) mean += s / cores;
+  return std::clamp(alone / mean, 0.1, 1.0);
+}
+
+int core_count() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos) return line.substr(line.find_first_not_of(' ', colon + 1));
+  }
+  return "unknown CPU";
+}
+
+std::string cache_key() {
+  return fmt::format("{}, {} cores, torch {}, {}", cpu_model(), core_count(), TORCH_VERSION, 1);
+}
+
+Json read_cache(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) return Json::object();
+  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : Json::object();
+}
+
+// Written beside and renamed, so that a reader never sees half a file.
+void write_cache(const std::filesystem::path& file, const Json& json) {
+  std::error_code ignored;
+  std::filesystem::create_directories(file.parent_path(), ignored);
+  std::filesystem::path beside = file;
+  beside += fmt::format(".{}", getpid());
+  std::ofstream stream(beside);
+  stream << json.dump(2) << "\n";
+  stream.close();
+  if (stream) {
+    std::filesystem::rename(beside, file, ignored);
+  }
+  if (!stream || ignored) std::filesystem::remove(beside, ignored);
+}
+
+double positive(const Json& json, const char* key) {
+  const double value = json.at(key).get<double>();
+  if (!(value > 0) || !std::isfinite(value)) throw std::invalid_argument(key);
+  return value;
+}
+
+Json fit_json(const GemmFit& fit) {
+  return {{"rate", fit.rate}, {"overhead", fit.overhead}};
+}
+GemmFit read_fit(const Json& json) {
+  return {positive(json, "rate"), positive(json, "overhead")};
+}
+
+}  // namespace
+
+int Device::threads_of(int ranks, int asked) const {
+  if (!shared()) return 1;
+  return asked > 0 ? asked : std::max(1, cores / ranks);
+}
+
+double Device::peak(int ranks, int element, int threads) const {
+  const double rate = gemm(element).rate;
+  if (!shared()) return rate * ranks;
+  const int busy = std::min(ranks * threads_of(ranks, threads), cores);
+  return rate * busy * (busy == cores ? all_cores : 1);
+}
+
+Json Device::to_json() const {
+  return {{"name", name},
+          {"gemm32", fit_json(gemm32)},
+          {"gemm64", fit_json(gemm64)},
+          {"pointwise32", pointwise32},
+          {"pointwise64", pointwise64},
+          {"bandwidth", bandwidth},
+          {"op_overhead", op_overhead},
+          {"handoff", handoff},
+          {"cores", cores},
+          {"all_cores", all_cores},
+          {"link", link},
+          {"memory", memory}};
+}
+
+Device Device::from_json(const Json& json) {
+  Device d;
+  d.name = json.at("name").get<std::string>();
+  d.gemm32 = read_fit(json.at("gemm32"));
+  d.gemm64 = read_fit(json.at("gemm64"));
+  d.pointwise32 = positive(json, "pointwise32");
+  d.pointwise64 = positive(json, "pointwise64");
+  d.bandwidth = positive(json, "bandwidth");
+  d.op_overhead = positive(json, "op_overhead");
+  d.handoff = positive(json, "handoff");
+  d.cores = json.at("cores").get<int>();
+  d.all_cores = positive(json, "all_cores");
+  d.link = json.at("link").get<double>();
+  d.memory = json.at("memory").get<std::int64_t>();
+  if (d.cores < 0 || d.memory <= 0 || (d.cores == 0 && !(d.link > 0))) {
+    throw std::invalid_argument("cores, memory, link");
+  }
+  return d;
+}
+
+Device measure_device() {
+  at::NoGradGuard no_grad;
+  const int threads_before = at::get_num_threads();
+  Device d;
+  // In a thread of its own: ATen's thread count belongs to the thread that sets it.
+  std::thread([&d] {
+    at::set_num_threads(1);
+    d.name = cpu_model();
+    d.gemm32 = fit_gemm(at::kFloat);
+    d.gemm64 = fit_gemm(at::kDouble);
+    d.pointwise32 = pointwise_rate(at::kFloat);
+    d.pointwise64 = pointwise_rate(at::kDouble);
+    d.bandwidth = copy_rate();
+    d.op_overhead = call_overhead();
+    d.handoff = handoff_seconds();
+    d.cores = core_count();
+    d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
+    d.memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  }).join();
+  at::set_num_threads(threads_before);
+  return d;
+}
+
+Device this_device(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "devices.json";
+  const std::string key = cache_key();
+  Json cache = read_cache(file);
+  if (const auto found = cache.find(key); found != cache.end()) {
+    try {
+      return Device::from_json(*found);
+    } catch (const std::exception&) {  // someone else's, or damaged: measured anew
+    }
+  }
+  const Device device = measure_device();
+  cache[key] = device.to_json();
+  write_cache(file, cache);
+  return device;
+}
+
+const Device& this_device() {
+  static const Device device = [] {
+    const char* xdg = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    std::filesystem::path folder = xdg != nullptr && *xdg != '\0' ? std::filesystem::path(xdg)
+                                   : home != nullptr ? std::filesystem::path(home) / ".cache"
+                                                     : std::filesystem::temp_directory_path();
+    return this_device(folder / "meshwright");
+  }();
+  return device;
+}
+
+}  // namespace mw

@@ -1,0 +1,260 @@
+#include "simulate/memory.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace mw {
+namespace {
+
+struct Storage {
+  std::int64_t bytes = 0;
+  int users = 0;
+  bool buffer = false;
+};
+
+// What a microbatch holds between two of its segments.
+struct Held {
+  std::vector<int> storage;  // of each slot; -1: none
+  std::vector<Storage> storages;
+  std::map<int, std::int64_t> underway;  // pending -> bytes held by the move
+};
+
+// Bytes beside what lay there before.
+struct Level {
+  std::int64_t activations = 0, buffers = 0;
+};
+struct Effect {
+  Level after, highest;
+  std::int64_t highest_sum = 0;
+  int history = 0;
+};
+
+// One segment of one microbatch.
+class Walk {
+ public:
+  Walk(const RankView& rank, Held& held) : rank_(rank), program_(rank.program()), held_(held) {
+    held_.storage.resize(program_.slots.size(), -1);
+  }
+
+  Effect run(const Segment& segment) {
+    for (const Instruction& i : segment.code) {
+      instruction(i);
+      for (int slot : i.release) drop(slot);
+    }
+    return effect_;
+  }
+
+ private:
+  void take(std::int64_t bytes, bool buffer = false) {
+    (buffer ? effect_.after.buffers : effect_.after.activations) += bytes;
+    effect_.highest.activations = std::max(effect_.highest.activations, effect_.after.activations);
+    effect_.highest.buffers = std::max(effect_.highest.buffers, effect_.after.buffers);
+    effect_.highest_sum =
+        std::max(effect_.highest_sum, effect_.after.activations + effect_.after.buffers);
+  }
+  // Memory that lives inside an instruction only.
+  void pass(std::int64_t bytes) {
+    take(bytes);
+    take(-bytes);
+  }
+
+  int add(std::int64_t bytes, bool buffer = false) {
+    take(bytes, buffer);
+    held_.storages.push_back({bytes, 0, buffer});
+    return static_cast<int>(held_.storages.size()) - 1;
+  }
+  void put(int slot, int storage) {
+    ++held_.storages[storage].users;
+    drop(slot);
+    held_.storage[slot] = storage;
+  }
+  void drop(int slot) {
+    int& storage = held_.storage[slot];
+    if (storage < 0) return;
+    Storage& lies = held_.storages[storage];
+    if (--lies.users == 0) take(-lies.bytes, lies.buffer);
+    storage = -1;
+  }
+
+  void fresh(int slot) { put(slot, add(rank_.bytes(slot))); }
+  // The slot's own new storage, or that of the slot which it overwrites.
+  void yield(int slot, bool in_place) {
+    const int of = program_.slots[slot].alias_of;
+    if (in_place && of >= 0 && held_.storage[of] >= 0) {
+      put(slot, held_.storage[of]);
+    } else {
+      fresh(slot);
+    }
+  }
+
+  void instruction(const Instruction& i) {
+    switch (i.code) {
+      case Code::load:
+        load(i);
+        break;
+      case Code::compute:
+        compute(i);
+        break;
+      case Code::move:
+      case Code::seed:
+      case Code::copy:
+        fresh(i.outputs[0]);
+        break;
+      case Code::start:
+        start(i);
+        break;
+      case Code::wait:
+        wait(i);
+        break;
+      default:
+        break;  // no memory to speak of
+    }
+  }
+
+  // Tokens and labels are read together, then cut to the rank's columns.
+  void load(const Instruction& i) {
+    static const Dim batch("batch"), seq("seq");
+    const std::int64_t sequence = program_.graph->size(seq);
+    int read[2] = {-1, -1};
+    std::vector<std::pair<int, int>> views;
+    for (int slot : i.outputs) {
+      const Slot& s = program_.slots[slot];
+      if (s.name == "positions") {
+        put(slot, add(rank_.bytes(slot), true));
+        continue;
+      }
+      const std::int64_t columns =
+          local_range(seq, sequence, s.layout, program_.mesh, rank_.at()).size;
+      if (read[0] < 0) {
+        const std::int64_t rows =
+            local_range(batch, program_.graph->size(batch), s.layout, program_.mesh, rank_.at())
+                .size;
+        for (int& storage : read) {
+          storage = add(rows * sequence * 8, true);
+          ++held_.storages[storage].users;  // the reader's own
+        }
+      }
+      put(slot, columns == sequence ? read[s.name == "labels"] : add(rank_.bytes(slot), true));
+    }
+    for (int storage : read) {
+      if (storage < 0) continue;
+      Storage& lies = held_.storages[storage];
+      if (--lies.users == 0) take(-lies.bytes, true);
+    }
+  }
+
+  void compute(const Instruction& i) {
+    if (!rank_.runs(i)) return;
+    if (i.piece == Piece::forward) {
+      for (std::size_t k = 0; k < i.outputs.size(); ++k) yield(i.outputs[k], i.in_place && k == 0);
+      for (int slot : i.saved) fresh(slot);
+    } else {
+      for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
+        const int slot = i.grad_inputs[k];
+        if (slot < 0 || program_.slots[slot].persistent || i.accumulate[k]) continue;
+        yield(slot, i.in_place);
+      }
+    }
+    pass(rank_.cost(i.op, i.piece).workspace);
+  }
+
+  void start(const Instruction& i) {
+    const MoveSize move = rank_.size_of(i);
+    pass(move.start_peak);
+    take(move.held);
+    held_.underway[i.pending] = move.held;
+  }
+
+  void wait(const Instruction& i) {
+    const MoveSize move = rank_.size_of(i);
+    const std::int64_t held = held_.underway[i.pending];
+    held_.underway.erase(i.pending);
+    if (move.takes_source) {
+      put(i.outputs[0], held_.storage[i.inputs[0]]);
+      return;
+    }
+    if (move.takes_held) {
+      take(-held);
+      put(i.outputs[0], add(move.result));
+      return;
+    }
+    const int made = add(move.result);
+    put(i.outputs[0], made);
+    take(-held);
+  }
+
+  const RankView& rank_;
+  const Program& program_;
+  Held& held_;
+  Effect effect_;
+};
+
+// Segments do the same for every microbatch with the same past, so each is walked once for each.
+class Timeline {
+ public:
+  explicit Timeline(const RankView& rank) : rank_(rank), histories_(1) {}
+
+  void run() {
+    std::map<int, int> history;  // of each microbatch
+    Level level;
+    level.buffers = 8;  // the step's loss
+    highest_ = level;
+    sum_ = level.buffers;
+    for (const Action& action : rank_.program().timeline) {
+      const Effect& effect = of(action.segment, history[action.microbatch]);
+      highest_.activations =
+          std::max(highest_.activations, level.activations + effect.highest.activations);
+      highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
+      sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
+      level.activations += effect.after.activations;
+      level.buffers += effect.after.buffers;
+      history[action.microbatch] = effect.history;
+    }
+  }
+
+  Level highest() const { return highest_; }
+  std::int64_t highest_sum() const { return sum_; }
+
+ private:
+  const Effect& of(int segment, int history) {
+    const auto [found, missing] = effects_.try_emplace({segment, history});
+    if (missing) {
+      Held held = histories_[history];
+      Effect effect = Walk(rank_, held).run(rank_.program().segments[segment]);
+      effect.history = static_cast<int>(histories_.size());
+      histories_.push_back(std::move(held));
+      found->second = effect;
+    }
+    return found->second;
+  }
+
+  const RankView& rank_;
+  std::vector<Held> histories_;
+  std::map<std::pair<int, int>, Effect> effects_;
+  Level highest_;
+  std::int64_t sum_ = 0;
+};
+
+}  // namespace
+
+MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_bytes) {
+  const Program& program = rank.program();
+  MemoryForecast forecast;
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    const std::int64_t bytes = rank.bucket_bytes(static_cast<int>(b));
+    forecast[Category::parameters] += bytes;
+    forecast[Category::gradients] += bytes;
+    forecast[Category::optimizer] += bytes / program.element * optimizer_bytes;
+  }
+  forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
+                  forecast[Category::optimizer];
+  Timeline timeline(rank);
+  timeline.run();
+  forecast[Category::activations] = timeline.highest().activations;
+  forecast[Category::buffers] = timeline.highest().buffers;
+  forecast.peak += timeline.highest_sum();
+  return forecast;
+}
+
+}  // namespace mw

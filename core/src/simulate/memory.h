@@ -1,0 +1,28 @@
+// Predicted memory of one rank: the program's timeline walked with the rank's sizes, storage by
+// storage, as the executor allocates and releases them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "meshwright/ledger.h"
+#include "simulate/rank_view.h"
+
+namespace mw {
+
+// Parameters, gradients and optimizer state are constant; activations and buffers come and go, and
+// here is their highest. `peak`: the highest of the sum, at most the sum of the categories.
+struct MemoryForecast {
+  std::array<std::int64_t, category_count> bytes{};
+  std::int64_t peak = 0;
+
+  std::int64_t operator[](Category category) const {
+    return bytes[static_cast<std::size_t>(category)];
+  }
+  std::int64_t& operator[](Category category) { return bytes[static_cast<std::size_t>(category)]; }
+};
+
+// `optimizer_bytes`: of the state of one parameter element (Optimizer::bytes_per_element).
+MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_bytes);
+
+}  // namespace mw

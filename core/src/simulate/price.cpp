@@ -1,0 +1,275 @@
+#include "simulate/price.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mw {
+namespace {
+
+// Speeds of one rank among `ranks` on the device.
+struct Speed {
+  GemmFit gemm;
+  double pointwise = 0, bandwidth = 0, overhead = 0;
+  double stretch = 1;  // ranks that share a core take turns on it
+};
+
+Speed speed_of(const Device& device, int ranks, int element, int asked) {
+  Speed speed{device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead,
+              1};
+  if (!device.shared()) return speed;
+  const int threads = device.threads_of(ranks, asked);
+  const int busy = std::min(ranks * threads, device.cores);
+  const double loaded = busy == device.cores ? device.all_cores : 1;
+  speed.gemm.rate *= threads * loaded;
+  // Elementwise kernels work in chunks that fit a cache, too small to part among threads.
+  speed.pointwise *= loaded;
+  speed.bandwidth *= loaded;
+  speed.stretch = static_cast<double>(ranks * threads) / busy;
+  return speed;
+}
+
+struct Priced {
+  double before = 0;    // compute seconds, ahead of what the instruction begins or awaits
+  double transfer = 0;  // seconds of the collective that it begins
+  int lane = -1;        // index of the collective's key, -1: none
+  int group = -1;       // index of its group
+  double executed = 0;
+  const Instruction* instruction = nullptr;
+};
+
+class Pricer {
+ public:
+  Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads)
+      : rank_(rank),
+        program_(rank.program()),
+        device_(device),
+        states_(optimizer_states),
+        speed_(speed_of(device, program_.mesh.size(), program_.element, threads)) {}
+
+  StepTime run() {
+    std::map<int, Run> known;  // by segment
+    std::map<int, std::vector<Priced>> priced;
+    for (const Action& action : program_.timeline) {
+      const bool quiet = settled();
+      const auto found = known.find(action.segment);
+      if (quiet && found != known.end()) {
+        repeat(found->second);
+        continue;
+      }
+      auto [code, missing] = priced.try_emplace(action.segment);
+      if (missing) code->second = price(program_.segments[action.segment]);
+      const Run before = run_;
+      for (const Priced& p : code->second) play(p);
+      if (quiet && settled()) known[action.segment] = difference(run_, before);
+    }
+    StepTime time;
+    time.step = run_.clock;
+    time.compute = run_.compute;
+    time.exposed = run_.exposed;
+    const double idle = run_.clock - run_.compute - run_.exposed;
+    time.idle = idle > 1e-9 * run_.clock ? idle : 0;  // less is rounding
+    time.executed = run_.executed;
+    for (std::size_t k = 0; k < keys_.size(); ++k) time.transfers[keys_[k]] = run_.lanes[k];
+    return time;
+  }
+
+ private:
+  struct Run {
+    double clock = 0, compute = 0, exposed = 0, executed = 0;
+    std::vector<TransferTime> lanes;  // by key
+  };
+  struct Flight {
+    double end = 0, seconds = 0;
+    int lane = -1;
+  };
+
+  bool settled() const {
+    return flights_.empty() && std::all_of(groups_.begin(), groups_.end(),
+                                           [&](const auto& g) { return g.second <= run_.clock; });
+  }
+  static Run difference(const Run& after, const Run& before) {
+    Run d{after.clock - before.clock, after.compute - before.compute,
+          after.exposed - before.exposed, after.executed - before.executed, after.lanes};
+    for (std::size_t k = 0; k < before.lanes.size(); ++k) {
+      d.lanes[k].seconds -= before.lanes[k].seconds;
+      d.lanes[k].exposed -= before.lanes[k].exposed;
+    }
+    return d;
+  }
+  void repeat(const Run& run) {
+    run_.clock += run.clock;
+    run_.compute += run.compute;
+    run_.exposed += run.exposed;
+    run_.executed += run.executed;
+    for (std::size_t k = 0; k < run.lanes.size(); ++k) {
+      run_.lanes[k].seconds += run.lanes[k].seconds;
+      run_.lanes[k].exposed += run.lanes[k].exposed;
+    }
+  }
+
+  void work(double seconds) {
+    run_.clock += seconds;
+    run_.compute += seconds;
+  }
+
+  void play(const Priced& p) {
+    const Instruction& i = *p.instruction;
+    run_.executed += p.executed;
+    if (i.code == Code::wait || i.code == Code::reduced) {
+      await(flight_of(i));
+      work(p.before);
+      return;
+    }
+    work(p.before);
+    if (p.lane < 0) return;
+    double& free = groups_[p.group];  // a group's transfers go one after the other
+    Flight flight{0, p.transfer, p.lane};
+    flight.end = std::max(run_.clock, free) + p.transfer;
+    run_.lanes[p.lane].seconds += p.transfer;
+    // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
+    // for and none before.
+    if (!device_.shared()) free = flight.end;
+    flights_[flight_of(i)] = flight;
+    if (i.code == Code::totals) await(flight_of(i));
+  }
+
+  static std::pair<Code, int> flight_of(const Instruction& i) {
+    switch (i.code) {
+      case Code::start:
+      case Code::wait:
+        return {Code::start, i.pending};
+      case Code::reduce:
+      case Code::reduced:
+        return {Code::reduce, i.bucket};
+      default:
+        return {i.code, 0};
+    }
+  }
+
+  void await(std::pair<Code, int> which) {
+    const auto found = flights_.find(which);
+    if (found == flights_.end()) return;
+    const Flight& flight = found->second;
+    const double waited =
+        device_.shared() ? flight.seconds : std::max(0.0, flight.end - run_.clock);
+    run_.clock += waited;
+    run_.exposed += waited;
+    run_.lanes[flight.lane].exposed += waited;
+    flights_.erase(found);
+  }
+
+  std::vector<Priced> price(const Segment& segment) {
+    std::vector<Priced> list;
+    list.reserve(segment.code.size());
+    for (const Instruction& i : segment.code) list.push_back(price(i));
+    return list;
+  }
+
+  Priced price(const Instruction& i) {
+    Priced p;
+    p.instruction = &i;
+    p.before = local_seconds(i, p.executed) * speed_.stretch;
+    const Call call = call_of(rank_, i);
+    if (call.ways == 0) return p;
+    const auto lane = std::find(keys_.begin(), keys_.end(), call.key);
+    p.lane = static_cast<int>(lane - keys_.begin());
+    if (lane == keys_.end()) {
+      keys_.push_back(call.key);
+      run_.lanes.emplace_back();
+    }
+    p.group =
+        group_index_.try_emplace(call.atoms, static_cast<int>(group_index_.size())).first->second;
+    p.transfer = transfer_seconds(call);
+    return p;
+  }
+
+  double copy_seconds(std::int64_t bytes) const {
+    return static_cast<double>(bytes) / speed_.bandwidth;
+  }
+
+  double local_seconds(const Instruction& i, double& executed) const {
+    switch (i.code) {
+      case Code::compute:
+        return op_seconds(i, executed);
+      case Code::move:
+        return speed_.overhead + copy_seconds(2 * rank_.size_of(i).copied);
+      case Code::start: {
+        const MoveSize size = rank_.size_of(i);
+        return speed_.overhead + copy_seconds(2 * (size.copied - size.finish));
+      }
+      case Code::wait:
+        return speed_.overhead + copy_seconds(2 * rank_.size_of(i).finish);
+      case Code::add:
+        return speed_.overhead + copy_seconds(3 * rank_.bytes(i.outputs[0]));
+      case Code::copy:
+        return speed_.overhead + copy_seconds(2 * rank_.bytes(i.outputs[0]));
+      case Code::load: {
+        std::int64_t bytes = 0;
+        for (int slot : i.outputs) bytes += rank_.bytes(slot);
+        return speed_.overhead + copy_seconds(2 * bytes);
+      }
+      case Code::totals: {  // the gradients are read for their norm
+        std::int64_t bytes = 0;
+        for (std::size_t b = 0; b < program_.buckets.size(); ++b)
+          bytes += rank_.bucket_bytes(static_cast<int>(b));
+        return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
+      }
+      case Code::update:  // parameters and states are read and written, gradients read
+        return speed_.overhead + copy_seconds((3 + 2 * states_) * rank_.bucket_bytes(i.bucket));
+      case Code::seed:
+      case Code::report:
+        return speed_.overhead;
+      case Code::reduce:
+      case Code::reduced:
+        return 0;
+    }
+    return 0;
+  }
+
+  double op_seconds(const Instruction& i, double& executed) const {
+    if (!rank_.runs(i)) return 0;
+    const Cost& cost = rank_.cost(i.op, i.piece);
+    executed = cost.executed;
+    const double memory = cost.bytes / speed_.bandwidth;
+    if (cost.flops > 0) {
+      return std::max(cost.executed / speed_.gemm.rate, memory) + speed_.gemm.overhead;
+    }
+    return std::max(cost.executed / speed_.pointwise, memory) + speed_.overhead;
+  }
+
+  double transfer_seconds(const Call& call) const {
+    if (call.ways < 2) return speed_.overhead * speed_.stretch;
+    const double steps = call.op == Collective::all_reduce ? 2 : 1;
+    if (!device_.shared()) {
+      // Rings: (ways - 1) steps each way.
+      return steps * (call.ways - 1) * device_.handoff +
+             static_cast<double>(call.wire) / device_.link;
+    }
+    // Shared memory: a rank reads each other's part once and writes its result once.
+    const double bytes = static_cast<double>(call.payload) *
+                         (call.op == Collective::all_reduce || call.op == Collective::all_to_all
+                              ? 2.0
+                              : 1.0 + 1.0 / call.ways);
+    // Every rank of the group has to come by; those that share a core one after the other.
+    return (bytes / speed_.bandwidth + device_.handoff) * speed_.stretch;
+  }
+
+  const RankView& rank_;
+  const Program& program_;
+  const Device& device_;
+  const int states_;
+  const Speed speed_;
+  Run run_;
+  std::vector<CommunicationKey> keys_;
+  std::map<std::vector<int>, int> group_index_;
+  std::map<int, double> groups_;  // when each group's link is free
+  std::map<std::pair<Code, int>, Flight> flights_;
+};
+
+}  // namespace
+
+StepTime price_step(const RankView& rank, const Device& device, int optimizer_states, int threads) {
+  return Pricer(rank, device, optimizer_states, threads).run();
+}
+
+}  // namespace mw

@@ -1,0 +1,108 @@
+// The plan as people read it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "meshwright/options.h"
+#include "simulate/prediction.h"
+
+namespace mw {
+namespace {
+
+// 1.23e9 -> "1.23 G".
+std::string scaled(double value) {
+  static const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g}{}", value, units[unit]);
+}
+
+std::string seconds(double value) {
+  if (value >= 1) return fmt::format("{:.3g} s", value);
+  if (value >= 1e-3) return fmt::format("{:.3g} ms", value * 1e3);
+  return fmt::format("{:.3g} us", value * 1e6);
+}
+
+std::string rules(const Plan& plan) {
+  std::vector<std::string> lines;
+  for (const Rule& rule : plan.rules) {
+    std::string line = fmt::format("{} -> {} ({}{})", rule.dim.name(), rule.axis, rule.strategy,
+                                   rule.named || rule.where ? ", some ops" : "");
+    if (std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(std::move(line));
+  }
+  return join(lines);
+}
+
+std::string batch(const Plan& plan) {
+  std::string text = fmt::format("{} x {} tokens a step; ", plural(plan.request.batch, "sequence"),
+                                 plan.request.sequence);
+  const std::int64_t own = plan.request.batch / plan.batch_ways;
+  text += plan.batch_ways == 1 ? "not split"
+                               : fmt::format("{} to each of {} parts", own, plan.batch_ways);
+  return text + fmt::format(", in {} microbatch{} of {}", plan.microbatches,
+                            plan.microbatches == 1 ? "" : "es", plan.microbatch);
+}
+
+std::string memory(const Prediction& prediction) {
+  std::vector<std::string> header{"memory a rank"};
+  for (int c = 0; c < category_count; ++c) header.emplace_back(name_of(static_cast<Category>(c)));
+  header.emplace_back("peak");
+  TextTable table(header, {1, 2, 3, 4, 5, 6});
+  for (const StageForecast& stage : prediction.stages) {
+    std::vector<std::string> row{
+        prediction.stages.size() == 1 ? "" : fmt::format("stage {}", stage.stage)};
+    for (std::int64_t bytes : stage.memory.bytes)
+      row.push_back(format_bytes(static_cast<double>(bytes)));
+    row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
+    table.add(std::move(row));
+  }
+  return table.text("  ");
+}
+
+std::string communication(const Prediction& prediction) {
+  if (prediction.communication.empty()) return "  no communication\n";
+  TextTable table({"axis", "op", "phase", "calls", "bytes a rank", "time", "exposed"},
+                  {3, 4, 5, 6});
+  for (const CommunicationForecast& c : prediction.communication) {
+    table.add({c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
+               format_bytes(static_cast<double>(c.bytes)), seconds(c.seconds),
+               seconds(c.exposed_seconds)});
+  }
+  return table.text("  ");
+}
+
+}  // namespace
+
+std::string print(const Plan& plan, const Prediction& p) {
+  std::string text =
+      fmt::format("plan {}  {}, {}\n", plan.hash(), plan.mix(), plan.mesh.describe());
+  text += fmt::format("  model   {}, {} parameters, {}\n", plan.request.model->name(),
+                      scaled(static_cast<double>(p.parameters)), name_of(plan.request.precision));
+  text += fmt::format("  batch   {}\n", batch(plan));
+  if (const std::string all = rules(plan); !all.empty()) text += fmt::format("  rules   {}\n", all);
+  for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
+  text += "\n" + memory(p) + "\n" + communication(p) + "\n";
+  text +=
+      fmt::format("  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n",
+                  seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),
+                  100 * p.bubble_fraction);
+  text += fmt::format(
+      "  speed   {}tokens/s, {}FLOP a step ({}FLOP on the hardware), "
+      "MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n",
+      scaled(p.tokens_per_second) + " ", scaled(p.flops_per_step) + " ",
+      scaled(p.hardware_flops_per_step) + " ", 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n);
+  if (!p.fits) {
+    text += fmt::format("  does not fit: {} ranks at {} against {} of memory\n", p.ranks,
+                        format_bytes(static_cast<double>(p.stages.front().memory.peak)),
+                        format_bytes(static_cast<double>(p.memory_limit)));
+  }
+  return text;
+}
+
+}  // namespace mw

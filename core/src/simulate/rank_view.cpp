@@ -1,0 +1,214 @@
+#include "simulate/rank_view.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "meshwright/communicator.h"
+
+namespace mw {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+std::int64_t sum(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+std::int64_t product(const Sizes& sizes, std::size_t end) {
+  return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(end),
+                         std::int64_t{1}, std::multiplies<>());
+}
+bool even(const Sizes& parts) {
+  return std::adjacent_find(parts.begin(), parts.end(), std::not_equal_to<>()) == parts.end();
+}
+std::size_t position(const Dims& dims, Dim dim) {
+  return static_cast<std::size_t>(std::find(dims.begin(), dims.end(), dim) - dims.begin());
+}
+
+// What the moves are worked out from.
+struct Input {
+  Sizes shape;            // of the tensor that moves, on this rank
+  std::int64_t item = 4;  // bytes of an element
+  int ways = 1;
+  std::size_t index = 0;  // of the rank in its group
+  Sizes from_parts, to_parts;
+  std::size_t from = 0, to = 0;  // positions of the dims
+
+  std::int64_t bytes() const { return item * product(shape, shape.size()); }
+  // Bytes if the size along `dim` were one.
+  std::int64_t row(std::size_t dim) const {
+    Sizes other = shape;
+    other[dim] = 1;
+    return item * product(other, other.size());
+  }
+};
+
+MoveSize all_gather(const Input& in) {
+  MoveSize m;
+  const std::int64_t widest = *std::max_element(in.from_parts.begin(), in.from_parts.end());
+  const std::int64_t row = in.row(in.from);
+  const std::int64_t padded = in.shape[in.from] == widest ? 0 : row * widest;
+  m.payload = row * widest * in.ways;
+  m.wire = wire_bytes(Collective::all_gather, m.payload, in.ways);
+  m.held = padded + m.payload;
+  m.start_peak = m.held;
+  m.result = row * sum(in.from_parts);
+  m.takes_held = in.from == 0 && even(in.from_parts);
+  m.finish = m.takes_held ? 0 : m.result;
+  m.copied = padded + m.finish;
+  return m;
+}
+
+MoveSize reduce_scatter(const Input& in) {
+  MoveSize m;
+  const std::int64_t widest = *std::max_element(in.to_parts.begin(), in.to_parts.end());
+  const std::int64_t row = in.row(in.to), out = row * widest;
+  const bool leading = product(in.shape, in.to) == 1;  // parts are contiguous as they lie
+  m.payload = row * widest * in.ways;
+  m.wire = wire_bytes(Collective::reduce_scatter, m.payload, in.ways);
+  if (in.to == 0 && even(in.to_parts)) {
+    m.held = out;
+    m.start_peak = out;
+  } else {
+    std::int64_t slabs = 0;
+    for (std::int64_t part : in.to_parts) slabs += part == widest && leading ? 0 : out;
+    m.held = m.payload + out;
+    m.start_peak = std::max(slabs + m.payload, m.held);
+    m.copied = slabs + m.payload;
+  }
+  const std::int64_t mine = in.to_parts[in.index];
+  m.takes_held = mine == widest || leading;  // a leading part of the output, not copied
+  m.result = m.takes_held ? out : row * mine;
+  m.finish = m.takes_held ? 0 : m.result;
+  m.copied += m.finish;
+  return m;
+}
+
+MoveSize all_to_all(const Input& in) {
+  MoveSize m;
+  const std::int64_t area = std::max<std::int64_t>(1, in.shape[in.from] * in.shape[in.to]);
+  const std::int64_t rest = in.bytes() / area;
+  const std::int64_t mine_from = in.from_parts[in.index], mine_to = in.to_parts[in.index];
+  const bool leading = product(in.shape, in.to) == 1;
+  const std::int64_t flat = leading ? 0 : in.bytes();
+  m.payload = in.bytes();
+  m.wire = rest * mine_from * (sum(in.to_parts) - mine_to);
+  m.result = rest * sum(in.from_parts) * mine_to;
+  m.held = m.payload + m.result;
+  m.start_peak = flat + m.held;
+  m.finish = m.result;
+  m.copied = flat + m.payload + m.finish;
+  return m;
+}
+
+MoveSize all_reduce(const Input& in, bool in_place) {
+  MoveSize m;
+  m.payload = in.bytes();
+  m.wire = wire_bytes(Collective::all_reduce, m.payload, in.ways);
+  m.result = m.payload;
+  m.takes_source = in_place;
+  m.takes_held = !in_place;
+  m.held = m.start_peak = m.copied = in_place ? 0 : m.payload;
+  return m;
+}
+
+}  // namespace
+
+RankView::RankView(const Program& program, Coordinates at)
+    : program_(program),
+      at_(std::move(at)),
+      dims_(program.graph->ops().size()),
+      costs_(program.graph->ops().size() * 4) {
+  bytes_.reserve(program.slots.size());
+  for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_));
+}
+
+const Cost& RankView::cost(int op, Piece piece) const {
+  std::optional<Cost>& cost =
+      costs_[static_cast<std::size_t>(op) * 4 + static_cast<std::size_t>(piece)];
+  if (!cost) {
+    std::optional<LocalDims>& dims = dims_[op];
+    if (!dims) dims = program_.local_dims(op, at_);
+    const Op& what = program_.graph->ops()[op];
+    cost = what.type->cost(what, piece, *dims, program_.element);
+  }
+  return *cost;
+}
+
+bool RankView::first_of(const std::vector<int>& atoms) const {
+  return std::all_of(atoms.begin(), atoms.end(), [&](int a) { return at_[a] == 0; });
+}
+
+bool RankView::runs(const Instruction& instruction) const {
+  if (instruction.code != Code::compute || instruction.piece == Piece::forward) return true;
+  for (std::size_t i = 0; i < instruction.grad_inputs.size(); ++i) {
+    const int slot = instruction.grad_inputs[i];
+    if (slot < 0) continue;
+    if (!program_.slots[slot].persistent || first_of(instruction.first_of[i])) return true;
+  }
+  return false;
+}
+
+MoveSize RankView::size_of(const Instruction& instruction) const {
+  const Move& move = instruction.move;
+  const Slot &source = program_.slots[instruction.inputs[0]],
+             &target = program_.slots[instruction.outputs[0]];
+  Input in;
+  in.shape = program_.local_shape(source, at_);
+  in.item = source.scalar == Scalar::index ? 8 : program_.element;
+  if (source.fp32_at_least && source.scalar == Scalar::real)
+    in.item = std::max<std::int64_t>(in.item, 4);
+  in.ways = program_.mesh.ways(move.atoms);
+  for (int atom : move.atoms) {  // mesh order: the outermost counts most
+    in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
+  }
+  auto parts = [&](Dim dim, const Layout& whole) {
+    const std::int64_t size =
+        local_range(dim, program_.graph->size(dim), whole, program_.mesh, at_).size;
+    Sizes list;
+    for (int k = 0; k < in.ways; ++k) list.push_back(shard_range(size, in.ways, k).size);
+    return list;
+  };
+  if (move.from.valid()) {
+    in.from = position(source.dims, move.from);
+    in.from_parts = parts(move.from, target.layout);
+  }
+  if (move.to.valid()) {
+    in.to = position(source.dims, move.to);
+    in.to_parts = parts(move.to, source.layout);
+  }
+  switch (move.kind) {
+    case Move::Kind::all_gather:
+      return all_gather(in);
+    case Move::Kind::reduce_scatter:
+      return reduce_scatter(in);
+    case Move::Kind::all_to_all:
+      return all_to_all(in);
+    case Move::Kind::all_reduce:
+      return all_reduce(in, instruction.in_place);
+    case Move::Kind::slice:
+    case Move::Kind::keep:
+      break;
+  }
+  MoveSize local;
+  local.result = local.finish = local.copied = bytes_[instruction.outputs[0]];
+  return local;
+}
+
+std::int64_t RankView::bucket_bytes(int bucket) const {
+  std::int64_t total = 0;
+  for (int p : program_.buckets[bucket].parameters) total += bytes_[program_.parameters[p].slot];
+  return total;
+}
+
+std::string axis_name(const Mesh& mesh, const std::vector<int>& atoms) {
+  return atoms.size() != 1 && mesh.ways(atoms) == mesh.size() ? "world" : mesh.name_of(atoms);
+}
+
+std::vector<int> world_atoms(const Mesh& mesh) {
+  std::vector<int> atoms(mesh.atoms().size());
+  std::iota(atoms.begin(), atoms.end(), 0);
+  return atoms;
+}
+
+}  // namespace mw

@@ -1,0 +1,63 @@
+// A program's sizes on one rank: bytes of its slots, costs of its ops, what its moves allocate and
+// send. The readers below ask for nothing else, so a rank is priced without being run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "meshwright/program.h"
+
+namespace mw {
+
+// A move on one rank, in bytes, as engine/redistribute carries it out.
+struct MoveSize {
+  std::int64_t wire = 0;        // sent, as Communicator posts it; 0 for local moves
+  std::int64_t payload = 0;     // of the collective's larger buffer on this rank
+  std::int64_t held = 0;        // allocated by start and alive until the wait
+  std::int64_t start_peak = 0;  // highest during start, of what start allocates
+  std::int64_t finish = 0;      // allocated by the wait while `held` is still alive
+  std::int64_t result = 0;      // of the storage that the output keeps
+  std::int64_t copied = 0;      // by local packing and joining
+  bool takes_source = false;    // the output is the input's own storage
+  bool takes_held = false;      // ... or what start allocated: the wait copies nothing
+};
+
+class RankView {
+ public:
+  // Keeps a reference to the program.
+  RankView(const Program& program, Coordinates at);
+
+  const Program& program() const { return program_; }
+  const Coordinates& at() const { return at_; }
+  std::int64_t bytes(int slot) const { return bytes_[slot]; }
+  const Cost& cost(int op, Piece piece) const;
+  bool first_of(const std::vector<int>& atoms) const;
+  // Whether the rank runs this compute: not if all its gradients are left to other ranks.
+  bool runs(const Instruction& instruction) const;
+  MoveSize size_of(const Instruction& instruction) const;
+  std::int64_t bucket_bytes(int bucket) const;  // of its parameters, and as much of gradients
+
+ private:
+  const Program& program_;
+  const Coordinates at_;
+  std::vector<std::int64_t> bytes_;
+  mutable std::vector<std::optional<LocalDims>> dims_;
+  mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
+};
+
+// The name that the engine gives to the communicator over these atoms.
+std::string axis_name(const Mesh& mesh, const std::vector<int>& atoms);
+// Every atom.
+std::vector<int> world_atoms(const Mesh& mesh);
+
+// Ranks with the same sizes throughout, and one of them.
+struct RankClass {
+  Coordinates at;
+  std::int64_t ranks = 1;
+};
+
+// The classes of a program's ranks. Their number grows with uneven cuts, not with ranks.
+std::vector<RankClass> rank_classes(const Program& program);
+
+}  // namespace mw

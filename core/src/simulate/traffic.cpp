@@ -1,0 +1,54 @@
+#include "simulate/traffic.h"
+
+namespace mw {
+
+Call call_of(const RankView& rank, const Instruction& instruction) {
+  const Program& program = rank.program();
+  Call call;
+  call.ways = 0;
+  switch (instruction.code) {
+    case Code::start: {
+      const MoveSize size = rank.size_of(instruction);
+      call.op = collective_of(instruction.move.kind);
+      call.atoms = instruction.move.atoms;
+      call.wire = size.wire;
+      call.payload = size.payload;
+      break;
+    }
+    case Code::reduce:
+      call.atoms = program.buckets[instruction.bucket].reduce;
+      call.payload = rank.bucket_bytes(instruction.bucket);
+      break;
+    case Code::totals:
+      if (program.mesh.size() == 1) return call;
+      call.atoms = world_atoms(program.mesh);
+      call.payload = 3 * static_cast<std::int64_t>(sizeof(double));
+      break;
+    default:
+      return call;
+  }
+  call.ways = program.mesh.ways(call.atoms);
+  if (call.op == Collective::all_reduce) call.wire = wire_bytes(call.op, call.payload, call.ways);
+  call.key = {axis_name(program.mesh, call.atoms), name_of(call.op), instruction.phase};
+  return call;
+}
+
+Traffic forecast_traffic(const RankView& rank) {
+  const Program& program = rank.program();
+  std::vector<std::int64_t> runs(program.segments.size(), 0);
+  for (const Action& action : program.timeline) ++runs[action.segment];
+  Traffic traffic;
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    if (runs[s] == 0) continue;
+    for (const Instruction& i : program.segments[s].code) {
+      const Call call = call_of(rank, i);
+      if (call.ways == 0) continue;
+      CommunicationUse& use = traffic[call.key];
+      use.calls += runs[s];
+      use.bytes += runs[s] * call.wire;
+    }
+  }
+  return traffic;
+}
+
+}  // namespace mw

@@ -1,0 +1,173 @@
+---@meta meshwright
+-- Made by `meshwright lua-types` from the options that the program declares. Do not edit.
+
+---@class meshwright
+local mw = {}
+
+---@class meshwright.Model
+---@class meshwright.Data
+---@class meshwright.Optimizer
+---@class meshwright.Schedule
+---@class meshwright.Strategy
+
+---What a verb returns; its fields depend on the verb.
+---@class meshwright.Result
+---@field kind string
+---@field text string what print shows
+---@field [string] any
+
+---@class meshwright.Experiment
+---@field model meshwright.Model what is trained: mw.llama { … }, mw.gpt { … }
+---@field data meshwright.Data tokens: mw.text { "file", sequence = 128 }, mw.synthetic { … }
+---@field sequence? integer tokens of one sample; may stand in data instead (>= 1)
+---@field plan? meshwright.Strategy[] strategies, in mesh order: the ranks of the last one are adjacent (default [])
+---@field batch integer sequences of one step, over all ranks (>= 1)
+---@field microbatch? integer sequences that a rank computes at a time; all that it has if left out (>= 1)
+---@field precision? "fp64"|"fp32" of parameters and computation (default "fp32")
+---@field device? "cpu" where ranks compute (default "cpu")
+---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
+---@field schedule? meshwright.Schedule|fun(step: integer): number of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step
+---@field steps integer how many optimizer steps (>= 1)
+---@field seed? integer of the initial weights and of the order of the data (default 0) (>= 0)
+---@field weights? string initial weights: a safetensors file or folder with Hugging Face's names
+---@field log? string the run file (HDF5)
+---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (>= 0)
+---@field timeout? number how long a rank waits for the others in a collective before the run ends (default 300) (>= 0.001)
+---@field observe? fun(step: integer): table<string, number>? called after each step with its index; returns { name = number } for the run file
+
+---Trains, and returns what was measured beside what was predicted.
+---@param experiment meshwright.Experiment
+---@return meshwright.Result
+function mw.train(experiment) end
+
+---Resolves the experiment and predicts it without training.
+---@param experiment meshwright.Experiment
+---@return meshwright.Result
+function mw.plan(experiment) end
+
+---Compares the plan with one rank in float64, gradient by gradient.
+---@param experiment meshwright.Experiment
+---@return meshwright.Result
+function mw.verify(experiment) end
+
+---@class meshwright.llama
+---@field layers integer transformer layers (>= 1)
+---@field hidden integer width of the residual stream (>= 1)
+---@field heads integer query heads; must divide hidden (>= 1)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (>= 1)
+---@field ffn integer width of the feed-forward part (>= 1)
+---@field vocab integer size of the vocabulary (>= 1)
+---@field tied? boolean the output projection is the embedding's weight (default false)
+---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
+
+---Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias
+---@param options? meshwright.llama
+---@return meshwright.Model
+function mw.llama(options) end
+
+---@class meshwright.gpt
+---@field layers integer transformer layers (>= 1)
+---@field hidden integer width of the residual stream (>= 1)
+---@field heads integer attention heads; must divide hidden (>= 1)
+---@field ffn? integer width of the feed-forward part; 4 hidden by default (>= 1)
+---@field vocab integer size of the vocabulary (>= 1)
+---@field positions? integer learned positions; the sequence length by default (>= 1)
+---@field tied? boolean the output projection is the embedding's weight (default true)
+---@field norm_eps? number added to the variance in LayerNorm (default 1e-05) (>= 0)
+
+---GPT-2 decoder: LayerNorm, learned positions, GELU, biases
+---@param options? meshwright.gpt
+---@return meshwright.Model
+function mw.gpt(options) end
+
+---@class meshwright.text
+---@field path any a UTF-8 file, a folder of them (read in order of name), or a list
+---@field [1]? any the same as path
+---@field sequence? integer tokens of one sample (>= 1)
+---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
+
+---Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.
+---@param options? meshwright.text|any
+---@return meshwright.Data
+function mw.text(options) end
+
+---@class meshwright.synthetic
+---@field seed? integer which chain; the run's seed if left out
+---@field sequence? integer tokens of one sample (>= 1)
+---@field order? "shuffled"|"sequential" accepted for all data; an endless stream has one order (default "shuffled")
+
+---Endless tokens of a random Markov chain over the model's vocab: learnable down to a loss of 1.213 nats.
+---@param options? meshwright.synthetic
+---@return meshwright.Data
+function mw.synthetic(options) end
+
+---@class meshwright.adamw
+---@field lr number learning rate; a schedule starts from it (>= 0)
+---@field betas? any[] decay of the two running averages, {first, second} (default [0.9,0.95])
+---@field eps? number added to the root of the second average (default 1e-08) (>= 0)
+---@field weight_decay? number decoupled decay, on every tensor (default 0.1) (>= 0)
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---AdamW by ATen's fused kernel.
+---@param options? meshwright.adamw
+---@return meshwright.Optimizer
+function mw.adamw(options) end
+
+---@class meshwright.sgd
+---@field lr number learning rate; a schedule starts from it (>= 0)
+---@field momentum? number decay of the running sum of updates (default 0) (0 .. 1)
+---@field weight_decay? number added to the gradient, times the parameter (default 0) (>= 0)
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---Stochastic gradient descent, with momentum if asked.
+---@param options? meshwright.sgd
+---@return meshwright.Optimizer
+function mw.sgd(options) end
+
+---@class meshwright.constant
+
+---The optimizer's learning rate at every step.
+---@param options? meshwright.constant
+---@return meshwright.Schedule
+function mw.constant(options) end
+
+---@class meshwright.cosine
+---@field warmup? integer steps over which the rate rises linearly to lr (default 0) (>= 0)
+---@field total? integer step from which the rate is `min`; the run's steps if left out (>= 1)
+---@field min? number learning rate at the end (default 0) (>= 0)
+
+---Linear warm-up, then half a cosine down to `min`.
+---@param options? meshwright.cosine
+---@return meshwright.Schedule
+function mw.cosine(options) end
+
+---@class meshwright.plugin.dp
+---@field ways integer ranks that the batch is split over (>= 1)
+---@field [1]? integer the same as ways
+---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (>= 1 B)
+---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
+
+---data parallelism: batch -> dp, bucketed gradient all-reduce
+---@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
+
+---@class meshwright.plugin.tp
+---@field ways integer ranks that heads, ffn and vocab are split over (>= 1)
+---@field [1]? integer the same as ways
+
+---tensor parallelism: heads, kv_heads, ffn, vocab -> tp
+---@alias meshwright.make.tp fun(options?: meshwright.plugin.tp|integer): meshwright.Strategy
+
+---Plugins by name: `local dp, tp = mw.plugins("dp", "tp")`.
+---@param ... "dp"|"tp"
+---@return fun(options?: table|integer): meshwright.Strategy ...
+function mw.plugins(...) end
+
+---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
+---@overload fun(name: "dp"): meshwright.make.dp
+---@overload fun(name: "tp"): meshwright.make.tp
+---@param name string
+---@return fun(options?: table|integer): meshwright.Strategy
+function mw.plugin(name) end
+
+return mw

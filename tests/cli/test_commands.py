@@ -1,0 +1,315 @@
+"""The program from outside: exit codes, JSON lines, what bad input leads to, signals."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import textwrap
+import time
+import unittest
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
+TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+
+# A small experiment; %s takes more keys, the later of two equal keys counts.
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+local e = {
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
+  data = mw.text { "text.txt", sequence = 16 },
+  plan = { dp(2), tp(2) },
+  batch = 4,
+  optimizer = mw.adamw { lr = 1e-2 },
+  steps = 3,
+}
+%s
+local run = mw.train(e)
+print(run)
+"""
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+        (self.folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 200)
+
+    def tearDown(self):
+        self.temporary.cleanup()
+
+    def call(self, *arguments, stdin=None, **environment):
+        env = {k: v for k, v in os.environ.items() if k != "MESHWRIGHT_PLUGIN_PATH"}
+        env.update(environment)
+        return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env=env, input=stdin,
+                              capture_output=True, text=True, timeout=120)
+
+    def script(self, changes="", text=SCRIPT):
+        path = self.folder / "script.lua"
+        path.write_text(text % changes if "%s" in text else text)
+        return path
+
+    def lines(self, done):
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def refused(self, changes, code, *fragments, arguments=()):
+        """Refused with these words, and nothing is left behind."""
+        changes += '\ne.log = "runs/refused.h5"'
+        done = self.call("run", "--json", self.script(changes), *arguments)
+        text = done.stdout + done.stderr
+        self.assertEqual(done.returncode, code, text)
+        errors = self.lines(done)
+        self.assertTrue(errors)
+        for line in errors:
+            self.assertEqual(line["kind"], "error")
+            self.assertIn(line["stage"], ("script", "options", "plan"))
+        said = "\n".join(f'{line["message"]} [{line["hint"]}]' for line in errors)
+        for fragment in fragments:
+            self.assertIn(fragment, said)
+            self.assertIn(fragment.split(" [")[0], done.stderr)
+        self.assertFalse((self.folder / "runs").exists(), "something was written")
+        return errors
+
+    # --- Results ---
+
+    def test_run_prints_results_as_json_lines(self):
+        done = self.call("run", self.script('e.log = "runs/a.h5"'), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (run,) = self.lines(done)
+        self.assertEqual((run["kind"], run["status"], run["ranks"], run["steps"]), ("train", "done", 4, 3))
+        self.assertEqual(len(run["losses"]), 3)
+        self.assertEqual(len(run["grad_norms"]), 3)
+        self.assertLess(run["losses"][-1], run["losses"][0])
+        for key in ("plan", "plan_hash", "step_seconds", "tokens_per_second", "cpu_seconds_per_step", "mfu",
+                    "startup_seconds", "peak_bytes", "memory", "communication", "bubble_fraction",
+                    "predicted", "log"):
+            self.assertIn(key, run)
+        self.assertTrue((self.folder / "runs/a.h5").exists())
+        self.assertIn("4 ranks", done.stderr)  # what the script printed
+
+    def test_measured_bytes_are_those_predicted(self):
+        (run,) = self.lines(self.call("run", self.script(), "--json"))
+        def key(c):
+            return (c["axis"], c["op"], c["phase"], c["calls"], c["bytes"])
+        self.assertEqual(sorted(map(key, run["communication"])),
+                         sorted(map(key, run["predicted"]["communication"])))
+        self.assertTrue(run["communication"])
+        for category in ("parameters", "gradients", "optimizer"):
+            self.assertEqual(run["memory"][category], run["predicted"]["memory"][0][category])
+
+    def test_run_prints_for_people(self):
+        done = self.call("run", self.script())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("measured", done.stdout)
+        self.assertNotIn("\033", done.stdout + done.stderr)
+        self.assertFalse(done.stdout.lstrip().startswith("{"))
+
+    def test_what_a_script_does_not_print_is_printed(self):
+        printed = self.call("plan", self.script())
+        silent = self.call("plan", self.script(text=SCRIPT.replace("print(run)", "")))
+        self.assertEqual(printed.stdout, silent.stdout)
+        self.assertEqual(printed.stdout.count("\n  batch "), 1)
+
+    def test_plan_and_verify_turn_training(self):
+        plan, = self.lines(self.call("plan", self.script('e.log = "runs/no.h5"'), "--json"))
+        self.assertEqual((plan["kind"], plan["ranks"]), ("plan", 4))
+        for key in ("parameters", "flops_per_step", "hardware_flops_per_step", "memory", "communication",
+                    "step_seconds", "compute_seconds", "bubble_fraction", "tokens_per_second_per_device",
+                    "mfu", "mfu_6n", "hfu", "fits"):
+            self.assertIn(key, plan)
+        self.assertFalse((self.folder / "runs").exists())
+        done = self.call("verify", self.script(), "--json")
+        verify, = self.lines(done)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual((verify["verdict"], verify["precision"]), ("equal", "fp64"))
+        self.assertLessEqual(max(verify["max_relative_error"].values()), 1e-10)
+        self.assertIsNone(verify["first_divergence"])
+
+    def test_set_is_echoed_and_obeyed(self):
+        done = self.call("run", self.script(), "--json", "--set", "steps=2", "--set", "plan={tp(2)}",
+                         "--set", "optimizer.lr=1e-3")
+        run, = self.lines(done)
+        self.assertEqual((run["steps"], run["ranks"]), (2, 2))
+        self.assertIn("--set steps = 2 (was 3)", done.stderr)
+        self.assertIn("--set optimizer.lr = 0.001 (was 0.01)", done.stderr)
+
+    def test_functions_of_the_script_are_called(self):
+        done = self.call("run", "--json", self.script(textwrap.dedent("""
+            e.log = "a.h5"
+            e.schedule = function(step) return 1e-2 / (step + 1) end
+            e.observe = function(step) io.stderr:write("seen ", step, "\\n") return { twice = 2 * step } end""")))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("seen 2", done.stderr)
+        failing = self.call("run", "--json", self.script("e.observe = function(step) return nothing.there end"))
+        self.assertEqual(failing.returncode, 2, failing.stderr)
+        run, error = self.lines(failing)
+        self.assertEqual((run["kind"], run["status"]), ("train", "failed"))
+        self.assertIn("script.lua:11: attempt to index a nil value (global 'nothing')", error["message"])
+
+    # --- Refusals ---
+
+    def test_unknown_key(self):
+        self.refused("e.optimiser = 3", 2, "script.lua:13: optimiser is not a known option",
+                     'did you mean "optimizer"?')
+        self.refused("e.model.heds = 4", 2, "script.lua:4: model.heds is not a known option", "heads")
+
+    def test_wrong_type(self):
+        self.refused('e.steps = "many"', 2, 'steps must be an integer; got "many"')
+        self.refused("e.model = 3", 2, "model must be a table; got 3")
+
+    def test_heads_that_do_not_divide(self):
+        errors = self.refused("e.plan = { tp(3) }", 3, "4", "3")
+        self.assertEqual(errors[0]["stage"], "plan")
+        self.assertIn("heads", errors[0]["message"])
+        self.assertIn("tp(2)", errors[0]["hint"])
+        self.assertIn("tp(4)", errors[0]["hint"])
+
+    def test_batch_that_does_not_divide(self):
+        errors = self.refused("e.batch = 5", 3, "5")
+        self.assertIn("batch", errors[0]["message"])
+
+    def test_missing_data_file(self):
+        self.refused('e.data = mw.text { "txt.txt", sequence = 16 }', 2, "txt.txt")
+
+    def test_plugin_not_found(self):
+        self.refused('mw.plugins("tpp")', 2, 'script.lua:11: there is no plugin "tpp"', 'did you mean "tp"?')
+        self.refused('e.plan = { mw.plugin "./none.so" }', 2, "./none.so: there is no such file")
+
+    def test_all_problems_at_once(self):
+        errors = self.refused("e.stepz = 1 e.model.layers = 0 e.optimizer.lr = 'x'", 2,
+                              "stepz is not a known option", "model.layers must be at least 1; got 0",
+                              'optimizer.lr must be a number; got "x"')
+        self.assertEqual(len(errors), 3)
+
+    def test_script_errors(self):
+        self.refused("e.x.y = 1", 2, "script.lua:11: attempt to index a nil value (field 'x')")
+        done = self.call("run", self.script(text="local x =\n"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("script.lua:2: unexpected symbol", done.stderr)
+        done = self.call("run", "scrpt.lua")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("scrpt.lua: there is no such script", done.stderr)
+
+    def test_bad_set(self):
+        self.refused("", 2, "--set stepz=1: stepz is not a known option", arguments=("--set", "stepz=1"))
+        self.refused("", 2, "--set steps is not of the form key=value", arguments=("--set", "steps"))
+        self.refused("", 3, "heads", arguments=("--set", "plan[2].ways=3"))
+
+    def test_log_that_cannot_be_written(self):
+        (self.folder / "file").write_text("")
+        done = self.call("run", "--json", self.script('e.log = "file/a.h5"'))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("file", self.lines(done)[0]["message"])
+
+    def test_usage(self):
+        for arguments, fragment in ((("rum", "x.lua"), 'there is no command "rum"'),
+                                    (("run",), "SCRIPT is required"),
+                                    (("run", "x.lua", "--jsn"), 'did you mean "--json"?'),
+                                    (("plugins", "lst"), 'did you mean "list"?'),
+                                    (("plugins",), "subcommand is required"),
+                                    ((), "run")):
+            with self.subTest(arguments=arguments):
+                done = self.call(*arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(fragment, done.stderr)
+                self.assertEqual(done.stdout, "")
+        for arguments in (("--help",), ("run", "--help"), ("plugins", "show", "--help"), ("--version",), ("version",)):
+            with self.subTest(arguments=arguments):
+                self.assertEqual(self.call(*arguments).returncode, 0)
+
+    # --- Plugins ---
+
+    def test_plugins_list(self):
+        done = self.call("plugins", "list", "--json")
+        names = {line["name"]: line for line in self.lines(done)}
+        self.assertEqual(names["dp"]["status"], "ok")
+        self.assertTrue(names["tp"]["file"].endswith("plugins/tp.so"))
+        self.assertIn("tensor parallelism", self.call("plugins", "list").stdout)
+
+    def test_broken_plugins_are_listed_with_reasons(self):
+        done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        broken = {line["name"]: line["reason"] for line in self.lines(done) if line["status"] == "broken"}
+        self.assertIn("plugin ABI 999", broken["wrong_abi"])
+        self.assertIn("torch 1.13.1", broken["other_torch"])
+        self.assertIn("exports no descriptor", broken["no_symbol"])
+        # What is broken hinders nobody who does not ask for it.
+        done = self.call("plan", self.script(), MESHWRIGHT_PLUGIN_PATH=TEST_PLUGINS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.call("plugins", "show", "wrong_abi", "--plugin-path", TEST_PLUGINS)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("this program has plugin ABI", done.stderr)
+
+    def test_a_plugin_that_throws_when_it_is_made(self):
+        for how in ("throws_in_place", "throws_in_place { late = true }"):
+            done = self.call("run", self.script(f'local throws_in_place = mw.plugin "throws_in_place"\n'
+                                                f"e.plan = {{ {how} }}"), "--plugin-path", TEST_PLUGINS)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("throws_in_place", done.stderr)
+
+    def test_plugins_show(self):
+        text = self.call("plugins", "show", "tp").stdout
+        self.assertIn("ways", text)
+        self.assertIn(">= 1", text)
+        self.assertIn("required", text)
+        shown, = self.lines(self.call("plugins", "show", "good", "--json", "--plugin-path", TEST_PLUGINS))
+        options = {option["name"]: option for option in shown["options"]}
+        self.assertEqual(options["form"]["choices"], ["plain", "fancy"])
+        self.assertEqual(options["bucket"]["default"], "25MiB")
+        self.assertEqual(shown["positional"], "ways")
+
+    # --- Signals, the prompt, the rest ---
+
+    def interrupted(self, number):
+        script = self.script('e.steps = 100000\ne.log = "runs/a.h5"\n'
+                             'e.observe = function(step) if step == 2 then io.stderr:write("three\\n") end end')
+        process = subprocess.Popen([BIN, "run", "--json", str(script)], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for line in process.stderr:
+            if line.startswith("three"):
+                break
+        process.send_signal(number)
+        stdout, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        run, = (json.loads(line) for line in stdout.splitlines())
+        self.assertEqual(run["status"], "interrupted")
+        self.assertEqual(run["steps"], len(run["losses"]))
+        self.assertGreaterEqual(run["steps"], 3)
+
+    def test_interrupt_stops_after_the_step(self):
+        self.interrupted(signal.SIGINT)
+        self.interrupted(signal.SIGTERM)
+
+    def test_an_endless_script_stops_too(self):
+        path = self.script(text='io.stderr:write("on\\n") while true do end')
+        process = subprocess.Popen([BIN, "run", str(path)], cwd=self.folder, text=True, stderr=subprocess.PIPE)
+        process.stderr.readline()
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertLess(time.monotonic() - started, 10)
+
+    def test_repl(self):
+        done = self.call("repl", stdin="=1 + 1\nmw.llama { layers = 2 }\nmw.nix\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[:2], ["2", "llama { layers = 2 }"])
+        self.assertIn("there is no mw.nix", done.stdout)
+
+    def test_doctor(self):
+        done = self.call("doctor", "--json")
+        checks = {line["name"]: line["status"] for line in self.lines(done)}
+        self.assertEqual(checks["plugins"], "ok")
+        self.assertEqual(checks["Lua"], "ok")
+        self.assertEqual(done.returncode, 0)
+
+    def test_lua_types_are_up_to_date(self):
+        kept = (SOURCE / "scripts/meshwright.d.lua").read_text()
+        made = self.call("lua-types").stdout
+        self.assertEqual(kept, made, "stale: ./meshwright lua-types > scripts/meshwright.d.lua")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

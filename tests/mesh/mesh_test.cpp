@@ -1,0 +1,87 @@
+#include <catch2/catch.hpp>
+
+#include "meshwright/error.h"
+#include "meshwright/mesh.h"
+#include "meshwright/placement.h"
+
+using namespace mw;
+
+TEST_CASE("Ranks count row-major: the last axis is adjacent") {
+  const Mesh mesh({{"pp", 2}, {"dp", 3}, {"tp", 2}});
+  CHECK(mesh.size() == 12);
+  CHECK(mesh.coordinates(7) == Coordinates{1, 0, 1});
+  for (int r = 0; r < mesh.size(); ++r) CHECK(mesh.rank(mesh.coordinates(r)) == r);
+  CHECK(mesh.group(7, mesh.axis("tp").atoms) == std::vector<int>{6, 7});
+  CHECK(mesh.group(7, mesh.axis("dp").atoms) == std::vector<int>{7, 9, 11});
+  CHECK(mesh.group(7, mesh.axis("pp").atoms) == std::vector<int>{1, 7});
+  CHECK(mesh.index_in_group(9, mesh.axis("dp").atoms) == 1);
+  CHECK(mesh.describe() == "pp 2 x dp 3 x tp 2 = 12 ranks");
+}
+
+TEST_CASE("Every rank is in one group of each axis, and groups agree on their order") {
+  Mesh mesh({{"dp", 8}, {"tp", 2}});
+  mesh.borrow("ep", 4, {"dp"});
+  for (const Axis& axis : mesh.axes()) {
+    for (int r = 0; r < mesh.size(); ++r) {
+      const auto group = mesh.group(r, axis.atoms);
+      CHECK(static_cast<int>(group.size()) == axis.ways);
+      CHECK(group[mesh.index_in_group(r, axis.atoms)] == r);
+      for (int other : group) CHECK(mesh.group(other, axis.atoms) == group);
+    }
+  }
+}
+
+TEST_CASE("A borrowed axis takes the inner ranks of its lenders") {
+  Mesh mesh({{"dp", 4}, {"tp", 2}});
+  mesh.borrow("ep", 2, {"dp"});
+  CHECK(mesh.size() == 8);
+  CHECK(mesh.axis("dp").atoms == std::vector<int>{0, 1});
+  CHECK(mesh.axis("ep").atoms == std::vector<int>{1});
+  CHECK(mesh.axis("tp").atoms == std::vector<int>{2});
+  CHECK(mesh.atoms()[0].name == "dp.0");
+  CHECK(mesh.group(0, mesh.axis("ep").atoms) == std::vector<int>{0, 2});
+  CHECK(mesh.group(0, mesh.axis("dp").atoms) == std::vector<int>{0, 2, 4, 6});
+  CHECK(mesh.name_of({1}) == "ep");
+  CHECK(mesh.name_of({0, 2}) == "dp.0*tp");
+
+  SECTION("and may run on into a second one") {
+    Mesh wide({{"dp", 4}, {"tp", 2}});
+    wide.borrow("ep", 4, {"tp", "dp"});  // all of tp, then half of dp
+    CHECK(wide.axis("ep").atoms == std::vector<int>{1, 2});
+    CHECK(wide.group(0, wide.axis("ep").atoms) == std::vector<int>{0, 1, 2, 3});
+  }
+}
+
+TEST_CASE("What cannot be borrowed is refused with what can") {
+  Mesh mesh({{"dp", 4}, {"tp", 2}});
+  CHECK_THROWS_WITH(mesh.borrow("ep", 3, {"dp"}),
+                    Catch::Contains("ep(3)") && Catch::Contains("1, 2, 4"));
+  CHECK_THROWS_WITH(mesh.borrow("ep", 2, {"cp"}),
+                    Catch::Contains("no axis cp") && Catch::Contains("dp, tp"));
+  CHECK_THROWS_WITH(Mesh({{"dp", 2}, {"dp", 2}}), Catch::Contains("two axes are named dp"));
+}
+
+TEST_CASE("Parts of a dim differ by one at most and cover it") {
+  for (std::int64_t size : {1, 7, 12, 50}) {
+    for (int ways : {1, 2, 3, 4, 8}) {
+      std::int64_t next = 0;
+      for (int i = 0; i < ways; ++i) {
+        const Range part = shard_range(size, ways, i);
+        CHECK(part.offset == next);
+        CHECK((part.size == size / ways || part.size == size / ways + 1));
+        next += part.size;
+      }
+      CHECK(next == size);
+    }
+  }
+}
+
+TEST_CASE("Atoms that cut the same dim nest, the outer first") {
+  const Mesh mesh({{"a", 2}, {"b", 2}});
+  const Layout both{Placement::shard("x"), Placement::shard("x")};
+  CHECK(local_range("x", 10, both, mesh, {1, 0}).offset == 5);
+  CHECK(local_range("x", 10, both, mesh, {1, 0}).size == 3);
+  CHECK(local_range("x", 10, both, mesh, {1, 1}).offset == 8);
+  CHECK(local_range("y", 10, both, mesh, {1, 1}).size == 10);
+  CHECK(to_string(both, mesh) == "a: S(x), b: S(x)");
+}

@@ -1,0 +1,56 @@
+// One op alone: makes it, runs its pieces, and compares with a reference that torch differentiates.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "meshwright/op.h"
+
+namespace mw::test {
+
+using Tensors = std::vector<at::Tensor>;
+using Reference = std::function<Tensors(const Tensors&)>;
+
+struct OpCase {
+  Op op;
+  LocalDims dims;
+  Tensors inputs;           // float64 or int64
+  std::vector<bool> wants;  // inputs that get a gradient
+
+  OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> inputs, std::vector<Dims> outputs,
+         const std::map<std::string, std::int64_t>& sizes);
+  // This rank holds [offset, offset + size) of `global`.
+  void cut(const char* dim, std::int64_t offset, std::int64_t size, std::int64_t global);
+  // Input i: normal numbers, which get a gradient; or indices below `limit`, which get none.
+  void real(std::size_t i);
+  void index(std::size_t i, std::int64_t limit);
+  void no_grad(std::size_t i) { wants[i] = false; }
+};
+
+// |a - b| / |b|, the worst element's error over the largest element.
+double error(const at::Tensor& a, const at::Tensor& b);
+
+struct Gradients {
+  Tensors outputs, saved, inputs;
+};
+enum class Into { fresh, given, added };
+// Runs forward, then backward (or dgrad and wgrad). `into`: fresh tensors, given ones that hold
+// nonsense, or given ones that hold `before`.
+Gradients run(const OpCase& c, const Tensors& grad_outputs, Into into, const Tensors& before = {});
+
+// Forward and every gradient against the reference and its autograd, to 1e-12, in each of the three
+// ways to take gradients; in place and over saved tensors where the traits allow it.
+void check_op(const OpCase& c, const Reference& reference);
+
+// Gradients by torch of the reference's outputs; undefined where none is wanted.
+Tensors reference_gradients(const OpCase& c, const Reference& reference, const Tensors& seeds);
+
+// Compares what the allocator saw with what traits and cost declare, for the forward piece and each
+// backward piece: outputs and saved exactly, workspace within 2 % or 4 KiB.
+void check_memory(OpCase c, at::ScalarType type);
+
+}  // namespace mw::test

@@ -1,0 +1,315 @@
+// The checks that op_case.h declares, and that they catch a wrong op.
+#include "op_case.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "model/ops.h"
+
+namespace mw::test {
+
+OpCase::OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> in, std::vector<Dims> out,
+               const std::map<std::string, std::int64_t>& sizes) {
+  at::manual_seed(1);
+  op.type = std::move(type);
+  op.name = op.type->kind();
+  for (Dims& d : in) op.inputs.push_back({-1, std::move(d), false});
+  op.output_dims = std::move(out);
+  for (Dim dim : op.space()) {
+    const std::int64_t size = sizes.at(dim.name());
+    dims.set({dim, 0, size, size});
+  }
+  inputs.resize(op.inputs.size());
+  wants.assign(op.inputs.size(), false);
+}
+
+void OpCase::cut(const char* dim, std::int64_t offset, std::int64_t size, std::int64_t global) {
+  dims.set({dim, offset, size, global});
+}
+
+void OpCase::real(std::size_t i) {
+  inputs[i] = at::randn(dims.shape(op.inputs[i].dims), at::kDouble);
+  wants[i] = true;
+}
+
+void OpCase::index(std::size_t i, std::int64_t limit) {
+  inputs[i] = at::randint(limit, dims.shape(op.inputs[i].dims), at::kLong);
+}
+
+double error(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  if (a.numel() == 0) return 0;
+  const double largest = b.abs().max().item<double>();
+  return (a - b).abs().max().item<double>() / std::max(largest, 1e-30);
+}
+
+namespace {
+
+OpCall call_of(const OpCase& c, const Tensors& inputs) {
+  OpCall call{c.dims, inputs, {}, {}, {}, {}, c.wants, {}, false, at::kDouble};
+  for (const at::Tensor& input : inputs) {
+    if (input.is_floating_point()) call.real = input.scalar_type();
+  }
+  call.accumulate.assign(inputs.size(), false);
+  return call;
+}
+
+// What the program keeps for backward: anything else is missing.
+void keep_for_backward(const OpTraits& traits, OpCall& call) {
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!traits.backward_reads_input.at(i)) call.inputs[i] = at::Tensor();
+  }
+  for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+    if (!traits.backward_reads_output.at(o)) call.outputs[o] = at::Tensor();
+  }
+}
+
+void run_backward(const OpCase& c, const OpTraits& traits, OpCall& call) {
+  if (!traits.splits) return c.op.type->backward(c.op, call);
+  const std::vector<bool> wants = call.wants;
+  std::fill(call.wants.begin() + 1, call.wants.end(), false);
+  if (wants[0]) c.op.type->dgrad(c.op, call);
+  call.wants = wants;
+  call.wants[0] = false;
+  c.op.type->wgrad(c.op, call);
+  call.wants = wants;
+}
+
+}  // namespace
+
+Gradients run(const OpCase& c, const Tensors& seeds, Into into, const Tensors& before) {
+  const OpTraits traits = c.op.type->traits(c.op);
+  OpCall call = call_of(c, c.inputs);
+  c.op.type->forward(c.op, call);
+  Gradients made{call.outputs, call.saved, {}};
+  if (!traits.differentiable) return made;
+  keep_for_backward(traits, call);
+  call.grad_outputs = seeds;
+  call.grad_inputs.resize(c.inputs.size());
+  if (into != Into::fresh) {
+    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+      if (!c.wants[i]) continue;
+      call.grad_inputs[i] =
+          into == Into::added
+              ? before[i].clone()
+              : at::full_like(c.inputs[i], std::numeric_limits<double>::quiet_NaN());
+      call.accumulate[i] = into == Into::added;
+    }
+  }
+  const Tensors given = call.grad_inputs;
+  run_backward(c, traits, call);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (given[i].defined()) REQUIRE(call.grad_inputs[i].data_ptr() == given[i].data_ptr());
+  }
+  made.inputs = call.grad_inputs;
+  return made;
+}
+
+Tensors reference_gradients(const OpCase& c, const Reference& reference, const Tensors& seeds) {
+  const at::AutoGradMode record(true);
+  Tensors leaves, all;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    all.push_back(c.inputs[i].detach().clone());
+    if (c.wants[i]) leaves.push_back(all.back().requires_grad_(true));
+  }
+  Tensors outputs = reference(all), roots, heads;
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    if (!outputs[o].requires_grad()) continue;
+    roots.push_back(outputs[o]);
+    heads.push_back(seeds[o]);
+  }
+  const auto gradients = torch::autograd::grad(roots, leaves, heads, std::nullopt, false, true);
+  Tensors result(c.inputs.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    if (!c.wants[i]) continue;
+    result[i] = gradients[next].defined() ? gradients[next] : at::zeros_like(c.inputs[i]);
+    ++next;
+  }
+  return result;
+}
+
+void check_op(const OpCase& c, const Reference& reference) {
+  const OpTraits traits = c.op.type->traits(c.op);
+  REQUIRE(traits.backward_reads_input.size() == c.inputs.size());
+  REQUIRE(traits.gradient_passes.size() == c.inputs.size());
+  REQUIRE(traits.backward_reads_output.size() == c.op.output_dims.size());
+  const Tensors expected = reference(c.inputs);
+  Tensors seeds, before(c.inputs.size());
+  for (const at::Tensor& output : expected) seeds.push_back(at::randn_like(output));
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    if (c.wants[i]) before[i] = at::randn_like(c.inputs[i]);
+  }
+  const Tensors gradients =
+      traits.differentiable ? reference_gradients(c, reference, seeds) : Tensors();
+
+  for (const Into into : {Into::fresh, Into::given, Into::added}) {
+    const Gradients made = run(c, seeds, into, before);
+    REQUIRE(made.outputs.size() == expected.size());
+    for (std::size_t o = 0; o < expected.size(); ++o) {
+      CHECK(error(made.outputs[o], expected[o]) < 1e-12);
+    }
+    REQUIRE(made.saved.size() == traits.saved.size());
+    for (std::size_t s = 0; s < made.saved.size(); ++s) {
+      auto shape = c.dims.shape(traits.saved[s].dims);
+      if (traits.saved[s].extra > 0) shape.push_back(traits.saved[s].extra);
+      CHECK(made.saved[s].sizes().vec() == shape);
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (!c.wants[i]) continue;
+      INFO(c.op.name << ": gradient of input " << i << ", way " << static_cast<int>(into));
+      const at::Tensor base = into == Into::added ? before[i] : at::zeros_like(before[i]);
+      CHECK(error(made.inputs[i] - base, gradients[i]) < 1e-12);
+    }
+  }
+  if (traits.forward_in_place >= 0) {
+    Tensors inputs = c.inputs;
+    at::Tensor& target = inputs[traits.forward_in_place];
+    target = target.clone();
+    OpCall call = call_of(c, inputs);
+    call.in_place = true;
+    c.op.type->forward(c.op, call);
+    CHECK(call.outputs[0].data_ptr() == target.data_ptr());
+    CHECK(error(call.outputs[0], expected[0]) < 1e-12);
+  }
+  if (traits.backward_may_overwrite_saved) {
+    OpCall call = call_of(c, c.inputs);
+    c.op.type->forward(c.op, call);
+    keep_for_backward(traits, call);
+    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+      if (c.wants[i]) call.inputs[i] = c.inputs[i].clone();
+    }
+    call.grad_outputs = seeds;
+    call.grad_inputs.resize(c.inputs.size());
+    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+      if (c.wants[i]) call.grad_inputs[i] = call.inputs[i];
+    }
+    run_backward(c, traits, call);
+    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+      if (c.wants[i]) CHECK(error(call.grad_inputs[i], gradients[i]) < 1e-12);
+    }
+  }
+}
+
+namespace {
+
+// Sees every allocation of this thread.
+struct Watch : c10::MemoryReportingInfoBase {
+  std::int64_t now = 0, peak = 0;
+  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t,
+                         c10::Device) override {
+    now += bytes;
+    peak = std::max(peak, now);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+};
+
+// Bytes that `piece` leaves behind, and those that it needed beside them at its peak.
+struct Seen {
+  std::int64_t left = 0, workspace = 0;
+};
+Seen watch(const std::function<void()>& piece) {
+  auto seen = std::make_shared<Watch>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, seen);
+  piece();
+  return {seen->now, seen->peak - seen->now};
+}
+
+void check_workspace(const char* what, std::int64_t seen, std::int64_t declared) {
+  INFO(what << ": workspace " << seen << " seen, " << declared << " declared");
+  const double allowed = std::max(4096.0, 0.02 * static_cast<double>(seen));
+  CHECK(std::abs(static_cast<double>(seen - declared)) <= allowed);
+}
+
+}  // namespace
+
+void check_memory(OpCase c, at::ScalarType type) {
+  at::set_num_threads(1);
+  INFO(c.op.name << " in " << at::toString(type));
+  for (at::Tensor& input : c.inputs) {
+    if (input.is_floating_point()) input = input.to(type);
+  }
+  const int element = static_cast<int>(c10::elementSize(type));
+  const OpTraits traits = c.op.type->traits(c.op);
+  OpCall call = call_of(c, c.inputs);
+  call.real = type;
+  const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
+  std::int64_t left = 0;
+  for (const Dims& output : c.op.output_dims) left += c.dims.count(output) * element;
+  for (const SavedValue& saved : traits.saved) {
+    left += c.dims.count(saved.dims) * std::max<std::int64_t>(saved.extra, 1) *
+            (saved.fp32_at_least ? std::max(element, 4) : element);
+  }
+  CHECK(forward.left == left);
+  const auto declared = [&](Piece piece) {
+    return c.op.type->cost(c.op, piece, c.dims, element).workspace;
+  };
+  check_workspace("forward", forward.workspace, declared(Piece::forward));
+  if (!traits.differentiable) return;
+
+  keep_for_backward(traits, call);
+  for (const auto& output : c.op.output_dims) {
+    call.grad_outputs.push_back(at::randn(c.dims.shape(output), type));
+  }
+  const auto backward = [&](Piece piece, const std::vector<bool>& wants) {
+    call.wants = wants;
+    call.grad_inputs.assign(c.inputs.size(), at::Tensor());
+    std::int64_t gradients = 0;
+    for (std::size_t i = 0; i < wants.size(); ++i) {
+      if (!wants[i]) continue;
+      // A GEMM's weight gradients are added to those of earlier microbatches.
+      call.accumulate[i] = piece == Piece::wgrad;
+      if (call.accumulate[i]) {
+        call.grad_inputs[i] = at::zeros_like(c.inputs[i]);
+      } else {
+        gradients += c.inputs[i].numel() * element;
+      }
+    }
+    const Seen seen = watch([&] {
+      if (piece == Piece::dgrad) c.op.type->dgrad(c.op, call);
+      if (piece == Piece::wgrad) c.op.type->wgrad(c.op, call);
+      if (piece == Piece::backward) c.op.type->backward(c.op, call);
+    });
+    CHECK(seen.left == gradients);
+    check_workspace(name_of(piece), seen.workspace, declared(piece));
+  };
+  if (!traits.splits) return backward(Piece::backward, c.wants);
+  std::vector<bool> first(c.wants.size(), false), rest = c.wants;
+  first[0] = c.wants[0];
+  rest[0] = false;
+  backward(Piece::dgrad, first);
+  backward(Piece::wgrad, rest);
+}
+
+TEST_CASE("the gradient check sees a wrong derivative") {
+  struct Wrong : OpType {
+    std::string kind() const override { return "wrong"; }
+    OpTraits traits(const Op&) const override {
+      OpTraits traits;
+      traits.backward_reads_input = {true};
+      traits.backward_reads_output = {false};
+      traits.gradient_passes = {false};
+      return traits;
+    }
+    void forward(const Op&, OpCall& call) const override { call.outputs = {call.inputs[0].exp()}; }
+    void backward(const Op&, OpCall& call) const override {
+      call.grad_inputs[0] = call.inputs[0].exp() * 1.0000001;
+    }
+    Cost cost(const Op&, Piece, const LocalDims&, int) const override { return {}; }
+  };
+  OpCase c(std::make_shared<Wrong>(), {{"batch"}}, {{"batch"}}, {{"batch", 5}});
+  c.real(0);
+  const Tensors seeds{at::ones({5}, at::kDouble)};
+  const Tensors expected = reference_gradients(
+      c, [](const Tensors& in) { return Tensors{in[0].exp()}; }, seeds);
+  CHECK(error(run(c, seeds, Into::fresh).inputs[0], expected[0]) > 1e-8);
+}
+
+}  // namespace mw::test

@@ -1,0 +1,134 @@
+// The table of redistributions, and what a Megatron-style mix costs by it.
+#include <catch2/catch.hpp>
+
+#include <map>
+
+#include "../parity/fixture.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+std::string text(const std::vector<Move>& list, const Mesh& mesh) {
+  std::string all;
+  for (const Move& m : list) {
+    all += (all.empty() ? "" : ", ") + std::string(name_of(m.kind)) + "@" + mesh.name_of(m.atoms);
+  }
+  return all;
+}
+
+// Collectives of a segment by kind and axis.
+std::map<std::string, int> count(const Program& program, const std::string& segment) {
+  std::map<std::string, int> counts;
+  for (const Instruction& i : program.segments[program.segment(segment)].code) {
+    if (i.code == Code::start)
+      ++counts[std::string(name_of(i.move.kind)) + "@" + program.mesh.name_of(i.move.atoms)];
+    if (i.code == Code::reduce)
+      ++counts["reduce@" + program.mesh.name_of(program.buckets[i.bucket].reduce)];
+  }
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("The table of redistributions") {
+  const Mesh mesh({{"a", 2}, {"b", 2}});
+  const Placement R = Placement::replicate(), P = Placement::partial();
+  const Placement X = Placement::shard("x"), Y = Placement::shard("y");
+  auto from = [&](Layout f, Layout t) { return text(moves(f, t, mesh), mesh); };
+  CHECK(from({R, R}, {R, R}).empty());
+  CHECK(from({P, R}, {R, R}) == "all-reduce@a");
+  CHECK(from({P, R}, {X, R}) == "reduce-scatter@a");
+  CHECK(from({X, R}, {R, R}) == "all-gather@a");
+  CHECK(from({X, R}, {Y, R}) == "all-to-all@a");
+  CHECK(from({R, R}, {X, R}) == "slice@a");
+  CHECK(from({R, R}, {P, R}) == "keep@a");
+  // Alike on adjacent atoms: one collective over both.
+  CHECK(from({P, P}, {R, R}) == "all-reduce@a*b");
+  CHECK(from({X, X}, {R, R}) == "all-gather@a*b");
+  // The inner atom gathers first, the outer slices first.
+  CHECK(from({X, Y}, {R, R}) == "all-gather@b, all-gather@a");
+  CHECK(from({R, X}, {X, R}) == "all-gather@b, slice@a");
+  CHECK_THROWS_WITH(moves({X, R}, {P, R}, mesh), Catch::Contains("Shard cannot become Partial"));
+}
+
+TEST_CASE("tp costs Megatron's collectives: two all-reduces a layer each way") {
+  Setup setup;
+  setup.plan = {tp(2)};
+  const Program program = experiment(setup).plan->program;
+  const int layers = 2;
+  // Beside the layers: the embedding's sum, the logits' max and the loss' sums forward; the head's
+  // input gradient backward.
+  CHECK(count(program, "forward") == std::map<std::string, int>{{"all-reduce@tp", 2 * layers + 3}});
+  CHECK(count(program, "backward") ==
+        std::map<std::string, int>{{"all-reduce@tp", 2 * layers + 1}});
+}
+
+TEST_CASE("dp costs nothing but the gradients' reduction") {
+  Setup setup;
+  setup.plan = {dp(4, 1 << 30, true)};
+  const Program program = experiment(setup).plan->program;
+  CHECK(count(program, "forward").empty());
+  CHECK(count(program, "backward").empty());
+  CHECK(count(program, "backward.last") == std::map<std::string, int>{{"reduce@dp", 1}});
+  REQUIRE(program.buckets.size() == 1);
+  CHECK(program.buckets[0].parameters.size() == program.parameters.size());
+}
+
+TEST_CASE("Buckets respect their size and follow the order of backward") {
+  Setup setup;
+  setup.plan = {dp(2, 20'000, true)};
+  const Program program = experiment(setup).plan->program;
+  REQUIRE(program.buckets.size() > 2);
+  std::vector<bool> seen(program.parameters.size(), false);
+  const Coordinates first(program.mesh.atoms().size(), 0);
+  for (const Bucket& bucket : program.buckets) {
+    std::int64_t bytes = 0;
+    for (int p : bucket.parameters) {
+      CHECK_FALSE(seen[p]);
+      seen[p] = true;
+      bytes += program.local_bytes(program.slots[program.parameters[p].gradient_slot], first);
+    }
+    CHECK((bytes <= 20'000 || bucket.parameters.size() == 1));
+  }
+  CHECK(std::count(seen.begin(), seen.end(), true) == static_cast<int>(seen.size()));
+  // The head's gradient is ready first, the embedding's last.
+  const auto name = [&](int p) { return program.graph->value(program.parameters[p].value).name; };
+  CHECK(name(program.buckets.front().parameters.front()) == "head.weight");
+  CHECK(name(program.buckets.back().parameters.back()) == "embedding.weight");
+}
+
+TEST_CASE("Keys that tp cannot cut stay whole, and so do their weights") {
+  Setup setup;
+  setup.options["kv_heads"] = 2;
+  setup.plan = {tp(4)};
+  const Experiment e = experiment(setup);
+  for (const ProgramParameter& p : e.plan->program.parameters) {
+    const std::string& name = e.plan->graph->value(p.value).name;
+    if (name.find("attention.k") != std::string::npos) CHECK(p.stored[0].is_replicate());
+    if (name.find("attention.q") != std::string::npos)
+      CHECK(p.stored[0] == Placement::shard("heads"));
+  }
+  CHECK(verify(e).equal);
+}
+
+TEST_CASE("Slots are released: nothing is left of a microbatch but what is persistent") {
+  Setup setup;
+  setup.plan = {dp(2), tp(2)};
+  setup.microbatch = 3;
+  const Program program = experiment(setup).plan->program;
+  for (const char* backward : {"backward", "backward.last"}) {
+    std::vector<int> made(program.slots.size(), 0), gone(program.slots.size(), 0);
+    for (const std::string segment : {std::string("forward"), std::string(backward)}) {
+      for (const Instruction& i : program.segments[program.segment(segment)].code) {
+        for (const auto* list : {&i.outputs, &i.saved, &i.grad_inputs}) {
+          for (int slot : *list)
+            if (slot >= 0 && !program.slots[slot].persistent) made[slot] = 1;
+        }
+        for (int slot : i.release) ++gone[slot];
+      }
+    }
+    CHECK(made == gone);
+  }
+}

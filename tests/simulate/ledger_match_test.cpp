@@ -1,0 +1,128 @@
+// Predicted beside measured: the ledgers of real runs.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include "engine/trainer.h"
+#include "setups.h"
+#include "simulate/prediction.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+void check(const Setup& setup) {
+  const Experiment e = experiment(setup);
+  std::vector<RankReport> measured;
+  train(e, nullptr, [&](const StepReport& report) { measured = report.ranks; });
+  for (const RankReport& rank : measured) {
+    const RankPrediction predicted = predict_rank(*e.plan, *e.optimizer, rank.rank);
+    INFO("rank " << rank.rank);
+    for (Category c : {Category::parameters, Category::gradients, Category::optimizer}) {
+      CHECK(predicted.memory[c] == rank.memory[static_cast<int>(c)].bytes);
+    }
+    auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {
+      INFO(fmt::format("{}: predicted {}, measured {} ({:+.3f} %)", what, prediction, measurement,
+                       100.0 * static_cast<double>(prediction - measurement) /
+                           static_cast<double>(measurement)));
+      CHECK(std::abs(static_cast<double>(prediction - measurement)) <=
+            0.02 * static_cast<double>(measurement));
+    };
+    near("activations", predicted.memory[Category::activations],
+         rank.memory[static_cast<int>(Category::activations)].peak);
+    near("buffers", predicted.memory[Category::buffers],
+         rank.memory[static_cast<int>(Category::buffers)].peak);
+    near("peak", predicted.memory.peak, rank.peak_bytes);
+    CHECK(predicted.communication.size() == rank.communication.size());
+    for (const auto& [key, use] : rank.communication) {
+      INFO(key.axis << " " << key.op << " " << key.phase);
+      const auto found = predicted.communication.find(key);
+      REQUIRE(found != predicted.communication.end());
+      CHECK(found->second.calls == use.calls);
+      CHECK(found->second.bytes == use.bytes);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Predicted bytes are the measured ones") {
+  const int d = GENERATE(1, 2), t = GENERATE(1, 2, 4);
+  const bool is_gpt = GENERATE(false, true);
+  const int microbatch = GENERATE(0, 2);
+  const Precision precision = GENERATE(Precision::fp32, Precision::fp64);
+  std::vector<StrategyChoice> plan;
+  if (d > 1) plan.push_back(dp(d, 1 << 14));
+  if (t > 1) plan.push_back(tp(t));
+  Setup setup = is_gpt ? gpt(plan, microbatch) : llama(plan, microbatch);
+  setup.precision = precision;
+  DYNAMIC_SECTION((is_gpt ? "gpt" : "llama") << " dp " << d << " tp " << t << " microbatch "
+                                             << microbatch << " " << name_of(precision)) {
+    check(setup);
+  }
+}
+
+TEST_CASE("... when the model is larger, and its parts uneven") {
+  Setup setup = llama({dp(2), tp(2)}, 2);
+  setup.options = {{"layers", 2}, {"hidden", 256}, {"heads", 8}, {"ffn", 691}, {"vocab", 513}};
+  setup.sequence = 128;
+  SECTION("overlapped, in large buckets") {}
+  SECTION("many small buckets, all at the end") {
+    setup.plan = {dp(2, 1 << 16, false), tp(2)};
+  }
+  SECTION("tied") {
+    setup.options["tied"] = true;
+  }
+  SECTION("keys that cannot be cut") {
+    setup.options["kv_heads"] = 1;
+  }
+  SECTION("an axis of one rank") {
+    setup.plan = {dp(1), tp(2)};
+  }
+  check(setup);
+}
+
+namespace {
+
+// Sequences cut everywhere but in attention, where heads are (Ulysses): all-to-alls.
+class Ulysses : public Strategy {
+ public:
+  std::vector<AxisRequest> axes() const override { return {{"cp", 2, {}}}; }
+  void edit(Draft& draft) const override {
+    auto attention = [](const Op& op) { return op.kind() == "attention"; };
+    draft.shard("seq", "cp");
+    draft.shard_in("heads", "cp", attention);
+    draft.shard_in("kv_heads", "cp", attention);
+  }
+};
+
+// tp, and sequences cut in the residual stream (Megatron SP): reduce-scatters and all-gathers.
+class SequenceParallel : public Strategy {
+ public:
+  std::vector<AxisRequest> axes() const override { return {{"tp", 2, {}}}; }
+  void edit(Draft& draft) const override {
+    for (const char* dim : {"heads", "kv_heads", "ffn", "vocab"}) draft.shard(dim, "tp");
+    draft.shard_where("seq", "tp", [](const Op& op) {
+      return op.kind() == "rms_norm" || op.kind() == "layer_norm" || op.kind() == "add";
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("... when sequences are cut, and tensors resharded") {
+  const bool is_gpt = GENERATE(false, true);
+  Setup setup = is_gpt ? gpt({}, 2) : llama({}, 2);
+  // One sequence: the cut dim leads, and a part of it is no copy.
+  if (GENERATE(false, true)) setup.microbatch = 1;
+  SECTION("gathered keys") {
+    setup.plan = {choice("cp", std::make_shared<Rules>("cp", 2, Dims{"seq"}))};
+  }
+  SECTION("Ulysses") {
+    setup.plan = {choice("ulysses", std::make_shared<Ulysses>())};
+  }
+  SECTION("Megatron SP") {
+    setup.plan = {choice("sp", std::make_shared<SequenceParallel>())};
+  }
+  check(setup);
+}
