@@ -78,7 +78,7 @@ verb_lint() {
   unlock
   cd "$root"
   own_files | xargs -r clang-format --dry-run --Werror || exit 1
-  exec "$(system_python)" cmake/tidy.py "$@"
+  exec "$(system_python)" cmake/tidy.py "$cache/tidy" "$@"
 }
 
 verb_clean() { rm -rf "$root"/build "$root"/build-{dev,asan,tsan,cuda,lint} "$root/.deps"; }
