@@ -235,7 +235,7 @@ TEST_CASE_METHOD(Fixture, "pcall catches what verbs throw, with its text") {
         "");
 }
 
-TEST_CASE_METHOD(Fixture, "--set changes experiments and says so once") {
+TEST_CASE_METHOD(Fixture, "Setting: --set changes experiments and says so once") {
   options.settings = {"steps=5",           "model.layers=3", "plan[2].ways=8",
                       "plan.1.form=fancy", "log=runs/a.h5",  "data=nil"};
   const std::string two = R"(local good = mw.plugins("good")
@@ -255,7 +255,7 @@ TEST_CASE_METHOD(Fixture, "--set changes experiments and says so once") {
   CHECK(said[3] == "--set plan[1].form = \"fancy\" (it was not set)");
 }
 
-TEST_CASE_METHOD(Fixture, "--set takes Lua expressions, with plugins by name") {
+TEST_CASE_METHOD(Fixture, "Setting: --set takes Lua expressions, with plugins by name") {
   options.settings = {"plan={good(2), good{ways=4}}", "steps=2*8", "log='1'",
                       "model=llama{layers=9}"};
   REQUIRE(run("mw.train { model = mw.llama { layers = 1 } }") == "");
