@@ -154,6 +154,7 @@ function mw.cosine(options) end
 ---@class meshwright.plugin.tp
 ---@field ways integer ranks that heads, ffn and vocab are split over (>= 1)
 ---@field [1]? integer the same as ways
+---@field overlap? boolean compute weight gradients while input gradients are all-reduced (default false)
 
 ---tensor parallelism: heads, kv_heads, ffn, vocab -> tp
 ---@alias meshwright.make.tp fun(options?: meshwright.plugin.tp|integer): meshwright.Strategy

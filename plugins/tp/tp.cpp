@@ -14,10 +14,12 @@ class TensorParallel : public mw::Strategy {
     return mw::Options()
         .integer("ways", "ranks that heads, ffn and vocab are split over")
         .at_least(1)
-        .positional("ways");
+        .positional("ways")
+        .boolean("overlap", "compute weight gradients while input gradients are all-reduced")
+        .fallback(false);
   }
   explicit TensorParallel(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))) {}
+      : ways_(static_cast<int>(values.integer("ways"))), overlap_(values.flag("overlap")) {}
 
   std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
 
@@ -32,10 +34,12 @@ class TensorParallel : public mw::Strategy {
     }
     draft.shard("ffn", "tp");
     draft.shard("vocab", "tp");
+    if (overlap_ && ways_ > 1) draft.add_pass(mw::overlap_wgrad());
   }
 
  private:
   int ways_;
+  bool overlap_;
 };
 
 }  // namespace

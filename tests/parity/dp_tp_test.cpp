@@ -63,3 +63,26 @@ TEST_CASE("tp outside dp, and an axis of one rank") {
   setup.plan = {dp(1), tp(2)};
   check(setup);
 }
+
+TEST_CASE("Weight gradients that run beside an all-reduce give the same gradients") {
+  const bool is_gpt = GENERATE(true, false);
+  Setup setup;
+  if (is_gpt) {
+    setup.model = "gpt";
+    setup.options = gpt;
+  }
+  setup.microbatch = 3;
+  setup.plan = {dp(2), choice("tp", std::make_shared<Rules>(
+                                        "tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab"},
+                                        std::vector<Pass>{overlap_wgrad()}))};
+  const Program program = experiment(setup).plan->program;
+  const auto& code = program.segments[program.segment("backward")].code;
+  int between = 0;  // wgrads between a start and its wait
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    if (code[i].code != Code::start) continue;
+    for (std::size_t j = i + 1; code[j].code != Code::wait; ++j)
+      between += code[j].piece == Piece::wgrad;
+  }
+  CHECK(between == (is_gpt ? 2 * 4 + 1 : 2 * 5 + 1));  // q, k, v and the mlp's first; the head
+  check(setup);
+}

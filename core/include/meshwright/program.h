@@ -163,5 +163,9 @@ Pass bucket_gradients(std::int64_t bytes);
 // Starts each bucket's reduction inside the last action that makes gradients, as soon as its last one
 // is there.
 Pass overlap_gradient_reduction();
+// Lets weight gradients run while an input gradient is on its way: each collective of backward starts
+// right after the last dgrad that feeds it, and the wgrads that stood before it come between start
+// and wait.
+Pass overlap_wgrad();
 
 }  // namespace mw

@@ -59,6 +59,11 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     if (result["status"] == "interrupted") exit_code_ = 130;
   } else if (verb == "plan") {
     result = run_plan_verb(experiment);
+    if (programs_) {
+      const std::string program = experiment.plan->program.print();
+      result["program"] = program;
+      result["text"] = result["text"].get<std::string>() + "\n" + program;
+    }
   } else {
     result = run_verify(experiment);
     if (result["verdict"] == "different" && exit_code_ == 0) exit_code_ = 1;

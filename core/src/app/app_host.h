@@ -27,6 +27,9 @@ class AppHost : public Host {
   Json call(const std::string& verb, const std::vector<Json>& experiments,
             const CallFunction& function) override;
 
+  // `plan` lists each program too.
+  void show_programs() { programs_ = true; }
+
   // 0, or the exit code of the gravest result so far: 1 after a verdict "different", 130 after a
   // run that was interrupted.
   int exit_code() const { return exit_code_; }
@@ -36,6 +39,7 @@ class AppHost : public Host {
   PluginRegistry& plugins_;
   std::filesystem::path folder_;
   std::string script_;
+  bool programs_ = false;
   int exit_code_ = 0;
 };
 

@@ -24,7 +24,7 @@ constexpr int exit_usage = 2, exit_interrupted = 130;
 struct Arguments {
   std::string script, plugin;
   std::vector<std::string> settings, plugin_path;
-  bool json = false;
+  bool json = false, program = false;
 };
 
 int run_script(const Arguments& arguments, const std::string& train_as, Output& output) {
@@ -40,6 +40,7 @@ int run_script(const Arguments& arguments, const std::string& train_as, Output& 
   const auto show_rest = [&] {
     for (const std::string& text : script.unprinted()) output.text(text);
   };
+  if (arguments.program) host.show_programs();
   try {
     host.set_script(arguments.script);
     script.run_file(arguments.script);
@@ -111,6 +112,9 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   scripted("plan", "plan",
            "run a script with every mw.train turned into mw.plan: resolve and predict, no training",
            "scripts/quickstart.lua --set plan[2].ways=2");
+  app.get_subcommand("plan")->add_flag(
+      "--program", arguments.program,
+      "list the program too: every instruction that the engine runs and the simulator prices");
   scripted(
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",

@@ -40,6 +40,25 @@ void overlap(Program& program) {
   for (Bucket& bucket : program.buckets) bucket.overlap = !bucket.reduce.empty();
 }
 
+bool is_piece(const Instruction& i, Piece piece) {
+  return i.code == Code::compute && i.piece == piece;
+}
+
+void delay_wgrads(Segment& segment) {
+  std::vector<Instruction>& code = segment.code;
+  for (std::size_t n = 0; n < code.size(); ++n) {
+    if (code[n].code != Code::start) continue;
+    std::size_t first = n;
+    while (first > 0 &&
+           (is_piece(code[first - 1], Piece::dgrad) || is_piece(code[first - 1], Piece::wgrad))) {
+      --first;
+    }
+    std::stable_partition(code.begin() + static_cast<std::ptrdiff_t>(first),
+                          code.begin() + static_cast<std::ptrdiff_t>(n) + 1,
+                          [](const Instruction& i) { return !is_piece(i, Piece::wgrad); });
+  }
+}
+
 }  // namespace
 
 Pass bucket_gradients(std::int64_t bytes) {
@@ -48,6 +67,14 @@ Pass bucket_gradients(std::int64_t bytes) {
 
 Pass overlap_gradient_reduction() {
   return {"overlap gradient reduction", overlap};
+}
+
+Pass overlap_wgrad() {
+  return {"overlap wgrad", [](Program& program) {
+            for (Segment& segment : program.segments) {
+              if (segment.name == "backward") delay_wgrads(segment);
+            }
+          }};
 }
 
 }  // namespace mw
