@@ -112,7 +112,7 @@ class Walk {
     }
   }
 
-  // Tokens and labels are read together, then cut to the rank's columns.
+  // Tokens and labels are read together, then cut to the rank's columns: a copy, but of one row.
   void load(const Instruction& i) {
     static const Dim batch("batch"), seq("seq");
     const std::int64_t sequence = program_.graph->size(seq);
@@ -126,16 +126,16 @@ class Walk {
       }
       const std::int64_t columns =
           local_range(seq, sequence, s.layout, program_.mesh, rank_.at()).size;
+      const std::int64_t rows =
+          local_range(batch, program_.graph->size(batch), s.layout, program_.mesh, rank_.at()).size;
       if (read[0] < 0) {
-        const std::int64_t rows =
-            local_range(batch, program_.graph->size(batch), s.layout, program_.mesh, rank_.at())
-                .size;
         for (int& storage : read) {
           storage = add(rows * sequence * 8, true);
           ++held_.storages[storage].users;  // the reader's own
         }
       }
-      put(slot, columns == sequence ? read[s.name == "labels"] : add(rank_.bytes(slot), true));
+      put(slot, columns == sequence || rows == 1 ? read[s.name == "labels"]
+                                                 : add(rank_.bytes(slot), true));
     }
     for (int storage : read) {
       if (storage < 0) continue;
