@@ -271,15 +271,11 @@ Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from,
                         const Layout& to) const {
   Moving what;
   what.dims = dims;
-  const int ways = program_.mesh.ways(move.atoms);
-  auto parts = [&](Dim dim, const Layout& whole) {
-    const std::int64_t size = local_range(dim, graph_.size(dim), whole, program_.mesh, at_).size;
-    std::vector<std::int64_t> list;
-    for (int k = 0; k < ways; ++k) list.push_back(shard_range(size, ways, k).size);
-    return list;
+  auto parts = [&](Dim dim, const Layout& layout) {
+    return local_sizes(dim, graph_.size(dim), layout, program_.mesh, move.atoms, at_);
   };
-  if (move.from.valid()) what.from_parts = parts(move.from, to);
-  if (move.to.valid()) what.to_parts = parts(move.to, from);
+  if (move.from.valid()) what.from_parts = parts(move.from, from);
+  if (move.to.valid()) what.to_parts = parts(move.to, to);
   return what;
 }
 
@@ -339,8 +335,7 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
   Layout now = from;
   static const std::string label = "gather for comparison";
   for (const Move& move : moves(from, to, program_.mesh)) {
-    Layout next = now;
-    for (int a : move.atoms) next[a] = to[a];
+    const Layout next = after(now, move);
     const Moving what = moving(move, dims, now, next);
     if (communicates(move.kind)) {
       moved =

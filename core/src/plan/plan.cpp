@@ -174,10 +174,10 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   return found.empty() ? plan : give_up();
 }
 
-std::shared_ptr<const Plan> one_rank_plan(const Plan& plan) {
+std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches) {
   PlanRequest request = plan.request;
   request.strategies.clear();
-  request.microbatch = plan.microbatch * plan.batch_ways;
+  request.microbatch = same_microbatches ? plan.microbatch * plan.batch_ways : 0;
   Problems problems;
   auto one = make_plan(request, problems);
   problems.throw_if_any();
