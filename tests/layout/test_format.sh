@@ -13,15 +13,10 @@ mapfile -t files < <(git ls-files -co --exclude-standard -- '*.cpp' '*.h' 2>/dev
   exit 1
 }
 
-bad=0
-for file in "${files[@]}"; do
-  clang-format --dry-run --Werror "$file" 2>/dev/null || {
-    echo "not formatted: $file"
-    bad=$((bad + 1))
-  }
-done
-echo "${#files[@]} files, $bad not formatted"
-((bad == 0)) || {
-  echo "run ./meshwright format"
-  exit 1
-}
+echo "${#files[@]} files"
+findings=$(clang-format --dry-run --Werror "${files[@]}" 2>&1) && exit 0
+# A file is named once for every line that would change.
+sed -n 's/^\([^ :]*\):[0-9]*:[0-9]*: error.*/not formatted: \1/p' <<<"$findings" | sort -u
+grep -q 'error:' <<<"$findings" || echo "$findings"
+echo "run ./meshwright format"
+exit 1
