@@ -6,23 +6,16 @@
 #include <map>
 #include <set>
 
+#include "plan/nearest.h"
+
 namespace mw {
 namespace {
 
 // "tp(2), tp(4)": the ways next to `ways` that divide `size`.
 std::string nearest_ways(const std::string& strategy, std::int64_t size, int ways) {
   std::string text;
-  for (int w = ways - 1; w >= 1; --w) {
-    if (size % w == 0) {
-      text = fmt::format("{}({})", strategy, w);
-      break;
-    }
-  }
-  for (std::int64_t w = ways + 1; w <= size; ++w) {
-    if (size % w == 0) {
-      text += fmt::format("{}{}({})", text.empty() ? "" : ", ", strategy, w);
-      break;
-    }
+  for (std::int64_t w : nearest_divisors(size, ways)) {
+    text += fmt::format("{}{}({})", text.empty() ? "" : ", ", strategy, w);
   }
   return text;
 }
