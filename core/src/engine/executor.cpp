@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <stdexcept>
 
 #include "meshwright/error.h"
 
@@ -156,7 +157,7 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
     at::Tensor data;
     if (s.name == "positions") {
       data = at::arange(columns.offset, columns.offset + columns.size, cpu);
-    } else {
+    } else if (s.name == "tokens" || s.name == "labels") {
       const Range part = local_range(batch, rows, s.layout, program_.mesh, at_);
       if (!tokens.defined()) {
         tokens = at::empty({part.size, sequence}, cpu);
@@ -167,6 +168,9 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
       data = (s.name == "labels" ? labels : tokens)
                  .narrow(1, columns.offset, columns.size)
                  .contiguous();
+    } else {  // a model file's mistake
+      throw std::logic_error("the model asks for the data value \"" + s.name +
+                             "\"; there are tokens, labels and positions");
     }
     tensor(m, slot) = data.to(device_);
   }

@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-#include "engine/trainer.h"
+#include "engine/ranks.h"
 
 namespace mw {
 namespace {
@@ -191,41 +191,37 @@ class Comparer : public Watcher {
   bool parted_ = false, done_ = false;
 };
 
-// Runs `steps` steps of a plan; `each` gets a rank's executor before the first and after the last.
+// Thrown on the caller's thread, after all ranks have ended.
+struct Interrupted {};
+
+// Runs `steps` steps of a plan; `begin` gets a rank's executor before the first, `end` after the last.
 void run_plan(
     const Experiment& experiment, const Plan& plan, std::int64_t steps,
-    const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
+    const std::atomic<bool>* stop, const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
     const std::function<void(Executor&, Watcher&, const std::vector<StepOutcome>&)>& end) {
-  RankOptions options;
-  options.threads = experiment.threads;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
-  run_ranks(
-      plan.ranks(),
-      [&](RankContext& context) {
-        const at::NoGradGuard no_grad;
-        Ledger ledger;
-        const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(),
-                              nullptr};
-        Executor executor(plan.program, context.rank, at::kDouble, at::kCPU, *context.source,
-                          ledger, input);
-        fill_parameters(executor, experiment);
-        const auto watcher = begin(executor);
-        executor.watch(watcher.get());
-        std::vector<StepOutcome> outcomes;
-        for (std::int64_t step = 0; step < steps; ++step) {
-          outcomes.push_back(executor.step(step, experiment.schedule(step)));
-        }
-        executor.watch(nullptr);
-        end(executor, *watcher, outcomes);
-      },
-      options);
+  std::atomic<bool> interrupted = false;
+  with_executors(experiment, plan, stop, [&](Executor& executor, Ledger&) {
+    const auto watcher = begin(executor);
+    executor.watch(watcher.get());
+    std::vector<StepOutcome> outcomes;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      outcomes.push_back(executor.step(step, experiment.schedule(step)));
+      if (outcomes.back().stop && step + 1 < steps) {  // all ranks agree
+        interrupted = true;
+        return;
+      }
+    }
+    executor.watch(nullptr);
+    end(executor, *watcher, outcomes);
+  });
+  if (interrupted) throw Interrupted{};
 }
 
 Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps,
-                        bool activations) {
+                        const std::atomic<bool>* stop, bool activations) {
   Reference reference;
   run_plan(
-      experiment, one, steps,
+      experiment, one, steps, stop,
       [&](Executor& executor) {
         return std::make_unique<Keeper>(reference, executor.program(), activations);
       },
@@ -244,11 +240,12 @@ Reference run_reference(const Experiment& experiment, const Plan& one, std::int6
 }
 
 void compare(const Experiment& experiment, const Plan& plan, const Reference& reference,
-             std::int64_t steps, bool activations, VerifyOutcome& outcome) {
+             std::int64_t steps, const std::atomic<bool>* stop, bool activations,
+             VerifyOutcome& outcome) {
   std::mutex mutex;
   const double floor = reference.norms.empty() ? 0 : reference.norms.front();
   run_plan(
-      experiment, plan, steps,
+      experiment, plan, steps, stop,
       [&](Executor& executor) {
         return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
       },
@@ -283,7 +280,9 @@ void blame_parameter(const Program& program, VerifyOutcome& outcome) {
 
 }  // namespace
 
-VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance) {
+VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance,
+                     const std::atomic<bool>* stop) try {
+  check_thread_ranks(*experiment.plan);  // before the reference is run in vain
   const auto plan = in_double(*experiment.plan);
   // The whole batch at once: a fault of the accumulation over microbatches must show.
   const auto one = one_rank_plan(*plan, false);
@@ -293,8 +292,8 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   for (const ProgramParameter& p : plan->program.parameters) {
     outcome.errors.push_back({plan->graph->value(p.value).name, 0, 0});
   }
-  const Reference reference = run_reference(experiment, *one, steps, false);
-  compare(experiment, *plan, reference, steps, false, outcome);
+  const Reference reference = run_reference(experiment, *one, steps, stop, false);
+  compare(experiment, *plan, reference, steps, stop, false, outcome);
   for (const ParameterError& e : outcome.errors) {
     if (outcome.worst.empty() || e.gradient > outcome.gradients) outcome.worst = e.name;
     outcome.gradients = std::max(outcome.gradients, e.gradient);
@@ -304,10 +303,14 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
                             outcome.parameters}) <= tolerance;
   if (!outcome.equal) {
     const auto alike = one_rank_plan(*plan, true);
-    const Reference detailed = run_reference(experiment, *alike, 1, true);
-    compare(experiment, *plan, detailed, 1, true, outcome);
+    const Reference detailed = run_reference(experiment, *alike, 1, stop, true);
+    compare(experiment, *plan, detailed, 1, stop, true, outcome);
     if (!outcome.diverged) blame_parameter(plan->program, outcome);
   }
+  return outcome;
+} catch (const Interrupted&) {
+  VerifyOutcome outcome;
+  outcome.interrupted = true;
   return outcome;
 }
 
@@ -326,6 +329,7 @@ std::string describe(const Divergence& d) {
 }
 
 std::string describe(const VerifyOutcome& o, const std::string& mix) {
+  if (o.interrupted) return mix + ": interrupted before there was a verdict\n";
   std::string text = fmt::format(
       "{}: {} one rank in float64 (bound {:.0e})\n"
       "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters "
