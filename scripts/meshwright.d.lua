@@ -24,6 +24,7 @@ local mw = {}
 ---@field batch integer sequences of one step, over all ranks (>= 1)
 ---@field microbatch? integer sequences that a rank computes at a time; all that it has if left out (>= 1)
 ---@field precision? "fp64"|"fp32" of parameters and computation (default "fp32")
+---@field recompute? "none" activations that backward computes again; all are kept so far (default "none")
 ---@field device? "cpu" where ranks compute (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
 ---@field schedule? meshwright.Schedule|fun(step: integer): number of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step
@@ -31,7 +32,7 @@ local mw = {}
 ---@field seed? integer of the initial weights and of the order of the data (default 0) (>= 0)
 ---@field weights? string initial weights: a safetensors file or folder with Hugging Face's names
 ---@field log? string the run file (HDF5)
----@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (>= 0)
+---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
 ---@field timeout? number how long a rank waits for the others in a collective before the run ends (default 300) (>= 0.001)
 ---@field observe? fun(step: integer): table<string, number>? called after each step with its index; returns { name = number } for the run file
 
@@ -143,16 +144,17 @@ function mw.constant(options) end
 function mw.cosine(options) end
 
 ---@class meshwright.plugin.dp
----@field ways integer ranks that the batch is split over (>= 1)
+---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (>= 1 B)
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
+---@field hook? "none" what compresses a bucket before its all-reduce; nothing so far (default "none")
 
 ---data parallelism: batch -> dp, bucketed gradient all-reduce
 ---@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
 
 ---@class meshwright.plugin.tp
----@field ways integer ranks that heads, ffn and vocab are split over (>= 1)
+---@field ways integer ranks that heads, ffn and vocab are split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field overlap? boolean compute weight gradients while input gradients are all-reduced (default false)
 

@@ -11,14 +11,16 @@ class DataParallel : public mw::Strategy {
   static mw::Options options() {
     return mw::Options()
         .integer("ways", "ranks that the batch is split over")
-        .at_least(1)
+        .range(1, 1 << 20)
         .positional("ways")
         .bytes("bucket", "gradients of one all-reduce")
         .fallback("25MiB")
         .at_least(1)
         .unit("bytes")
         .boolean("overlap", "start each bucket's all-reduce inside the last microbatch's backward")
-        .fallback(true);
+        .fallback(true)
+        .choice("hook", {"none"}, "what compresses a bucket before its all-reduce; nothing so far")
+        .fallback("none");
   }
   explicit DataParallel(const mw::Values& values)
       : ways_(static_cast<int>(values.integer("ways"))),

@@ -13,7 +13,7 @@ class TensorParallel : public mw::Strategy {
   static mw::Options options() {
     return mw::Options()
         .integer("ways", "ranks that heads, ffn and vocab are split over")
-        .at_least(1)
+        .range(1, 1 << 20)
         .positional("ways")
         .boolean("overlap", "compute weight gradients while input gradients are all-reduced")
         .fallback(false);

@@ -143,10 +143,51 @@ class Commands(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("seen 2", done.stderr)
         failing = self.call("run", "--json", self.script("e.observe = function(step) return nothing.there end"))
-        self.assertEqual(failing.returncode, 2, failing.stderr)
+        self.assertEqual(failing.returncode, 1, failing.stderr)
         run, error = self.lines(failing)
-        self.assertEqual((run["kind"], run["status"]), ("train", "failed"))
+        self.assertEqual((run["kind"], run["status"], error["stage"]), ("train", "failed", "run"))
         self.assertIn("script.lua:11: attempt to index a nil value (global 'nothing')", error["message"])
+
+    def test_functions_that_fail_fail_the_run(self):
+        for change, said in (('e.schedule = function(step) error("no rate") end', "script.lua:11: no rate"),
+                             ("e.schedule = function(step) return -1 end", "the learning rate of step 0"),
+                             ('e.observe = function(step) return { loss = "low" } end', "which is no number"),
+                             ("e.observe = function(step) return 3 end", "observe(0) returned 3")):
+            with self.subTest(change=change):
+                done = self.call("run", "--json", self.script(change))
+                self.assertEqual(done.returncode, 1, done.stderr)
+                run, error = self.lines(done)
+                self.assertEqual((run["status"], error["stage"]), ("failed", "run"))
+                self.assertIn(said, error["message"])
+
+    def test_a_schedule_with_a_state_is_asked_once_a_step(self):
+        done = self.call("run", "--json", self.script(textwrap.dedent("""
+            local calls = 0
+            e.schedule = function(step) calls = calls + 1 return 1e-3 * calls end
+            e.observe = function(step) io.stderr:write(string.format("%d calls\\n", calls)) end""")))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 calls", done.stderr)
+        self.assertNotIn("4 calls", done.stderr)
+
+    def test_a_run_file_that_cannot_be_closed_hides_nothing(self):
+        done = self.call("run", "--json", self.script(
+            'e.log = "runs/a.h5"\n'
+            'e.observe = function() os.execute("rm -r runs && touch runs") error("that is enough") end'))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        run, error = self.lines(done)
+        self.assertEqual((run["kind"], run["status"], len(run["losses"])), ("train", "failed", 1))
+        self.assertIn("script.lua:12: that is enough", error["message"])
+        self.assertIn("could not be closed", done.stderr)
+
+    def test_a_run_shorter_than_its_warm_up(self):
+        done = self.call("run", "--json", self.script("e.schedule = mw.cosine { warmup = 10 }"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_what_may_be_named_but_has_one_choice_so_far(self):
+        done = self.call("plan", "--json", self.script('e.recompute = "none" e.plan = { dp { 2, hook = "none" } }'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.refused('e.recompute = "full"', 2, "recompute")
+        self.refused('e.plan = { dp { 2, hook = "bf16" } }', 2, "plan[1].hook")
 
     # --- Refusals ---
 
@@ -165,6 +206,22 @@ class Commands(unittest.TestCase):
         self.assertIn("heads", errors[0]["message"])
         self.assertIn("tp(2)", errors[0]["hint"])
         self.assertIn("tp(4)", errors[0]["hint"])
+
+    def test_ways_beyond_all_machines(self):
+        for ways in (0, 2**20 + 1, 2**32 + 2, 2**62):
+            self.refused(f"e.plan = {{ dp({ways}) }}", 2, "plan[1].ways", f"got {ways}")
+            self.refused(f"e.plan = {{ tp({ways}) }}", 2, "plan[1].ways", f"got {ways}")
+        errors = self.refused("e.plan = { dp(65536), tp(65536) }", 3, "4294967296 ranks", "16777216")
+        self.assertEqual(errors[0]["stage"], "plan")
+
+    def test_more_ranks_than_threads_are_planned_not_trained(self):
+        change = "e.model.heads = 16 e.plan = { dp(64), tp(16) } e.batch = 64"
+        self.refused(change, 3, "1024 ranks", "512 at most", "meshwright plan")
+        planned, = self.lines(self.call("plan", "--json", self.script(change)))
+        self.assertEqual(planned["ranks"], 1024)
+        done = self.call("verify", "--json", self.script(change))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("1024 ranks", self.lines(done)[0]["message"])
 
     def test_batch_that_does_not_divide(self):
         errors = self.refused("e.batch = 5", 3, "5")
@@ -252,8 +309,9 @@ class Commands(unittest.TestCase):
     def test_plugins_show(self):
         text = self.call("plugins", "show", "tp").stdout
         self.assertIn("ways", text)
-        self.assertIn(">= 1", text)
+        self.assertIn("1 .. 1048576", text)
         self.assertIn("required", text)
+        self.assertIn(">= 1 B", self.call("plugins", "show", "dp").stdout)
         shown, = self.lines(self.call("plugins", "show", "good", "--json", "--plugin-path", TEST_PLUGINS))
         options = {option["name"]: option for option in shown["options"]}
         self.assertEqual(options["form"]["choices"], ["plain", "fancy"])
@@ -281,6 +339,24 @@ class Commands(unittest.TestCase):
     def test_interrupt_stops_after_the_step(self):
         self.interrupted(signal.SIGINT)
         self.interrupted(signal.SIGTERM)
+
+    def test_a_signal_in_the_last_step_leaves_the_run_done(self):
+        # SIGTERM: while a shell runs, its caller ignores SIGINT.
+        done = self.call("run", "--json", self.script(
+            'e.observe = function(step) if step == 2 then os.execute("kill -TERM $PPID") end end'))
+        self.assertIn("stopping after this step", done.stderr)
+        run, = self.lines(done)
+        self.assertEqual((run["status"], run["steps"], done.returncode), ("done", 3, 0))
+
+    def test_interrupt_stops_a_verification(self):
+        # Sent by the first call of the schedule: in the first step of the one rank.
+        done = self.call("verify", "--json", self.script(
+            'e.schedule = function(step) os.execute("kill -TERM $PPID") return 1e-3 end'))
+        self.assertEqual(done.returncode, 130, done.stderr)
+        verify, = self.lines(done)
+        self.assertEqual((verify["kind"], verify["status"], verify["verdict"]), ("verify", "interrupted", None))
+        self.assertNotIn("max_relative_error", verify)
+        self.assertIn("interrupted", done.stderr)
 
     def test_an_endless_script_stops_too(self):
         path = self.script(text='io.stderr:write("on\\n") while true do end')

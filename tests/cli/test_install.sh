@@ -10,34 +10,10 @@ cmake --install "${MESHWRIGHT_BUILD:?}" --prefix "$work/prefix" >"$work/log" 2>&
 }
 
 mkdir "$work/author"
-cat >"$work/author/CMakeLists.txt" <<'CMAKE'
-cmake_minimum_required(VERSION 3.25)
-project(Author LANGUAGES CXX)
-find_package(Meshwright REQUIRED)
-meshwright_add_plugin(batches batches.cpp)
-CMAKE
-cat >"$work/author/batches.cpp" <<'CPP'
-#include "meshwright/plugin.h"
-
-namespace {
-
-class Batches : public mw::Strategy {
- public:
-  static mw::Options options() {
-    return mw::Options().integer("ways", "ranks of the axis").at_least(1).positional("ways");
-  }
-  explicit Batches(const mw::Values& values) : ways_(static_cast<int>(values.integer("ways"))) {}
-  std::vector<mw::AxisRequest> axes() const override { return {{"b", ways_, {}}}; }
-  void edit(mw::Draft& draft) const override { draft.shard("batch", "b"); }
-
- private:
-  int ways_;
-};
-
-}  // namespace
-
-MESHWRIGHT_PLUGIN(Batches, "batches", "0.1.0", "splits the batch, from outside the repository")
-CPP
+# README.md shows both files.
+block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "${MESHWRIGHT_SOURCE:?}/README.md" | sed '1d;$d'; }
+block cmake >"$work/author/CMakeLists.txt"
+block cpp >"$work/author/batches.cpp"
 
 # The repository's own objects come from ccache; this one may too.
 launcher=()
@@ -66,4 +42,19 @@ MESHWRIGHT_PLUGIN_PATH=$work/author/build "$work/prefix/bin/meshwright" plugins 
   cat "$work/out"
   exit 1
 }
-echo "the installed program lists a plugin built against the installed SDK"
+cat >"$work/script.lua" <<'LUA'
+local mw = require "meshwright"
+local batches = mw.plugins("batches")
+mw.verify {
+  model = mw.gpt { layers = 1, hidden = 16, heads = 2, vocab = 32 },
+  data = mw.synthetic { seed = 1, sequence = 8 },
+  plan = { batches(3) }, batch = 6, optimizer = mw.adamw { lr = 1e-2 }, steps = 1,
+}
+LUA
+"$work/prefix/bin/meshwright" verify --plugin-path "$work/author/build" "$work/script.lua" \
+  >"$work/out" 2>&1 && grep -q 'equals one rank' "$work/out" || {
+  echo "verify of a plan with the plugin:"
+  cat "$work/out"
+  exit 1
+}
+echo "the installed program runs a plugin built against the installed SDK, and its gradients are right"

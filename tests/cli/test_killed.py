@@ -147,8 +147,8 @@ class Killed(unittest.TestCase):
     def test_a_failed_observer(self):
         process = self.start('if step == 6 then error("that is enough") end')
         run, error = self.end(process)
-        self.assertEqual(process.returncode, 2)  # the script's fault
-        self.assertEqual((run["status"], error["stage"]), ("failed", "script"))
+        self.assertEqual(process.returncode, 1)  # the script was accepted: the run failed
+        self.assertEqual((run["status"], error["stage"]), ("failed", "run"))
         self.assertIn("script.lua:9: that is enough", error["message"])
         path = self.folder / "run.h5"
         with h5py.File(path, locking=False) as f:

@@ -120,6 +120,7 @@ cat >"$work/clone/build/bin/meshwright" <<'PROGRAM'
 printf 'argument <%s>\n' "$@"
 echo "stdin <$(cat)>"
 echo "waits ${OMP_WAIT_POLICY-unset}"
+echo "tunables ${GLIBC_TUNABLES-unset}"
 exit 7
 PROGRAM
 chmod +x "$work/clone/build/bin/meshwright"
@@ -132,9 +133,12 @@ check "arguments arrive whole" prints "argument <a b.lua>"
 check "an empty argument too" prints "argument <>"
 check "stdin is the program's" prints "stdin <from stdin>"
 check "OpenMP waits passively" prints "waits PASSIVE"
+check "big blocks get huge pages" prints "tunables glibc.malloc.hugetlb=1"
 check "the launcher is silent" test ! -s "$work/err"
 OMP_WAIT_POLICY=ACTIVE launch run x
 check "unless the user says otherwise" prints "waits ACTIVE"
+GLIBC_TUNABLES=glibc.malloc.check=0 launch run x
+check "nor are the user's tunables touched" prints "tunables glibc.malloc.check=0"
 
 fake id 'echo 1000'
 fake dpkg-query 'exit 0'

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <thread>
+#include <vector>
 
 using mw::Json;
 
@@ -58,9 +60,17 @@ TEST_CASE("a warm-up as long as the run never divides by zero") {
   CHECK(lr(5) == 0.0);
 }
 
+TEST_CASE("a run that is shorter than its warm-up ends inside it") {
+  mw::Problems problems;
+  const auto lr = make("cosine", {{"warmup", 10}}, {1.0, 5}, problems);
+  REQUIRE(problems.empty());
+  for (int step = 0; step < 5; ++step) CHECK(lr(step) == Approx((step + 1) / 10.0));
+  CHECK_FALSE(make("cosine", {{"warmup", -1}}, {1.0, 5}, problems));
+}
+
 TEST_CASE("impossible schedules are refused, all problems at once") {
   mw::Problems problems;
-  CHECK_FALSE(make("cosine", {{"warmup", 50}, {"min", 0.5}}, {1e-3, 40}, problems));
+  CHECK_FALSE(make("cosine", {{"warmup", 50}, {"total", 40}, {"min", 0.5}}, {1e-3, 40}, problems));
   REQUIRE(problems.list().size() == 2);
   CHECK_THAT(problems.list()[0].message,
              Catch::Contains("schedule.warmup") && Catch::Contains("50") && Catch::Contains("40"));
@@ -74,4 +84,20 @@ TEST_CASE("a function's result is checked") {
   CHECK_THROWS_WITH(lr(2), Catch::Contains("step 2"));
   CHECK_THROWS_WITH(mw::checked_lr_schedule([](std::int64_t) { return -1.0; })(7),
                     Catch::Contains("-1"));
+}
+
+TEST_CASE("a function with a state gives every rank the same rate for a step") {
+  constexpr int ranks = 4, steps = 200;
+  int calls = 0;  // unguarded on purpose: the schedule lets one caller in at a time
+  const auto lr = mw::checked_lr_schedule([&](std::int64_t) { return ++calls; });
+  std::vector<std::vector<double>> seen(ranks);
+  std::vector<std::thread> threads;
+  for (std::vector<double>& own : seen) {
+    threads.emplace_back([&] {
+      for (int step = 0; step < steps; ++step) own.push_back(lr(step));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(calls == steps);
+  for (const auto& own : seen) CHECK(own == seen.front());
 }

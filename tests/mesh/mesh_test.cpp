@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
 
+#include <limits>
+
 #include "meshwright/error.h"
 #include "meshwright/mesh.h"
 #include "meshwright/placement.h"
@@ -59,6 +61,16 @@ TEST_CASE("What cannot be borrowed is refused with what can") {
   CHECK_THROWS_WITH(mesh.borrow("ep", 2, {"cp"}),
                     Catch::Contains("no axis cp") && Catch::Contains("dp, tp"));
   CHECK_THROWS_WITH(Mesh({{"dp", 2}, {"dp", 2}}), Catch::Contains("two axes are named dp"));
+}
+
+TEST_CASE("A mesh beyond all machines is refused with the product, which no int holds") {
+  CHECK_THROWS_WITH(
+      Mesh({{"dp", 65536}, {"tp", 65536}}),
+      Catch::Contains("dp 65536 x tp 65536 = 4294967296 ranks") && Catch::Contains("16777216"));
+  CHECK_THROWS_WITH(Mesh({{"dp", 1 << 24}, {"tp", 2}}), Catch::Contains("33554432"));
+  const int most = std::numeric_limits<int>::max();
+  CHECK_THROWS_AS(Mesh({{"a", most}, {"b", most}, {"c", most}}), Error);  // 2^93
+  CHECK(Mesh({{"dp", 1 << 20}, {"tp", 16}}).size() == Mesh::most_ranks);
 }
 
 TEST_CASE("Parts of a dim differ by one at most and cover it") {

@@ -222,9 +222,10 @@ Seen watch(const std::function<void()>& piece) {
   return {seen->now, seen->peak - seen->now};
 }
 
-void check_workspace(const char* what, std::int64_t seen, std::int64_t declared) {
+// `slack`: oneDNN takes a scratchpad of some 64 KiB for some shapes of its products, by no rule of ours.
+void check_workspace(const char* what, std::int64_t seen, std::int64_t declared, double slack) {
   INFO(what << ": workspace " << seen << " seen, " << declared << " declared");
-  const double allowed = std::max(4096.0, 0.02 * static_cast<double>(seen));
+  const double allowed = std::max(slack, 0.02 * static_cast<double>(seen));
   CHECK(std::abs(static_cast<double>(seen - declared)) <= allowed);
 }
 
@@ -251,7 +252,8 @@ void check_memory(OpCase c, at::ScalarType type) {
   const auto declared = [&](Piece piece) {
     return c.op.type->cost(c.op, piece, c.dims, element).workspace;
   };
-  check_workspace("forward", forward.workspace, declared(Piece::forward));
+  const double slack = c.op.kind() == "linear" && type == at::kFloat ? 128 * 1024.0 : 4096.0;
+  check_workspace("forward", forward.workspace, declared(Piece::forward), slack);
   if (!traits.differentiable) return;
 
   keep_for_backward(traits, call);
@@ -278,7 +280,7 @@ void check_memory(OpCase c, at::ScalarType type) {
       if (piece == Piece::backward) c.op.type->backward(c.op, call);
     });
     CHECK(seen.left == gradients);
-    check_workspace(name_of(piece), seen.workspace, declared(piece));
+    check_workspace(name_of(piece), seen.workspace, declared(piece), slack);
   };
   if (!traits.splits) return backward(Piece::backward, c.wants);
   std::vector<bool> first(c.wants.size(), false), rest = c.wants;

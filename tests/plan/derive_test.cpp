@@ -50,7 +50,14 @@ TEST_CASE("The table of redistributions") {
   // The inner atom gathers first, the outer slices first.
   CHECK(from({X, Y}, {R, R}) == "all-gather@b, all-gather@a");
   CHECK(from({R, X}, {X, R}) == "all-gather@b, slice@a");
-  CHECK_THROWS_WITH(moves({X, R}, {P, R}, mesh), Catch::Contains("Shard cannot become Partial"));
+  CHECK(from({X, R}, {P, R}) == "all-gather@a, keep@a");
+  // An atom inside that cuts the same dim lets go of it first, and cuts again after.
+  CHECK(from({X, X}, {R, X}) == "all-gather@a*b, slice@b");
+  CHECK(from({R, X}, {X, X}) == "all-gather@b, slice@a, slice@b");
+  CHECK(from({X, Y}, {Y, Y}) == "all-gather@b, all-to-all@a, slice@b");
+  // A slice that can come first makes the reduction after it smaller.
+  CHECK(from({R, P}, {X, X}) == "slice@a, reduce-scatter@b");
+  CHECK(from({P, P}, {X, X}) == "reduce-scatter@a*b");
 }
 
 TEST_CASE("tp costs Megatron's collectives: two all-reduces a layer each way") {

@@ -80,8 +80,9 @@ TEST_CASE("One rank computes the same microbatches") {
   setup.microbatch = 4;
   setup.plan = {dp(3), tp(2)};
   const auto plan = experiment(setup).plan;
-  const auto one = one_rank_plan(*plan);
+  const auto one = one_rank_plan(*plan, true);
   CHECK(one->ranks() == 1);
   CHECK(one->microbatches == plan->microbatches);
   CHECK(one->graph->size("batch") == plan->graph->size("batch"));
+  CHECK(one_rank_plan(*plan, false)->microbatches == 1);
 }

@@ -29,7 +29,10 @@ using Coordinates = std::vector<int>;
 class Mesh {
  public:
   Mesh() = default;  // one rank, no axes
-  // The product of `axes`, outermost first. Throws Error (plan) on a repeated name or ways < 1.
+  static constexpr int most_ranks = 1 << 24;
+
+  // The product of `axes`, outermost first. Throws Error (plan) on a repeated name, ways < 1, or more
+  // ranks than most_ranks.
   explicit Mesh(const std::vector<std::pair<std::string, int>>& axes);
 
   // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from` (listed from

@@ -60,5 +60,9 @@ std::string to_string(const Layout& layout, const Mesh& mesh);
 // the same dim nest: the outer atom cuts first.
 Range local_range(Dim dim, std::int64_t size, const Layout& layout, const Mesh& mesh,
                   const Coordinates& at);
+// The sizes that the ranks which differ from `at` on `atoms` only hold of `dim`, in group order.
+std::vector<std::int64_t> local_sizes(Dim dim, std::int64_t size, const Layout& layout,
+                                      const Mesh& mesh, const std::vector<int>& atoms,
+                                      const Coordinates& at);
 
 }  // namespace mw

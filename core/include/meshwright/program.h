@@ -40,10 +40,12 @@ const char* name_of(Move::Kind kind);
 // The collective that carries out a move that communicates.
 Collective collective_of(Move::Kind kind);
 
-// The moves that take a tensor from one layout to the other, in order: reductions and gathers from
-// the innermost atom outwards, then slices from the outermost inwards. Adjacent atoms that make the
-// same move go together. Throws Error (plan) for Shard -> Partial.
+// The moves that take a tensor from one layout to the other, in order. Atoms that cut the same dim
+// nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one let
+// go first and cut again after. Adjacent atoms that make the same move go together.
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
+// The layout that a move leads to.
+Layout after(const Layout& layout, const Move& move);
 
 struct Slot {
   std::string name;  // "layers.0.attention.q", "d layers.0.attention.q", ...

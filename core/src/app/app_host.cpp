@@ -56,7 +56,6 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   Json result;
   if (verb == "train") {
     result = run_train(experiment, script_, output_);
-    if (result["status"] == "interrupted") exit_code_ = 130;
   } else if (verb == "plan") {
     result = run_plan_verb(experiment);
     if (programs_) {
@@ -68,6 +67,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     result = run_verify(experiment);
     if (result["verdict"] == "different" && exit_code_ == 0) exit_code_ = 1;
   }
+  if (result.contains("status") && result["status"] == "interrupted") exit_code_ = 130;
   output_.result(result);
   return result;
 }

@@ -31,7 +31,7 @@ class AppHost : public Host {
   void show_programs() { programs_ = true; }
 
   // 0, or the exit code of the gravest result so far: 1 after a verdict "different", 130 after a
-  // run that was interrupted.
+  // run or verification that was interrupted.
   int exit_code() const { return exit_code_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <optional>
 
@@ -66,7 +67,7 @@ int run_repl(const Arguments& arguments, Output& output) {
     std::cout << version_line() << ", "
               << "mw is loaded; end with Ctrl-D\n";
   script.repl(std::cin, std::cout, prompt);
-  return 0;
+  return stop_requested() ? exit_interrupted : 0;
 }
 
 using Command = std::function<int(const Arguments&, Output&)>;
@@ -241,8 +242,7 @@ int run_main(int argc, char** argv) {
   std::optional<Output> output;
   try {
     output.emplace(arguments.json);
-    const int code = commands.at(path)(arguments, *output);
-    return stop_requested() ? exit_interrupted : code;
+    return commands.at(path)(arguments, *output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);
     output->error(error);
@@ -261,7 +261,10 @@ int run_main(int argc, char** argv) {
 // largest threshold that it takes; the padding is what a thread's heap keeps.
 static void keep_freed_memory() {
 #ifdef __GLIBC__
-  if (std::getenv("GLIBC_TUNABLES") != nullptr) return;  // the user knows better
+  const char* tunables = std::getenv("GLIBC_TUNABLES");
+  if (tunables != nullptr && std::strstr(tunables, "glibc.malloc.mmap_threshold") != nullptr) {
+    return;  // the user knows better
+  }
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);

@@ -143,7 +143,7 @@ void Measurements::add_metrics(std::int64_t step) {
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
       if (!value.is_number()) {
-        throw Error(Stage::script,
+        throw Error(Stage::run,
                     fmt::format("observe({}) returned {} = {}, which is no number", step, name,
                                 value.dump()),
                     "return { name = number }");
@@ -151,7 +151,7 @@ void Measurements::add_metrics(std::int64_t step) {
       metrics.emplace_back(name, value.get<double>());
     }
   } else {
-    throw Error(Stage::script, fmt::format("observe({}) returned {}", step, given.dump()),
+    throw Error(Stage::run, fmt::format("observe({}) returned {}", step, given.dump()),
                 "return { name = number }, or nothing");
   }
   if (writer_ && !metrics.empty()) writer_->add_series(step, metrics);

@@ -8,6 +8,7 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "engine/progress.h"
+#include "engine/ranks.h"
 #include "engine/trainer.h"
 #include "engine/verify.h"
 #include "simulate/prediction.h"
@@ -81,6 +82,7 @@ Json run_plan_verb(const Experiment& experiment) {
 }
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output) {
+  check_thread_ranks(*experiment.plan);
   if (!experiment.log.empty()) check_writable(experiment.log);
   const Prediction prediction = prediction_of(experiment);
   const std::string plan = print(*experiment.plan, prediction);
@@ -106,16 +108,29 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     measured.finish(status);
     return result_of(status);
   } catch (const std::exception&) {
-    measured.finish(RunStatus::failed);
+    // The result and the first error must come out, whatever has become of the run file.
+    try {
+      measured.finish(RunStatus::failed);
+    } catch (const std::exception& second) {
+      output.note(fmt::format("and the run file could not be closed: {}", second.what()));
+    }
     output.result(result_of(RunStatus::failed));
     throw;
   }
 }
 
 Json run_verify(const Experiment& experiment) {
-  const VerifyOutcome outcome = verify(experiment);
+  const VerifyOutcome outcome = verify(experiment, 3, 1e-10, stop_flag());
   Json result;
   result["kind"] = "verify";
+  result["status"] = name_of(outcome.interrupted ? RunStatus::interrupted : RunStatus::done);
+  if (outcome.interrupted) {
+    result["verdict"] = nullptr;
+    result["plan"] = experiment.plan->mix();
+    result["plan_hash"] = experiment.plan->hash();
+    result["text"] = describe(outcome, experiment.plan->mix());
+    return result;
+  }
   result["verdict"] = outcome.equal ? "equal" : "different";
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();

@@ -13,6 +13,7 @@ namespace mw {
 // throws. `script` is the script's text, for the run file.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output);
 Json run_plan_verb(const Experiment& experiment);
+// Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const Experiment& experiment);
 
 }  // namespace mw

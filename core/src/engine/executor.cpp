@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <stdexcept>
 
 #include "meshwright/error.h"
 
@@ -156,7 +157,7 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
     at::Tensor data;
     if (s.name == "positions") {
       data = at::arange(columns.offset, columns.offset + columns.size, cpu);
-    } else {
+    } else if (s.name == "tokens" || s.name == "labels") {
       const Range part = local_range(batch, rows, s.layout, program_.mesh, at_);
       if (!tokens.defined()) {
         tokens = at::empty({part.size, sequence}, cpu);
@@ -167,6 +168,9 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
       data = (s.name == "labels" ? labels : tokens)
                  .narrow(1, columns.offset, columns.size)
                  .contiguous();
+    } else {  // a model file's mistake
+      throw std::logic_error("the model asks for the data value \"" + s.name +
+                             "\"; there are tokens, labels and positions");
     }
     tensor(m, slot) = data.to(device_);
   }
@@ -271,15 +275,11 @@ Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from,
                         const Layout& to) const {
   Moving what;
   what.dims = dims;
-  const int ways = program_.mesh.ways(move.atoms);
-  auto parts = [&](Dim dim, const Layout& whole) {
-    const std::int64_t size = local_range(dim, graph_.size(dim), whole, program_.mesh, at_).size;
-    std::vector<std::int64_t> list;
-    for (int k = 0; k < ways; ++k) list.push_back(shard_range(size, ways, k).size);
-    return list;
+  auto parts = [&](Dim dim, const Layout& layout) {
+    return local_sizes(dim, graph_.size(dim), layout, program_.mesh, move.atoms, at_);
   };
-  if (move.from.valid()) what.from_parts = parts(move.from, to);
-  if (move.to.valid()) what.to_parts = parts(move.to, from);
+  if (move.from.valid()) what.from_parts = parts(move.from, from);
+  if (move.to.valid()) what.to_parts = parts(move.to, to);
   return what;
 }
 
@@ -339,8 +339,7 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
   Layout now = from;
   static const std::string label = "gather for comparison";
   for (const Move& move : moves(from, to, program_.mesh)) {
-    Layout next = now;
-    for (int a : move.atoms) next[a] = to[a];
+    const Layout next = after(now, move);
     const Moving what = moving(move, dims, now, next);
     if (communicates(move.kind)) {
       moved =

@@ -21,6 +21,22 @@ std::string mw_list(const std::vector<std::string>& names) {
   return text;
 }
 
+// A script's function that fails while ranks run has failed the run, not refused it. The message
+// keeps the script's file and line.
+using Call = std::function<Json(const std::vector<Json>&)>;
+Call call_in_run(const ReadContext& context, const Json& function) {
+  return [call = context.call, number = function.at(function_key).get<std::int64_t>()](
+             const std::vector<Json>& arguments) {
+    try {
+      return call(number, arguments);
+    } catch (const Error& error) {
+      std::vector<Problem> problems = error.problems();
+      for (Problem& problem : problems) problem.stage = Stage::run;
+      throw Error(std::move(problems));
+    }
+  };
+}
+
 // The options in a tagged table: without the tag.
 Json untagged(const Json& table, const char* tag) {
   Json rest = table;
@@ -141,12 +157,11 @@ class Reader {
                             values_.has("steps") ? values_.integer("steps") : 1};
     const Json given = has("schedule") ? values_.at("schedule") : Json{{"kind", "constant"}};
     if (is_function(given)) {
-      const auto call = context_.call;
-      const std::int64_t number = given.at(function_key).get<std::int64_t>();
-      experiment_.schedule = checked_lr_schedule([call, number](std::int64_t step) {
-        const Json result = call(number, {Json(step)});
-        return result.is_number() ? result.get<double>() : std::nan("");
-      });
+      experiment_.schedule =
+          checked_lr_schedule([call = call_in_run(context_, given)](std::int64_t step) {
+            const Json result = call({Json(step)});
+            return result.is_number() ? result.get<double>() : std::nan("");
+          });
       return;
     }
     const LrScheduleKind* kind = kind_of(given, "schedule", lr_schedule_kinds(), problems_);
@@ -207,11 +222,8 @@ class Reader {
     experiment_.timeout = values_.number("timeout");
     if (has("log")) experiment_.log = values_.text("log");
     if (has("observe")) {
-      const auto call = context_.call;
-      const std::int64_t number = values_.at("observe").at(function_key).get<std::int64_t>();
-      experiment_.observe = [call, number](std::int64_t step) {
-        return call(number, {Json(step)});
-      };
+      experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
+                                std::int64_t step) { return call({Json(step)}); };
     }
     request_.precision = values_.text("precision") == "fp64" ? Precision::fp64 : Precision::fp32;
   }
@@ -282,6 +294,9 @@ const Options& experiment_options() {
           .unit("sequences")
           .choice("precision", {"fp64", "fp32"}, "of parameters and computation")
           .fallback("fp32")
+          .choice("recompute", {"none"},
+                  "activations that backward computes again; all are kept so far")
+          .fallback("none")
           .choice("device", {"cpu"}, "where ranks compute")
           .fallback("cpu")
           .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
@@ -301,7 +316,7 @@ const Options& experiment_options() {
           .optional()
           .integer("threads", "threads of one rank; 0: the cores over the ranks")
           .fallback(0)
-          .at_least(0)
+          .range(0, 4096)
           .number("timeout",
                   "how long a rank waits for the others in a collective before the run ends")
           .fallback(300)

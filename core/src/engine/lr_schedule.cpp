@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <memory>
+#include <mutex>
 #include <numbers>
+#include <unordered_map>
 
 namespace mw {
 
@@ -48,10 +51,11 @@ class CosineKind final : public LrScheduleKind {
     const std::int64_t total = values.has("total") ? values.integer("total") : context.steps;
     const double lr = context.lr, least = values.number("min");
     bool valid = true;
-    if (warmup > total) {
+    // Without a total of its own a short trial of a long run shall work: it ends inside the warm-up.
+    if (values.has("total") && warmup > total) {
       problems.add(Stage::options,
-                   fmt::format("{}.warmup: {} steps of warm-up do not fit into total = {}{}", path,
-                               warmup, total, values.has("total") ? "" : ", the run's steps"),
+                   fmt::format("{}.warmup: {} steps of warm-up do not fit into total = {}", path,
+                               warmup, total),
                    fmt::format("use warmup = {} or less, or a larger total", total));
       valid = false;
     }
@@ -91,7 +95,15 @@ const LrScheduleKind* find_lr_schedule_kind(const std::string& name) {
 }
 
 LrSchedule checked_lr_schedule(std::function<double(std::int64_t)> function) {
-  return [function = std::move(function)](std::int64_t step) {
+  struct Known {
+    std::mutex mutex;
+    std::unordered_map<std::int64_t, double> rates;  // by step
+  };
+  return [function = std::move(function), known = std::make_shared<Known>()](std::int64_t step) {
+    const std::lock_guard lock(known->mutex);
+    if (const auto found = known->rates.find(step); found != known->rates.end()) {
+      return found->second;
+    }
     const double lr = function(step);
     if (!std::isfinite(lr) || lr < 0) {
       throw Error(Stage::run,
@@ -99,6 +111,7 @@ LrSchedule checked_lr_schedule(std::function<double(std::int64_t)> function) {
                               lr, step),
                   "return a finite number, 0 or more");
     }
+    known->rates.emplace(step, lr);
     return lr;
   };
 }

@@ -10,7 +10,8 @@
 
 namespace mw {
 
-// The learning rate of step 0, 1, ... Must be safe to call from one thread at a time.
+// The learning rate of step 0, 1, ... Every rank asks for it, in its own thread: must be safe to call
+// from several at once, and give one answer for a step.
 using LrSchedule = std::function<double(std::int64_t step)>;
 
 struct LrContext {
@@ -34,11 +35,13 @@ class LrScheduleKind {
 //   s < w:      lr (s + 1) / w
 //   s < total:  min + (lr - min) (1 + cos(pi (s - w) / (total - w))) / 2
 //   after:      min
-// (Loshchilov and Hutter 2017, one cycle, after a linear warm-up.) `min` is a learning rate.
+// (Loshchilov and Hutter 2017, one cycle, after a linear warm-up.) `min` is a learning rate. A run
+// shorter than its warm-up ends inside it; a `total` that was given and is shorter is refused.
 const std::vector<const LrScheduleKind*>& lr_schedule_kinds();
 const LrScheduleKind* find_lr_schedule_kind(const std::string& name);  // nullptr if there is none
 
-// A schedule that a script's function computes. A result that is no finite number of 0 or more is
+// A schedule that a script's function computes. The function is called once for a step, under a lock,
+// by whoever asks first: one that counts its calls or draws numbers gives all ranks the same. A result that is no finite number of 0 or more is
 // an Error (run) that names the step.
 LrSchedule checked_lr_schedule(std::function<double(std::int64_t step)> function);
 

@@ -81,8 +81,10 @@ Underway all_to_all(const Moving& moving, const Move& move, const at::Tensor& in
   const std::int64_t from = position(moving.dims, move.from), to = position(moving.dims, move.to);
   const std::int64_t mine_from = moving.from_parts[group.index()];
   const std::int64_t mine_to = moving.to_parts[group.index()];
-  const std::int64_t rest =
-      input.numel() / std::max<std::int64_t>(1, input.size(from) * input.size(to));
+  std::int64_t rest = 1;
+  for (std::int64_t d = 0; d < input.dim(); ++d) {
+    if (d != from && d != to) rest *= input.size(d);
+  }
   std::vector<at::Tensor> flat;
   std::vector<std::int64_t> in_splits, out_splits;
   std::vector<std::vector<std::int64_t>> shapes;

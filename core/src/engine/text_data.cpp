@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -61,8 +62,11 @@ void add_files(const std::string& given, const std::string& key, const DataConte
   std::error_code error;
   if (!fs::exists(path, error)) {
     std::string looked;
-    for (const fs::path& root : context.roots)
-      looked += (looked.empty() ? "" : ", ") + (root / given).lexically_normal().string();
+    std::set<std::string> named;  // the script may lie in the working directory
+    for (const fs::path& root : context.roots) {
+      const std::string place = (root / given).lexically_normal().string();
+      if (named.insert(place).second) looked += (looked.empty() ? "" : ", ") + place;
+    }
     if (looked.empty() || path.is_absolute()) looked = fs::absolute(path, error).string();
     problems.add(Stage::options, fmt::format("{}: no file or folder \"{}\"", key, given),
                  fmt::format("looked for {}", looked));

@@ -1,11 +1,10 @@
 #include "engine/trainer.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
 
-#include "model/init.h"
+#include "engine/ranks.h"
 
 namespace mw {
 namespace {
@@ -82,26 +81,13 @@ class Run {
         mailbox_(experiment.plan->ranks()) {}
 
   TrainOutcome run() {
-    RankOptions options;
-    options.threads = experiment_.threads;
-    options.timeout =
-        std::chrono::milliseconds(static_cast<std::int64_t>(experiment_.timeout * 1e3));
-    run_ranks(
-        experiment_.plan->ranks(), [this](RankContext& context) { rank(context); }, options);
+    with_executors(experiment_, *experiment_.plan, stop_,
+                   [this](Executor& executor, Ledger& ledger) { rank(executor, ledger); });
     return outcome_;
   }
 
  private:
-  void rank(RankContext& context) try {
-    Ledger ledger;
-    MemoryWatch watch(ledger);
-    const StepInput input{experiment_.data.get(), experiment_.plan->request.batch,
-                          experiment_.optimizer.get(), stop_};
-    const auto real =
-        experiment_.plan->request.precision == Precision::fp64 ? at::kDouble : at::kFloat;
-    Executor executor(experiment_.plan->program, context.rank, real, at::kCPU, *context.source,
-                      ledger, input);
-    fill_parameters(executor, experiment_);
+  void rank(Executor& executor, Ledger& ledger) try {
     ledger.reset_peaks();
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     for (std::int64_t step = 0; step < experiment_.steps; ++step) {
@@ -109,7 +95,7 @@ class Run {
       StepReport report{step, 0, 0, done.loss, done.grad_norm, done.lr, {}};
       const bool stop = done.stop;
       mailbox_.put(step, report_of(executor, ledger, done));
-      if (context.rank == 0) {
+      if (executor.rank() == 0) {
         if (!mailbox_.collect(step, report.ranks)) return;
         const double wall_now = seconds_of(CLOCK_MONOTONIC),
                      cpu_now = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
@@ -140,32 +126,6 @@ class Run {
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
                    const OnStep& on_step) {
   return Run(experiment, stop, on_step).run();
-}
-
-void fill_parameters(Executor& executor, const Experiment& experiment) {
-  const at::NoGradGuard no_grad;
-  const Program& program = executor.program();
-  const std::vector<WeightSpec> specs =
-      experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
-  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    const ProgramParameter& parameter = program.parameters[p];
-    const Value& value = program.graph->value(parameter.value);
-    std::vector<std::int64_t> shape;
-    std::vector<Range> ranges;
-    for (Dim dim : value.dims) {
-      shape.push_back(program.graph->size(dim));
-      ranges.push_back(
-          local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
-    }
-    const at::Tensor& out = executor.storage().parameter(static_cast<int>(p));
-    if (experiment.weights) {
-      const auto spec = std::find_if(specs.begin(), specs.end(),
-                                     [&](const WeightSpec& s) { return s.name == value.name; });
-      experiment.weights->load(*spec, ranges, out);
-    } else {
-      fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
-    }
-  }
 }
 
 }  // namespace mw

@@ -37,12 +37,10 @@ struct TrainOutcome {
 // Called on the first rank's thread after each step; the other ranks may be at the next one already.
 using OnStep = std::function<void(const StepReport&)>;
 
-// Runs the experiment's steps, ranks as threads of this process. Throws Error (run) naming the rank
-// if one fails; what was reported until then stands. `stop`: set to end after the current step.
+// Runs the experiment's steps, ranks as threads of this process. Throws Error (plan) before any rank
+// starts if there are too many (engine/ranks.h), Error (run) naming the rank if one fails; what was
+// reported until then stands. `stop`: set to end after the current step.
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
                    const OnStep& on_step);
-
-// Fills a rank's parameters from the experiment's weights file, or from its seed.
-void fill_parameters(Executor& executor, const Experiment& experiment);
 
 }  // namespace mw

@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-#include "engine/trainer.h"
+#include "engine/ranks.h"
 
 namespace mw {
 namespace {
@@ -127,9 +127,10 @@ class Comparer : public Watcher {
   }
 
   // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
-  // and has no gradient but rounding (a key's bias again) is measured against such a move.
+  // is measured against such a move.
   void parameters(double lr) {
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      if (negligible(p)) continue;
       const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
       const double error = compare(p, executor_.storage().parameter(static_cast<int>(p)),
                                    reference_.parameters, lr * std::sqrt(count));
@@ -139,6 +140,14 @@ class Comparer : public Watcher {
   }
 
  private:
+  // A gradient that is zero but for rounding (a key's bias) says nothing, and Adam makes of it what
+  // its eps allows.
+  bool negligible(std::size_t p) const {
+    const std::string& name = program_.graph->value(program_.parameters[p].value).name;
+    return at::linalg_vector_norm(reference_.gradients.at(name), 2).item<double>() <=
+           1e-12 * floor_;
+  }
+
   double compare(std::size_t p, const at::Tensor& own, const std::map<std::string, at::Tensor>& all,
                  double floor) {
     const ProgramParameter& parameter = program_.parameters[p];
@@ -182,41 +191,37 @@ class Comparer : public Watcher {
   bool parted_ = false, done_ = false;
 };
 
-// Runs `steps` steps of a plan; `each` gets a rank's executor before the first and after the last.
+// Thrown on the caller's thread, after all ranks have ended.
+struct Interrupted {};
+
+// Runs `steps` steps of a plan; `begin` gets a rank's executor before the first, `end` after the last.
 void run_plan(
     const Experiment& experiment, const Plan& plan, std::int64_t steps,
-    const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
+    const std::atomic<bool>* stop, const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
     const std::function<void(Executor&, Watcher&, const std::vector<StepOutcome>&)>& end) {
-  RankOptions options;
-  options.threads = experiment.threads;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
-  run_ranks(
-      plan.ranks(),
-      [&](RankContext& context) {
-        const at::NoGradGuard no_grad;
-        Ledger ledger;
-        const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(),
-                              nullptr};
-        Executor executor(plan.program, context.rank, at::kDouble, at::kCPU, *context.source,
-                          ledger, input);
-        fill_parameters(executor, experiment);
-        const auto watcher = begin(executor);
-        executor.watch(watcher.get());
-        std::vector<StepOutcome> outcomes;
-        for (std::int64_t step = 0; step < steps; ++step) {
-          outcomes.push_back(executor.step(step, experiment.schedule(step)));
-        }
-        executor.watch(nullptr);
-        end(executor, *watcher, outcomes);
-      },
-      options);
+  std::atomic<bool> interrupted = false;
+  with_executors(experiment, plan, stop, [&](Executor& executor, Ledger&) {
+    const auto watcher = begin(executor);
+    executor.watch(watcher.get());
+    std::vector<StepOutcome> outcomes;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      outcomes.push_back(executor.step(step, experiment.schedule(step)));
+      if (outcomes.back().stop && step + 1 < steps) {  // all ranks agree
+        interrupted = true;
+        return;
+      }
+    }
+    executor.watch(nullptr);
+    end(executor, *watcher, outcomes);
+  });
+  if (interrupted) throw Interrupted{};
 }
 
 Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps,
-                        bool activations) {
+                        const std::atomic<bool>* stop, bool activations) {
   Reference reference;
   run_plan(
-      experiment, one, steps,
+      experiment, one, steps, stop,
       [&](Executor& executor) {
         return std::make_unique<Keeper>(reference, executor.program(), activations);
       },
@@ -235,11 +240,12 @@ Reference run_reference(const Experiment& experiment, const Plan& one, std::int6
 }
 
 void compare(const Experiment& experiment, const Plan& plan, const Reference& reference,
-             std::int64_t steps, bool activations, VerifyOutcome& outcome) {
+             std::int64_t steps, const std::atomic<bool>* stop, bool activations,
+             VerifyOutcome& outcome) {
   std::mutex mutex;
   const double floor = reference.norms.empty() ? 0 : reference.norms.front();
   run_plan(
-      experiment, plan, steps,
+      experiment, plan, steps, stop,
       [&](Executor& executor) {
         return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
       },
@@ -274,17 +280,20 @@ void blame_parameter(const Program& program, VerifyOutcome& outcome) {
 
 }  // namespace
 
-VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance) {
+VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance,
+                     const std::atomic<bool>* stop) try {
+  check_thread_ranks(*experiment.plan);  // before the reference is run in vain
   const auto plan = in_double(*experiment.plan);
-  const auto one = one_rank_plan(*plan);
+  // The whole batch at once: a fault of the accumulation over microbatches must show.
+  const auto one = one_rank_plan(*plan, false);
   VerifyOutcome outcome;
   outcome.steps = steps;
   outcome.tolerance = tolerance;
   for (const ProgramParameter& p : plan->program.parameters) {
     outcome.errors.push_back({plan->graph->value(p.value).name, 0, 0});
   }
-  const Reference reference = run_reference(experiment, *one, steps, false);
-  compare(experiment, *plan, reference, steps, false, outcome);
+  const Reference reference = run_reference(experiment, *one, steps, stop, false);
+  compare(experiment, *plan, reference, steps, stop, false, outcome);
   for (const ParameterError& e : outcome.errors) {
     if (outcome.worst.empty() || e.gradient > outcome.gradients) outcome.worst = e.name;
     outcome.gradients = std::max(outcome.gradients, e.gradient);
@@ -293,10 +302,15 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   outcome.equal = std::max({outcome.loss, outcome.grad_norm, outcome.gradients,
                             outcome.parameters}) <= tolerance;
   if (!outcome.equal) {
-    Reference detailed = run_reference(experiment, *one, 1, true);
-    compare(experiment, *plan, detailed, 1, true, outcome);
+    const auto alike = one_rank_plan(*plan, true);
+    const Reference detailed = run_reference(experiment, *alike, 1, stop, true);
+    compare(experiment, *plan, detailed, 1, stop, true, outcome);
     if (!outcome.diverged) blame_parameter(plan->program, outcome);
   }
+  return outcome;
+} catch (const Interrupted&) {
+  VerifyOutcome outcome;
+  outcome.interrupted = true;
   return outcome;
 }
 
@@ -315,6 +329,7 @@ std::string describe(const Divergence& d) {
 }
 
 std::string describe(const VerifyOutcome& o, const std::string& mix) {
+  if (o.interrupted) return mix + ": interrupted before there was a verdict\n";
   std::string text = fmt::format(
       "{}: {} one rank in float64 (bound {:.0e})\n"
       "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters "

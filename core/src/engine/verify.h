@@ -3,6 +3,7 @@
 // factors, then the parameters after some steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct Divergence {
 };
 
 struct VerifyOutcome {
+  bool interrupted = false;  // stopped before there was a verdict: the rest says nothing
   bool equal = false;
   std::int64_t steps = 0;
   double tolerance = 1e-10;
@@ -43,8 +45,9 @@ struct VerifyOutcome {
 // The experiment's plan in float64 against one rank. Gradients are compared at the first step; a norm
 // below 1e-6 of the whole gradient's counts as that, for a gradient that is zero but for rounding
 // (a key's bias) has no relative error. Throws Error (run) if a rank fails.
-VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3,
-                     double tolerance = 1e-10);
+// `stop`: set to end after the current step.
+VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, double tolerance = 1e-10,
+                     const std::atomic<bool>* stop = nullptr);
 
 // For people: "the gradient that reaches layers.0.norm (from …), 1.2e-01, microbatch 0, rank 1".
 std::string describe(const Divergence& divergence);

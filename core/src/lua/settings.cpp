@@ -59,8 +59,9 @@ Setting parse_setting(const std::string& given) {
     trim(setting.text);
   }
   if (steps_of(setting.key).empty() || setting.text.empty()) {
-    throw Error(Stage::options, fmt::format("--set {} is not of the form key=value", given),
-                "for example --set steps=5 or --set plan[2].ways=4");
+    throw Error(
+        Stage::options, fmt::format("--set {} is not of the form key=value", given),
+        "for example --set steps=20 or --set plan[2].ways=4; nil takes a key away: --set log=nil");
   }
   return setting;
 }

@@ -9,8 +9,22 @@
 
 namespace mw {
 
+namespace {
+
+// "dp 2 x tp 4", without the axes that borrow ranks.
+std::string product(const std::vector<Axis>& axes) {
+  std::string text;
+  for (const Axis& a : axes) {
+    if (!a.borrowed) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", a.name, a.ways);
+  }
+  return text;
+}
+
+}  // namespace
+
 Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
   Problems problems;
+  double ranks = 1;  // no product of ints overflows it
   for (const auto& [name, ways] : axes) {
     if (ways < 1) {
       problems.add(Stage::plan, fmt::format("axis {} has {} ways", name, ways),
@@ -24,9 +38,16 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
     const int atom = static_cast<int>(atoms_.size());
     atoms_.push_back({name, std::max(ways, 1)});
     axes_.push_back({name, std::max(ways, 1), {atom}, false});
-    size_ *= std::max(ways, 1);
+    ranks *= std::max(ways, 1);
+  }
+  if (ranks > most_ranks) {
+    problems.add(Stage::plan,
+                 fmt::format("plan: {} = {:.0f} ranks; a mesh has {} at most", product(axes_),
+                             ranks, most_ranks),
+                 "use fewer ways");
   }
   problems.throw_if_any();
+  size_ = static_cast<int>(ranks);
 }
 
 bool Mesh::has(const std::string& axis) const {
@@ -173,10 +194,7 @@ std::string Mesh::name_of(const std::vector<int>& atoms) const {
 }
 
 std::string Mesh::describe() const {
-  std::string text;
-  for (const Axis& a : axes_) {
-    if (!a.borrowed) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", a.name, a.ways);
-  }
+  std::string text = product(axes_);
   if (text.empty()) return "1 rank";
   text += fmt::format(" = {} rank{}", size_, size_ == 1 ? "" : "s");
   for (const Axis& a : axes_) {

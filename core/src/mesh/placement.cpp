@@ -70,4 +70,14 @@ Range local_range(Dim dim, std::int64_t size, const Layout& layout, const Mesh& 
   return range;
 }
 
+std::vector<std::int64_t> local_sizes(Dim dim, std::int64_t size, const Layout& layout,
+                                      const Mesh& mesh, const std::vector<int>& atoms,
+                                      const Coordinates& at) {
+  std::vector<std::int64_t> sizes;
+  for (int rank : mesh.group(mesh.rank(at), atoms)) {
+    sizes.push_back(local_range(dim, size, layout, mesh, mesh.coordinates(rank)).size);
+  }
+  return sizes;
+}
+
 }  // namespace mw

@@ -14,7 +14,8 @@ class Backward {
         tape_(tape),
         split_(split),
         value_grad_(graph_.values().size(), -1),
-        view_grad_(derived.views.size(), -1) {}
+        view_grad_(derived.views.size(), -1),
+        later_grad_(derived.views.size(), -1) {}
 
   void run() {
     Slot one;
@@ -93,18 +94,19 @@ class Backward {
     disown(contribution);
   }
 
-  // A view's gradient is complete: bring it to where the value's must end.
+  // A view's gradient is complete: bring it to where the value's must end. What the wgrads of a split
+  // backward made of a parameter's is brought there with them, apart from what others made.
   void view(int index) {
     const View& view = derived_.views[index];
-    int gradient = view_grad_[index];
-    if (gradient < 0) return;
     const auto parameter = tape_.parameter_of.find(view.value);
-    if (parameter != tape_.parameter_of.end()) {
-      into_parameter(view, gradient, program_.parameters[parameter->second]);
+    if (parameter == tape_.parameter_of.end()) {
+      if (view_grad_[index] >= 0) into_value(view, view_grad_[index]);
     } else {
-      into_value(view, gradient);
+      const ProgramParameter& p = program_.parameters[parameter->second];
+      if (view_grad_[index] >= 0) into_parameter(view, view_grad_[index], p, code_);
+      if (later_grad_[index] >= 0) into_parameter(view, later_grad_[index], p, later_);
     }
-    view_grad_[index] = -1;
+    view_grad_[index] = later_grad_[index] = -1;
   }
 
   void into_value(const View& view, int gradient) {
@@ -123,7 +125,8 @@ class Backward {
 
   // A parameter used in another layout than it is stored in: its gradient is redistributed at once,
   // but for the sums that are left to the bucket's reduction.
-  void into_parameter(const View& view, int gradient, const ProgramParameter& parameter) {
+  void into_parameter(const View& view, int gradient, const ProgramParameter& parameter,
+                      std::vector<Instruction>& code) {
     Layout target = gradient_layout(parameter.stored);
     for (std::size_t a = 0; a < target.size(); ++a) {
       if (view.gradient[a].is_partial() && parameter.accumulated[a].is_partial()) {
@@ -131,7 +134,6 @@ class Backward {
       }
     }
     const std::vector<Move> list = moves(view.gradient, target, program_.mesh);
-    std::vector<Instruction>& code = split_ ? later_ : code_;  // with the wgrad that makes it
     const int moved = emit_moves(program_, code, list, gradient, view.gradient, "backward");
     Instruction add;
     add.code = Code::add;
@@ -214,7 +216,7 @@ class Backward {
       const bool mine = piece == Piece::backward || (i == 0) == (piece == Piece::dgrad);
       if (!mine || passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
       wanted = true;
-      gradient_of(index, i, instruction);
+      gradient_of(index, i, piece, instruction);
     }
     if (!wanted) return;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -234,7 +236,7 @@ class Backward {
   }
 
   // Where the gradient of operand `i` goes.
-  void gradient_of(int index, std::size_t i, Instruction& instruction) {
+  void gradient_of(int index, std::size_t i, Piece piece, Instruction& instruction) {
     const int view_index = derived_.view_of[index][i];
     const View& view = derived_.views[view_index];
     const auto parameter = tape_.parameter_of.find(view.value);
@@ -245,7 +247,7 @@ class Backward {
       instruction.first_of[i] = first_of(p, view.gradient);
       return;
     }
-    int& gradient = view_grad_[view_index];
+    int& gradient = (split_ && piece == Piece::wgrad ? later_grad_ : view_grad_)[view_index];
     if (gradient < 0) {
       own(gradient, fresh(graph_.value(view.value).name, view.value, view.gradient));
     } else {
@@ -261,8 +263,9 @@ class Backward {
   const Tape& tape_;
   const bool split_;
   std::vector<int> value_grad_, view_grad_;
-  std::map<int, int> owners_;  // by root slot
-  std::set<int> pinned_;       // roots that wgrad reads later
+  std::vector<int> later_grad_;  // of views of parameters, made by the wgrads of a split backward
+  std::map<int, int> owners_;    // by root slot
+  std::set<int> pinned_;         // roots that wgrad reads later
   std::vector<Instruction> code_, later_;
 };
 

@@ -174,14 +174,7 @@ int emit_moves(Program& program, std::vector<Instruction>& code, const std::vect
                int slot, const Layout& layout, const char* phase) {
   Layout now = layout;
   for (const Move& move : list) {
-    for (int atom : move.atoms) {
-      Placement& place = now[atom];
-      if (move.kind == Move::Kind::keep) {
-        place = Placement::partial(move.reduction);
-      } else {
-        place = move.to.valid() ? Placement::shard(move.to) : Placement::replicate();
-      }
-    }
+    now = after(now, move);
     Slot target = program.slots[slot];
     target.layout = now;
     target.persistent = false;

@@ -6,23 +6,16 @@
 #include <map>
 #include <set>
 
+#include "plan/nearest.h"
+
 namespace mw {
 namespace {
 
 // "tp(2), tp(4)": the ways next to `ways` that divide `size`.
 std::string nearest_ways(const std::string& strategy, std::int64_t size, int ways) {
   std::string text;
-  for (int w = ways - 1; w >= 1; --w) {
-    if (size % w == 0) {
-      text = fmt::format("{}({})", strategy, w);
-      break;
-    }
-  }
-  for (std::int64_t w = ways + 1; w <= size; ++w) {
-    if (size % w == 0) {
-      text += fmt::format("{}{}({})", text.empty() ? "" : ", ", strategy, w);
-      break;
-    }
+  for (std::int64_t w : nearest_divisors(size, ways)) {
+    text += fmt::format("{}{}({})", text.empty() ? "" : ", ", strategy, w);
   }
   return text;
 }
@@ -163,6 +156,15 @@ class Deriver {
     for (std::size_t o = 0; o < node.outputs.size(); ++o) {
       for (std::size_t a = 0; a < replicated_.size(); ++a) {
         result_.layout[node.outputs[o]][a] = output_placement(op, o, a);
+        if (node.contraction != Reduction::sum && graph_.value(node.outputs[o]).needs_grad &&
+            result_.layout[node.outputs[o]][a].is_partial()) {
+          problems_.add(
+              Stage::plan,
+              fmt::format("{} takes a maximum over {}, which {} cuts, and no gradient can "
+                          "be derived through that",
+                          node.name, result_.cut[op][a].dim.name(), mesh_.atoms()[a].name),
+              "declare the dim whole in this op, or its output without a gradient");
+        }
       }
     }
   }
@@ -204,13 +206,42 @@ class Deriver {
         if (agreed) result_.layout[v][a] = first;
       }
       if (value.source != Value::Source::parameter) continue;
-      for (const StorageRule& rule : storage_) {
-        if (rule.where && !rule.where(value)) continue;
-        if (std::find(value.dims.begin(), value.dims.end(), rule.dim) == value.dims.end()) continue;
-        for (int atom : mesh_.axis(rule.axis).atoms) {
-          Placement& place = result_.layout[v][atom];
-          if (place.is_replicate()) place = Placement::shard(rule.dim);
+      store(static_cast<int>(v));
+    }
+    for (const StorageRule& rule : storage_) {
+      if (stored_.count(&rule) > 0) continue;
+      problems_.add(Stage::plan,
+                    fmt::format("{}: no parameter is stored sharded along {} on {}", rule.strategy,
+                                rule.dim.name(), rule.axis),
+                    "the rule names a dim that no parameter has, or one that is cut there already");
+    }
+  }
+
+  void store(int v) {
+    const Value& value = graph_.value(v);
+    std::vector<const StorageRule*> owner(replicated_.size(), nullptr);
+    for (const StorageRule& rule : storage_) {
+      if (rule.where && !rule.where(value)) continue;
+      if (std::find(value.dims.begin(), value.dims.end(), rule.dim) == value.dims.end()) continue;
+      for (int atom : mesh_.axis(rule.axis).atoms) {
+        Placement& place = result_.layout[v][atom];
+        stored_.insert(&rule);
+        if (owner[atom] != nullptr && owner[atom]->strategy != rule.strategy) {
+          problems_.add(Stage::plan,
+                        fmt::format("{} and {} both store {} on the ranks of {}",
+                                    owner[atom]->strategy, rule.strategy, value.name, rule.axis),
+                        "leave one of them out");
+        } else if (place.is_replicate() && mesh_.atoms()[atom].ways > 1) {
+          place = Placement::shard(rule.dim);
+          owner[atom] = &rule;
         }
+      }
+      const int ways = mesh_.axis(rule.axis).ways;
+      if (graph_.size(rule.dim) < ways && said_.insert(rule.strategy + "/stored").second) {
+        problems_.add(Stage::plan,
+                      fmt::format("{}({}) cannot store {} in parts of its {} {}", rule.strategy,
+                                  ways, value.name, graph_.size(rule.dim), rule.dim.name()),
+                      fmt::format("at most {} ways", graph_.size(rule.dim)));
       }
     }
   }
@@ -262,6 +293,7 @@ class Deriver {
   Derived result_;
   std::map<int, std::vector<int>> by_value_;
   std::set<std::string> said_;
+  std::set<const StorageRule*> stored_;
 };
 
 }  // namespace

@@ -13,16 +13,15 @@ bool is_last(const Segment& segment) {
   return segment.name.ends_with(last_suffix);
 }
 
-// Forward runs before every other segment of a microbatch, dgrad before wgrad; "backward" is an
-// alternative to the split pair, and "X.last" to X.
-int order_of(const std::string& segment) {
-  if (segment == "forward") return 0;
-  if (segment.starts_with("wgrad")) return 2;
-  return segment == "finish" ? 3 : 1;
+// Whether segment `b` runs after `a` for the same microbatch. "backward" is an alternative to the pair
+// "dgrad" and "wgrad", and "X.last" to X.
+bool follows(const std::string& b, const std::string& a) {
+  if (a == "forward") return b != "forward";
+  return a.starts_with("dgrad") && b.starts_with("wgrad");
 }
 
 struct Place {
-  int order, segment, index;
+  int segment, index;
 };
 
 class Uses {
@@ -31,7 +30,7 @@ class Uses {
     for (std::size_t s = 0; s < program.segments.size(); ++s) {
       const Segment& segment = program.segments[s];
       for (std::size_t i = 0; i < segment.code.size(); ++i) {
-        const Place place{order_of(segment.name), static_cast<int>(s), static_cast<int>(i)};
+        const Place place{static_cast<int>(s), static_cast<int>(i)};
         for_each_slot(segment.code[i],
                       [&](int slot) { uses_[program.root(slot)].push_back(place); });
       }
@@ -42,11 +41,12 @@ class Uses {
   bool later(int slot, int segment, int index) const {
     const auto found = uses_.find(program_.root(slot));
     if (found == uses_.end()) return false;
-    const int order = order_of(program_.segments[segment].name);
     const Instruction& here = program_.segments[segment].code[index];
     return std::any_of(found->second.begin(), found->second.end(), [&](const Place& p) {
-      if (p.order != order) return p.order > order;
-      if (p.segment != segment || p.index <= index) return false;
+      if (p.segment != segment) {
+        return follows(program_.segments[p.segment].name, program_.segments[segment].name);
+      }
+      if (p.index <= index) return false;
       const Instruction& there = program_.segments[p.segment].code[p.index];
       return !(here.code == Code::start && there.code == Code::wait &&
                there.pending == here.pending);
@@ -193,8 +193,7 @@ void note_releases(Program& program) {
       for_each_slot(code[n], [&](int slot) {
         if (program.slots[slot].persistent || !gone.insert(slot).second) return;
         for (std::size_t t = 0; t < program.segments.size(); ++t) {
-          if (order_of(program.segments[t].name) > order_of(program.segments[s].name) &&
-              used[t].count(slot)) {
+          if (follows(program.segments[t].name, program.segments[s].name) && used[t].count(slot)) {
             return;
           }
         }

@@ -1,6 +1,3 @@
-#include <algorithm>
-
-#include "meshwright/error.h"
 #include "meshwright/program.h"
 
 namespace mw {
@@ -42,60 +39,150 @@ Collective collective_of(Move::Kind kind) {
 
 namespace {
 
-// The move of one atom, its dims left to be merged with its neighbours'.
-Move move_of(int atom, const Placement& from, const Placement& to) {
-  using Kind = Move::Kind;
-  Move move;
-  move.atoms = {atom};
-  if (from.is_partial()) {
-    if (to.is_partial()) throw Error(Stage::plan, "a Partial cannot change its reduction");
-    move.kind = to.is_replicate() ? Kind::all_reduce : Kind::reduce_scatter;
-    move.reduction = from.reduction;
-    move.to = to.dim;
-  } else if (from.is_shard()) {
-    if (to.is_partial()) {
-      throw Error(Stage::plan, "a Shard cannot become Partial in one step",
-                  "gather it first, then keep it on one rank");
-    }
-    move.kind = to.is_replicate() ? Kind::all_gather : Kind::all_to_all;
-    move.from = from.dim;
-    move.to = to.dim;
-  } else {
-    move.kind = to.is_shard() ? Kind::slice : Kind::keep;
-    move.to = to.dim;
-    move.reduction = to.reduction;
-  }
-  return move;
+// Atoms side by side that make the same change: they move together, as one group of ranks.
+struct Unit {
+  std::vector<int> atoms;
+  Placement now, target;
+  bool changes = false;
+};
+
+bool on(const Placement& place, Dim dim) {
+  return place.is_shard() && place.dim == dim;
 }
 
-bool same_move(const Move& a, const Move& b) {
-  return a.kind == b.kind && a.from == b.from && a.to == b.to && a.reduction == b.reduction;
-}
+// Atoms that cut the same dim nest, the outer one first. So an atom can begin or cease to cut a dim
+// only while no atom inside it cuts that dim.
+class Mover {
+ public:
+  Mover(const Layout& from, const Layout& to, const Mesh& mesh) {
+    for (std::size_t a = 0; a < from.size(); ++a) {
+      if (mesh.atoms()[a].ways == 1) continue;
+      const bool changes = from[a] != to[a];
+      if (!units_.empty() && changes && units_.back().changes && units_.back().now == from[a] &&
+          units_.back().target == to[a]) {
+        units_.back().atoms.push_back(static_cast<int>(a));
+      } else {
+        units_.push_back({{static_cast<int>(a)}, from[a], to[a], changes});
+      }
+    }
+  }
+
+  std::vector<Move> run() {
+    disturb();
+    for (std::size_t u = 0; u < units_.size(); ++u) {  // what can be sliced early is moved less
+      if (pending(u) && units_[u].now.is_replicate() && units_[u].target.is_shard() &&
+          free_to_cut(u, units_[u].target.dim)) {
+        step(u, units_[u].target);
+      }
+    }
+    for (std::size_t u = units_.size(); u-- > 0;) {
+      if (!pending(u) || units_[u].now.is_replicate()) continue;
+      const bool direct = units_[u].now != units_[u].target && units_[u].target.is_shard() &&
+                          free_to_cut(u, units_[u].target.dim);
+      step(u, direct ? units_[u].target : Placement::replicate());
+    }
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (pending(u)) step(u, units_[u].target);
+    }
+    return std::move(moves_);
+  }
+
+ private:
+  // Units that must let go of a dim for a while, because one outside them begins or ceases to cut it.
+  void disturb() {
+    for (bool more = true; more;) {
+      more = false;
+      for (std::size_t u = 0; u < units_.size(); ++u) {
+        if (!units_[u].changes) continue;
+        for (std::size_t inner = u + 1; inner < units_.size(); ++inner) {
+          Unit& other = units_[inner];
+          const bool shares = other.now.is_shard() && (on(units_[u].now, other.now.dim) ||
+                                                       on(units_[u].target, other.now.dim));
+          if (other.changes || !shares) continue;
+          other.changes = more = true;
+        }
+      }
+    }
+  }
+
+  bool pending(std::size_t u) const {
+    return units_[u].changes && !(units_[u].now == units_[u].target && moved(u));
+  }
+  bool moved(std::size_t u) const { return moved_.size() > u && moved_[u]; }
+
+  // Whether `u` may begin to cut `dim` now: nobody inside cuts it, and nobody outside is yet to begin
+  // or cease.
+  bool free_to_cut(std::size_t u, Dim dim) const {
+    for (std::size_t other = 0; other < units_.size(); ++other) {
+      if (other == u) continue;
+      if (other > u && on(units_[other].now, dim)) return false;
+      if (other < u && pending(other) &&
+          (on(units_[other].now, dim) || on(units_[other].target, dim))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void step(std::size_t u, const Placement& to) {
+    using Kind = Move::Kind;
+    Unit& unit = units_[u];
+    Move move;
+    move.atoms = unit.atoms;
+    if (unit.now.is_partial()) {
+      move.kind = to.is_replicate() ? Kind::all_reduce : Kind::reduce_scatter;
+      move.reduction = unit.now.reduction;
+      move.to = to.dim;
+    } else if (unit.now.is_shard()) {
+      move.kind = to.is_replicate() ? Kind::all_gather : Kind::all_to_all;
+      move.from = unit.now.dim;
+      move.to = to.dim;
+    } else {
+      move.kind = to.is_shard() ? Kind::slice : Kind::keep;
+      move.to = to.dim;
+      move.reduction = to.reduction;
+    }
+    unit.now = to;
+    moved_.resize(units_.size(), false);
+    moved_[u] = true;
+    join(std::move(move));
+  }
+
+  // Gathers and reductions of neighbours that end alike are one collective.
+  void join(Move move) {
+    const bool whole = move.kind == Move::Kind::all_gather || move.kind == Move::Kind::all_reduce;
+    if (whole && !moves_.empty()) {
+      Move& last = moves_.back();
+      if (last.kind == move.kind && last.from == move.from && last.reduction == move.reduction &&
+          last.atoms.front() == move.atoms.back() + 1) {
+        last.atoms.insert(last.atoms.begin(), move.atoms.begin(), move.atoms.end());
+        return;
+      }
+    }
+    moves_.push_back(std::move(move));
+  }
+
+  std::vector<Unit> units_;
+  std::vector<bool> moved_;
+  std::vector<Move> moves_;
+};
 
 }  // namespace
 
-std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh) {
-  std::vector<Move> list;
-  auto append = [&](int atom) {
-    Move move = move_of(atom, from[atom], to[atom]);
-    const bool adjacent = !list.empty() && same_move(list.back(), move) &&
-                          std::abs(list.back().atoms.front() - atom) == 1;
-    if (adjacent && move.kind != Move::Kind::all_to_all) {
-      auto& atoms = list.back().atoms;
-      atoms.insert(atom < atoms.front() ? atoms.begin() : atoms.end(), atom);
+Layout after(const Layout& layout, const Move& move) {
+  Layout next = layout;
+  for (int atom : move.atoms) {
+    if (move.kind == Move::Kind::keep) {
+      next[atom] = Placement::partial(move.reduction);
     } else {
-      list.push_back(std::move(move));
+      next[atom] = move.to.valid() ? Placement::shard(move.to) : Placement::replicate();
     }
-  };
-  const int count = static_cast<int>(from.size());
-  auto changes = [&](int a) { return from[a] != to[a] && mesh.atoms()[a].ways > 1; };
-  for (int a = count - 1; a >= 0; --a) {
-    if (changes(a) && !from[a].is_replicate()) append(a);
   }
-  for (int a = 0; a < count; ++a) {
-    if (changes(a) && from[a].is_replicate()) append(a);
-  }
-  return list;
+  return next;
+}
+
+std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh) {
+  return Mover(from, to, mesh).run();
 }
 
 }  // namespace mw

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "meshwright/program.h"
 #include "plan/lifetimes.h"
@@ -44,7 +45,27 @@ bool is_piece(const Instruction& i, Piece piece) {
   return i.code == Code::compute && i.piece == piece;
 }
 
-void delay_wgrads(Segment& segment) {
+// Whether a later dgrad of [first, last) adds into what an earlier wgrad still has to read.
+bool overwritten(const Program& program, const std::vector<Instruction>& code, std::size_t first,
+                 std::size_t last) {
+  std::set<int> read;
+  for (std::size_t i = first; i < last; ++i) {
+    if (is_piece(code[i], Piece::wgrad)) {
+      for (const auto* list : {&code[i].grad_outputs, &code[i].inputs}) {
+        for (int slot : *list) {
+          if (slot >= 0) read.insert(program.root(slot));
+        }
+      }
+    } else {
+      for (int slot : code[i].grad_inputs) {
+        if (slot >= 0 && read.count(program.root(slot)) > 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void delay_wgrads(const Program& program, Segment& segment) {
   std::vector<Instruction>& code = segment.code;
   for (std::size_t n = 0; n < code.size(); ++n) {
     if (code[n].code != Code::start) continue;
@@ -53,6 +74,7 @@ void delay_wgrads(Segment& segment) {
            (is_piece(code[first - 1], Piece::dgrad) || is_piece(code[first - 1], Piece::wgrad))) {
       --first;
     }
+    if (overwritten(program, code, first, n)) continue;
     std::stable_partition(code.begin() + static_cast<std::ptrdiff_t>(first),
                           code.begin() + static_cast<std::ptrdiff_t>(n) + 1,
                           [](const Instruction& i) { return !is_piece(i, Piece::wgrad); });
@@ -72,7 +94,7 @@ Pass overlap_gradient_reduction() {
 Pass overlap_wgrad() {
   return {"overlap wgrad", [](Program& program) {
             for (Segment& segment : program.segments) {
-              if (segment.name == "backward") delay_wgrads(segment);
+              if (segment.name == "backward") delay_wgrads(program, segment);
             }
           }};
 }

@@ -1,35 +1,19 @@
 #include "plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 
 #include "plan/build.h"
 #include "plan/derive.h"
+#include "plan/nearest.h"
 
 namespace mw {
 namespace {
 
 const Dim batch_dim("batch");
-
-// The divisors of `size` next to `value`, as "2, 4".
-std::string nearest_divisors(std::int64_t size, std::int64_t value) {
-  std::string text;
-  for (std::int64_t d = std::min(value - 1, size); d >= 1; --d) {
-    if (size % d == 0) {
-      text = std::to_string(d);
-      break;
-    }
-  }
-  for (std::int64_t d = value + 1; d <= size; ++d) {
-    if (size % d == 0) {
-      text += (text.empty() ? "" : ", ") + std::to_string(d);
-      break;
-    }
-  }
-  return text;
-}
 
 // The multiples of `ways` next to `batch`, as "12 or 15".
 std::string nearest_multiples(std::int64_t batch, std::int64_t ways) {
@@ -92,11 +76,12 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
   }
   const std::int64_t own = request.batch / split.ways;
   if (request.microbatch > 0 && own % request.microbatch != 0) {
-    problems.add(Stage::plan,
-                 fmt::format("microbatch: {} sequences do not divide the {} of each rank (batch {} "
-                             "over {} ranks)",
-                             request.microbatch, own, request.batch, split.ways),
-                 fmt::format("nearest: {}", nearest_divisors(own, request.microbatch)));
+    problems.add(
+        Stage::plan,
+        fmt::format("microbatch: {} sequences do not divide the {} of each rank (batch {} "
+                    "over {} ranks)",
+                    request.microbatch, own, request.batch, split.ways),
+        fmt::format("nearest: {}", fmt::join(nearest_divisors(own, request.microbatch), ", ")));
     return false;
   }
   return true;
@@ -174,10 +159,10 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   return found.empty() ? plan : give_up();
 }
 
-std::shared_ptr<const Plan> one_rank_plan(const Plan& plan) {
+std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches) {
   PlanRequest request = plan.request;
   request.strategies.clear();
-  request.microbatch = plan.microbatch * plan.batch_ways;
+  request.microbatch = same_microbatches ? plan.microbatch * plan.batch_ways : 0;
   Problems problems;
   auto one = make_plan(request, problems);
   problems.throw_if_any();

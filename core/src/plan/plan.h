@@ -59,8 +59,8 @@ struct Plan {
 // Null if anything was added to `problems` (all that is wrong is added at once).
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems);
 
-// The same model, batch split and precision on one rank, no strategies. The microbatches hold the same
-// sequences, so that sums over them can be compared.
-std::shared_ptr<const Plan> one_rank_plan(const Plan& plan);
+// The same model, batch and precision on one rank, no strategies. The batch is one microbatch, or,
+// with `same_microbatches`, split as the plan's: then sums over a microbatch can be compared too.
+std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches);
 
 }  // namespace mw

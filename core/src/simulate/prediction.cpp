@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/precision.h"
 #include "simulate/flops.h"
 #include "simulate/price.h"
 #include "simulate/rank_view.h"
@@ -10,8 +11,7 @@ namespace mw {
 namespace {
 
 std::int64_t state_bytes(const Plan& plan, const Optimizer& optimizer) {
-  return optimizer.bytes_per_element(plan.request.precision == Precision::fp64 ? at::kDouble
-                                                                               : at::kFloat);
+  return optimizer.bytes_per_element(scalar_type_of(plan.request.precision));
 }
 
 void take_time(Prediction& p, const StepTime& time, const Traffic& traffic) {

@@ -98,9 +98,15 @@ std::string print(const Plan& plan, const Prediction& p) {
       scaled(p.tokens_per_second) + " ", scaled(p.flops_per_step) + " ",
       scaled(p.hardware_flops_per_step) + " ", 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n);
   if (!p.fits) {
-    text += fmt::format("  does not fit: {} ranks at {} against {} of memory\n", p.ranks,
-                        format_bytes(static_cast<double>(p.stages.front().memory.peak)),
-                        format_bytes(static_cast<double>(p.memory_limit)));
+    const auto peak = static_cast<double>(p.stages.front().memory.peak);
+    const auto limit = static_cast<double>(p.memory_limit);
+    // A rank that fits by itself shares its memory with the others.
+    text += peak > limit
+                ? fmt::format("  does not fit: {} a rank against {} of memory\n",
+                              format_bytes(peak), format_bytes(limit))
+                : fmt::format("  does not fit: {} ranks of {}, {} together, against {} of memory\n",
+                              p.ranks, format_bytes(peak), format_bytes(p.ranks * peak),
+                              format_bytes(limit));
   }
   return text;
 }

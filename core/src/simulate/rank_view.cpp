@@ -162,20 +162,16 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   for (int atom : move.atoms) {  // mesh order: the outermost counts most
     in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
   }
-  auto parts = [&](Dim dim, const Layout& whole) {
-    const std::int64_t size =
-        local_range(dim, program_.graph->size(dim), whole, program_.mesh, at_).size;
-    Sizes list;
-    for (int k = 0; k < in.ways; ++k) list.push_back(shard_range(size, in.ways, k).size);
-    return list;
+  auto parts = [&](Dim dim, const Layout& layout) {
+    return local_sizes(dim, program_.graph->size(dim), layout, program_.mesh, move.atoms, at_);
   };
   if (move.from.valid()) {
     in.from = position(source.dims, move.from);
-    in.from_parts = parts(move.from, target.layout);
+    in.from_parts = parts(move.from, source.layout);
   }
   if (move.to.valid()) {
     in.to = position(source.dims, move.to);
-    in.to_parts = parts(move.to, source.layout);
+    in.to_parts = parts(move.to, target.layout);
   }
   switch (move.kind) {
     case Move::Kind::all_gather:

@@ -1,0 +1,98 @@
+"""README.md is true: its commands do what it says, its output is what is printed, its scripts are those
+of the repository."""
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
+README = (SOURCE / "README.md").read_text()
+# As few steps as the quickstart's warm-up allows.
+SHORT = ["--set", "steps=10"]
+# Done by the launcher, which would build, test or install.
+LAUNCHER_ONLY = {"test", "build", "format", "lint", "clean"}
+
+
+def blocks(language=""):
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [text for name, text in found if name == language]
+
+
+def commands():
+    """(arguments, exit code) of every ./meshwright in a code block or at the start of a code span."""
+    found = []
+    for line in README.splitlines():
+        code = re.search(r"\(exit (\d+)\)", line)
+        spans = [line] if line.startswith("./meshwright ") else re.findall(
+            r"`(\./meshwright [^`]*)`", line)
+        found += [(shlex.split(span)[1:], int(code.group(1)) if code else 0) for span in spans]
+    return [(arguments, code) for arguments, code in found if arguments[0] not in LAUNCHER_ONLY]
+
+
+def stable(text):
+    """Its lines without what differs from machine to machine or with the steps: times, rates, hashes,
+    rules below column heads, blanks."""
+    lines = []
+    for line in text.splitlines():
+        line = re.sub(r"\b[\d.]+ (ns|us|ms|s)\b", "", line)
+        line = re.sub(r"^plan [0-9a-f]{16}", "plan", line)
+        line = re.sub(r"done after \d+ of \d+ steps", "done", line)
+        line = " ".join(line.split())
+        if line and line != "[…]" and not re.match(r"loss |[- ]+$", line):
+            lines.append(line)
+    return lines
+
+
+class Readme(unittest.TestCase):
+    def setUp(self):
+        # Run files go to a folder of the test's own.
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        for name in ("scripts", ".deps"):
+            (self.folder / name).symlink_to(SOURCE / name)
+
+    def call(self, arguments):
+        if arguments[0] == "run":
+            arguments = [*arguments, *SHORT]
+        return subprocess.run([BIN, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              timeout=300)
+
+    def test_commands(self):
+        self.assertGreaterEqual(len(commands()), 8)
+        verbs = {arguments[0] for arguments, _ in commands()}
+        self.assertLessEqual({"run", "plan", "verify", "plugins", "doctor"}, verbs)
+        for arguments, code in commands():
+            with self.subTest(" ".join(arguments)):
+                done = self.call(arguments)
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+
+    def test_output_and_run_file(self):
+        shown = [block for block in blocks() if block.startswith("plan ")]
+        self.assertEqual(len(shown), 1)
+        done = self.call(["run", "scripts/quickstart.lua"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        printed = stable(done.stderr) + stable(done.stdout)
+        expected = stable(shown[0])
+        self.assertGreater(len(expected), 15)
+        for line in expected:
+            self.assertIn(line, printed)
+
+        [script] = blocks("python")
+        read = subprocess.run([sys.executable, "-c", script], cwd=self.folder, capture_output=True,
+                              text=True, timeout=120)
+        self.assertEqual(read.returncode, 0, read.stderr)
+        self.assertRegex(read.stdout, r"(?m)^9 +9 ")
+
+    def test_script(self):
+        [script] = blocks("lua")
+        self.assertEqual(script, (SOURCE / "scripts/quickstart.lua").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

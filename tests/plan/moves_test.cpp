@@ -1,0 +1,136 @@
+// Every redistribution there is on a small mesh, carried out by ranks: what each holds afterwards is
+// what its layout says, uneven parts and nested cuts included.
+#include <catch2/catch.hpp>
+
+#include <mutex>
+
+#include "engine/redistribute.h"
+#include "meshwright/world.h"
+
+using namespace mw;
+
+namespace {
+
+const Dims dims{"x", "y"};
+const std::vector<std::int64_t> sizes{7, 12};
+
+// The part of `global` that a rank holds; where it is Partial, a share that adds up to the whole.
+at::Tensor local(const at::Tensor& global, const Layout& layout, const Mesh& mesh,
+                 const Coordinates& at) {
+  at::Tensor part = global;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    const Range range = local_range(dims[d], sizes[d], layout, mesh, at);
+    part = part.narrow(static_cast<std::int64_t>(d), range.offset, range.size);
+  }
+  part = part.clone();
+  for (std::size_t a = 0; a < layout.size(); ++a) {
+    const int ways = mesh.atoms()[a].ways;
+    if (layout[a].is_partial()) part *= 2.0 * (at[a] + 1) / (ways * (ways + 1));
+  }
+  return part;
+}
+
+class Rank {
+ public:
+  Rank(const Mesh& mesh, RankContext& context) : mesh_(mesh), context_(context) {}
+
+  at::Tensor move(at::Tensor tensor, Layout now, const Layout& to) {
+    static const std::string label = "test";
+    const Coordinates at = mesh_.coordinates(context_.rank);
+    for (const Move& m : moves(now, to, mesh_)) {
+      const Layout next = after(now, m);
+      auto parts = [&](Dim dim, const Layout& layout) {
+        const auto d = std::find(dims.begin(), dims.end(), dim) - dims.begin();
+        return local_sizes(dim, sizes[d], layout, mesh_, m.atoms, at);
+      };
+      Moving what;
+      what.dims = dims;
+      if (m.from.valid()) what.from_parts = parts(m.from, now);
+      if (m.to.valid()) what.to_parts = parts(m.to, next);
+      if (communicates(m.kind)) {
+        tensor = start_move(m, what, tensor.contiguous(), false, group(m.atoms), {"test", &label})
+                     .finish();
+      } else {
+        tensor = local_move(m, what, tensor, mesh_.index_in_group(context_.rank, m.atoms));
+      }
+      now = next;
+    }
+    return now == to ? tensor : at::Tensor();
+  }
+
+ private:
+  Communicator& group(const std::vector<int>& atoms) {
+    auto& g = groups_[atoms];
+    if (!g) {
+      g = make_communicator(*context_.source, mesh_.name_of(atoms),
+                            mesh_.group(context_.rank, atoms),
+                            mesh_.index_in_group(context_.rank, atoms), nullptr);
+    }
+    return *g;
+  }
+
+  const Mesh& mesh_;
+  RankContext& context_;
+  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
+};
+
+// Every layout of the mesh's atoms.
+std::vector<Layout> layouts(std::size_t atoms) {
+  const std::vector<Placement> one{Placement::replicate(), Placement::partial(),
+                                   Placement::shard("x"), Placement::shard("y")};
+  std::vector<Layout> all{{}};
+  for (std::size_t a = 0; a < atoms; ++a) {
+    std::vector<Layout> longer;
+    for (const Layout& head : all) {
+      for (const Placement& p : one) {
+        longer.push_back(head);
+        longer.back().push_back(p);
+      }
+    }
+    all = longer;
+  }
+  return all;
+}
+
+void check_all(const Mesh& mesh) {
+  const at::Tensor global = at::arange(1, 85, at::kDouble).view(sizes);
+  const Layout whole(mesh.atoms().size());
+  std::mutex mutex;
+  int wrong = 0, pairs = 0;
+  std::string first;
+  run_ranks(mesh.size(), [&](RankContext& context) {
+    Rank rank(mesh, context);
+    const Coordinates at = mesh.coordinates(context.rank);
+    for (const Layout& from : layouts(whole.size())) {
+      for (const Layout& to : layouts(whole.size())) {
+        at::Tensor got = rank.move(local(global, from, mesh, at), from, to);
+        Layout end = to;
+        const bool partial =
+            std::any_of(to.begin(), to.end(), [](auto& p) { return p.is_partial(); });
+        if (partial && got.defined()) {  // the shares are free; their sum is not
+          got = rank.move(got, to, whole);
+          end = whole;
+        }
+        const at::Tensor want = local(global, end, mesh, at);
+        const bool same =
+            got.defined() && got.sizes() == want.sizes() && at::allclose(got, want, 1e-12, 1e-12);
+        std::lock_guard lock(mutex);
+        ++pairs;
+        if (same) continue;
+        if (wrong++ == 0) first = to_string(from, mesh) + " -> " + to_string(to, mesh);
+      }
+    }
+  });
+  INFO(mesh.describe() << ": " << wrong << " of " << pairs << " wrong, the first " << first);
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("Every change of layout on two atoms") {
+  check_all(Mesh({{"a", 2}, {"b", 3}}));
+}
+
+TEST_CASE("Every change of layout on three atoms") {
+  check_all(Mesh({{"a", 2}, {"b", 2}, {"c", 2}}));
+}
