@@ -170,7 +170,9 @@ TEST_CASE("A recv whose send has another tag says so") {
 }
 
 TEST_CASE("Two ranks that wait for each other on two axes are both told where the other is") {
-  const auto text = error_of(2, impatient(), [&](RankContext& context) {
+  RankOptions options = impatient();
+  options.timeout = std::chrono::seconds(2);  // both must have begun to wait, on a busy machine too
+  const auto text = error_of(2, options, [&](RankContext& context) {
     auto a = make_communicator(*context.source, "a", {0, 1}, context.rank, nullptr);
     auto b = make_communicator(*context.source, "b", {0, 1}, context.rank, nullptr);
     (context.rank == 0 ? a : b)->barrier({}).wait();
