@@ -1,6 +1,7 @@
 #include "comm/local_world.h"
 
 #include <fmt/format.h>
+#include <utility>
 
 #include "comm/local_backend.h"
 
@@ -72,8 +73,8 @@ void LocalWorld::begins_to_wait(int rank, std::shared_ptr<Round> round) {
 void LocalWorld::ends_waiting(int rank, bool completed) {
   auto& status = *status_[static_cast<std::size_t>(rank)];
   const std::lock_guard guard(status.lock);
-  if (completed) status.last = std::move(status.now);
-  status.now = nullptr;
+  // Where a rank failed stays on record: another that fails at the same moment asks for it.
+  if (completed) status.last = std::exchange(status.now, nullptr);
 }
 
 std::string LocalWorld::whereabouts(int rank) const {
