@@ -44,15 +44,12 @@ Storage::Storage(const Program& program, const Coordinates& at, at::TensorOption
   }
 }
 
-int Storage::settle(const Bucket& bucket) {
-  int unused = 0;
+void Storage::settle(const Bucket& bucket) {
   for (int p : bucket.parameters) {
     if (written_[p]) continue;
     gradients_[p].zero_();
     written_[p] = true;
-    ++unused;
   }
-  return unused;
 }
 
 }  // namespace mw

@@ -33,8 +33,8 @@ class Storage {
   void begin_step() { written_.assign(written_.size(), false); }
   bool written(int parameter) const { return written_[parameter]; }
   void write(int parameter) { written_[parameter] = true; }
-  // Zeroes the gradients of a bucket that nobody wrote; returns how many parameters that were.
-  int settle(const Bucket& bucket);
+  // Zeroes the gradients of a bucket that nobody wrote.
+  void settle(const Bucket& bucket);
 
  private:
   std::vector<Flat> flats_;

@@ -1,18 +1,10 @@
 // Built with a compiler whose objects this program cannot trust.
-#include "meshwright/plugin.h"
+#include "../forged.h"
 
 namespace {
 
-class Never : public mw::Strategy {
- public:
-  static mw::Options options() { return {}; }
-  explicit Never(const mw::Values&) {}
-  std::vector<mw::AxisRequest> axes() const override { return {}; }
-  void edit(mw::Draft&) const override {}
-};
-
 constexpr mw::PluginDescriptor make() {
-  auto descriptor = mw::describe_strategy<Never>("other_toolchain", "1.0.0", "must not load");
+  auto descriptor = forged::true_descriptor("other_toolchain");
   descriptor.toolchain = "gcc7 c++17 cxx11abi0 release";
   return descriptor;
 }

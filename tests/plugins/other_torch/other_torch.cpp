@@ -1,18 +1,10 @@
 // Built with a torch that this program does not run.
-#include "meshwright/plugin.h"
+#include "../forged.h"
 
 namespace {
 
-class Never : public mw::Strategy {
- public:
-  static mw::Options options() { return {}; }
-  explicit Never(const mw::Values&) {}
-  std::vector<mw::AxisRequest> axes() const override { return {}; }
-  void edit(mw::Draft&) const override {}
-};
-
 constexpr mw::PluginDescriptor make() {
-  auto descriptor = mw::describe_strategy<Never>("other_torch", "1.0.0", "must not load");
+  auto descriptor = forged::true_descriptor("other_torch");
   descriptor.torch = "1.13.1";
   return descriptor;
 }

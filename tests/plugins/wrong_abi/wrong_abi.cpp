@@ -1,18 +1,10 @@
 // Built for another plugin ABI: everything behind the head is rubbish that must not be touched.
-#include "meshwright/plugin.h"
+#include "../forged.h"
 
 namespace {
 
-class Never : public mw::Strategy {
- public:
-  static mw::Options options() { return {}; }
-  explicit Never(const mw::Values&) {}
-  std::vector<mw::AxisRequest> axes() const override { return {}; }
-  void edit(mw::Draft&) const override {}
-};
-
 constexpr mw::PluginDescriptor make() {
-  auto descriptor = mw::describe_strategy<Never>("wrong_abi", "1.0.0", "must not load");
+  auto descriptor = forged::true_descriptor("wrong_abi");
   descriptor.head.abi = 999;
   descriptor.torch = nullptr;
   descriptor.options = nullptr;
