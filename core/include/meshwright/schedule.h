@@ -1,0 +1,138 @@
+// A pipeline schedule as data: which stage computes what, in which order. The checker, the
+// simulator, the drawing and the engine read the same table. It knows no tensors.
+//
+// A model's layers are parted into *virtual stages*, numbered in model order; a stage holds one or
+// more of them, its *chunks*. Round-robin: virtual stage v lies on stage v mod p. V: with two chunks,
+// stage i holds i and 2p-1-i (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory").
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/error.h"
+
+namespace mw {
+
+// F, B (the whole backward), I (gradient of the input), W (gradient of the weights): B = I then W.
+enum class Work : std::uint8_t { forward, backward, dgrad, wgrad };
+char letter_of(Work work);  // 'F', 'B', 'I', 'W'
+
+// "2F0": the forward of microbatch 0 through virtual stage 2.
+struct Action {
+  int vstage = 0;
+  Work work = Work::forward;
+  int microbatch = 0;
+  friend bool operator==(const Action& a, const Action& b) = default;
+};
+std::string to_string(const Action& action);
+
+struct Schedule {
+  std::string name;
+  int microbatches = 0;
+  std::vector<int> stage_of;               // of each virtual stage
+  std::vector<std::vector<Action>> order;  // of each stage
+
+  int stages() const { return static_cast<int>(order.size()); }
+  int vstages() const { return static_cast<int>(stage_of.size()); }
+  // The virtual stages of a stage, in model order, and a virtual stage's index among those of its stage.
+  std::vector<int> chunks(int stage) const;
+  int chunk_of(int vstage) const;
+  bool splits() const;  // whether some backward is parted into I and W
+};
+
+// Seconds (or any unit) of a virtual stage's work on one microbatch. B takes dgrad + wgrad.
+struct WorkTimes {
+  double forward = 1, dgrad = 1, wgrad = 1;
+  double send = 0;  // from the end of a work here until a neighbour stage may use its result
+};
+
+// Activation memory of a virtual stage and one microbatch, in bytes (or any unit): what F leaves, and
+// what of it I still leaves for W. B and W leave nothing.
+struct WorkBytes {
+  double forward = 1, dgrad = 1;
+};
+
+struct ScheduleRequest {
+  int stages = 1, chunks = 1, microbatches = 1;
+  std::vector<WorkTimes> times;  // one for all, or one for each virtual stage; empty: all 1, send 0
+  std::vector<WorkBytes> bytes;  // likewise
+  double memory_limit = 0;       // of the activations of a stage, in the unit of `bytes`; 0: none
+
+  const WorkTimes& times_of(int vstage) const;
+  const WorkBytes& bytes_of(int vstage) const;
+};
+
+class Scheduler {
+ public:
+  virtual ~Scheduler() = default;
+  virtual std::string name() const = 0;  // "1f1b"
+  virtual std::string doc() const = 0;   // one line, with the source
+  // Chunks of each stage: the only number that will do, or 0 if any will.
+  virtual int fixed_chunks() const { return 0; }
+  // The stage of each virtual stage.
+  virtual std::vector<int> placement(int stages, int chunks) const;  // round-robin
+  // Throws Error (plan) if the request cannot be met (chunks, a memory limit below what one microbatch
+  // takes), with the numbers and the nearest that can.
+  virtual Schedule make(const ScheduleRequest& request) const = 0;
+};
+
+// gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev.
+const std::vector<const Scheduler*>& schedulers();
+const Scheduler* find_scheduler(const std::string& name);  // nullptr if there is none
+
+std::vector<int> round_robin_placement(int stages, int chunks);
+std::vector<int> v_placement(int stages);
+
+// Adds a problem (plan) for every fault: a work missing or done twice, on the wrong stage, before what it
+// needs on the same stage, parts of a cycle between stages (each action of it named), activations above
+// `memory_limit`. Each names stage, step (from 0, in the stage's order) and action. Not more than a few
+// of a kind.
+void check(const Schedule& schedule, const ScheduleRequest& request, Problems& problems);
+
+// One work, or one transfer, with its times in seconds since the step began. Simulated and measured
+// timelines are lists of these.
+struct TimedAction {
+  int rank = 0, stage = 0, chunk = 0;
+  std::string name;  // "F", "B", "I", "W", "send F", "receive B", "finish", ...
+  int microbatch = -1;
+  double start = 0, end = 0;
+  int vstage = -1;
+};
+
+struct ScheduleTimeline {
+  std::vector<std::vector<TimedAction>> stages;  // one for each action, in the stage's order
+  double makespan = 0;                           // from the first start to the last end
+  std::vector<double> busy;                      // of each stage: sum of its works
+  // Of each stage: idle between its first start and its last end, as a fraction of the makespan.
+  std::vector<double> inner_idle;
+  std::vector<double> bytes_peak;        // highest activation memory, by WorkBytes
+  std::vector<double> microbatches_peak; // ... counted in F's not yet followed by B or W, over chunks
+  // Idle of all stages over their whole time: 1 - sum of busy / (stages * makespan). For equal times
+  // GPipe and 1F1B give (p-1)/(m+p-1).
+  double bubble = 0;
+};
+
+// Runs the schedule with these times. It must have passed check().
+ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& request);
+
+// PyTorch's published form of compute actions: a row for each stage, cells such as 2F0, 1I3, 1W3, 3B1;
+// an empty cell is an idle step and "(0F5;7B1)OVERLAP_F_B" is its two works, one after the other.
+// Throws Error (plan) naming row, cell and what is wrong. The placement follows from the cells.
+Schedule schedule_from_csv(const std::string& text, const std::string& name);
+std::string to_csv(const Schedule& schedule);
+// The same without commas, a line for each stage: "0F0 0F1 0B0 0B1".
+Schedule schedule_from_text(const std::string& text, const std::string& name);
+std::string to_text(const Schedule& schedule);
+
+// For people: a grid in characters (one row a stage, time to the right, at most `columns` wide), colours
+// by escape codes if `colour`; and the same as a stand-alone SVG.
+std::string draw_text(const Schedule& schedule, const ScheduleTimeline& timeline, int columns,
+                      bool colour);
+// Rows are stages or, for measured timelines, ranks. `title` and a caption under the grid.
+std::string draw_svg(const std::vector<std::vector<TimedAction>>& rows,
+                     const std::vector<std::string>& row_names, const std::string& title,
+                     const std::string& caption);
+
+}  // namespace mw
