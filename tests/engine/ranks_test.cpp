@@ -64,7 +64,7 @@ TEST_CASE("A data value that nothing can fill is an error that names it") {
   Experiment e = experiment({});
   auto plan = std::make_shared<Plan>(*e.plan);
   int renamed = 0;
-  for (Slot& slot : plan->program.slots) {
+  for (Slot& slot : plan->programs.front().slots) {
     if (slot.name != "labels") continue;
     slot.name = "speech";
     ++renamed;

@@ -35,7 +35,7 @@ TEST_CASE("A named rule on a borrowed axis takes over there, and only there") {
     setup.plan.push_back(
         choice("tp", std::make_shared<Rules>("tp", 2, Dims{"heads", "kv_heads", "vocab"})));
   const Experiment e = experiment(setup);
-  const Program& program = e.plan->program;
+  const Program& program = e.plan->programs.front();
   CHECK(e.plan->mesh.atoms().size() == (ep_ways < dp_ways ? 2u : 1u) + (with_tp ? 1u : 0u));
 
   // The mlp's weights are cut by ep and reduced over the rest of dp only; the norms over all of dp.

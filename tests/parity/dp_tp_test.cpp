@@ -75,7 +75,7 @@ TEST_CASE("Weight gradients that run beside an all-reduce give the same gradient
   setup.plan = {dp(2), choice("tp", std::make_shared<Rules>(
                                         "tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab"},
                                         std::vector<Pass>{overlap_wgrad()}))};
-  const Program program = experiment(setup).plan->program;
+  const Program program = experiment(setup).plan->programs.front();
   const auto& code = program.segments[program.segment("backward")].code;
   int between = 0;  // wgrads between a start and its wait
   for (std::size_t i = 0; i < code.size(); ++i) {

@@ -43,6 +43,40 @@ inline StrategyChoice tp(int ways) {
                 std::make_shared<Rules>("tp", ways, Dims{"heads", "kv_heads", "ffn", "vocab"}));
 }
 
+// One stage: all forwards, then all dgrads, then all wgrads. A wgrad reads everything as late as can be.
+inline Schedule delayed_wgrads(const ScheduleRequest& request) {
+  Schedule schedule;
+  schedule.name = "delayed";
+  schedule.microbatches = request.microbatches;
+  schedule.stage_of = {0};
+  schedule.order.resize(1);
+  for (const Work work : {Work::forward, Work::dgrad, Work::wgrad}) {
+    for (int m = 0; m < request.microbatches; ++m) schedule.order[0].push_back({0, work, m});
+  }
+  return schedule;
+}
+
+// `layers` of each virtual stage.
+class Stages : public Strategy {
+ public:
+  Stages(int ways, const std::string& schedule, std::vector<int> layers)
+      : ways_(ways), scheduler_(find_scheduler(schedule)), layers_(std::move(layers)) {}
+  std::vector<AxisRequest> axes() const override { return {{"pp", ways_, {}}}; }
+  void edit(Draft& draft) const override {
+    const int chunks = static_cast<int>(layers_.size()) / ways_;
+    draft.pipeline({"pp", layers_, scheduler_->placement(ways_, chunks),
+                    [this](const ScheduleRequest& r) { return scheduler_->make(r); }, {}, 0});
+  }
+
+ private:
+  int ways_;
+  const Scheduler* scheduler_;
+  std::vector<int> layers_;
+};
+inline StrategyChoice pp(int ways, const std::string& schedule, std::vector<int> layers) {
+  return choice("pp", std::make_shared<Stages>(ways, schedule, std::move(layers)));
+}
+
 struct Setup {
   std::string model = "llama";
   Json options = {{"layers", 2},   {"hidden", 48}, {"heads", 12},

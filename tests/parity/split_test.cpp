@@ -15,13 +15,7 @@ class Delayed : public Rules {
       : Rules(std::move(axis), ways, std::move(dims)) {}
   void edit(Draft& draft) const override {
     Rules::edit(draft);
-    draft.split_backward();
-    draft.add_pass({"delay wgrad", [](Program& program) {
-                      for (const char* name : {"forward", "dgrad", "wgrad"}) {
-                        for (int m = 0; m < program.microbatches; ++m)
-                          program.timeline.push_back({program.segment(name), m});
-                      }
-                    }});
+    draft.pipeline({"", {}, {}, delayed_wgrads, {}, 0});
   }
 };
 
@@ -39,7 +33,7 @@ TEST_CASE("A wgrad that waits for all dgrads gives the same gradients") {
   setup.plan = {dp(2), choice("tp", std::make_shared<Delayed>(
                                         "tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab"}))};
   const Experiment e = experiment(setup);
-  const Program& program = e.plan->program;
+  const Program& program = e.plan->programs.front();
   REQUIRE(program.segment("wgrad") >= 0);
   int split = 0;
   for (const Instruction& i : program.segments[program.segment("wgrad")].code) {

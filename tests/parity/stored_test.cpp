@@ -18,14 +18,7 @@ class Stored : public Rules {
     Rules::edit(draft);
     draft.store(dim_, on_, {});
     if (!split_) return;
-    draft.split_backward();
-    draft.add_pass({"delay wgrad", [](Program& program) {
-                      for (const char* name : {"forward", "dgrad", "wgrad"}) {
-                        for (int m = 0; m < program.microbatches; ++m) {
-                          program.timeline.push_back({program.segment(name), m});
-                        }
-                      }
-                    }});
+    draft.pipeline({"", {}, {}, delayed_wgrads, {}, 0});
   }
 
  private:

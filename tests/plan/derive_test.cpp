@@ -63,7 +63,7 @@ TEST_CASE("The table of redistributions") {
 TEST_CASE("tp costs Megatron's collectives: two all-reduces a layer each way") {
   Setup setup;
   setup.plan = {tp(2)};
-  const Program program = experiment(setup).plan->program;
+  const Program program = experiment(setup).plan->programs.front();
   const int layers = 2;
   // Beside the layers: the embedding's sum, the logits' max and the loss' sums forward; the head's
   // input gradient backward.
@@ -75,7 +75,7 @@ TEST_CASE("tp costs Megatron's collectives: two all-reduces a layer each way") {
 TEST_CASE("dp costs nothing but the gradients' reduction") {
   Setup setup;
   setup.plan = {dp(4, 1 << 30, true)};
-  const Program program = experiment(setup).plan->program;
+  const Program program = experiment(setup).plan->programs.front();
   CHECK(count(program, "forward").empty());
   CHECK(count(program, "backward").empty());
   CHECK(count(program, "backward.last") == std::map<std::string, int>{{"reduce@dp", 1}});
@@ -86,7 +86,7 @@ TEST_CASE("dp costs nothing but the gradients' reduction") {
 TEST_CASE("Buckets respect their size and follow the order of backward") {
   Setup setup;
   setup.plan = {dp(2, 20'000, true)};
-  const Program program = experiment(setup).plan->program;
+  const Program program = experiment(setup).plan->programs.front();
   REQUIRE(program.buckets.size() > 2);
   std::vector<bool> seen(program.parameters.size(), false);
   const Coordinates first(program.mesh.atoms().size(), 0);
@@ -111,7 +111,7 @@ TEST_CASE("Keys that tp cannot cut stay whole, and so do their weights") {
   setup.options["kv_heads"] = 2;
   setup.plan = {tp(4)};
   const Experiment e = experiment(setup);
-  for (const ProgramParameter& p : e.plan->program.parameters) {
+  for (const ProgramParameter& p : e.plan->programs.front().parameters) {
     const std::string& name = e.plan->graph->value(p.value).name;
     if (name.find("attention.k") != std::string::npos) CHECK(p.stored[0].is_replicate());
     if (name.find("attention.q") != std::string::npos)
@@ -124,7 +124,7 @@ TEST_CASE("Slots are released: nothing is left of a microbatch but what is persi
   Setup setup;
   setup.plan = {dp(2), tp(2)};
   setup.microbatch = 3;
-  const Program program = experiment(setup).plan->program;
+  const Program program = experiment(setup).plan->programs.front();
   for (const char* backward : {"backward", "backward.last"}) {
     std::vector<int> made(program.slots.size(), 0), gone(program.slots.size(), 0);
     for (const std::string segment : {std::string("forward"), std::string(backward)}) {

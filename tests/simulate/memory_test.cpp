@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "setups.h"
-#include "simulate/memory.h"
+#include "sizes/memory.h"
 #include "simulate/prediction.h"
 
 using namespace mw;
@@ -143,8 +143,8 @@ TEST_CASE("An uneven cut gives the first ranks more") {
   };
   CHECK(parameters(0) == parameters(1));
   CHECK(parameters(1) - parameters(2) == 2 * 64 * 4);  // a row of the embedding and of the head
-  CHECK(rank_classes(e.plan->program).size() == 2);
-  CHECK(rank_classes(e.plan->program)[0].ranks == 2);
+  CHECK(rank_classes(e.plan->programs.front()).size() == 2);
+  CHECK(rank_classes(e.plan->programs.front())[0].ranks == 2);
 }
 
 TEST_CASE("More ways leave fewer activation bytes to each rank") {

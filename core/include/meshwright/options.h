@@ -1,6 +1,10 @@
 // One declaration of a table's keys feeds validation, `plugins show`, and the Lua type file.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +29,12 @@ struct Option {
   std::string unit;                   // "bytes", "sequences", ... for people
 };
 
+// What a script's values may refer to: its functions, and files named relative to it.
+struct ScriptReach {
+  std::function<Json(std::int64_t, const std::vector<Json>&)> call;
+  std::vector<std::filesystem::path> roots;  // where relative paths are looked for
+};
+
 // The checked values of one table: every key with a value or a default is there, bytes as integers.
 class Values {
  public:
@@ -38,8 +48,17 @@ class Values {
   std::string text(const std::string& key) const { return json_.at(key).get<std::string>(); }
   const Json& json() const { return json_; }
 
+  bool is_function(const std::string& key) const;
+  // Calls the script's function; its errors are thrown with the script's file and line. On the thread
+  // that runs the script, so from no rank.
+  std::function<Json(const std::vector<Json>&)> function(const std::string& key) const;
+  // The file that a script means by `path`; `path` itself if there is none.
+  std::string find_file(const std::string& path) const;
+  void set_reach(std::shared_ptr<const ScriptReach> reach) { reach_ = std::move(reach); }
+
  private:
   Json json_ = Json::object();
+  std::shared_ptr<const ScriptReach> reach_;
 };
 
 class Options {

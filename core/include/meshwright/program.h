@@ -1,8 +1,8 @@
 // The program of one pipeline stage: what the engine runs, the simulator prices and `plan` prints.
 // It is the same for every rank of the stage; local shapes follow from a rank's coordinates.
 //
-// A stage's step is a timeline of actions ("forward of microbatch 3"). Each action runs a segment, a
-// list of instructions over slots. Slots of a segment exist once for each microbatch in flight;
+// A stage's step is a timeline: segments, lists of instructions over slots, each run for a microbatch
+// ("the forward of microbatch 3"). Slots of a segment exist once for each microbatch in flight;
 // persistent slots (parameters, gradients, optimizer state) exist once.
 #pragma once
 
@@ -29,11 +29,15 @@ struct Move {
     all_to_all,      // Shard(from) -> Shard(to)
     slice,           // Replicate -> Shard(to): local
     keep,  // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
+    send,  // to the rank of stage `peer` that agrees on all other coordinates
+    recv,  // ... from it
   };
   Kind kind = Kind::all_reduce;
   std::vector<int> atoms;
   Dim from, to;
   Reduction reduction = Reduction::sum;
+  int peer = -1;  // of send and recv: a stage
+  int tag = 0;    // ... what is sent: the same on both sides, distinct in a step but for microbatches
 };
 bool communicates(Move::Kind kind);
 const char* name_of(Move::Kind kind);
@@ -64,9 +68,10 @@ enum class Code : std::uint8_t {
   load,     // data of the microbatch into outputs
   compute,  // a piece of an op
   move,     // a local move (slice, keep): inputs[0] -> outputs[0]
-  start,    // a move that communicates, begun: inputs[0] -> outputs[0]
+  start,    // a move that communicates, begun: inputs[0] -> outputs[0]; send has no output, recv no input
   wait,     // ... and awaited: `pending`
   seed,     // outputs[0] = 1, the gradient of the loss
+  hand,     // outputs[0] is inputs[0] itself, under a name that is released on its own
   add,      // outputs[0] += inputs[0]
   copy,     // outputs[0] = a copy of inputs[0]
   report,   // the loss in inputs[0] is added to the step's
@@ -97,14 +102,30 @@ struct Instruction {
   std::vector<int> release;  // slots that nobody reads after this instruction
 };
 
+enum class SegmentKind : std::uint8_t {
+  forward,
+  backward,  // or the pair
+  dgrad,
+  wgrad,
+  post,     // begins the receives of what another stage sends
+  receive,  // waits for them
+  sent,     // waits for this stage's own sends and lets go of what they read
+  finish,   // once in a step: reductions, totals, optimizer
+};
+
 struct Segment {
-  std::string
-      name;  // "forward", "backward", "dgrad", "wgrad", "finish"; "X.last" with reductions in it
+  // "forward", "backward", "dgrad", "wgrad", "finish"; where a model is parted into virtual stages
+  // "forward.2" and so on; "X.last": a copy of X with reductions in it.
+  std::string name;
   std::vector<Instruction> code;
+  SegmentKind kind = SegmentKind::forward;
+  int vstage = 0;
+  bool gradient = false;  // of post, receive and sent: of gradients
+  int copy_of = -1;       // of "X.last": X
 };
 
 // One run of a segment.
-struct Action {
+struct SegmentRun {
   int segment = -1;
   int microbatch = -1;  // -1: of the step
 };
@@ -123,27 +144,48 @@ struct Bucket {
   std::vector<int> parameters;  // indices into Program::parameters
   std::vector<int> reduce;      // atoms to all-reduce over; empty: nothing to reduce
   std::vector<int> sharded;     // atoms over which the parameters are sharded
+  std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
   std::string name;
-  bool overlap = false;  // its reduction starts inside the timeline's last action
+  bool overlap = false;  // its reduction starts as soon as its last gradient is there
+};
+
+// The ranks of a collective: those that agree with a rank on all atoms but these, and of them, if
+// `stages` is not empty, those of these stages (the stage's own atom is among `atoms` then).
+struct RankSet {
+  std::vector<int> atoms, stages;
+  friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 
 struct Program {
   std::shared_ptr<const Graph> graph;
   Mesh mesh;
   int stage = 0, stages = 1;
+  int stage_atom = -1;         // of the mesh; -1: one stage
+  std::vector<int> stage_of;   // of each virtual stage
+  std::vector<int> vstage_of;  // of each op of the graph; -1: wherever its outputs are needed
   int microbatches = 1;
   int element = 4;  // bytes of a real
   std::vector<Slot> slots;
   std::vector<ProgramParameter> parameters;
   std::vector<Bucket> buckets;
   std::vector<Segment> segments;
-  std::vector<Action> timeline;
+  std::vector<SegmentRun> timeline;
   int pendings = 0;            // numbers used by start and wait
   std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
   Layout loss;                 // layout of the loss value
 
   int segment(const std::string& name) const;  // index; -1
+  // Index of the segment of that kind (and, of post, receive and sent, direction); -1.
+  int segment(SegmentKind kind, int vstage, bool gradient = false) const;
+  int chunk_of(int vstage) const;  // its index among those of its stage
+  // Coordinates of the stage's first rank.
+  Coordinates first() const;
+  std::vector<int> ranks_of(const RankSet& set, int rank) const;  // ascending
+  int ways(const RankSet& set) const;
+  // "dp", "dp*tp", "world"; with stages "pp[0,3]".
+  std::string name_of(const RankSet& set) const;
+  RankSet reduction(const Bucket& bucket) const { return {bucket.reduce, bucket.stages}; }
   // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
   LocalDims local_dims(int op, const Coordinates& at) const;
   std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at) const;
@@ -162,8 +204,8 @@ struct Pass {
 // Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in
 // the order in which gradients become ready in backward.
 Pass bucket_gradients(std::int64_t bytes);
-// Starts each bucket's reduction inside the last action that makes gradients, as soon as its last one
-// is there.
+// Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as soon
+// as the last one is there.
 Pass overlap_gradient_reduction();
 // Lets weight gradients run while an input gradient is on its way: each collective of backward starts
 // right after the last dgrad that feeds it, and the wgrads that stood before it come between start

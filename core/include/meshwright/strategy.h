@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "meshwright/mesh.h"
 #include "meshwright/options.h"
 #include "meshwright/program.h"
+#include "meshwright/schedule.h"
 
 namespace mw {
 
@@ -39,6 +41,19 @@ struct StorageRule {
   std::function<bool(const Value&)> where;
 };
 
+// "The layers live on `axis`": the model parted into virtual stages, and in which order each stage
+// computes. What crosses from one to another is sent; a parameter that several stages use is stored on
+// each, and its gradient is a sum over them.
+struct Pipeline {
+  std::string axis;           // its ranks are the stages; "": one stage
+  std::vector<int> layers;    // of each virtual stage, in model order; empty: all in one
+  std::vector<int> stage_of;  // of each virtual stage; empty: one stage
+  // Called once with what is known of the plan by then. Throws Error for what cannot be met.
+  std::function<Schedule(const ScheduleRequest&)> schedule;
+  std::vector<WorkTimes> times;  // as ScheduleRequest's; empty: predicted
+  double memory_limit = 0;       // bytes of activations of a rank; 0: none
+};
+
 // The plan while strategies edit it.
 class Draft {
  public:
@@ -61,8 +76,8 @@ class Draft {
   bool divides(const std::string& axis, Dim dim) const;
 
   void add_pass(Pass pass) { passes_.push_back(std::move(pass)); }
-  // Asks for segments "dgrad" and "wgrad" beside "backward", for a timeline that parts them.
-  void split_backward() { splits_ = true; }
+  // One strategy at most may part the layers.
+  void pipeline(Pipeline pipeline);
   void refuse(std::string message, std::string hint) {
     problems_.add(Stage::plan, std::move(message), std::move(hint));
   }
@@ -73,7 +88,7 @@ class Draft {
   const std::vector<StorageRule>& storage() const { return storage_; }
   const std::vector<Pass>& passes() const { return passes_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  bool splits_backward() const { return splits_; }
+  const std::optional<Pipeline>& pipeline() const { return pipeline_; }
   Problems& problems() { return problems_; }
 
  private:
@@ -84,7 +99,8 @@ class Draft {
   std::vector<StorageRule> storage_;
   std::vector<Pass> passes_;
   std::vector<std::string> notes_;
-  bool splits_ = false;
+  std::optional<Pipeline> pipeline_;
+  std::string pipeline_by_;
   Problems problems_;
 };
 

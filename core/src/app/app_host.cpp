@@ -59,7 +59,10 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   } else if (verb == "plan") {
     result = run_plan_verb(experiment);
     if (programs_) {
-      const std::string program = experiment.plan->program.print();
+      std::string program;
+      for (const Program& stage : experiment.plan->programs) {
+        program += (program.empty() ? "" : "\n") + stage.print();
+      }
       result["program"] = program;
       result["text"] = result["text"].get<std::string>() + "\n" + program;
     }

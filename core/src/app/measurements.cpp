@@ -8,9 +8,12 @@
 #include <cmath>
 #include <ctime>
 #include <fstream>
+#include <limits>
+#include <set>
 #include <sstream>
 
 #include "meshwright/plugin.h"
+#include "simulate/pipeline.h"
 
 namespace mw {
 namespace {
@@ -67,6 +70,7 @@ Measurements::Measurements(const Experiment& experiment, const Prediction& predi
 void Measurements::add(const StepReport& report) {
   if (losses_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
   losses_.push_back(report.loss);
+  bubbles_.push_back(bubble_of(report));
   norms_.push_back(report.grad_norm);
   seconds_.push_back(report.seconds);
   cpu_seconds_.push_back(report.cpu_seconds);
@@ -86,7 +90,7 @@ void Measurements::write(const StepReport& report) {
   row.tokens = experiment_.plan->tokens_per_step();
   row.tokens_per_second = static_cast<double>(row.tokens) / report.seconds;
   row.mfu = prediction_.flops_per_step / (report.seconds * prediction_.peak_flops);
-  if (experiment_.plan->program.stages == 1) row.bubble = 0;  // no other stage to wait for
+  row.bubble = bubble_of(report);
   writer_->add(row);
 
   std::vector<MemoryRow> memory;
@@ -96,7 +100,7 @@ void Measurements::write(const StepReport& report) {
 
 void Measurements::write_rank(std::int64_t step, const RankReport& rank,
                               std::vector<MemoryRow>& memory) {
-  const Program& program = experiment_.plan->program;
+  const Program& program = experiment_.plan->program_of(rank.rank);
   const RankPrediction& predicted = predicted_.at(static_cast<std::size_t>(rank.rank));
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
@@ -122,15 +126,18 @@ void Measurements::write_rank(std::int64_t step, const RankReport& rank,
     }
     writer_->add(row);
   }
-  for (const ActionTime& action : rank.actions) {
+  for (const RunTime& run : rank.runs) {
+    const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
+    if (segment.kind == SegmentKind::post || segment.kind == SegmentKind::sent) continue;
     ActionRow row;
     row.step = step;
     row.rank = rank.rank;
     row.stage = program.stage;
-    row.action = program.segments.at(static_cast<std::size_t>(action.segment)).name;
-    row.microbatch = action.microbatch;
-    row.start = action.start;
-    row.end = action.end;
+    if (segment.kind != SegmentKind::finish) row.chunk = program.chunk_of(segment.vstage);
+    row.action = action_name(segment);
+    row.microbatch = run.microbatch;
+    row.start = run.start;
+    row.end = run.end;
     writer_->add(row);
   }
 }
@@ -181,9 +188,44 @@ double Measurements::mfu() const {
   return seconds > 0 ? prediction_.flops_per_step / (seconds * prediction_.peak_flops) : 0;
 }
 
-const std::map<CommunicationKey, CommunicationUse>& Measurements::communication_use() const {
-  static const std::map<CommunicationKey, CommunicationUse> none;
-  return ranks_.empty() ? none : ranks_.front().communication;
+std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() const {
+  std::map<CommunicationKey, CommunicationUse> most;
+  std::set<int> seen;
+  for (const RankReport& rank : ranks_) {
+    if (!seen.insert(experiment_.plan->stage_of(rank.rank)).second) continue;
+    for (const auto& [key, use] : rank.communication) {
+      CommunicationUse& known = most[key];
+      if (use.bytes > known.bytes || use.calls > known.calls) known = use;
+    }
+  }
+  return most;
+}
+
+// Of all ranks' time in the step, what they waited for another stage's work.
+double Measurements::bubble_of(const StepReport& report) const {
+  if (experiment_.plan->stages() == 1) return 0;  // no other stage to wait for
+  double idle = 0, all = 0;
+  for (const RankReport& rank : report.ranks) {
+    const Program& program = experiment_.plan->program_of(rank.rank);
+    for (const RunTime& run : rank.runs) {
+      const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
+      if (segment.kind == SegmentKind::receive) idle += run.end - run.start;
+    }
+    // The finish waits for the slowest stage: what it takes longer than the shortest is waiting.
+    if (!rank.runs.empty()) all += rank.runs.back().end - rank.runs.front().start;
+  }
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const RankReport& rank : report.ranks) {
+    shortest = std::min(shortest, rank.runs.back().end - rank.runs.back().start);
+  }
+  for (const RankReport& rank : report.ranks) {
+    idle += rank.runs.back().end - rank.runs.back().start - shortest;
+  }
+  return all > 0 ? idle / all : 0;
+}
+
+double Measurements::bubble_fraction() const {
+  return median_after_warm_up(bubbles_);
 }
 
 std::int64_t Measurements::memory_peak(Category category) const {
@@ -230,8 +272,7 @@ Json Measurements::result(RunStatus status) const {
   result["tokens_per_second"] = tokens_per_second();
   result["cpu_seconds_per_step"] = median_after_warm_up(cpu_seconds_);
   result["mfu"] = mfu();
-  // One stage waits for no other.
-  result["bubble_fraction"] = plan.program.stages == 1 ? Json(0.0) : Json();
+  result["bubble_fraction"] = bubble_fraction();
   result["startup_seconds"] = startup_seconds_;
   result["peak_bytes"] = peak_bytes();
   result["memory"] = memory();

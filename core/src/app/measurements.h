@@ -31,13 +31,15 @@ class Measurements {
   double tokens_per_second() const;  // of the median step
   double step_seconds() const;       // median after the warm-up
   double mfu() const;                // model flops over what the devices could have done
-  // Bytes of the first rank in the last step.
-  const std::map<CommunicationKey, CommunicationUse>& communication_use() const;
+  // Bytes of a rank in the last step; of stages, the highest of each stage's first rank.
+  std::map<CommunicationKey, CommunicationUse> communication_use() const;
+  double bubble_fraction() const;  // of all ranks' time: waiting for another stage
   std::int64_t memory_peak(Category category) const;  // of the rank that has most of it
   const std::vector<double>& losses() const { return losses_; }
   std::int64_t peak_bytes() const;  // of the rank with the most
 
  private:
+  double bubble_of(const StepReport& report) const;
   void write(const StepReport& report);
   void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
   void add_metrics(std::int64_t step);
@@ -48,7 +50,7 @@ class Measurements {
   const Prediction& prediction_;
   std::vector<RankPrediction> predicted_;  // of each rank, for the run file
   std::unique_ptr<RunWriter> writer_;
-  std::vector<double> losses_, norms_, seconds_, cpu_seconds_;
+  std::vector<double> losses_, norms_, seconds_, cpu_seconds_, bubbles_;
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
 };

@@ -34,11 +34,11 @@ std::string comparison(const Measurements& measured, const Prediction& predicted
   table.add({"MFU", fmt::format("{:.1f} %", 100 * measured.mfu()),
              fmt::format("{:.1f} %", 100 * predicted.mfu)});
   table.add({"memory, a rank's peak", bytes_text(measured.peak_bytes()),
-             bytes_text(predicted.stages.front().memory.peak)});
+             bytes_text(predicted.fullest().memory.peak)});
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     table.add({fmt::format("  {}", name_of(category)), bytes_text(measured.memory_peak(category)),
-               bytes_text(predicted.stages.front().memory[category])});
+               bytes_text(predicted.fullest().memory[category])});
   }
   for (const auto& [key, use] : measured.communication_use()) {
     std::string forecast = "-";

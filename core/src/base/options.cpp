@@ -230,6 +230,26 @@ Options& Options::positional(std::string name) {
   return *this;
 }
 
+bool Values::is_function(const std::string& key) const {
+  return has(key) && mw::is_function(at(key));
+}
+
+std::function<Json(const std::vector<Json>&)> Values::function(const std::string& key) const {
+  const auto number = at(key).at(function_key).get<std::int64_t>();
+  if (!reach_ || !reach_->call) throw std::logic_error("the function \"" + key + "\" has no script");
+  return [reach = reach_, number](const std::vector<Json>& arguments) {
+    return reach->call(number, arguments);
+  };
+}
+
+std::string Values::find_file(const std::string& path) const {
+  if (!reach_) return path;
+  for (const std::filesystem::path& root : reach_->roots) {
+    if (std::filesystem::exists(root / path)) return (root / path).string();
+  }
+  return path;
+}
+
 Values Options::read(const Json& given, const std::string& path, Problems& problems) const {
   const auto path_of = [&](const std::string& key) {
     return path.empty() ? key : path + "." + key;

@@ -42,13 +42,13 @@ Executor::Executor(const Program& program, int rank, at::ScalarType real, at::De
 
 Executor::~Executor() = default;
 
-Communicator& Executor::group(const std::vector<int>& atoms) {
-  auto& communicator = groups_[atoms];
+Communicator& Executor::group(const RankSet& set) {
+  auto& communicator = groups_[set];
   if (!communicator) {
-    const bool world = program_.mesh.ways(atoms) == program_.mesh.size();
-    const std::string axis = world && atoms.size() != 1 ? "world" : program_.mesh.name_of(atoms);
-    communicator = make_communicator(source_, axis, program_.mesh.group(rank_, atoms),
-                                     program_.mesh.index_in_group(rank_, atoms), &ledger_);
+    const std::vector<int> ranks = program_.ranks_of(set, rank_);
+    const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    communicator = make_communicator(source_, program_.name_of(set), ranks,
+                                     static_cast<int>(index), &ledger_);
   }
   return *communicator;
 }
@@ -72,11 +72,11 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
     loss_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
   }
   const double begin = now();
-  for (const Action& action : program_.timeline) {
-    ActionTime time{action.segment, action.microbatch, now() - begin, 0};
-    for (const Instruction& i : program_.segments[action.segment].code) run(i, action.microbatch);
+  for (const SegmentRun& part : program_.timeline) {
+    RunTime time{part.segment, part.microbatch, now() - begin, 0};
+    for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
     time.end = now() - begin;
-    outcome_.actions.push_back(time);
+    outcome_.runs.push_back(time);
   }
   microbatches_.clear();
   return std::move(outcome_);
@@ -101,26 +101,35 @@ void Executor::run(const Instruction& i, int microbatch) {
       break;
     case Code::move:
     case Code::start: {
+      if (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv) {
+        start_transfer(i, m, microbatch);
+        break;
+      }
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
       const Moving what = moving(i.move, from.dims, from.layout, to.layout);
       if (i.code == Code::start) {
         m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
-                                           group(i.move.atoms), {i.phase, &i.label});
+                                           group({i.move.atoms, {}}), {i.phase, &i.label});
       } else {
         tensor(m, i.outputs[0]) = local_move(i.move, what, tensor(m, i.inputs[0]),
                                              program_.mesh.index_in_group(rank_, i.move.atoms));
       }
       break;
     }
-    case Code::wait:
-      tensor(m, i.outputs[0]) = m.underway.at(i.pending).finish();
+    case Code::wait: {
+      const at::Tensor done = m.underway.at(i.pending).finish();
+      if (!i.outputs.empty()) tensor(m, i.outputs[0]) = done;
       m.underway.erase(i.pending);
       break;
+    }
     case Code::seed:
       tensor(m, i.outputs[0]) = at::ones({}, at::TensorOptions().dtype(real_).device(device_));
       break;
     case Code::add:
       add(i, m);
+      break;
+    case Code::hand:
+      tensor(m, i.outputs[0]) = tensor(m, i.inputs[0]);
       break;
     case Code::copy:
       tensor(m, i.outputs[0]) = tensor(m, i.inputs[0]).clone();
@@ -283,10 +292,26 @@ Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from,
   return what;
 }
 
+void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
+  Communicator& stages = group({i.move.atoms, {}});
+  const int tag = i.move.tag * program_.microbatches + microbatch;
+  if (i.move.kind == Move::Kind::send) {
+    const at::Tensor out = tensor(m, i.inputs[0]);
+    m.underway[i.pending] = {stages.send(out, i.move.peer, tag, {i.phase, &i.label}),
+                             [] { return at::Tensor(); }};
+    return;
+  }
+  const Slot& slot = program_.slots[i.outputs[0]];
+  const at::Tensor in = at::empty(program_.local_shape(slot, at_),
+                                  at::TensorOptions().dtype(real_).device(device_));
+  m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
+                           [in] { return in; }};
+}
+
 void Executor::start_reduce(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
   storage_.settle(bucket);
-  reductions_[i.bucket] = group(bucket.reduce)
+  reductions_[i.bucket] = group(program_.reduction(bucket))
                               .all_reduce(storage_.flats()[i.bucket].gradients, Reduction::sum,
                                           {i.phase, &bucket.name});
 }
@@ -297,6 +322,7 @@ void Executor::totals() {
   at::Tensor sums = at::zeros({3}, at::kDouble);
   auto counts = [&](auto&& whole) {
     for (std::size_t a = 0; a < at_.size(); ++a) {
+      if (static_cast<int>(a) == program_.stage_atom) continue;  // a stage's own, or zero
       if (whole(static_cast<int>(a)) && at_[a] != 0) return false;
     }
     return true;
@@ -306,6 +332,7 @@ void Executor::totals() {
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     const Bucket& bucket = program_.buckets[b];
     storage_.settle(bucket);
+    if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
     const auto& sharded = bucket.sharded;
     if (!counts(
             [&](int a) { return std::find(sharded.begin(), sharded.end(), a) == sharded.end(); }))
@@ -318,7 +345,7 @@ void Executor::totals() {
   if (program_.mesh.size() > 1) {
     static const std::string label = "loss, gradient norm";
     sums = sums.to(device_);
-    group(world_atoms(program_.mesh)).all_reduce(sums, Reduction::sum, {"report", &label}).wait();
+    group({world_atoms(program_.mesh), {}}).all_reduce(sums, Reduction::sum, {"report", &label}).wait();
     sums = sums.cpu();
   }
   outcome_.loss = sums[0].item<double>();
@@ -343,7 +370,7 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
     const Moving what = moving(move, dims, now, next);
     if (communicates(move.kind)) {
       moved =
-          start_move(move, what, moved.contiguous(), false, group(move.atoms), {"verify", &label})
+          start_move(move, what, moved.contiguous(), false, group({move.atoms, {}}), {"verify", &label})
               .finish();
     } else {
       moved = local_move(move, what, moved, program_.mesh.index_in_group(rank_, move.atoms));

@@ -20,7 +20,7 @@
 
 namespace mw {
 
-struct ActionTime {
+struct RunTime {
   int segment = -1, microbatch = -1;
   double start = 0, end = 0;  // seconds since the step began
 };
@@ -30,7 +30,7 @@ struct StepOutcome {
   double grad_norm = 0;  // of all parameters, each element once, before clipping
   double lr = 0;
   bool stop = false;  // some rank was asked to stop
-  std::vector<ActionTime> actions;
+  std::vector<RunTime> runs;  // of the timeline
 };
 
 // What the executor shows while it runs (verify compares it). Called in the rank's thread.
@@ -68,7 +68,7 @@ class Executor {
   Storage& storage() { return storage_; }
   at::ScalarType real() const { return real_; }
   void watch(Watcher* watcher) { watcher_ = watcher; }
-  Communicator& group(const std::vector<int>& atoms);
+  Communicator& group(const RankSet& set);
   // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's phase of training).
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                           const Layout& to);
@@ -84,6 +84,7 @@ class Executor {
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
   void add(const Instruction& i, Microbatch& m);
+  void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void start_reduce(const Instruction& i);
   void totals();
   void update(const Instruction& i);
@@ -102,7 +103,7 @@ class Executor {
   const StepInput input_;
   Storage storage_;
   std::vector<LocalDims> dims_;  // for each op
-  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
+  std::map<RankSet, std::unique_ptr<Communicator>> groups_;
   std::map<int, Microbatch> microbatches_;
   std::map<int, Pending> reductions_;
   Watcher* watcher_ = nullptr;

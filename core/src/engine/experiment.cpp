@@ -60,7 +60,10 @@ const Kind* kind_of(const Json& table, const std::string& path,
 
 class Reader {
  public:
-  Reader(const Json& table, const ReadContext& context) : table_(table), context_(context) {}
+  Reader(const Json& table, const ReadContext& context)
+      : table_(table),
+        context_(context),
+        reach_(std::make_shared<ScriptReach>(ScriptReach{context.call, context.roots})) {}
 
   Experiment run() {
     values_ = experiment_options().read(table_, "", problems_);
@@ -115,7 +118,8 @@ class Reader {
     try {
       const PluginDescriptor& plugin = context_.plugins->find(entry["plugin"].get<std::string>());
       Problems found;
-      const Values values = plugin.options().read(untagged(entry, "plugin"), path, found);
+      Values values = plugin.options().read(untagged(entry, "plugin"), path, found);
+      values.set_reach(reach_);
       if (found.empty()) {
         StrategyChoice choice;
         choice.name = plugin.name;
@@ -264,6 +268,7 @@ class Reader {
 
   const Json& table_;
   const ReadContext& context_;
+  const std::shared_ptr<const ScriptReach> reach_;
   Problems problems_;
   Values values_;
   PlanRequest request_;

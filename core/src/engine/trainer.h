@@ -18,7 +18,7 @@ struct RankReport {
   std::array<MemoryUse, category_count> memory{};
   std::int64_t peak_bytes = 0;
   std::map<CommunicationKey, CommunicationUse> communication;  // of this step
-  std::vector<ActionTime> actions;
+  std::vector<RunTime> runs;
 };
 
 struct StepReport {

@@ -89,11 +89,15 @@ class Comparer : public Watcher {
         outcome_(outcome),
         mutex_(mutex),
         floor_(gradient_floor),
-        activations_(activations) {}
+        activations_(activations) {
+    const std::vector<int> all = program_.graph->parameters();
+    for (const ProgramParameter& p : program_.parameters) {
+      place_.push_back(std::find(all.begin(), all.end(), p.value) - all.begin());
+    }
+  }
 
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
-    const std::int64_t order = compared_++;
     const Slot& s = program_.slots[slot];
     const at::Tensor full = executor_.redistribute(tensor, s.dims, s.layout, whole(program_));
     const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
@@ -103,8 +107,10 @@ class Comparer : public Watcher {
         relative(full.to(at::kDouble), found->second.to(at::kDouble), backward ? 1e-6 * floor_ : 0);
     if (error <= outcome_.tolerance) return;
     parted_ = true;
+    const auto ops = static_cast<std::int64_t>(program_.graph->ops().size());
+    const std::int64_t order = 2 * ops * microbatch + (backward ? 2 * ops - 1 - i.op : i.op);
     std::lock_guard lock(mutex_);
-    // Ranks run one program: the least of their orders is the first, whichever rank came here first.
+    // Whichever rank or stage came here first, the least of their orders is the first.
     const int rank = executor_.rank();
     const Divergence& known = outcome_.first;
     if (outcome_.diverged && std::pair(known.order, known.rank) < std::pair(order, rank)) return;
@@ -122,7 +128,8 @@ class Comparer : public Watcher {
       const double error =
           compare(p, storage.gradient(static_cast<int>(p)), reference_.gradients, 1e-6 * floor_);
       std::lock_guard lock(mutex_);
-      outcome_.errors[p].gradient = std::max(outcome_.errors[p].gradient, error);
+      double& known = outcome_.errors[place_[p]].gradient;
+      known = std::max(known, error);
     }
   }
 
@@ -135,7 +142,8 @@ class Comparer : public Watcher {
       const double error = compare(p, executor_.storage().parameter(static_cast<int>(p)),
                                    reference_.parameters, lr * std::sqrt(count));
       std::lock_guard lock(mutex_);
-      outcome_.errors[p].parameter = std::max(outcome_.errors[p].parameter, error);
+      double& known = outcome_.errors[place_[p]].parameter;
+      known = std::max(known, error);
     }
   }
 
@@ -187,7 +195,7 @@ class Comparer : public Watcher {
   std::mutex& mutex_;
   const double floor_;
   const bool activations_;
-  std::int64_t compared_ = 0;
+  std::vector<std::ptrdiff_t> place_;  // of the program's parameters among the graph's
   bool parted_ = false, done_ = false;
 };
 
@@ -263,12 +271,12 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
 
 // If every activation and its gradient agree, the fault lies in a parameter's own gradient: the ops
 // that use the first parameter that parts, in the order of backward.
-void blame_parameter(const Program& program, VerifyOutcome& outcome) {
-  const auto& ops = program.graph->ops();
+void blame_parameter(const Graph& graph, VerifyOutcome& outcome) {
+  const auto& ops = graph.ops();
   for (std::size_t o = ops.size(); o-- > 0;) {
     for (const Use& use : ops[o].inputs) {
       for (const ParameterError& e : outcome.errors) {
-        if (e.gradient <= outcome.tolerance || program.graph->value(use.value).name != e.name)
+        if (e.gradient <= outcome.tolerance || graph.value(use.value).name != e.name)
           continue;
         outcome.diverged = true;
         outcome.first = {ops[o].name, true, 0, 0, e.gradient, {}, e.name, 0};
@@ -289,8 +297,8 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   VerifyOutcome outcome;
   outcome.steps = steps;
   outcome.tolerance = tolerance;
-  for (const ProgramParameter& p : plan->program.parameters) {
-    outcome.errors.push_back({plan->graph->value(p.value).name, 0, 0});
+  for (int value : plan->graph->parameters()) {
+    outcome.errors.push_back({plan->graph->value(value).name, 0, 0});
   }
   const Reference reference = run_reference(experiment, *one, steps, stop, false);
   compare(experiment, *plan, reference, steps, stop, false, outcome);
@@ -305,7 +313,7 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
     const auto alike = one_rank_plan(*plan, true);
     const Reference detailed = run_reference(experiment, *alike, 1, stop, true);
     compare(experiment, *plan, detailed, 1, stop, true, outcome);
-    if (!outcome.diverged) blame_parameter(plan->program, outcome);
+    if (!outcome.diverged) blame_parameter(*plan->graph, outcome);
   }
   return outcome;
 } catch (const Interrupted&) {

@@ -26,7 +26,7 @@ struct Divergence {
   double error = 0;               // relative, 2-norm
   std::vector<std::string> from;  // the ops whose outputs it reads, or that the gradient comes from
   std::string parameter;   // if every activation and its gradient agree: whose own gradient parts
-  std::int64_t order = 0;  // how many tensors of the rank's step were compared before
+  std::int64_t order = 0;  // of the op in one rank's step
 };
 
 struct VerifyOutcome {

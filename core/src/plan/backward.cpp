@@ -1,23 +1,52 @@
-#include "plan/backward.h"
-
 #include <set>
+
+#include "plan/assembly.h"
 
 namespace mw {
 namespace {
 
 class Backward {
  public:
-  Backward(Program& program, const Derived& derived, const Tape& tape, bool split)
-      : program_(program),
-        graph_(*program.graph),
-        derived_(derived),
-        tape_(tape),
+  Backward(Assembly& assembly, int vstage, bool split)
+      : assembly_(assembly),
+        vstage_(vstage),
+        program_(assembly.programs[assembly.stage(vstage)]),
+        graph_(assembly.graph),
+        derived_(assembly.derived),
+        tape_(assembly.tapes[vstage]),
+        parameter_of_(assembly.parameter_of[assembly.stage(vstage)]),
         split_(split),
         value_grad_(graph_.values().size(), -1),
-        view_grad_(derived.views.size(), -1),
-        later_grad_(derived.views.size(), -1) {}
+        view_grad_(derived_.views.size(), -1),
+        later_grad_(derived_.views.size(), -1) {}
 
   void run() {
+    if (tape_.value_slot[graph_.loss] >= 0) seed();
+    arrive();
+    for (std::size_t i = tape_.entries.size(); i-- > 0;) {
+      const Tape::Entry& entry = tape_.entries[i];
+      entry.kind == Tape::Entry::op ? op(entry.index) : view(entry.index);
+    }
+    leave();
+    if (split_) {
+      add_segment("dgrad", SegmentKind::dgrad, std::move(code_));
+      add_segment("wgrad", SegmentKind::wgrad, std::move(later_));
+    } else {
+      add_segment("backward", SegmentKind::backward, std::move(code_));
+    }
+  }
+
+ private:
+  void add_segment(const char* name, SegmentKind kind, std::vector<Instruction> code) {
+    Segment segment;
+    segment.name = assembly_.name(name, vstage_);
+    segment.code = std::move(code);
+    segment.kind = kind;
+    segment.vstage = vstage_;
+    program_.segments.push_back(std::move(segment));
+  }
+
+  void seed() {
     Slot one;
     one.name = "d " + graph_.value(graph_.loss).name;
     one.layout = gradient_layout(derived_.layout[graph_.loss]);
@@ -25,21 +54,73 @@ class Backward {
     seed.code = Code::seed;
     seed.phase = "backward";
     seed.label = one.name;
-    seed.outputs = {add_slot(one)};
+    seed.outputs = {add_slot(program_, one)};
     own(value_grad_[graph_.loss], seed.outputs[0]);
     code_.push_back(std::move(seed));
-    for (std::size_t i = tape_.entries.size(); i-- > 0;) {
-      const Tape::Entry& entry = tape_.entries[i];
-      entry.kind == Tape::Entry::op ? op(entry.index) : view(entry.index);
-    }
-    program_.segments.push_back({split_ ? "dgrad" : "backward", std::move(code_)});
-    if (split_) program_.segments.push_back({"wgrad", std::move(later_)});
   }
 
- private:
-  int add_slot(Slot slot) {
-    program_.slots.push_back(std::move(slot));
-    return static_cast<int>(program_.slots.size()) - 1;
+  // The gradients of what later virtual stages read.
+  void arrive() {
+    const auto& crossings = assembly_.partition.crossings;
+    for (std::size_t i = 0; i < crossings.size(); ++i) {
+      const Crossing& c = crossings[i];
+      const int crossing = static_cast<int>(i);
+      if (c.from != vstage_ || assembly_.boundaries[i].leaving < 0) continue;
+      Boundary& boundary = assembly_.boundaries[i];
+      if (boundary.arriving < 0 && assembly_.local(c)) boundary.arriving = boundary.leaving;
+      if (boundary.arriving < 0) {
+        const int arrived = boundary.arriving = add_slot(program_, boundary_slot(c));
+        const int pending = program_.pendings++;
+        transfers(assembly_, SegmentKind::post, vstage_, true)
+            .code.push_back(transfer(assembly_, crossing, true, Move::Kind::recv, Code::start,
+                                     arrived, pending));
+        transfers(assembly_, SegmentKind::receive, vstage_, true)
+            .code.push_back(transfer(assembly_, crossing, true, Move::Kind::recv, Code::wait,
+                                     arrived, pending));
+      }
+      int& target = value_grad_[c.value];
+      if (target < 0) {
+        own(target, boundary.arriving);
+      } else {
+        ++owners_[program_.root(boundary.arriving)];
+        add(target, boundary.arriving);
+      }
+    }
+  }
+
+  // ... and of what this one reads of earlier ones.
+  void leave() {
+    const auto& crossings = assembly_.partition.crossings;
+    for (std::size_t i = 0; i < crossings.size(); ++i) {
+      const Crossing& c = crossings[i];
+      int& gradient = value_grad_[c.value];
+      if (c.to != vstage_ || gradient < 0) continue;
+      const int crossing = static_cast<int>(i);
+      Boundary& boundary = assembly_.boundaries[i];
+      if (boundary.leaving < 0) {
+        boundary.leaving = add_slot(program_, boundary_slot(c));
+        if (!assembly_.local(c)) {
+          boundary.sending = program_.pendings++;
+          transfers(assembly_, SegmentKind::sent, vstage_, true)
+              .code.push_back(transfer(assembly_, crossing, true, Move::Kind::send, Code::wait,
+                                       boundary.leaving, boundary.sending));
+        }
+      }
+      // The other virtual stage of this rank may add to it.
+      if (assembly_.local(c)) claim(gradient);
+      code_.push_back(hand(program_, gradient, boundary.leaving, "backward"));
+      if (!assembly_.local(c)) {
+        code_.push_back(transfer(assembly_, crossing, true, Move::Kind::send, Code::start,
+                                 boundary.leaving, boundary.sending));
+      }
+      disown(gradient);
+    }
+  }
+
+  Slot boundary_slot(const Crossing& c) const {
+    Slot slot = slot_of(graph_, c.value, gradient_layout(derived_.layout[c.value]));
+    slot.name = "d " + slot.name;
+    return slot;
   }
 
   // Several gradients may share one slot (a residual add hands its gradient to both operands); who
@@ -62,7 +143,7 @@ class Backward {
     slot.dims = graph_.value(value).dims;
     slot.layout = layout;
     slot.value = value;
-    return add_slot(slot);
+    return add_slot(program_, slot);
   }
 
   // Makes `gradient` one that may be added to.
@@ -75,7 +156,7 @@ class Backward {
     slot.alias_of = -1;
     copy.label = slot.name;
     copy.inputs = {gradient};
-    copy.outputs = {add_slot(slot)};
+    copy.outputs = {add_slot(program_, slot)};
     code_.push_back(copy);
     disown(gradient);
     own(gradient, copy.outputs[0]);
@@ -98,8 +179,8 @@ class Backward {
   // backward made of a parameter's is brought there with them, apart from what others made.
   void view(int index) {
     const View& view = derived_.views[index];
-    const auto parameter = tape_.parameter_of.find(view.value);
-    if (parameter == tape_.parameter_of.end()) {
+    const auto parameter = parameter_of_.find(view.value);
+    if (parameter == parameter_of_.end()) {
       if (view_grad_[index] >= 0) into_value(view, view_grad_[index]);
     } else {
       const ProgramParameter& p = program_.parameters[parameter->second];
@@ -239,8 +320,8 @@ class Backward {
   void gradient_of(int index, std::size_t i, Piece piece, Instruction& instruction) {
     const int view_index = derived_.view_of[index][i];
     const View& view = derived_.views[view_index];
-    const auto parameter = tape_.parameter_of.find(view.value);
-    if (parameter != tape_.parameter_of.end() && view.forward.empty()) {
+    const auto parameter = parameter_of_.find(view.value);
+    if (parameter != parameter_of_.end() && view.forward.empty()) {
       const ProgramParameter& p = program_.parameters[parameter->second];
       instruction.grad_inputs[i] = p.gradient_slot;
       instruction.accumulate[i] = true;
@@ -257,10 +338,13 @@ class Backward {
     instruction.grad_inputs[i] = gradient;
   }
 
+  Assembly& assembly_;
+  const int vstage_;
   Program& program_;
   const Graph& graph_;
   const Derived& derived_;
   const Tape& tape_;
+  const std::map<int, int>& parameter_of_;
   const bool split_;
   std::vector<int> value_grad_, view_grad_;
   std::vector<int> later_grad_;  // of views of parameters, made by the wgrads of a split backward
@@ -271,8 +355,8 @@ class Backward {
 
 }  // namespace
 
-void build_backward(Program& program, const Derived& derived, const Tape& tape, bool split) {
-  Backward(program, derived, tape, split).run();
+void build_backward(Assembly& assembly, int vstage, bool split) {
+  Backward(assembly, vstage, split).run();
 }
 
 }  // namespace mw

@@ -1,10 +1,12 @@
-// From placements to a program: forward and backward segments over slots.
+// From placements to programs: forward and backward segments over slots.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "meshwright/program.h"
 #include "plan/derive.h"
+#include "plan/stages.h"
 
 namespace mw {
 
@@ -14,13 +16,25 @@ struct BuildOptions {
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them
 };
 
-// Segments "forward" and "backward" (and the split ones), parameters and one bucket for each set of
-// reduction and storage axes. Passes may then edit it; complete() makes it runnable.
-Program build(std::shared_ptr<const Graph> graph, const Mesh& mesh, const Derived& derived,
-              const BuildOptions& options);
+// One program for each stage: segments "forward" and "backward" (and the split ones) of each virtual
+// stage, what is sent and received between them, parameters, and one bucket for each set of reduction
+// and storage axes. A timeline and passes come next; complete() makes a program runnable.
+std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
+                           const Derived& derived, const Partition& partition,
+                           const BuildOptions& options);
 
-// Adds the "finish" segment and the timeline (unless a schedule brought one), grants in-place work
-// where nobody reads the old value later, and notes for each instruction which slots it releases.
+// Numbers the buckets.
+void name_buckets(Program& program);
+
+// Each stage's timeline: the schedule's actions, with sends, receives and their waits placed between
+// them. Segments that no action needs are dropped. A receive is begun one action ahead; a send's wait
+// stands where the receive is certain to have begun, so that it holds its tensor as short as can be and
+// never blocks.
+void add_timelines(std::vector<Program>& programs, const Partition& partition,
+                   const Schedule& schedule);
+
+// Adds the "finish" segment, places overlapped reductions, grants in-place work where nobody reads the
+// old value later, and notes for each instruction which slots it releases.
 void complete(Program& program);
 
 }  // namespace mw

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "plan/build.h"
 #include "plan/lifetimes.h"
@@ -16,7 +17,9 @@ Instruction of_bucket(Code code, int bucket, const Program& program, const char*
 }
 
 void finish(Program& program) {
-  Segment segment{"finish", {}};
+  Segment segment;
+  segment.name = "finish";
+  segment.kind = SegmentKind::finish;
   const int count = static_cast<int>(program.buckets.size());
   for (int b = 0; b < count; ++b) {
     const Bucket& bucket = program.buckets[b];
@@ -40,49 +43,42 @@ void finish(Program& program) {
   program.segments.push_back(std::move(segment));
 }
 
-// Gradient accumulation: one microbatch after the other.
-void accumulate(Program& program) {
-  const int forward = program.segment("forward"), backward = program.segment("backward");
-  for (int m = 0; m < program.microbatches; ++m) {
-    program.timeline.push_back({forward, m});
-    program.timeline.push_back({backward, m});
-  }
-}
-
-// Puts the starts of overlapped reductions into the timeline's last action, which gets a segment of its
-// own: each right after the last gradient of its bucket.
+// Puts the starts of overlapped reductions into the timeline's runs that make their gradients whole. A
+// run with reductions gets a segment of its own: each stands right after the last gradient of its bucket.
 void place_reductions(Program& program) {
-  std::vector<int> buckets;
+  const auto ready = gradients_ready(program);
+  std::map<int, std::vector<std::pair<int, int>>> starts;  // run -> after which instruction, bucket
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    if (program.buckets[b].overlap) buckets.push_back(static_cast<int>(b));
+    if (!program.buckets[b].overlap) continue;
+    std::pair<int, int> last{-1, -1};
+    for (int parameter : program.buckets[b].parameters) last = std::max(last, ready[parameter]);
+    if (last.first < 0) {
+      program.buckets[b].overlap = false;
+    } else {
+      starts[last.first].emplace_back(last.second, static_cast<int>(b));
+    }
   }
-  if (buckets.empty()) return;
-  Segment last = program.segments[program.timeline.back().segment];
-  last.name += ".last";
-  const std::vector<int> at = gradients_ready(program, last);
-  std::vector<std::pair<int, int>> starts;  // after which instruction, bucket
-  for (int b : buckets) {
-    int after = -1;
-    for (int parameter : program.buckets[b].parameters) after = std::max(after, at[parameter]);
-    starts.emplace_back(after, b);
+  for (auto& [run, list] : starts) {
+    const int of = program.timeline[run].segment;
+    Segment last = program.segments[of];
+    last.name += ".last";
+    last.copy_of = of;
+    std::stable_sort(list.begin(), list.end(), [](auto& x, auto& y) { return x.first > y.first; });
+    for (const auto& [after, b] : list) {
+      last.code.insert(last.code.begin() + after + 1,
+                       of_bucket(Code::reduce, b, program, "gradients"));
+    }
+    program.timeline[run].segment = static_cast<int>(program.segments.size());
+    program.segments.push_back(std::move(last));
   }
-  std::stable_sort(starts.begin(), starts.end(),
-                   [](auto& x, auto& y) { return x.first > y.first; });
-  for (const auto& [after, b] : starts) {
-    last.code.insert(last.code.begin() + after + 1,
-                     of_bucket(Code::reduce, b, program, "gradients"));
-  }
-  program.timeline.back().segment = static_cast<int>(program.segments.size());
-  program.segments.push_back(std::move(last));
 }
 
 }  // namespace
 
 void complete(Program& program) {
-  if (program.timeline.empty()) accumulate(program);
   place_reductions(program);
   finish(program);
-  program.timeline.push_back({program.segment("finish"), -1});
+  program.timeline.push_back({program.segment(SegmentKind::finish, 0), -1});
   grant_in_place(program);
   note_releases(program);
 }

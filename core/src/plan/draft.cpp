@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "meshwright/strategy.h"
 
 namespace mw {
@@ -16,6 +18,16 @@ void Draft::shard_where(Dim dim, const std::string& axis, std::function<bool(con
 
 void Draft::store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where) {
   storage_.push_back({strategy_, dim, axis, std::move(where)});
+}
+
+void Draft::pipeline(Pipeline pipeline) {
+  if (pipeline_) {
+    refuse(fmt::format("{} and {} both part the layers into stages", pipeline_by_, strategy_),
+           "leave one of them out");
+    return;
+  }
+  pipeline_by_ = strategy_;
+  pipeline_ = std::move(pipeline);
 }
 
 bool Draft::divides(const std::string& axis, Dim dim) const {

@@ -3,21 +3,52 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <stdexcept>
 
 namespace mw {
 namespace {
 
-const std::string last_suffix = ".last";
+// How two segments of a microbatch stand to each other.
+enum class Order : std::uint8_t {
+  before,
+  after,
+  either,     // unordered: a wgrad waits as long as the schedule likes
+  exclusive,  // never both: "backward" is an alternative to the pair "dgrad" and "wgrad"
+};
 
-bool is_last(const Segment& segment) {
-  return segment.name.ends_with(last_suffix);
+bool is_forward(const Segment& s) {
+  return s.kind == SegmentKind::forward ||
+         (s.kind != SegmentKind::finish && !s.gradient && s.kind >= SegmentKind::post);
 }
 
-// Whether segment `b` runs after `a` for the same microbatch. "backward" is an alternative to the pair
-// "dgrad" and "wgrad", and "X.last" to X.
-bool follows(const std::string& b, const std::string& a) {
-  if (a == "forward") return b != "forward";
-  return a.starts_with("dgrad") && b.starts_with("wgrad");
+Order order_of(const Segment& a, const Segment& b) {
+  const auto reversed = [](Order o) {
+    return o == Order::before ? Order::after : o == Order::after ? Order::before : o;
+  };
+  if (b.kind == SegmentKind::finish) return Order::before;
+  if (a.kind == SegmentKind::finish) return Order::after;
+  if (a.kind == SegmentKind::sent || b.kind == SegmentKind::sent) {
+    // After the segment that sends, and nothing else is certain.
+    const bool mine = a.vstage == b.vstage && is_forward(a) == is_forward(b);
+    if (!mine) return Order::either;
+    return b.kind == SegmentKind::sent ? Order::before : Order::after;
+  }
+  if (is_forward(a) != is_forward(b)) return is_forward(a) ? Order::before : Order::after;
+  const auto rank = [](const Segment& s) {
+    return s.kind == SegmentKind::post ? 0 : s.kind == SegmentKind::receive ? 1 : 2;
+  };
+  if (a.vstage == b.vstage) {
+    if (rank(a) != rank(b)) return rank(a) < rank(b) ? Order::before : Order::after;
+    if (a.kind == SegmentKind::backward || b.kind == SegmentKind::backward)
+      return Order::exclusive;
+    if (a.kind == b.kind) return Order::exclusive;
+    return a.kind == SegmentKind::dgrad ? Order::before : Order::after;
+  }
+  if (rank(a) < 2 || rank(b) < 2) return Order::either;
+  if (is_forward(a)) return a.vstage < b.vstage ? Order::before : Order::after;
+  if (a.vstage < b.vstage) return reversed(order_of(b, a));
+  // `a` is of a later virtual stage, whose input gradient comes first.
+  return a.kind == SegmentKind::wgrad ? Order::either : Order::before;
 }
 
 struct Place {
@@ -44,7 +75,8 @@ class Uses {
     const Instruction& here = program_.segments[segment].code[index];
     return std::any_of(found->second.begin(), found->second.end(), [&](const Place& p) {
       if (p.segment != segment) {
-        return follows(program_.segments[p.segment].name, program_.segments[segment].name);
+        const Order order = order_of(program_.segments[segment], program_.segments[p.segment]);
+        return order == Order::before || order == Order::either;
       }
       if (p.index <= index) return false;
       const Instruction& there = program_.segments[p.segment].code[p.index];
@@ -135,16 +167,30 @@ void for_each_slot(const Instruction& instruction, const std::function<void(int)
   }
 }
 
-std::vector<int> gradients_ready(const Program& program, const Segment& segment) {
-  std::vector<int> at(program.parameters.size(), -1);
+std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
   std::vector<int> parameter_of(program.slots.size(), -1);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
   }
-  for (std::size_t i = 0; i < segment.code.size(); ++i) {
-    for_each_slot(segment.code[i], [&](int slot) {
-      if (parameter_of[slot] >= 0) at[parameter_of[slot]] = static_cast<int>(i);
-    });
+  // Of each segment, its last instruction for each parameter that it touches.
+  std::vector<std::map<int, int>> touched(program.segments.size());
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    const auto& code = program.segments[s].code;
+    for (std::size_t i = 0; i < code.size(); ++i) {
+      for_each_slot(code[i], [&](int slot) {
+        if (parameter_of[slot] >= 0) touched[s][parameter_of[slot]] = static_cast<int>(i);
+      });
+    }
+  }
+  std::vector<std::pair<int, int>> at(program.parameters.size(), {-1, -1});
+  std::vector<bool> seen(program.segments.size(), false);
+  for (std::size_t r = program.timeline.size(); r-- > 0;) {
+    const int segment = program.timeline[r].segment;
+    if (seen[segment]) continue;  // an earlier run of it
+    seen[segment] = true;
+    for (const auto& [parameter, instruction] : touched[segment]) {
+      if (at[parameter].first < 0) at[parameter] = {static_cast<int>(r), instruction};
+    }
   }
   return at;
 }
@@ -152,7 +198,7 @@ std::vector<int> gradients_ready(const Program& program, const Segment& segment)
 void grant_in_place(Program& program) {
   Uses uses(program);
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
-    if (is_last(program.segments[s])) continue;
+    if (program.segments[s].copy_of >= 0) continue;
     for (std::size_t n = 0; n < program.segments[s].code.size(); ++n) {
       Instruction& i = program.segments[s].code[n];
       const int segment = static_cast<int>(s), index = static_cast<int>(n);
@@ -165,11 +211,10 @@ void grant_in_place(Program& program) {
       }
     }
   }
-  // The copy for the last microbatch uses the same slots, so it must make the same choices.
+  // A copy uses the same slots, so it must make the same choices.
   for (Segment& copy : program.segments) {
-    if (!is_last(copy)) continue;
-    const std::string name = copy.name.substr(0, copy.name.size() - last_suffix.size());
-    const auto& from = program.segments[program.segment(name)].code;
+    if (copy.copy_of < 0) continue;
+    const auto& from = program.segments[copy.copy_of].code;
     std::size_t next = 0;
     for (Instruction& i : copy.code) {
       if (i.code != Code::reduce) i.in_place = from[next++].in_place;
@@ -178,26 +223,37 @@ void grant_in_place(Program& program) {
 }
 
 void note_releases(Program& program) {
-  // A slot lives on past forward if any other segment uses it.
-  std::vector<std::set<int>> used(program.segments.size());
+  // A slot lives on past a segment if a later one uses it.
+  std::vector<std::vector<int>> users(program.slots.size());
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     for (const Instruction& i : program.segments[s].code) {
-      for_each_slot(i, [&](int slot) { used[s].insert(slot); });
+      for_each_slot(i, [&](int slot) {
+        auto& list = users[slot];
+        if (list.empty() || list.back() != static_cast<int>(s)) list.push_back(static_cast<int>(s));
+      });
     }
   }
-  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+  const auto lives_on = [&](int slot, const Segment& segment) {
+    return std::any_of(users[slot].begin(), users[slot].end(), [&](int user) {
+      const Segment& other = program.segments[user];
+      if (&other == &segment) return false;
+      const Order order = order_of(segment, other);
+      // Each would leave it to the other.
+      if (order == Order::either) {
+        throw std::logic_error(segment.name + " and " + other.name + " share " +
+                               program.slots[slot].name + " in no certain order");
+      }
+      return order == Order::before;
+    });
+  };
+  for (Segment& segment : program.segments) {
     std::set<int> gone;
-    auto& code = program.segments[s].code;
-    for (std::size_t n = code.size(); n-- > 0;) {
-      code[n].release.clear();
-      for_each_slot(code[n], [&](int slot) {
+    for (std::size_t n = segment.code.size(); n-- > 0;) {
+      Instruction& i = segment.code[n];
+      i.release.clear();
+      for_each_slot(i, [&](int slot) {
         if (program.slots[slot].persistent || !gone.insert(slot).second) return;
-        for (std::size_t t = 0; t < program.segments.size(); ++t) {
-          if (follows(program.segments[t].name, program.segments[s].name) && used[t].count(slot)) {
-            return;
-          }
-        }
-        code[n].release.push_back(slot);
+        if (!lives_on(slot, segment)) i.release.push_back(slot);
       });
     }
   }

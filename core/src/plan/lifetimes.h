@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "meshwright/program.h"
@@ -11,9 +12,9 @@ namespace mw {
 // Calls `visit` with every slot that the instruction reads or writes (a slot may come twice).
 void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit);
 
-// For each parameter, the index of the instruction of `segment` after which its gradient is whole, -1
-// if the segment does not touch it.
-std::vector<int> gradients_ready(const Program& program, const Segment& segment);
+// For each parameter, the run of the timeline and the instruction in it after which its gradient is
+// whole, (-1, -1) if nothing touches it.
+std::vector<std::pair<int, int>> gradients_ready(const Program& program);
 
 // Sets Instruction::in_place and Slot::alias_of.
 void grant_in_place(Program& program);

@@ -20,6 +20,10 @@ const char* name_of(Move::Kind kind) {
       return "slice";
     case Move::Kind::keep:
       return "keep";
+    case Move::Kind::send:
+      return "send";
+    case Move::Kind::recv:
+      return "recv";
   }
   return "?";
 }
@@ -32,6 +36,10 @@ Collective collective_of(Move::Kind kind) {
       return Collective::all_gather;
     case Move::Kind::all_to_all:
       return Collective::all_to_all;
+    case Move::Kind::send:
+      return Collective::send;
+    case Move::Kind::recv:
+      return Collective::recv;
     default:
       return Collective::all_reduce;
   }

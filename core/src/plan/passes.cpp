@@ -3,42 +3,57 @@
 #include <set>
 
 #include "meshwright/program.h"
+#include "plan/build.h"
 #include "plan/lifetimes.h"
 
 namespace mw {
 namespace {
 
 std::int64_t gradient_bytes(const Program& program, int parameter) {
-  const Coordinates first(program.mesh.atoms().size(), 0);
-  return program.local_bytes(program.slots[program.parameters[parameter].gradient_slot], first);
+  return program.local_bytes(program.slots[program.parameters[parameter].gradient_slot],
+                             program.first());
+}
+
+// The virtual stage whose work makes a gradient whole.
+int maker_of(const Program& program, const std::pair<int, int>& ready) {
+  return ready.first < 0 ? -1 : program.segments[program.timeline[ready.first].segment].vstage;
 }
 
 void split_buckets(Program& program, std::int64_t limit) {
-  const std::vector<int> at =
-      gradients_ready(program, program.segments[program.segment("backward")]);
+  const auto at = gradients_ready(program);
   std::vector<Bucket> split;
   for (Bucket& bucket : program.buckets) {
-    std::stable_sort(bucket.parameters.begin(), bucket.parameters.end(),
-                     [&](int a, int b) { return at[a] < at[b]; });
+    // Stages that share a bucket must split it alike, whenever their own gradients are ready.
+    const bool shared = !bucket.stages.empty();
+    if (!shared) {
+      std::stable_sort(bucket.parameters.begin(), bucket.parameters.end(),
+                       [&](int a, int b) { return at[a] < at[b]; });
+    }
     std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
+    int maker = -1;
     for (int parameter : bucket.parameters) {
       const std::int64_t more = gradient_bytes(program, parameter);
-      if (bytes > limit - more) {
+      const int makes = maker_of(program, at[parameter]);
+      if (bytes > limit - more || (!shared && makes != maker)) {
         Bucket next = bucket;
         next.parameters.clear();
-        next.name = "bucket " + std::to_string(split.size());
         split.push_back(std::move(next));
         bytes = 0;
       }
       split.back().parameters.push_back(parameter);
       bytes += more;
+      maker = makes;
     }
   }
   program.buckets = std::move(split);
+  name_buckets(program);
 }
 
 void overlap(Program& program) {
-  for (Bucket& bucket : program.buckets) bucket.overlap = !bucket.reduce.empty();
+  // Stages that share buckets are ready at different times; they reduce them at the end, in one order.
+  for (Bucket& bucket : program.buckets) {
+    bucket.overlap = !bucket.reduce.empty() && bucket.stages.empty();
+  }
 }
 
 bool is_piece(const Instruction& i, Piece piece) {
@@ -94,7 +109,7 @@ Pass overlap_gradient_reduction() {
 Pass overlap_wgrad() {
   return {"overlap wgrad", [](Program& program) {
             for (Segment& segment : program.segments) {
-              if (segment.name == "backward") delay_wgrads(program, segment);
+              if (segment.kind == SegmentKind::backward) delay_wgrads(program, segment);
             }
           }};
 }

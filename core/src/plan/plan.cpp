@@ -9,6 +9,8 @@
 #include "plan/build.h"
 #include "plan/derive.h"
 #include "plan/nearest.h"
+#include "plan/stages.h"
+#include "plan/work.h"
 
 namespace mw {
 namespace {
@@ -92,17 +94,92 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
       request.model_options, batch, request.sequence, request.batch * request.sequence));
 }
 
-void make_program(Plan& plan, const Draft& draft, Problems& problems) {
-  const Derived derived = derive(*plan.graph, plan.mesh, draft.rules(), draft.storage(), problems);
-  if (!problems.empty()) return;
-  BuildOptions options;
-  options.microbatches = static_cast<int>(plan.microbatches);
-  options.element = element_bytes(plan.request.precision);
-  options.split = draft.splits_backward();
-  plan.program = build(plan.graph, plan.mesh, derived, options);
-  for (const Pass& pass : draft.passes()) pass.run(plan.program);
-  complete(plan.program);
+// Gradient accumulation on one stage: one microbatch after the other.
+Schedule accumulate(const ScheduleRequest& request) {
+  Schedule schedule;
+  schedule.name = "accumulate";
+  schedule.microbatches = request.microbatches;
+  schedule.stage_of = {0};
+  schedule.order.resize(1);
+  for (int m = 0; m < request.microbatches; ++m) {
+    schedule.order[0].push_back({0, Work::forward, m});
+    schedule.order[0].push_back({0, Work::backward, m});
+  }
+  return schedule;
 }
+
+class ProgramMaker {
+ public:
+  ProgramMaker(Plan& plan, const Draft& draft, Problems& problems)
+      : plan_(plan), draft_(draft), problems_(problems) {
+    if (draft.pipeline()) {
+      pipeline_ = *draft.pipeline();
+    } else {
+      pipeline_.schedule = accumulate;
+    }
+    request_.stages = pipeline_.axis.empty() ? 1 : plan.mesh.axis(pipeline_.axis).ways;
+    request_.microbatches = static_cast<int>(plan.microbatches);
+    request_.times = pipeline_.times;
+    request_.memory_limit = pipeline_.memory_limit;
+    const auto parts = static_cast<int>(pipeline_.layers.size());
+    request_.chunks = std::max(1, parts / request_.stages);
+  }
+
+  void run() {
+    const Derived derived =
+        derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(), problems_);
+    // The placement is the strategy's, or follows from a schedule that needs no times.
+    if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
+      make_schedule();
+      pipeline_.stage_of = plan_.schedule.stage_of;
+    }
+    if (!problems_.empty()) return;
+    const Partition partition = part_layers(*plan_.graph, plan_.mesh, pipeline_, problems_);
+    if (!problems_.empty()) return;
+    BuildOptions options;
+    options.microbatches = static_cast<int>(plan_.microbatches);
+    options.element = element_bytes(plan_.request.precision);
+    options.split = draft_.pipeline().has_value();
+    plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
+    if (draft_.pipeline()) weigh();
+    if (plan_.schedule.order.empty()) make_schedule();
+    if (problems_.empty()) check(plan_.schedule, request_, problems_);
+    if (problems_.empty() && plan_.schedule.stage_of != partition.stage_of) {
+      problems_.add(Stage::plan,
+                    fmt::format("the schedule {} places virtual stages on stages {}, the plan on {}",
+                                plan_.schedule.name, fmt::join(plan_.schedule.stage_of, " "),
+                                fmt::join(partition.stage_of, " ")),
+                    "make both the same");
+    }
+    if (!problems_.empty()) return;
+    add_timelines(plan_.programs, partition, plan_.schedule);
+    for (Program& program : plan_.programs) {
+      for (const Pass& pass : draft_.passes()) pass.run(program);
+      complete(program);
+    }
+  }
+
+ private:
+  // What the schedule is to know of the works.
+  void weigh() {
+    if (request_.times.empty()) request_.times = work_times(plan_.programs);
+    if (request_.memory_limit > 0) request_.bytes = work_bytes(plan_.programs);
+  }
+
+  void make_schedule() {
+    try {
+      plan_.schedule = pipeline_.schedule(request_);
+    } catch (const Error& error) {
+      problems_.add(error);
+    }
+  }
+
+  Plan& plan_;
+  const Draft& draft_;
+  Problems& problems_;
+  Pipeline pipeline_;
+  ScheduleRequest request_;
+};
 
 }  // namespace
 
@@ -154,7 +231,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   }
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
-  make_program(*plan, draft, derived);
+  ProgramMaker(*plan, draft, derived).run();
   for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
   return found.empty() ? plan : give_up();
 }
@@ -190,6 +267,7 @@ Json Plan::description() const {
   json["microbatch"] = microbatch;
   json["microbatches"] = microbatches;
   json["precision"] = name_of(request.precision);
+  if (stages() > 1) json["schedule"] = to_csv(schedule);
   return json;
 }
 
@@ -197,6 +275,11 @@ std::string Plan::hash() const {
   std::uint64_t h = 14695981039346656037ull;  // FNV-1a, 64 bits
   for (const unsigned char c : description().dump()) h = (h ^ c) * 1099511628211ull;
   return fmt::format("{:016x}", h);
+}
+
+int Plan::stage_of(int rank) const {
+  const int atom = programs.front().stage_atom;
+  return atom < 0 ? 0 : mesh.coordinates(rank)[atom];
 }
 
 std::string Plan::mix() const {

@@ -9,6 +9,7 @@
 
 #include "meshwright/model.h"
 #include "meshwright/program.h"
+#include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
 
 namespace mw {
@@ -39,7 +40,8 @@ struct Plan {
   PlanRequest request;
   Mesh mesh;
   std::shared_ptr<const Graph> graph;  // of one microbatch
-  Program program;                     // of the one stage
+  Schedule schedule;                   // of all stages
+  std::vector<Program> programs;       // of each stage
   std::int64_t batch_ways = 1;         // ranks that the batch is split over
   std::int64_t microbatch = 0;         // sequences that a rank computes at a time
   std::int64_t microbatches = 1;
@@ -47,6 +49,9 @@ struct Plan {
   std::vector<Rule> rules;
 
   int ranks() const { return mesh.size(); }
+  int stages() const { return static_cast<int>(programs.size()); }
+  int stage_of(int rank) const;
+  const Program& program_of(int rank) const { return programs[stage_of(rank)]; }
   std::int64_t tokens_per_step() const { return request.batch * request.sequence; }
   // Model, mesh, strategies with their options, batch split, precision: what decides the numbers.
   Json description() const;

@@ -1,6 +1,9 @@
 #include "meshwright/program.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "meshwright/error.h"
 
@@ -20,6 +23,8 @@ const char* name_of(Code code) {
       return "wait";
     case Code::seed:
       return "seed";
+    case Code::hand:
+      return "hand";
     case Code::add:
       return "add";
     case Code::copy:
@@ -43,6 +48,54 @@ int Program::segment(const std::string& name) const {
     if (segments[i].name == name) return static_cast<int>(i);
   }
   return -1;
+}
+
+int Program::segment(SegmentKind kind, int vstage, bool gradient) const {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment& s = segments[i];
+    if (s.kind == kind && s.vstage == vstage && s.gradient == gradient && s.copy_of < 0)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int Program::chunk_of(int vstage) const {
+  return static_cast<int>(
+      std::count(stage_of.begin(), stage_of.begin() + vstage, stage_of[vstage]));
+}
+
+Coordinates Program::first() const {
+  Coordinates at(mesh.atoms().size(), 0);
+  if (stage_atom >= 0) at[stage_atom] = stage;
+  return at;
+}
+
+std::vector<int> Program::ranks_of(const RankSet& set, int rank) const {
+  std::vector<int> group = mesh.group(rank, set.atoms);
+  if (set.stages.empty()) return group;
+  std::erase_if(group, [&](int r) {
+    const int at = mesh.coordinates(r)[stage_atom];
+    return std::find(set.stages.begin(), set.stages.end(), at) == set.stages.end();
+  });
+  return group;
+}
+
+int Program::ways(const RankSet& set) const {
+  const int all = mesh.ways(set.atoms);
+  return set.stages.empty() ? all : all / stages * static_cast<int>(set.stages.size());
+}
+
+std::string Program::name_of(const RankSet& set) const {
+  if (set.stages.empty()) {
+    return set.atoms.size() != 1 && mesh.ways(set.atoms) == mesh.size() ? "world"
+                                                                        : mesh.name_of(set.atoms);
+  }
+  std::string text;
+  for (int atom : set.atoms) {
+    text += (text.empty() ? "" : "*") + mesh.atoms()[atom].name;
+    if (atom == stage_atom) text += fmt::format("[{}]", fmt::join(set.stages, ","));
+  }
+  return text;
 }
 
 int Program::root(int slot) const {
@@ -89,8 +142,13 @@ std::string describe(const Program& program, const Instruction& i) {
       if (i.in_place) text += "  in place";
       return text;
     case Code::start:
+      if (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv) {
+        return fmt::format("{:8} {} {} {} stage {}", "start", mw::name_of(i.move.kind), i.label,
+                           i.move.kind == Move::Kind::send ? "to" : "from", i.move.peer);
+      }
+      [[fallthrough]];
     case Code::move:
-      return fmt::format("{:8} {} {} over {}{}", name_of(i.code), name_of(i.move.kind), i.label,
+      return fmt::format("{:8} {} {} over {}{}", name_of(i.code), mw::name_of(i.move.kind), i.label,
                          program.mesh.name_of(i.move.atoms), i.in_place ? "  in place" : "");
     case Code::wait:
       return fmt::format("{:8} {}", "wait", i.label);
@@ -100,10 +158,11 @@ std::string describe(const Program& program, const Instruction& i) {
       const Bucket& bucket = program.buckets[i.bucket];
       text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name,
                          bucket.parameters.size());
-      if (i.code != Code::update) text += " over " + program.mesh.name_of(bucket.reduce);
+      if (i.code != Code::update) text += " over " + program.name_of(program.reduction(bucket));
       return text;
     }
     case Code::add:
+    case Code::hand:
     case Code::copy:
       return fmt::format("{:8} {} <- {}", name_of(i.code), name(i.outputs[0]), name(i.inputs[0]));
     default:
@@ -120,7 +179,7 @@ std::string Program::print() const {
     for (const Instruction& i : s.code) text += "  " + describe(*this, i) + "\n";
   }
   text += "\ntimeline:";
-  for (const Action& a : timeline) {
+  for (const SegmentRun& a : timeline) {
     text += " " + segments[a.segment].name;
     if (a.microbatch >= 0) text += fmt::format("({})", a.microbatch);
   }

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "engine/precision.h"
-#include "simulate/flops.h"
-#include "simulate/price.h"
-#include "simulate/rank_view.h"
+#include "sizes/flops.h"
+#include "simulate/pipeline.h"
+#include "sizes/rank_view.h"
 
 namespace mw {
 namespace {
@@ -14,16 +14,48 @@ std::int64_t state_bytes(const Plan& plan, const Optimizer& optimizer) {
   return optimizer.bytes_per_element(scalar_type_of(plan.request.precision));
 }
 
-void take_time(Prediction& p, const StepTime& time, const Traffic& traffic) {
-  p.step_seconds = time.step;
-  p.compute_seconds = time.compute;
-  p.exposed_seconds = time.exposed;
-  p.bubble_fraction = time.step > 0 ? time.idle / time.step : 0;
-  p.communication.clear();
+void add_communication(Prediction& p, const StepTime& time, const Traffic& traffic) {
   for (const auto& [key, use] : traffic) {
+    const auto known = std::find_if(p.communication.begin(), p.communication.end(),
+                                    [&, k = key](const auto& c) { return c.key == k; });
     const TransferTime& transfer = time.transfers.at(key);
-    p.communication.push_back({key, use.calls, use.bytes, transfer.seconds, transfer.exposed});
+    const CommunicationForecast forecast{key, use.calls, use.bytes, transfer.seconds,
+                                         transfer.exposed};
+    if (known == p.communication.end()) {
+      p.communication.push_back(forecast);
+    } else if (known->bytes < use.bytes || known->seconds < transfer.seconds) {
+      *known = forecast;
+    }
   }
+}
+
+// What all the ranks of a stage hold, and the rank that the others wait for.
+struct StageRanks {
+  StageForecast forecast;
+  std::int64_t everyone = 0;
+  Coordinates slowest;
+};
+
+StageRanks look_at(const Program& program, const Device& device, std::int64_t state, int threads) {
+  StageRanks found;
+  found.forecast.stage = program.stage;
+  double slowest = -1;
+  const auto kinds = rank_classes(program);
+  for (const RankClass& kind : kinds) {
+    const RankView rank(program, kind.at);
+    const MemoryForecast memory = forecast_memory(rank, state);
+    found.everyone += kind.ranks * memory.peak;
+    if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
+    const double seconds =
+        kinds.size() == 1
+            ? 0
+            : price_step(rank, device, static_cast<int>(state / program.element), threads).step;
+    if (seconds > slowest) {
+      slowest = seconds;
+      found.slowest = kind.at;
+    }
+  }
+  return found;
 }
 
 Json memory_json(const StageForecast& stage) {
@@ -39,33 +71,41 @@ Json memory_json(const StageForecast& stage) {
 
 Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
                    int threads) {
-  const Program& program = plan.program;
   const std::int64_t state = state_bytes(plan, optimizer);
+  const int element = plan.programs.front().element;
   Prediction p;
   p.ranks = plan.ranks();
   p.parameters = plan.graph->parameter_count();
-  const Flops flops = count_flops(program);
+  const Flops flops = count_flops(plan.programs);
   p.flops_per_step = flops.model;
   p.hardware_flops_per_step = flops.hardware;
 
-  StageForecast stage{program.stage, {}};
-  std::int64_t everyone = 0;
-  for (const RankClass& kind : rank_classes(program)) {
-    const RankView rank(program, kind.at);
-    const MemoryForecast memory = forecast_memory(rank, state);
-    everyone += kind.ranks * memory.peak;
-    if (memory.peak > stage.memory.peak) stage.memory = memory;
-    const StepTime time =
-        price_step(rank, device, static_cast<int>(state / program.element), threads);
-    // Ranks meet in every step, so the slowest decides.
-    if (time.step > p.step_seconds) take_time(p, time, forecast_traffic(rank));
+  std::int64_t everyone = 0, peak = 0;
+  std::vector<RankView> slowest;
+  for (const Program& program : plan.programs) {
+    const StageRanks stage = look_at(program, device, state, threads);
+    p.stages.push_back(stage.forecast);
+    everyone += stage.everyone;
+    peak = std::max(peak, stage.forecast.memory.peak);
+    slowest.emplace_back(program, stage.slowest);
   }
-  p.stages.push_back(stage);
+  const PipelineTime time =
+      price_pipeline(slowest, device, static_cast<int>(state / element), threads);
+  p.step_seconds = time.step;
+  p.bubble_fraction = time.bubble;
+  p.actions = time.actions;
+  for (std::size_t s = 0; s < time.stages.size(); ++s) {
+    p.compute_seconds = std::max(p.compute_seconds, time.stages[s].compute);
+    p.exposed_seconds = std::max(p.exposed_seconds, time.stages[s].exposed);
+    add_communication(p, time.stages[s], forecast_traffic(slowest[s]));
+  }
+  std::sort(p.communication.begin(), p.communication.end(),
+            [](const auto& a, const auto& b) { return a.key < b.key; });
   p.memory_limit = device.memory;
-  p.fits = (device.shared() ? everyone : stage.memory.peak) <= device.memory;
+  p.fits = (device.shared() ? everyone : peak) <= device.memory;
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
-  p.peak_flops = device.peak(p.ranks, program.element, threads);
+  p.peak_flops = device.peak(p.ranks, element, threads);
   p.tokens_per_second = tokens / p.step_seconds;
   p.tokens_per_second_per_device = p.tokens_per_second / p.ranks;
   const double possible = p.peak_flops * p.step_seconds;
@@ -76,8 +116,14 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
 }
 
 RankPrediction predict_rank(const Plan& plan, const Optimizer& optimizer, int rank) {
-  const RankView view(plan.program, plan.mesh.coordinates(rank));
+  const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
   return {forecast_memory(view, state_bytes(plan, optimizer)), forecast_traffic(view)};
+}
+
+const StageForecast& Prediction::fullest() const {
+  return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
+    return a.memory.peak < b.memory.peak;
+  });
 }
 
 Json Prediction::to_json() const {

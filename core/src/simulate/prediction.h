@@ -9,8 +9,9 @@
 #include "meshwright/json.h"
 #include "plan/plan.h"
 #include "simulate/machine.h"
-#include "simulate/memory.h"
-#include "simulate/traffic.h"
+#include "simulate/pipeline.h"
+#include "sizes/memory.h"
+#include "sizes/traffic.h"
 
 namespace mw {
 
@@ -31,15 +32,19 @@ struct Prediction {
   double flops_per_step = 0;    // see Flops
   double hardware_flops_per_step = 0;
   std::vector<StageForecast> stages;
-  std::vector<CommunicationForecast> communication;  // of the slowest rank
+  // Of the slowest rank; of stages, the highest of each stage's.
+  std::vector<CommunicationForecast> communication;
+  std::vector<std::vector<TimedAction>> actions;  // of each stage
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
-  double bubble_fraction = 0;  // of the step: waiting for another stage
+  double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
   double peak_flops = 0;                // per second, of the ranks' devices together
   double mfu = 0, mfu_6n = 0, hfu = 0;  // fractions of it; mfu_6n by 6 flops a parameter and token
   std::int64_t memory_limit = 0;        // bytes; of all ranks together if they share a machine
   bool fits = true;
 
+  // The stage with the highest peak.
+  const StageForecast& fullest() const;
   Json to_json() const;
 };
 

@@ -37,31 +37,46 @@ struct Priced {
   const Instruction* instruction = nullptr;
 };
 
-class Pricer {
+}  // namespace
+
+// One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
+class Pricer::State {
  public:
-  Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads)
+  State(const RankView& rank, const Device& device, int optimizer_states, int threads, int sharing)
       : rank_(rank),
         program_(rank.program()),
         device_(device),
         states_(optimizer_states),
-        speed_(speed_of(device, program_.mesh.size(), program_.element, threads)) {}
+        speed_(speed_of(device, sharing, program_.element, threads)) {}
 
-  StepTime run() {
-    std::map<int, Run> known;  // by segment
-    std::map<int, std::vector<Priced>> priced;
-    for (const Action& action : program_.timeline) {
-      const bool quiet = settled();
-      const auto found = known.find(action.segment);
-      if (quiet && found != known.end()) {
-        repeat(found->second);
-        continue;
-      }
-      auto [code, missing] = priced.try_emplace(action.segment);
-      if (missing) code->second = price(program_.segments[action.segment]);
-      const Run before = run_;
-      for (const Priced& p : code->second) play(p);
-      if (quiet && settled()) known[action.segment] = difference(run_, before);
+  void play(int segment) {
+    const bool quiet = settled();
+    const auto found = known_.find(segment);
+    if (quiet && found != known_.end()) {
+      repeat(found->second);
+      return;
     }
+    auto [code, missing] = priced_.try_emplace(segment);
+    if (missing) code->second = price(program_.segments[segment]);
+    const Run before = run_;
+    for (const Priced& p : code->second) play(p);
+    if (quiet && settled()) known_[segment] = difference(run_, before);
+  }
+
+  double clock() const { return run_.clock; }
+  void idle_until(double time) { run_.clock = std::max(run_.clock, time); }
+  void transferred(const Instruction& i, double seconds) {
+    const Call call = call_of(rank_, i);
+    const int lane = lane_of(call.key);
+    run_.clock += seconds;
+    run_.exposed += seconds;
+    run_.lanes[lane].exposed += seconds;
+  }
+  double transfer_seconds(const Instruction& i) const {
+    return transfer_seconds(call_of(rank_, i));
+  }
+
+  StepTime times() const {
     StepTime time;
     time.step = run_.clock;
     time.compute = run_.compute;
@@ -115,6 +130,7 @@ class Pricer {
   void play(const Priced& p) {
     const Instruction& i = *p.instruction;
     run_.executed += p.executed;
+    if (i.code == Code::wait && between_stages(i)) return;
     if (i.code == Code::wait || i.code == Code::reduced) {
       await(flight_of(i));
       work(p.before);
@@ -122,6 +138,10 @@ class Pricer {
     }
     work(p.before);
     if (p.lane < 0) return;
+    if (between_stages(i)) {
+      run_.lanes[p.lane].seconds += p.transfer;
+      return;
+    }
     double& free = groups_[p.group];  // a group's transfers go one after the other
     Flight flight{0, p.transfer, p.lane};
     flight.end = std::max(run_.clock, free) + p.transfer;
@@ -131,6 +151,10 @@ class Pricer {
     if (!device_.shared()) free = flight.end;
     flights_[flight_of(i)] = flight;
     if (i.code == Code::totals) await(flight_of(i));
+  }
+
+  static bool between_stages(const Instruction& i) {
+    return i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
   }
 
   static std::pair<Code, int> flight_of(const Instruction& i) {
@@ -171,16 +195,21 @@ class Pricer {
     p.before = local_seconds(i, p.executed) * speed_.stretch;
     const Call call = call_of(rank_, i);
     if (call.ways == 0) return p;
-    const auto lane = std::find(keys_.begin(), keys_.end(), call.key);
-    p.lane = static_cast<int>(lane - keys_.begin());
-    if (lane == keys_.end()) {
-      keys_.push_back(call.key);
-      run_.lanes.emplace_back();
-    }
+    p.lane = lane_of(call.key);
     p.group =
-        group_index_.try_emplace(call.atoms, static_cast<int>(group_index_.size())).first->second;
+        group_index_.try_emplace(call.set, static_cast<int>(group_index_.size())).first->second;
     p.transfer = transfer_seconds(call);
     return p;
+  }
+
+  int lane_of(const CommunicationKey& key) {
+    const auto lane = std::find(keys_.begin(), keys_.end(), key);
+    const auto index = static_cast<int>(lane - keys_.begin());
+    if (lane == keys_.end()) {
+      keys_.push_back(key);
+      run_.lanes.emplace_back();
+    }
+    return index;
   }
 
   double copy_seconds(std::int64_t bytes) const {
@@ -194,6 +223,7 @@ class Pricer {
       case Code::move:
         return speed_.overhead + copy_seconds(2 * rank_.size_of(i).copied);
       case Code::start: {
+        if (between_stages(i)) return speed_.overhead;
         const MoveSize size = rank_.size_of(i);
         return speed_.overhead + copy_seconds(2 * (size.copied - size.finish));
       }
@@ -219,6 +249,8 @@ class Pricer {
       case Code::seed:
       case Code::report:
         return speed_.overhead;
+      case Code::hand:
+        return 0;
       case Code::reduce:
       case Code::reduced:
         return 0;
@@ -239,6 +271,12 @@ class Pricer {
 
   double transfer_seconds(const Call& call) const {
     if (call.ways < 2) return speed_.overhead * speed_.stretch;
+    if (call.op == Collective::send || call.op == Collective::recv) {
+      // Threads copy: read once, written once.
+      const double bytes = static_cast<double>(call.payload);
+      return device_.handoff + (device_.shared() ? 2 * bytes / speed_.bandwidth
+                                                 : bytes / device_.link);
+    }
     const double steps = call.op == Collective::all_reduce ? 2 : 1;
     if (!device_.shared()) {
       // Rings: (ways - 1) steps each way.
@@ -260,16 +298,43 @@ class Pricer {
   const int states_;
   const Speed speed_;
   Run run_;
+  std::map<int, Run> known_;                  // by segment: begun with nothing under way
+  std::map<int, std::vector<Priced>> priced_;  // by segment
   std::vector<CommunicationKey> keys_;
-  std::map<std::vector<int>, int> group_index_;
+  std::map<RankSet, int> group_index_;
   std::map<int, double> groups_;  // when each group's link is free
   std::map<std::pair<Code, int>, Flight> flights_;
 };
 
-}  // namespace
+Pricer::Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads,
+               int sharing)
+    : state_(std::make_unique<State>(rank, device, optimizer_states, threads, sharing)) {}
+Pricer::Pricer(Pricer&&) noexcept = default;
+Pricer::~Pricer() = default;
+
+void Pricer::play(int segment) {
+  state_->play(segment);
+}
+double Pricer::clock() const {
+  return state_->clock();
+}
+void Pricer::idle_until(double time) {
+  state_->idle_until(time);
+}
+void Pricer::transferred(const Instruction& wait, double seconds) {
+  state_->transferred(wait, seconds);
+}
+double Pricer::transfer_seconds(const Instruction& start) const {
+  return state_->transfer_seconds(start);
+}
+StepTime Pricer::times() const {
+  return state_->times();
+}
 
 StepTime price_step(const RankView& rank, const Device& device, int optimizer_states, int threads) {
-  return Pricer(rank, device, optimizer_states, threads).run();
+  Pricer pricer(rank, device, optimizer_states, threads, rank.program().mesh.size());
+  for (const SegmentRun& run : rank.program().timeline) pricer.play(run.segment);
+  return pricer.times();
 }
 
 }  // namespace mw

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <map>
+#include <memory>
 
 #include "simulate/machine.h"
-#include "simulate/rank_view.h"
-#include "simulate/traffic.h"
+#include "sizes/rank_view.h"
+#include "sizes/traffic.h"
 
 namespace mw {
 
@@ -24,9 +25,32 @@ struct StepTime {
   double executed = 0;  // floating-point operations that the rank really does
 };
 
-// `optimizer_states`: tensors that the optimizer keeps for each parameter. Work is priced once for
-// each instruction of a segment and once for each run of a segment whose start finds no transfer
-// under way, so it does not grow with microbatches. `threads` of each rank; 0: see Device::threads_of.
+// One rank's clock through its program. Work is priced once for each instruction of a segment and once
+// for each run of a segment whose start finds no transfer under way, so it does not grow with
+// microbatches.
+class Pricer {
+ public:
+  // `optimizer_states`: tensors that the optimizer keeps for each parameter. `threads` of each rank; 0:
+  // see Device::threads_of. `sharing`: ranks that compute at the same time on a shared device.
+  Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads, int sharing);
+  Pricer(Pricer&&) noexcept;
+  ~Pricer();
+
+  // Runs a segment. Transfers between stages take no time here: whoever knows both clocks adds it.
+  void play(int segment);
+  double clock() const;
+  void idle_until(double time);
+  // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
+  void transferred(const Instruction& start, double seconds);
+  double transfer_seconds(const Instruction& start) const;
+  StepTime times() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// The step of a rank that waits for no other stage.
 StepTime price_step(const RankView& rank, const Device& device, int optimizer_states,
                     int threads = 0);
 

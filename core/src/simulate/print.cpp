@@ -98,7 +98,8 @@ std::string print(const Plan& plan, const Prediction& p) {
       scaled(p.tokens_per_second) + " ", scaled(p.flops_per_step) + " ",
       scaled(p.hardware_flops_per_step) + " ", 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n);
   if (!p.fits) {
-    const auto peak = static_cast<double>(p.stages.front().memory.peak);
+    const StageForecast& worst = p.fullest();
+    const auto peak = static_cast<double>(worst.memory.peak);
     const auto limit = static_cast<double>(p.memory_limit);
     // A rank that fits by itself shares its memory with the others.
     text += peak > limit

@@ -46,8 +46,6 @@ class RankView {
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
 };
 
-// The name that the engine gives to the communicator over these atoms.
-std::string axis_name(const Mesh& mesh, const std::vector<int>& atoms);
 // Every atom.
 std::vector<int> world_atoms(const Mesh& mesh);
 

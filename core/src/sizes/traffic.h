@@ -7,7 +7,7 @@
 
 #include "meshwright/communicator.h"
 #include "meshwright/ledger.h"
-#include "simulate/rank_view.h"
+#include "sizes/rank_view.h"
 
 namespace mw {
 
@@ -15,7 +15,7 @@ namespace mw {
 struct Call {
   CommunicationKey key;
   Collective op = Collective::all_reduce;
-  std::vector<int> atoms;
+  RankSet set;  // the ranks that take part; of send and recv the stage axis
   int ways = 1;
   std::int64_t wire = 0;     // bytes sent, as booked
   std::int64_t payload = 0;  // bytes of the larger of the rank's two buffers

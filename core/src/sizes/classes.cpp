@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "simulate/rank_view.h"
+#include "sizes/rank_view.h"
 
 namespace mw {
 namespace {
@@ -39,7 +39,7 @@ void add_steps(const Program& program, std::size_t atom, const std::vector<std::
 }
 
 bool place_matters(const Program& program, std::size_t atom) {
-  Coordinates first(program.mesh.atoms().size(), 0), last = first;
+  Coordinates first = program.first(), last = first;
   last[atom] = program.mesh.atoms()[atom].ways - 1;
   std::set<const OpType*> seen;
   for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
@@ -70,8 +70,9 @@ std::vector<RankClass> rank_classes(const Program& program) {
       for (const auto& list : i.first_of) firsts.insert(list.begin(), list.end());
     }
   }
-  std::vector<RankClass> classes{{Coordinates(atoms, 0), 1}};
+  std::vector<RankClass> classes{{program.first(), 1}};
   for (std::size_t a = 0; a < atoms; ++a) {
+    if (static_cast<int>(a) == program.stage_atom) continue;
     const int ways = program.mesh.atoms()[a].ways;
     std::set<int> starts{0};
     add_steps(program, a, cuts, starts);

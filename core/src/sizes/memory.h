@@ -4,9 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "meshwright/ledger.h"
-#include "simulate/rank_view.h"
+#include "sizes/rank_view.h"
 
 namespace mw {
 
@@ -24,5 +25,8 @@ struct MemoryForecast {
 
 // `optimizer_bytes`: of the state of one parameter element (Optimizer::bytes_per_element).
 MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_bytes);
+
+// Bytes that one microbatch holds after these segments have run one after the other.
+std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-#include "simulate/traffic.h"
+#include "sizes/traffic.h"
 
 namespace mw {
 
@@ -10,33 +10,33 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     case Code::start: {
       const MoveSize size = rank.size_of(instruction);
       call.op = collective_of(instruction.move.kind);
-      call.atoms = instruction.move.atoms;
+      call.set = {instruction.move.atoms, {}};
       call.wire = size.wire;
       call.payload = size.payload;
       break;
     }
     case Code::reduce:
-      call.atoms = program.buckets[instruction.bucket].reduce;
+      call.set = program.reduction(program.buckets[instruction.bucket]);
       call.payload = rank.bucket_bytes(instruction.bucket);
       break;
     case Code::totals:
       if (program.mesh.size() == 1) return call;
-      call.atoms = world_atoms(program.mesh);
+      call.set = {world_atoms(program.mesh), {}};
       call.payload = 3 * static_cast<std::int64_t>(sizeof(double));
       break;
     default:
       return call;
   }
-  call.ways = program.mesh.ways(call.atoms);
+  call.ways = program.ways(call.set);
   if (call.op == Collective::all_reduce) call.wire = wire_bytes(call.op, call.payload, call.ways);
-  call.key = {axis_name(program.mesh, call.atoms), name_of(call.op), instruction.phase};
+  call.key = {program.name_of(call.set), name_of(call.op), instruction.phase};
   return call;
 }
 
 Traffic forecast_traffic(const RankView& rank) {
   const Program& program = rank.program();
   std::vector<std::int64_t> runs(program.segments.size(), 0);
-  for (const Action& action : program.timeline) ++runs[action.segment];
+  for (const SegmentRun& action : program.timeline) ++runs[action.segment];
   Traffic traffic;
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     if (runs[s] == 0) continue;

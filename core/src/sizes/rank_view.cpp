@@ -1,4 +1,4 @@
-#include "simulate/rank_view.h"
+#include "sizes/rank_view.h"
 
 #include <algorithm>
 #include <map>
@@ -151,6 +151,16 @@ bool RankView::runs(const Instruction& instruction) const {
 
 MoveSize RankView::size_of(const Instruction& instruction) const {
   const Move& move = instruction.move;
+  if (move.kind == Move::Kind::send || move.kind == Move::Kind::recv) {
+    const bool sends = move.kind == Move::Kind::send;
+    MoveSize size;
+    size.payload = bytes_[(sends ? instruction.inputs : instruction.outputs)[0]];
+    size.wire = sends ? size.payload : 0;
+    if (sends) return size;
+    size.held = size.start_peak = size.result = size.payload;
+    size.takes_held = true;
+    return size;
+  }
   const Slot &source = program_.slots[instruction.inputs[0]],
              &target = program_.slots[instruction.outputs[0]];
   Input in;
@@ -184,6 +194,8 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
       return all_reduce(in, instruction.in_place);
     case Move::Kind::slice:
     case Move::Kind::keep:
+    case Move::Kind::send:
+    case Move::Kind::recv:
       break;
   }
   MoveSize local;
@@ -195,10 +207,6 @@ std::int64_t RankView::bucket_bytes(int bucket) const {
   std::int64_t total = 0;
   for (int p : program_.buckets[bucket].parameters) total += bytes_[program_.parameters[p].slot];
   return total;
-}
-
-std::string axis_name(const Mesh& mesh, const std::vector<int>& atoms) {
-  return atoms.size() != 1 && mesh.ways(atoms) == mesh.size() ? "world" : mesh.name_of(atoms);
 }
 
 std::vector<int> world_atoms(const Mesh& mesh) {

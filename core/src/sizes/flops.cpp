@@ -1,4 +1,4 @@
-#include "simulate/flops.h"
+#include "sizes/flops.h"
 
 #include <algorithm>
 #include <set>
@@ -19,7 +19,7 @@ double repeats(const Program& program, const Instruction& i) {
   double ranks = 1;
   const bool backward = i.piece != Piece::forward;
   for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
-    if (program.cut[i.op][a].is_shard()) continue;
+    if (program.cut[i.op][a].is_shard() || static_cast<int>(a) == program.stage_atom) continue;
     // Work for parameters alone that only the first rank does.
     bool everyone = !backward;
     for (std::size_t k = 0; backward && k < i.grad_inputs.size(); ++k) {
@@ -35,11 +35,11 @@ double repeats(const Program& program, const Instruction& i) {
 
 }  // namespace
 
-Flops count_flops(const Program& program) {
+namespace {
+
+void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops& flops) {
   std::vector<double> runs(program.segments.size(), 0);
-  for (const Action& action : program.timeline) ++runs[action.segment];
-  Flops flops;
-  std::set<std::pair<int, Piece>> seen;
+  for (const SegmentRun& run : program.timeline) ++runs[run.segment];
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     if (runs[s] == 0) continue;
     for (const Instruction& i : program.segments[s].code) {
@@ -51,6 +51,14 @@ Flops count_flops(const Program& program) {
       if (seen.insert({i.op, i.piece}).second) flops.model += program.microbatches * cost.flops;
     }
   }
+}
+
+}  // namespace
+
+Flops count_flops(const std::vector<Program>& stages) {
+  Flops flops;
+  std::set<std::pair<int, Piece>> seen;
+  for (const Program& program : stages) count(program, seen, flops);
   return flops;
 }
 

@@ -1,4 +1,4 @@
-#include "simulate/memory.h"
+#include "sizes/memory.h"
 
 #include <algorithm>
 #include <map>
@@ -96,6 +96,9 @@ class Walk {
       case Code::compute:
         compute(i);
         break;
+      case Code::hand:
+        put(i.outputs[0], held_.storage[i.inputs[0]]);
+        break;
       case Code::move:
       case Code::seed:
       case Code::copy:
@@ -170,6 +173,7 @@ class Walk {
     const MoveSize move = rank_.size_of(i);
     const std::int64_t held = held_.underway[i.pending];
     held_.underway.erase(i.pending);
+    if (i.outputs.empty()) return;  // a send
     if (move.takes_source) {
       put(i.outputs[0], held_.storage[i.inputs[0]]);
       return;
@@ -201,7 +205,7 @@ class Timeline {
     level.buffers = 8;  // the step's loss
     highest_ = level;
     sum_ = level.buffers;
-    for (const Action& action : rank_.program().timeline) {
+    for (const SegmentRun& action : rank_.program().timeline) {
       const Effect& effect = of(action.segment, history[action.microbatch]);
       highest_.activations =
           std::max(highest_.activations, level.activations + effect.highest.activations);
@@ -255,6 +259,16 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   forecast[Category::buffers] = timeline.highest().buffers;
   forecast.peak += timeline.highest_sum();
   return forecast;
+}
+
+std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) {
+  Held held;
+  std::int64_t bytes = 0;
+  for (int segment : segments) {
+    const Effect effect = Walk(rank, held).run(rank.program().segments[segment]);
+    bytes += effect.after.activations + effect.after.buffers;
+  }
+  return bytes;
 }
 
 }  // namespace mw

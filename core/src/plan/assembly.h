@@ -1,0 +1,69 @@
+// The programs of all stages while they are being built, one virtual stage after the other.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "meshwright/program.h"
+#include "plan/derive.h"
+#include "plan/stages.h"
+
+namespace mw {
+
+// What the forward of a virtual stage leaves behind: the order of ops and views, and their slots.
+struct Tape {
+  struct Entry {
+    enum Kind { op, view } kind;
+    int index;
+  };
+  std::vector<Entry> entries;
+  std::vector<int> value_slot, view_slot;  // -1: not materialised
+  std::vector<std::vector<int>> saved;     // for each op
+};
+
+// The way back of a crossing: the gradient leaves the later virtual stage through one slot, whichever
+// form of backward made it, and arrives in one of the earlier stage's program. They are the same slot
+// if one stage holds both.
+struct Boundary {
+  int leaving = -1, arriving = -1;
+  int sending = -1;  // pending number of the send
+};
+
+struct Assembly {
+  const Graph& graph;
+  const Derived& derived;
+  const Partition& partition;
+  std::vector<Program>& programs;               // by stage
+  std::vector<std::map<int, int>> parameter_of;  // by stage: value -> Program::parameters
+  std::vector<Tape> tapes;                      // by virtual stage
+  std::vector<Boundary> boundaries;             // by crossing
+
+  int stage(int vstage) const { return partition.stage_of[vstage]; }
+  bool local(const Crossing& crossing) const {
+    return stage(crossing.from) == stage(crossing.to);
+  }
+  // "forward", or "forward.2" where there are several virtual stages.
+  std::string name(const char* kind, int vstage) const;
+};
+
+int add_slot(Program& program, Slot slot);
+// A slot for a value of the graph (or its gradient, which the caller renames).
+Slot slot_of(const Graph& graph, int value, const Layout& layout);
+Instruction hand(const Program& program, int from, int to, const char* phase);
+// Start or wait of a send or recv of what crosses; `slot` is its input or its output.
+Instruction transfer(const Assembly& assembly, int crossing, bool gradient, Move::Kind kind,
+                     Code code, int slot, int pending);
+// A segment that begins or awaits transfers: creates it if it is not there yet.
+Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradient);
+
+// Appends the instructions of `list` that start from `slot` in `layout`; returns the last slot.
+int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
+               int slot, const Layout& layout, const char* phase);
+
+void build_forward(Assembly& assembly, int vstage);
+// Appends segment "backward", or, split, segments "dgrad" and "wgrad". After those of later virtual
+// stages.
+void build_backward(Assembly& assembly, int vstage, bool split);
+
+}  // namespace mw

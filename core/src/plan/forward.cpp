@@ -1,0 +1,173 @@
+#include <algorithm>
+
+#include "plan/assembly.h"
+
+namespace mw {
+namespace {
+
+// The forward segment of a virtual stage, with what arrives before it and leaves after it.
+class Forward {
+ public:
+  Forward(Assembly& assembly, int vstage)
+      : assembly_(assembly),
+        vstage_(vstage),
+        program_(assembly.programs[assembly.stage(vstage)]),
+        graph_(assembly.graph),
+        derived_(assembly.derived),
+        tape_(assembly.tapes[vstage]) {}
+
+  void run() {
+    tape_.value_slot.assign(graph_.values().size(), -1);
+    tape_.view_slot.assign(derived_.views.size(), -1);
+    tape_.saved.resize(graph_.ops().size());
+    for (const auto& [value, p] : assembly_.parameter_of[assembly_.stage(vstage_)]) {
+      tape_.value_slot[value] = program_.parameters[p].slot;
+    }
+    arrive();
+    load();
+    for (int op : assembly_.partition.ops[vstage_]) compute(op);
+    leave();
+    if (tape_.value_slot[graph_.loss] >= 0) {
+      Instruction report;
+      report.code = Code::report;
+      report.inputs = {tape_.value_slot[graph_.loss]};
+      report.label = graph_.value(graph_.loss).name;
+      code_.push_back(report);
+    }
+    Segment segment;
+    segment.name = assembly_.name("forward", vstage_);
+    segment.code = std::move(code_);
+    segment.vstage = vstage_;
+    program_.segments.push_back(std::move(segment));
+  }
+
+ private:
+  void arrive() {
+    const auto& crossings = assembly_.partition.crossings;
+    for (std::size_t i = 0; i < crossings.size(); ++i) {
+      const Crossing& c = crossings[i];
+      if (c.to != vstage_) continue;
+      Slot slot = slot_of(graph_, c.value, derived_.layout[c.value]);
+      if (assembly_.local(c)) {
+        const int from = assembly_.tapes[c.from].value_slot[c.value];
+        slot.alias_of = from;
+        tape_.value_slot[c.value] = add_slot(program_, slot);
+        code_.push_back(hand(program_, from, tape_.value_slot[c.value], "forward"));
+        continue;
+      }
+      const int arrived = tape_.value_slot[c.value] = add_slot(program_, slot);
+      const int pending = program_.pendings++;
+      const int crossing = static_cast<int>(i);
+      transfers(assembly_, SegmentKind::post, vstage_, false)
+          .code.push_back(transfer(assembly_, crossing, false, Move::Kind::recv, Code::start,
+                                   arrived, pending));
+      transfers(assembly_, SegmentKind::receive, vstage_, false)
+          .code.push_back(transfer(assembly_, crossing, false, Move::Kind::recv, Code::wait,
+                                   arrived, pending));
+    }
+  }
+
+  void leave() {
+    const auto& crossings = assembly_.partition.crossings;
+    for (std::size_t i = 0; i < crossings.size(); ++i) {
+      const Crossing& c = crossings[i];
+      if (c.from != vstage_ || assembly_.local(c)) continue;
+      const int from = tape_.value_slot[c.value];
+      Slot slot = slot_of(graph_, c.value, derived_.layout[c.value]);
+      slot.alias_of = from;
+      const int leaving = add_slot(program_, slot);
+      const int pending = program_.pendings++;
+      const int crossing = static_cast<int>(i);
+      code_.push_back(hand(program_, from, leaving, "forward"));
+      code_.push_back(transfer(assembly_, crossing, false, Move::Kind::send, Code::start, leaving,
+                               pending));
+      transfers(assembly_, SegmentKind::sent, vstage_, false)
+          .code.push_back(transfer(assembly_, crossing, false, Move::Kind::send, Code::wait,
+                                   leaving, pending));
+    }
+  }
+
+  void load() {
+    Instruction instruction;
+    instruction.code = Code::load;
+    instruction.label = "data";
+    std::vector<bool> used(graph_.values().size(), false);
+    for (int op : assembly_.partition.ops[vstage_]) {
+      for (const Use& use : graph_.ops()[op].inputs) used[use.value] = true;
+    }
+    for (std::size_t v = 0; v < graph_.values().size(); ++v) {
+      if (!used[v] || graph_.value(static_cast<int>(v)).source != Value::Source::data) continue;
+      Slot slot = slot_of(graph_, static_cast<int>(v), derived_.layout[v]);
+      slot.category = Category::buffers;
+      tape_.value_slot[v] = add_slot(program_, slot);
+      instruction.outputs.push_back(tape_.value_slot[v]);
+    }
+    if (!instruction.outputs.empty()) code_.push_back(std::move(instruction));
+  }
+
+  // The slot that holds a view; its moves are emitted at the first use.
+  int materialise(int index) {
+    int& slot = tape_.view_slot[index];
+    if (slot >= 0) return slot;
+    const View& view = derived_.views[index];
+    slot = emit_moves(program_, code_, view.forward, tape_.value_slot[view.value],
+                      derived_.layout[view.value], "forward");
+    tape_.entries.push_back({Tape::Entry::view, index});
+    return slot;
+  }
+
+  void compute(int index) {
+    const Op& op = graph_.ops()[index];
+    const OpTraits traits = op.type->traits(op);
+    Instruction instruction;
+    instruction.code = Code::compute;
+    instruction.op = index;
+    instruction.label = op.name;
+    for (int view : derived_.view_of[index]) instruction.inputs.push_back(materialise(view));
+    for (int value : op.outputs) {
+      tape_.value_slot[value] = add_slot(program_, slot_of(graph_, value, derived_.layout[value]));
+      instruction.outputs.push_back(tape_.value_slot[value]);
+    }
+    for (const SavedValue& saved : traits.saved) {
+      Slot slot;
+      slot.name = op.name + "." + saved.name;
+      slot.dims = saved.dims;
+      slot.extra = saved.extra;
+      slot.fp32_at_least = saved.fp32_at_least;
+      slot.layout = saved_layout(index, saved.dims);
+      instruction.saved.push_back(add_slot(program_, slot));
+    }
+    tape_.saved[index] = instruction.saved;
+    code_.push_back(std::move(instruction));
+    tape_.entries.push_back({Tape::Entry::op, index});
+  }
+
+  Layout saved_layout(int op, const Dims& dims) const {
+    Layout layout(program_.mesh.atoms().size());
+    for (std::size_t a = 0; a < layout.size(); ++a) {
+      for (const Layout* cut : {&derived_.cut[op], &derived_.follow[op]}) {
+        const Placement& place = (*cut)[a];
+        if (place.is_shard() && std::find(dims.begin(), dims.end(), place.dim) != dims.end()) {
+          layout[a] = place;
+        }
+      }
+    }
+    return layout;
+  }
+
+  Assembly& assembly_;
+  const int vstage_;
+  Program& program_;
+  const Graph& graph_;
+  const Derived& derived_;
+  Tape& tape_;
+  std::vector<Instruction> code_;
+};
+
+}  // namespace
+
+void build_forward(Assembly& assembly, int vstage) {
+  Forward(assembly, vstage).run();
+}
+
+}  // namespace mw

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <map>
+
+#include "plan/build.h"
+
+namespace mw {
+namespace {
+
+SegmentKind kind_of(Work work) {
+  switch (work) {
+    case Work::forward:
+      return SegmentKind::forward;
+    case Work::backward:
+      return SegmentKind::backward;
+    case Work::dgrad:
+      return SegmentKind::dgrad;
+    case Work::wgrad:
+      return SegmentKind::wgrad;
+  }
+  return SegmentKind::forward;
+}
+
+// Of a stage's actions, which it has done: counts by stage (a vector clock).
+using Clock = std::vector<int>;
+
+class Timelines {
+ public:
+  Timelines(std::vector<Program>& programs, const Partition& partition, const Schedule& schedule)
+      : programs_(programs),
+        partition_(partition),
+        schedule_(schedule),
+        done_(programs.size(), 0),
+        clocks_(programs.size(), Clock(programs.size(), 0)),
+        unsent_(programs.size()) {
+    for (std::size_t s = 0; s < programs.size(); ++s) {
+      for (std::size_t k = 0; k < schedule.order[s].size(); ++k) {
+        const Action& a = schedule.order[s][k];
+        if (a.work != Work::wgrad) place_[key(a.vstage, a.work != Work::forward, a.microbatch)] = k;
+      }
+    }
+  }
+
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t s = 0; s < programs_.size(); ++s) {
+        while (done_[s] < static_cast<int>(schedule_.order[s].size()) && ready(s)) {
+          step(s);
+          moved = true;
+        }
+      }
+    }
+    for (std::size_t s = 0; s < programs_.size(); ++s) {
+      for (const Unsent& u : unsent_[s]) add(s, SegmentKind::sent, u.action, u.gradient);
+    }
+  }
+
+ private:
+  // A transfer that a stage has begun and not waited for, and the other's action that receives it.
+  struct Unsent {
+    Action action;
+    bool gradient;
+    std::vector<std::pair<int, int>> receivers;  // stage, place in its order
+  };
+
+  static std::int64_t key(int vstage, bool gradient, int microbatch) {
+    return (static_cast<std::int64_t>(vstage) * 2 + (gradient ? 1 : 0)) * (std::int64_t{1} << 32) +
+           microbatch;
+  }
+
+  // The works on other stages that an action waits for, or that wait for it.
+  template <class Visit>
+  void neighbours(const Action& a, bool before, const Visit& visit) const {
+    if (a.work == Work::wgrad) return;
+    const bool gradient = a.work != Work::forward;
+    for (const Crossing& c : partition_.crossings) {
+      const bool upwards = gradient == before;  // looks at the later end of the crossing
+      if ((upwards ? c.from : c.to) != a.vstage) continue;
+      const int other = upwards ? c.to : c.from;
+      if (partition_.stage_of[other] != partition_.stage_of[a.vstage]) visit(other, gradient);
+    }
+  }
+
+  bool ready(std::size_t s) const {
+    const Action& a = schedule_.order[s][done_[s]];
+    bool all = true;
+    neighbours(a, true, [&](int other, bool gradient) {
+      all = all && done_[partition_.stage_of[other]] > place_.at(key(other, gradient, a.microbatch));
+    });
+    return all;
+  }
+
+  void step(std::size_t s) {
+    const auto& order = schedule_.order[s];
+    const int k = done_[s];
+    const Action& a = order[k];
+    std::erase_if(unsent_[s], [&](const Unsent& u) {
+      const bool begun = std::all_of(u.receivers.begin(), u.receivers.end(), [&](auto& r) {
+        return clocks_[s][r.first] >= r.second && r.second > 0;
+      });
+      if (begun) add(s, SegmentKind::sent, u.action, u.gradient);
+      return begun;
+    });
+    if (k == 0) post(s, a);
+    if (k + 1 < static_cast<int>(order.size())) post(s, order[k + 1]);
+    if (a.work != Work::wgrad) add(s, SegmentKind::receive, a, a.work != Work::forward);
+    programs_[s].timeline.push_back(
+        {programs_[s].segment(kind_of(a.work), a.vstage), a.microbatch});
+    neighbours(a, true, [&](int other, bool gradient) {
+      const auto found = snapshots_.find(key(other, gradient, a.microbatch));
+      if (found == snapshots_.end()) return;
+      for (std::size_t t = 0; t < programs_.size(); ++t) {
+        clocks_[s][t] = std::max(clocks_[s][t], found->second[t]);
+      }
+    });
+    clocks_[s][s] = ++done_[s];
+    Unsent u{a, a.work != Work::forward, {}};
+    neighbours(a, false, [&](int other, bool gradient) {
+      u.receivers.emplace_back(partition_.stage_of[other],
+                               static_cast<int>(place_.at(key(other, gradient, a.microbatch))));
+    });
+    if (u.receivers.empty()) return;
+    snapshots_[key(a.vstage, u.gradient, a.microbatch)] = clocks_[s];
+    unsent_[s].push_back(std::move(u));
+  }
+
+  void post(std::size_t s, const Action& a) {
+    if (a.work != Work::wgrad) add(s, SegmentKind::post, a, a.work != Work::forward);
+  }
+
+  void add(std::size_t s, SegmentKind kind, const Action& a, bool gradient) {
+    const int segment = programs_[s].segment(kind, a.vstage, gradient);
+    if (segment >= 0) programs_[s].timeline.push_back({segment, a.microbatch});
+  }
+
+  std::vector<Program>& programs_;
+  const Partition& partition_;
+  const Schedule& schedule_;
+  std::vector<int> done_;
+  std::vector<Clock> clocks_;
+  std::vector<std::vector<Unsent>> unsent_;
+  std::map<std::int64_t, std::int64_t> place_;   // of each action in its stage's order
+  std::map<std::int64_t, Clock> snapshots_;      // when each sender's work was done
+};
+
+void drop_unused(Program& program) {
+  std::vector<int> becomes(program.segments.size(), -1);
+  for (const SegmentRun& run : program.timeline) becomes[run.segment] = 0;
+  std::vector<Segment> kept;
+  for (std::size_t s = 0; s < becomes.size(); ++s) {
+    if (becomes[s] < 0) continue;
+    becomes[s] = static_cast<int>(kept.size());
+    kept.push_back(std::move(program.segments[s]));
+  }
+  program.segments = std::move(kept);
+  for (SegmentRun& run : program.timeline) run.segment = becomes[run.segment];
+}
+
+}  // namespace
+
+void add_timelines(std::vector<Program>& programs, const Partition& partition,
+                   const Schedule& schedule) {
+  Timelines(programs, partition, schedule).run();
+  for (Program& program : programs) drop_unused(program);
+}
+
+}  // namespace mw

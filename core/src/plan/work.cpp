@@ -1,0 +1,72 @@
+#include "plan/work.h"
+
+#include <algorithm>
+
+#include "plan/lifetimes.h"
+#include "sizes/memory.h"
+
+namespace mw {
+namespace {
+
+constexpr double rate = 1e12, bandwidth = rate / 20;
+
+double seconds(const Program& program, const RankView& rank, int segment) {
+  double total = 0;
+  for (const Instruction& i : program.segments[segment].code) {
+    if (i.code != Code::compute || !rank.runs(i)) continue;
+    const Cost& cost = rank.cost(i.op, i.piece);
+    total += std::max(cost.executed / rate, cost.bytes / bandwidth);
+  }
+  return total;
+}
+
+}  // namespace
+
+std::vector<WorkTimes> work_times(const std::vector<Program>& programs) {
+  std::vector<WorkTimes> times(programs.front().stage_of.size());
+  for (const Program& program : programs) {
+    const RankView rank(program, program.first());
+    for (std::size_t v = 0; v < times.size(); ++v) {
+      if (program.stage_of[v] != program.stage) continue;
+      const auto of = [&](SegmentKind kind) {
+        return seconds(program, rank, program.segment(kind, static_cast<int>(v)));
+      };
+      times[v] = {of(SegmentKind::forward), of(SegmentKind::dgrad), of(SegmentKind::wgrad), 0};
+    }
+  }
+  return times;
+}
+
+std::vector<WorkBytes> work_bytes(const std::vector<Program>& programs) {
+  std::vector<WorkBytes> bytes(programs.front().stage_of.size());
+  for (Program program : programs) {
+    grant_in_place(program);
+    note_releases(program);
+    const RankView rank(program, program.first());
+    for (std::size_t v = 0; v < bytes.size(); ++v) {
+      if (program.stage_of[v] != program.stage) continue;
+      std::vector<int> forward, dgrad;
+      const auto add = [&](std::vector<int>& list, SegmentKind kind, bool gradient) {
+        const int segment = program.segment(kind, static_cast<int>(v), gradient);
+        if (segment >= 0) list.push_back(segment);
+      };
+      for (const bool gradient : {false, true}) {
+        std::vector<int>& list = gradient ? dgrad : forward;
+        add(list, SegmentKind::post, gradient);
+        add(list, SegmentKind::receive, gradient);
+        add(list, gradient ? SegmentKind::dgrad : SegmentKind::forward, false);
+        add(list, SegmentKind::sent, gradient);
+      }
+      const auto both = [&] {
+        std::vector<int> list = forward;
+        list.insert(list.end(), dgrad.begin(), dgrad.end());
+        return list;
+      };
+      bytes[v] = {static_cast<double>(bytes_left(rank, forward)),
+                  static_cast<double>(bytes_left(rank, both()))};
+    }
+  }
+  return bytes;
+}
+
+}  // namespace mw

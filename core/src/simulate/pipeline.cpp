@@ -1,0 +1,239 @@
+#include "simulate/pipeline.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+namespace mw {
+namespace {
+
+struct Transfer {
+  int tag = 0;
+  double seconds = 0;
+  const Instruction* start = nullptr;
+};
+
+// One stage, and where it is in its timeline.
+class StageClock {
+ public:
+  StageClock(const RankView& rank, const Device& device, int states, int threads)
+      : program_(rank.program()),
+        shared_(device.shared()),
+        pricer_(rank, device, states, threads, program_.mesh.size() / program_.stages),
+        sends_(program_.segments.size()),
+        awaits_(program_.segments.size()) {
+    std::map<int, const Instruction*> recv;  // by pending
+    for (const Segment& s : program_.segments) {
+      for (const Instruction& i : s.code) {
+        if (i.code == Code::start && i.move.kind == Move::Kind::recv) recv[i.pending] = &i;
+      }
+    }
+    for (std::size_t s = 0; s < program_.segments.size(); ++s) {
+      for (const Instruction& i : program_.segments[s].code) {
+        if (i.code == Code::start && i.move.kind == Move::Kind::send) {
+          sends_[s].push_back({i.move.tag, pricer_.transfer_seconds(i), &i});
+        } else if (i.code == Code::wait && i.move.kind == Move::Kind::recv) {
+          const Instruction* start = recv.at(i.pending);
+          awaits_[s].push_back({i.move.tag, pricer_.transfer_seconds(*start), start});
+        }
+      }
+    }
+  }
+
+  bool done() const { return next_ == program_.timeline.size(); }
+  const SegmentRun& run() const { return program_.timeline[next_]; }
+  const std::vector<Transfer>& awaits() const { return awaits_[run().segment]; }
+  const std::vector<Transfer>& sends() const { return sends_[run().segment]; }
+  const Segment& segment() const { return program_.segments[run().segment]; }
+  const Program& program() const { return program_; }
+
+  // The work of the next run, in seconds by itself. `ready`: when all that it waits for had left and
+  // had arrived.
+  double begin(double left, double arrived, double now) {
+    const double before = pricer_.clock();
+    if (!awaits().empty()) {
+      for (const Transfer& t : awaits()) {
+        // Threads copy when both are there; links carry it while the receiver computes.
+        if (shared_) pricer_.transferred(*t.start, t.seconds);
+      }
+      if (!shared_ && arrived > now) {
+        const double flight = std::min(arrived - now, arrived - left);
+        pricer_.transferred(*awaits().front().start, flight);
+      }
+    }
+    pricer_.play(run().segment);
+    return pricer_.clock() - before;
+  }
+  void advance() { ++next_; }
+  StepTime times(double step) {
+    StepTime time = pricer_.times();
+    time.idle = std::max(0.0, step - time.compute - time.exposed);
+    time.step = step;
+    return time;
+  }
+
+ private:
+  const Program& program_;
+  const bool shared_;
+  Pricer pricer_;
+  std::size_t next_ = 0;
+  std::vector<std::vector<Transfer>> sends_, awaits_;  // by segment
+};
+
+class Simulation {
+ public:
+  Simulation(const std::vector<RankView>& stages, const Device& device, int states, int threads)
+      : device_(device), busy_(stages.size(), false), work_(stages.size(), 0) {
+    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, states, threads);
+    const int ranks = stages.front().program().mesh.size();
+    const double own = static_cast<double>(ranks) / static_cast<double>(stages.size()) *
+                       device.threads_of(ranks, threads);
+    load_ = device.shared() ? own / device.cores : 0;
+    result_.actions.resize(stages.size());
+    started_.resize(stages.size());
+  }
+
+  PipelineTime run() {
+    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
+    while (advance()) {
+    }
+    result_.step = now_;
+    for (StageClock& clock : clocks_) result_.stages.push_back(clock.times(now_));
+    return finish();
+  }
+
+ private:
+  struct Message {
+    double left = 0, arrived = 0;
+  };
+
+  // How much slower a stage runs while `active` stages compute than it would by itself.
+  double slowdown(int active) const {
+    return load_ > 0 ? std::max(1.0, active * load_) / std::max(1.0, load_) : 1;
+  }
+
+  // Begins the stage's next run if what it waits for is there; else it stays idle.
+  void start(std::size_t s) {
+    StageClock& clock = clocks_[s];
+    if (busy_[s] || clock.done()) return;
+    Message last;
+    for (const Transfer& t : clock.awaits()) {
+      const auto found = messages_.find({t.tag, clock.run().microbatch});
+      if (found == messages_.end()) return;
+      last.left = std::max(last.left, found->second.left);
+      last.arrived = std::max(last.arrived, found->second.arrived);
+    }
+    for (const Transfer& t : clock.awaits()) messages_.erase({t.tag, clock.run().microbatch});
+    started_[s] = now_;
+    work_[s] = clock.begin(last.left, last.arrived, now_);
+    busy_[s] = true;
+  }
+
+  // To the next end of a run; false if nothing runs.
+  bool advance() {
+    const auto active = static_cast<int>(std::count(busy_.begin(), busy_.end(), true));
+    if (active == 0) return false;
+    const double slow = slowdown(active);
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t s = 0; s < clocks_.size(); ++s) {
+      if (busy_[s]) least = std::min(least, work_[s]);
+    }
+    now_ += least * slow;
+    std::vector<std::size_t> ended;
+    for (std::size_t s = 0; s < clocks_.size(); ++s) {
+      if (!busy_[s]) continue;
+      work_[s] -= least;
+      if (work_[s] <= 1e-15) ended.push_back(s);
+    }
+    for (std::size_t s : ended) end(s);
+    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
+    return true;
+  }
+
+  void end(std::size_t s) {
+    StageClock& clock = clocks_[s];
+    busy_[s] = false;
+    for (const Transfer& t : clock.sends()) {
+      messages_[{t.tag, clock.run().microbatch}] = {now_, now_ + t.seconds};
+    }
+    const Segment& segment = clock.segment();
+    if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {
+      TimedAction action;
+      action.rank = static_cast<int>(s);
+      action.stage = static_cast<int>(s);
+      action.vstage = segment.kind == SegmentKind::finish ? -1 : segment.vstage;
+      action.chunk = action.vstage < 0 ? 0 : clock.program().chunk_of(segment.vstage);
+      action.name = action_name(segment);
+      action.microbatch = clock.run().microbatch;
+      action.start = started_[s];
+      action.end = now_;
+      result_.actions[s].push_back(std::move(action));
+    }
+    clock.advance();
+  }
+
+  PipelineTime finish() {
+    const Device& device = device_;
+    double idle = 0;
+    for (StepTime& stage : result_.stages) {
+      // On shared cores the stages' own times pass more slowly than by themselves.
+      if (device.shared()) {
+        double busy = 0;
+        const std::size_t s = &stage - result_.stages.data();
+        for (const TimedAction& a : result_.actions[s]) busy += a.end - a.start;
+        const double own = stage.compute + stage.exposed;
+        const double stretch = own > 0 ? std::max(1.0, busy / own) : 1;
+        stage.compute *= stretch;
+        stage.exposed *= stretch;
+        for (auto& [key, transfer] : stage.transfers) transfer.exposed *= stretch;
+        stage.idle = std::max(0.0, result_.step - stage.compute - stage.exposed);
+      }
+      idle += stage.idle;
+    }
+    result_.bubble =
+        result_.step > 0 ? idle / (result_.step * static_cast<double>(result_.stages.size())) : 0;
+    return std::move(result_);
+  }
+
+  const Device& device_;
+  std::vector<StageClock> clocks_;
+  std::vector<bool> busy_;
+  std::vector<double> work_;     // left of each stage's run, by itself
+  std::vector<double> started_;  // of each stage's run
+  std::map<std::pair<int, int>, Message> messages_;  // by tag and microbatch
+  double load_ = 0;  // of one stage: its threads over the cores that all share; 0: cores of its own
+  double now_ = 0;
+  PipelineTime result_;
+};
+
+}  // namespace
+
+PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
+                            int optimizer_states, int threads) {
+  return Simulation(stages, device, optimizer_states, threads).run();
+}
+
+std::string action_name(const Segment& segment) {
+  const std::string of = segment.gradient ? " B" : " F";
+  switch (segment.kind) {
+    case SegmentKind::forward:
+      return "F";
+    case SegmentKind::backward:
+      return "B";
+    case SegmentKind::dgrad:
+      return "I";
+    case SegmentKind::wgrad:
+      return "W";
+    case SegmentKind::post:
+      return "post" + of;
+    case SegmentKind::receive:
+      return "receive" + of;
+    case SegmentKind::sent:
+      return "sent" + of;
+    case SegmentKind::finish:
+      return "finish";
+  }
+  return "?";
+}
+
+}  // namespace mw

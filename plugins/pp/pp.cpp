@@ -1,0 +1,224 @@
+// Pipeline parallelism: layers -> pp, and a schedule. What is sent between stages, and how tied
+// embeddings add their gradients, follows from where the layers lie.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "meshwright/plugin.h"
+#include "meshwright/schedule.h"
+#include "script_schedule.h"
+
+namespace {
+
+using mw::Error;
+using mw::Json;
+
+std::vector<std::string> scheduler_names() {
+  std::vector<std::string> names;
+  for (const mw::Scheduler* scheduler : mw::schedulers()) names.push_back(scheduler->name());
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// A file of compute actions, in PyTorch's form.
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw Error(mw::Stage::options, fmt::format("schedule: there is no file {}", path),
+                "name a CSV of compute actions, or one of " + joined(scheduler_names()));
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// One {F, I, W}, or one for each virtual stage.
+std::vector<mw::WorkTimes> read_times(const Json& given) {
+  const auto one = [](const Json& t) -> mw::WorkTimes {
+    const bool good = t.is_array() && t.size() == 3 &&
+                      std::all_of(t.begin(), t.end(), [](const Json& x) {
+                        return x.is_number() && x.get<double>() > 0;
+                      });
+    if (!good) {
+      throw Error(mw::Stage::options, fmt::format("times: got {}", t.dump()),
+                  "give { F, I, W }, three positive numbers (seconds, or any unit), or a list of "
+                  "such triples, one for each virtual stage");
+    }
+    return {t[0].get<double>(), t[1].get<double>(), t[2].get<double>(), 0};
+  };
+  if (given.is_array() && !given.empty() && given[0].is_array()) {
+    std::vector<mw::WorkTimes> times;
+    for (const Json& t : given) times.push_back(one(t));
+    return times;
+  }
+  return {one(given)};
+}
+
+class PipelineParallel : public mw::Strategy {
+ public:
+  static mw::Options options() {
+    return mw::Options()
+        .integer("ways", "stages that the layers are parted into")
+        .range(1, 1 << 16)
+        .positional("ways")
+        .any("schedule", fmt::format("{}; a CSV file of compute actions (2F0, 1I3, ...); or a "
+                                     "function that returns a list of actions for each stage",
+                                     joined(scheduler_names())))
+        .fallback("1f1b")
+        .integer("chunks", "virtual stages of each stage; 1, or what the schedule needs")
+        .range(1, 1024)
+        .optional()
+        .list("layout", "layers of each stage (of each virtual stage, in model order, if chunked)")
+        .optional()
+        .any("times",
+             "{ F, I, W } of a microbatch, or one such triple for each virtual stage: by what "
+             "zero-bubble schedules place W; predicted if left out")
+        .optional()
+        .bytes("memory", "limit of a rank's activations that the schedule must keep")
+        .optional()
+        .unit("bytes");
+  }
+
+  explicit PipelineParallel(const mw::Values& values)
+      : ways_(static_cast<int>(values.integer("ways"))) {
+    chunks_ = values.has("chunks") ? static_cast<int>(values.integer("chunks")) : 0;
+    if (values.has("times")) times_ = read_times(values.at("times"));
+    if (values.has("memory")) memory_ = values.number("memory");
+    if (values.has("layout")) layout_ = values.at("layout").get<std::vector<int>>();
+    choose_schedule(values);
+  }
+
+  std::vector<mw::AxisRequest> axes() const override { return {{"pp", ways_, {}}}; }
+
+  void edit(mw::Draft& draft) const override {
+    const int parts = ways_ * chunks_;
+    mw::Pipeline pipeline;
+    pipeline.axis = "pp";
+    pipeline.layers = layers(draft, parts);
+    pipeline.stage_of = stage_of_;
+    pipeline.schedule = schedule_;
+    pipeline.times = times_;
+    pipeline.memory_limit = memory_;
+    if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
+      draft.refuse(fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
+                   "give one triple, or one for each virtual stage");
+    }
+    if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
+  }
+
+ private:
+  void choose_schedule(const mw::Values& values) {
+    if (values.is_function("schedule")) {
+      schedule_ = [call = values.function("schedule")](const mw::ScheduleRequest& request) {
+        return schedule_from_script(call({describe_request(request)}), request);
+      };
+      if (chunks_ == 0) chunks_ = 1;
+      return;
+    }
+    const Json& given = values.at("schedule");
+    if (!given.is_string()) {
+      throw Error(mw::Stage::options, fmt::format("schedule: got {}", given.dump()),
+                  "a name, a CSV file, or a function; names: " + joined(scheduler_names()));
+    }
+    const auto name = given.get<std::string>();
+    if (name.ends_with(".csv")) {
+      take_file(values.find_file(name), name);
+      return;
+    }
+    const mw::Scheduler* scheduler = mw::find_scheduler(name);
+    if (scheduler == nullptr) {
+      const std::string near = mw::nearest(name, scheduler_names());
+      throw Error(mw::Stage::options, fmt::format("schedule: there is no schedule \"{}\"", name),
+                  near.empty() ? "schedules: " + joined(scheduler_names())
+                               : fmt::format("did you mean \"{}\"? schedules: {}", near,
+                                             joined(scheduler_names())));
+    }
+    const int fixed = scheduler->fixed_chunks();
+    if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
+      throw Error(mw::Stage::plan,
+                  fmt::format("schedule {} takes chunks = {}, not {}", name, fixed, chunks_),
+                  fmt::format("write chunks = {}, or leave it out", fixed));
+    }
+    if (chunks_ == 0) chunks_ = fixed > 0 ? fixed : 1;
+    stage_of_ = scheduler->placement(ways_, chunks_);
+    schedule_ = [scheduler](const mw::ScheduleRequest& request) {
+      return scheduler->make(request);
+    };
+  }
+
+  void take_file(const std::string& path, const std::string& name) {
+    mw::Schedule schedule = mw::schedule_from_csv(read_file(path), name);
+    if (schedule.stages() != ways_) {
+      throw Error(mw::Stage::plan,
+                  fmt::format("schedule {} has {} rows for pp({})", name, schedule.stages(), ways_),
+                  fmt::format("a row is a stage: write pp {{ ways = {} }}", schedule.stages()));
+    }
+    const int chunks = schedule.vstages() / ways_;
+    if (chunks_ > 0 && chunks_ != chunks) {
+      throw Error(mw::Stage::plan,
+                  fmt::format("schedule {} has {} chunks, not {}", name, chunks, chunks_),
+                  "leave chunks out");
+    }
+    chunks_ = chunks;
+    stage_of_ = schedule.stage_of;
+    schedule_ = [schedule = std::move(schedule)](const mw::ScheduleRequest& request) {
+      if (schedule.microbatches != request.microbatches) {
+        throw Error(mw::Stage::plan,
+                    fmt::format("schedule {} is made for {} microbatches, the plan has {}",
+                                schedule.name, schedule.microbatches, request.microbatches),
+                    "choose batch and microbatch so that they agree");
+      }
+      return schedule;
+    };
+  }
+
+  // As even as can be, the larger parts first, unless the user says otherwise.
+  std::vector<int> layers(mw::Draft& draft, int parts) const {
+    const int layers = draft.graph().layers;
+    if (layout_.empty()) {
+      if (layers < parts) {
+        draft.refuse(fmt::format("pp({}){} makes {} virtual stages of {} layers", ways_,
+                                 chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts,
+                                 layers),
+                     layers >= chunks_
+                         ? fmt::format("nearest: pp({})", layers / chunks_)
+                         : fmt::format("a stage has {} chunks, the model {} layers", chunks_, layers));
+        return {};
+      }
+      std::vector<int> even;
+      for (int v = 0; v < parts; ++v) {
+        even.push_back(static_cast<int>(mw::shard_range(layers, parts, v).size));
+      }
+      return even;
+    }
+    const int sum = std::accumulate(layout_.begin(), layout_.end(), 0);
+    const bool negative = std::any_of(layout_.begin(), layout_.end(), [](int n) { return n < 0; });
+    if (static_cast<int>(layout_.size()) != parts || sum != layers || negative) {
+      draft.refuse(
+          fmt::format("pp.layout has {} parts with {} layers; there are {} virtual stages and {} "
+                      "layers",
+                      layout_.size(), sum, parts, layers),
+          fmt::format("list {} numbers that add up to {}", parts, layers));
+      return {};
+    }
+    return layout_;
+  }
+
+  int ways_, chunks_ = 0;
+  std::vector<int> layout_, stage_of_;
+  std::vector<mw::WorkTimes> times_;
+  double memory_ = 0;
+  std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
+};
+
+}  // namespace
+
+MESHWRIGHT_PLUGIN(PipelineParallel, "pp", "1.0.0",
+                  "pipeline parallelism: layers -> pp, with a schedule")

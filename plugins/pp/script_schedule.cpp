@@ -1,0 +1,62 @@
+#include "script_schedule.h"
+
+#include <fmt/format.h>
+
+using mw::Error;
+using mw::Json;
+
+Json describe_request(const mw::ScheduleRequest& request) {
+  Json times = Json::array();
+  for (int v = 0; v < request.stages * request.chunks; ++v) {
+    const mw::WorkTimes& t = request.times_of(v);
+    times.push_back({{"forward", t.forward}, {"dgrad", t.dgrad}, {"wgrad", t.wgrad}});
+  }
+  return {{"stages", request.stages},
+          {"chunks", request.chunks},
+          {"microbatches", request.microbatches},
+          {"times", times}};
+}
+
+mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleRequest& request) {
+  const auto refuse = [](const std::string& what) {
+    return Error(mw::Stage::plan, "the schedule function returned " + what,
+                 "return a list with one entry for each stage, such as \"0F0 0F1 0B0 0B1\"");
+  };
+  std::string text;
+  if (returned.is_string()) {
+    text = returned.get<std::string>();
+  } else if (returned.is_array()) {
+    for (std::size_t row = 0; row < returned.size(); ++row) {
+      const Json& given = returned[row];
+      if (given.is_string()) {
+        text += given.get<std::string>();
+      } else if (given.is_array()) {
+        for (const Json& action : given) {
+          if (!action.is_string()) {
+            throw refuse(fmt::format("{} in the list of stage {}", action.dump(), row));
+          }
+          text += action.get<std::string>() + " ";
+        }
+      } else if (!(given.is_object() && given.empty())) {
+        throw refuse(fmt::format("{} for stage {}", given.dump(), row));
+      }
+      text += "\n";
+    }
+  } else {
+    throw refuse(returned.dump());
+  }
+  mw::Schedule schedule = mw::schedule_from_text(text, "the script's");
+  if (schedule.stages() != request.stages) {
+    throw refuse(fmt::format("actions of {} stages for pp({})", schedule.stages(), request.stages));
+  }
+  if (schedule.vstages() != request.stages * request.chunks) {
+    throw Error(mw::Stage::plan,
+                fmt::format("the schedule function uses {} virtual stages; pp({}) with {} chunks has "
+                            "{}",
+                            schedule.vstages(), request.stages, request.chunks,
+                            request.stages * request.chunks),
+                "set chunks, or use virtual stages 0 to ways * chunks - 1");
+  }
+  schedule.microbatches = std::max(schedule.microbatches, request.microbatches);
+  return schedule;
+}
