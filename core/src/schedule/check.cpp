@@ -1,0 +1,260 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "schedule/replay.h"
+
+namespace mw {
+namespace {
+
+constexpr int most_of_a_kind = 3;
+
+struct Place {
+  int stage = -1, step = -1;
+};
+
+// Adds the first problems of a kind and counts the rest.
+class Kind {
+ public:
+  Kind(Problems& problems, std::string hint) : problems_(problems), hint_(std::move(hint)) {}
+  ~Kind() {
+    if (count_ > most_of_a_kind)
+      problems_.add(Stage::plan,
+                    fmt::format("... and {} more like the last", count_ - most_of_a_kind));
+  }
+  Kind(const Kind&) = delete;
+  Kind& operator=(const Kind&) = delete;
+  template <typename Message>
+  void add(Message&& message) {
+    if (++count_ <= most_of_a_kind) problems_.add(Stage::plan, message(), hint_);
+  }
+  bool any() const { return count_ > 0; }
+
+ private:
+  Problems& problems_;
+  std::string hint_;
+  int count_ = 0;
+};
+
+class Checker {
+ public:
+  Checker(const Schedule& schedule, const ScheduleRequest& request, Problems& problems)
+      : schedule_(schedule), request_(request), problems_(problems) {}
+
+  // What makes sense of a fault depends on what came before being whole.
+  void run() {
+    if (sizes() && complete() && ordered() && !waits_for_ever()) memory();
+  }
+
+ private:
+  std::string at(int stage, std::size_t step) const {
+    return fmt::format("stage {}, step {}, {}", stage, step,
+                       to_string(schedule_.order[static_cast<std::size_t>(stage)][step]));
+  }
+  std::string at(const Place& place) const {
+    return at(place.stage, static_cast<std::size_t>(place.step));
+  }
+
+  bool sizes() {
+    const std::string hint = "a schedule has a row for each stage and works for each microbatch";
+    bool good = true;
+    const auto add = [&](std::string message) {
+      problems_.add(Stage::plan, std::move(message), hint);
+      good = false;
+    };
+    if (schedule_.stages() != request_.stages) {
+      add(fmt::format("schedule {} is for {}, but there {}", quote(schedule_.name),
+                      plural(schedule_.stages(), "stage"),
+                      request_.stages == 1 ? "is 1" : fmt::format("are {}", request_.stages)));
+    }
+    if (schedule_.microbatches != request_.microbatches) {
+      add(fmt::format("schedule {} is for {}, but a step has {}", quote(schedule_.name),
+                      plural(schedule_.microbatches, "microbatch"), request_.microbatches));
+    }
+    if (schedule_.microbatches < 1) add("a schedule without microbatches");
+    for (int v = 0; v < schedule_.vstages(); ++v) {
+      const int stage = schedule_.stage_of[static_cast<std::size_t>(v)];
+      if (stage < 0 || stage >= schedule_.stages()) {
+        add(fmt::format("virtual stage {} lies on stage {}; stages are 0 to {}", v, stage,
+                        schedule_.stages() - 1));
+      }
+    }
+    return good;
+  }
+
+  Place& place(int vstage, int microbatch, Work work) {
+    const auto cell = slot_of(vstage, microbatch, Result::output, schedule_.microbatches) / 2;
+    return places_[4 * cell + static_cast<std::size_t>(work)];
+  }
+
+  // Each work once, on its stage.
+  bool complete() {
+    const int m = schedule_.microbatches, vstages = schedule_.vstages();
+    places_.assign(4 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m), {});
+    Kind range(problems_,
+               fmt::format("virtual stages are 0 to {}, microbatches 0 to {}", vstages - 1, m - 1));
+    Kind where(problems_, "all works of a virtual stage are done by one stage: move it there");
+    Kind doubled(problems_, "remove one of them; B is the whole backward, I and W are its parts");
+    Kind missing(problems_,
+                 "each microbatch goes through each virtual stage once: F, then B, or I and W");
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
+      for (std::size_t step = 0; step < actions.size(); ++step)
+        one(stage, step, actions[step], range, where, doubled);
+    }
+    for (int v = 0; v < vstages; ++v)
+      for (int k = 0; k < m; ++k) absent(v, k, missing);
+    return !range.any() && !where.any() && !doubled.any() && !missing.any();
+  }
+
+  void one(int stage, std::size_t step, const Action& action, Kind& range, Kind& where,
+           Kind& doubled) {
+    const int vstages = schedule_.vstages();
+    if (action.vstage < 0 || action.vstage >= vstages || action.microbatch < 0 ||
+        action.microbatch >= schedule_.microbatches) {
+      range.add([&] {
+        return fmt::format("{}: there is no such virtual stage or microbatch", at(stage, step));
+      });
+      return;
+    }
+    const int home = schedule_.stage_of[static_cast<std::size_t>(action.vstage)];
+    if (home != stage) {
+      where.add([&] {
+        return fmt::format("{}: virtual stage {} lies on stage {}", at(stage, step), action.vstage,
+                           home);
+      });
+    }
+    // B does what I and W do together.
+    std::vector<Work> same = {action.work};
+    if (action.work == Work::backward) same = {Work::backward, Work::dgrad, Work::wgrad};
+    if (action.work == Work::dgrad || action.work == Work::wgrad) same.push_back(Work::backward);
+    for (const Work work : same) {
+      const Place& other = place(action.vstage, action.microbatch, work);
+      if (other.stage < 0) continue;
+      doubled.add(
+          [&] { return fmt::format("{}: done already by {}", at(stage, step), at(other)); });
+      break;
+    }
+    Place& mine = place(action.vstage, action.microbatch, action.work);
+    if (mine.stage < 0) mine = {stage, static_cast<int>(step)};
+  }
+
+  void absent(int vstage, int microbatch, Kind& missing) {
+    const int stage = schedule_.stage_of[static_cast<std::size_t>(vstage)];
+    const auto has = [&](Work work) { return place(vstage, microbatch, work).stage >= 0; };
+    const auto lacks = [&](Work work, const std::string& besides) {
+      missing.add([&] {
+        return fmt::format("stage {} never does {}{}", stage,
+                           to_string(Action{vstage, work, microbatch}), besides);
+      });
+    };
+    if (!has(Work::forward)) lacks(Work::forward, "");
+    if (has(Work::backward)) return;
+    const Place dgrad = place(vstage, microbatch, Work::dgrad);
+    const Place wgrad = place(vstage, microbatch, Work::wgrad);
+    if (dgrad.stage < 0 && wgrad.stage < 0) lacks(Work::backward, ", nor its I and W");
+    if (dgrad.stage < 0 && wgrad.stage >= 0)
+      lacks(Work::dgrad, fmt::format(", which {} needs", at(wgrad)));
+    if (dgrad.stage >= 0 && wgrad.stage < 0)
+      lacks(Work::wgrad, fmt::format(", though it does {}", at(dgrad)));
+  }
+
+  Place maker(const Need& need, int microbatch) {
+    if (need.result == Result::output) return place(need.vstage, microbatch, Work::forward);
+    const Place whole = place(need.vstage, microbatch, Work::backward);
+    return whole.stage >= 0 ? whole : place(need.vstage, microbatch, Work::dgrad);
+  }
+
+  // On one stage what is needed comes before.
+  bool ordered() {
+    Kind order(problems_, "move it behind what it needs");
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
+      for (std::size_t step = 0; step < actions.size(); ++step) {
+        const Needs needs = needs_of(actions[step], schedule_.vstages());
+        for (const Need& need : {needs.own, needs.other}) {
+          if (need.vstage < 0) continue;
+          const Place other = maker(need, actions[step].microbatch);
+          if (other.stage != stage || other.step < static_cast<int>(step)) continue;
+          order.add([&] {
+            return fmt::format("{}: comes before {}, which it needs", at(stage, step), at(other));
+          });
+        }
+      }
+    }
+    return !order.any();
+  }
+
+  // Stages that wait for each other: follows who waits for whom until somebody comes up again.
+  bool waits_for_ever() {
+    const auto reached = replay(schedule_, [](int, std::size_t, const Action&) {});
+    int stage = 0;
+    const auto stuck = [&](int s) {
+      const auto i = static_cast<std::size_t>(s);
+      return reached[i] < schedule_.order[i].size();
+    };
+    while (stage < schedule_.stages() && !stuck(stage)) ++stage;
+    if (stage == schedule_.stages()) return false;
+
+    std::vector<std::pair<int, Place>> chain;  // a stage that waits, and for what
+    std::vector<int> seen(static_cast<std::size_t>(schedule_.stages()), -1);
+    while (seen[static_cast<std::size_t>(stage)] < 0) {
+      seen[static_cast<std::size_t>(stage)] = static_cast<int>(chain.size());
+      const std::size_t step = reached[static_cast<std::size_t>(stage)];
+      const Action& action = schedule_.order[static_cast<std::size_t>(stage)][step];
+      const Place other = maker(needs_of(action, schedule_.vstages()).other, action.microbatch);
+      chain.emplace_back(stage, other);
+      stage = other.stage;
+    }
+    const auto first = static_cast<std::size_t>(seen[static_cast<std::size_t>(stage)]);
+    std::string cycle;
+    for (std::size_t i = first; i < chain.size(); ++i) {
+      const auto& [waiting, other] = chain[i];
+      cycle += fmt::format("{}{} waits for {}", cycle.empty() ? "" : "; ",
+                           at(waiting, reached[static_cast<std::size_t>(waiting)]), at(other));
+    }
+    problems_.add(
+        Stage::plan,
+        fmt::format("deadlock: {} wait for each other in a cycle: {}",
+                    plural(static_cast<std::int64_t>(chain.size() - first), "stage"), cycle),
+        "on one of these stages do what is waited for earlier");
+    return true;
+  }
+
+  void memory() {
+    if (request_.memory_limit <= 0) return;
+    Kind limit(problems_,
+               "do B or W of an earlier microbatch before this F, or raise the memory limit");
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
+      double bytes = 0;
+      for (std::size_t step = 0; step < actions.size(); ++step) {
+        bytes += bytes_added(actions[step], request_.bytes_of(actions[step].vstage));
+        if (!above(bytes, request_.memory_limit)) continue;
+        limit.add([&] {
+          return fmt::format("{}: takes the activations to {}, above the limit of {}",
+                             at(stage, step), format_number(bytes),
+                             format_number(request_.memory_limit));
+        });
+        break;
+      }
+    }
+  }
+
+  const Schedule& schedule_;
+  const ScheduleRequest& request_;
+  Problems& problems_;
+  std::vector<Place> places_;  // of each (virtual stage, microbatch, work)
+};
+
+}  // namespace
+
+void check(const Schedule& schedule, const ScheduleRequest& request, Problems& problems) {
+  Checker(schedule, request, problems).run();
+}
+
+}  // namespace mw

@@ -1,0 +1,93 @@
+// DualPipeV: DeepSeek's DualPipe cut in half, so that a stage holds one copy of two chunks of a V.
+// Microbatches go down the V (chunk 0) and up again (chunk 1); once both ways are full, each F of one
+// chunk stands beside a B of the other.
+#include <algorithm>
+#include <array>
+#include <deque>
+
+#include "schedule/make.h"
+
+namespace mw {
+namespace {
+
+// Writes one stage's order; microbatches of each kind of work count up by themselves.
+class Pen {
+ public:
+  Pen(int stages, int stage, std::vector<Action>& order)
+      : vstage_{stage, 2 * stages - 1 - stage}, order_(order) {}
+
+  void forward(std::size_t chunk) {
+    order_.push_back({vstage_[chunk], Work::forward, forwards_[chunk]++});
+  }
+  void backward(std::size_t chunk, bool whole = true) {
+    const Action action = {vstage_[chunk], whole ? Work::backward : Work::dgrad,
+                           backwards_[chunk]++};
+    order_.push_back(action);
+    if (!whole) put_off_.push_back({action.vstage, Work::wgrad, action.microbatch});
+  }
+  void wgrad() {
+    if (put_off_.empty()) return;
+    order_.push_back(put_off_.front());
+    put_off_.pop_front();
+  }
+  bool any_put_off() const { return !put_off_.empty(); }
+
+ private:
+  std::array<int, 2> vstage_, forwards_{}, backwards_{};
+  std::vector<Action>& order_;
+  std::deque<Action> put_off_;
+};
+
+void write_stage(int stages, int stage, int microbatches, std::vector<Action>& order) {
+  Pen pen(stages, stage, order);
+  const int below = stages - stage - 1, above = stage + 1;
+  const auto times = [](int count, auto&& step) {
+    for (int i = 0; i < count; ++i) step(i);
+  };
+  // Fill the way down, then both ways.
+  times(2 * below, [&](int) { pen.forward(0); });
+  times(above, [&](int) {
+    pen.forward(0);
+    pen.forward(1);
+  });
+  // The loss has sent gradients: their I goes on at once.
+  times(below, [&](int) {
+    pen.backward(1, false);
+    pen.wgrad();
+    pen.forward(1);
+  });
+  times(microbatches - 2 * stages + above, [&](int) {
+    pen.forward(0);
+    pen.backward(1);
+    pen.forward(1);
+    pen.backward(0);
+  });
+  // No more microbatches come.
+  times(below, [&](int) {
+    pen.backward(1);
+    pen.forward(1);
+    pen.backward(0);
+  });
+  // From the middle on, W's are put off to fill the way out; odd stages begin with chunk 1.
+  times(above, [&](int i) {
+    const bool late = i > above / 2, middle = i == above / 2;
+    pen.backward(1, !(late || (middle && stage % 2 == 1)));
+    pen.backward(0, !(late || middle));
+  });
+  times(below, [&](int) {
+    pen.wgrad();
+    pen.backward(0, false);
+  });
+  while (pen.any_put_off()) pen.wgrad();
+}
+
+}  // namespace
+
+void fill_dualpipev(const ScheduleRequest& request, Schedule& schedule) {
+  const int microbatches = std::max(request.microbatches, 2 * request.stages);
+  for (int s = 0; s < request.stages; ++s)
+    write_stage(request.stages, s, microbatches, schedule.order[static_cast<std::size_t>(s)]);
+  keep_microbatches(schedule, request.microbatches);
+}
+
+}  // namespace mw

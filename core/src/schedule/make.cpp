@@ -1,0 +1,150 @@
+#include "schedule/make.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/text.h"
+#include "schedule/replay.h"
+
+namespace mw {
+namespace {
+
+// An action of a stage fits an int, and so does the sum over stages.
+constexpr std::int64_t most_actions = std::int64_t{1} << 28;
+
+void validate_counts(const Scheduler& scheduler, const ScheduleRequest& request) {
+  const auto positive = [&](int count, const char* what) {
+    if (count >= 1) return;
+    throw Error(Stage::plan, fmt::format("schedule {}: {} {}", scheduler.name(), count, what),
+                "at least 1");
+  };
+  positive(request.stages, "stages");
+  positive(request.chunks, "chunks of each stage");
+  positive(request.microbatches, "microbatches");
+  if (scheduler.fixed_chunks() > 0 && request.chunks != scheduler.fixed_chunks()) {
+    throw Error(Stage::plan,
+                fmt::format("schedule {} takes {} of each stage, not {}", scheduler.name(),
+                            plural(scheduler.fixed_chunks(), "chunk"), request.chunks),
+                fmt::format("chunks = {}; interleaved and looped-bfs take any number",
+                            scheduler.fixed_chunks()));
+  }
+  const auto works = 3 * std::int64_t{request.stages} * request.chunks;
+  if (works > most_actions / request.microbatches) {
+    throw Error(
+        Stage::plan,
+        fmt::format("{} stages x {} chunks x {} microbatches are more works than a schedule "
+                    "may have ({})",
+                    request.stages, request.chunks, request.microbatches, most_actions),
+        "fewer microbatches or chunks");
+  }
+}
+
+void validate_size(const Scheduler& scheduler, const ScheduleRequest& request, std::size_t size,
+                   const char* what) {
+  const auto vstages =
+      static_cast<std::size_t>(request.stages) * static_cast<std::size_t>(request.chunks);
+  if (size <= 1 || size == vstages) return;
+  throw Error(Stage::plan,
+              fmt::format("schedule {}: {} for {} virtual stages, but {} stages x {} chunks = {}",
+                          scheduler.name(), what, size, request.stages, request.chunks, vstages),
+              "give one for all, or one for each virtual stage");
+}
+
+// The largest activations of a stage, and that stage.
+std::pair<double, int> largest(const Schedule& schedule, const ScheduleRequest& request) {
+  std::pair<double, int> out = {0, 0};
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    double bytes = 0;
+    for (const Action& action : schedule.order[static_cast<std::size_t>(stage)]) {
+      bytes += bytes_added(action, request.bytes_of(action.vstage));
+      if (bytes > out.first) out = {bytes, stage};
+    }
+  }
+  return out;
+}
+
+// Schedulers that take this request, limit and all.
+std::vector<std::string> that_can(const ScheduleRequest& request) {
+  std::vector<std::string> names;
+  for (const Scheduler* other : schedulers()) {
+    if (other->fixed_chunks() > 0 && other->fixed_chunks() != request.chunks) continue;
+    ScheduleRequest unlimited = request;
+    unlimited.memory_limit = 0;
+    const auto bytes = largest(other->make(unlimited), request).first;
+    if (!above(bytes, request.memory_limit)) names.push_back(other->name());
+  }
+  return names;
+}
+
+}  // namespace
+
+void validate(const Scheduler& scheduler, const ScheduleRequest& request) {
+  validate_counts(scheduler, request);
+  validate_size(scheduler, request, request.times.size(), "times");
+  validate_size(scheduler, request, request.bytes.size(), "bytes");
+  std::vector<double> numbers = {request.memory_limit};
+  for (const WorkTimes& t : request.times)
+    numbers.insert(numbers.end(), {t.forward, t.dgrad, t.wgrad, t.send});
+  for (const WorkBytes& b : request.bytes) numbers.insert(numbers.end(), {b.forward, b.dgrad});
+  for (const double number : numbers) {
+    if (number >= 0 && std::isfinite(number)) continue;
+    throw Error(
+        Stage::plan,
+        fmt::format("schedule {}: {} as a time or a size", scheduler.name(), format_number(number)),
+        "times, bytes and the memory limit are finite and not negative");
+  }
+}
+
+void refuse_if_above_limit(const Schedule& schedule, const ScheduleRequest& request) {
+  if (request.memory_limit <= 0) return;
+  const auto [bytes, stage] = largest(schedule, request);
+  if (!above(bytes, request.memory_limit)) return;
+  const auto names = that_can(request);
+  throw Error(
+      Stage::plan,
+      fmt::format("schedule {} holds activations of {} on stage {}, above the memory limit "
+                  "of {}",
+                  schedule.name, format_number(bytes), stage, format_number(request.memory_limit)),
+      fmt::format("raise the limit to {}{}", format_number(bytes),
+                  names.empty() ? "" : ", or take " + join(names, " or ")));
+}
+
+Schedule empty_schedule(const Scheduler& scheduler, const ScheduleRequest& request) {
+  Schedule schedule;
+  schedule.name = scheduler.name();
+  schedule.microbatches = request.microbatches;
+  schedule.stage_of = scheduler.placement(request.stages, request.chunks);
+  schedule.order.resize(static_cast<std::size_t>(request.stages));
+  return schedule;
+}
+
+void keep_microbatches(Schedule& schedule, int count) {
+  for (auto& actions : schedule.order)
+    std::erase_if(actions, [&](const Action& action) { return action.microbatch >= count; });
+  schedule.microbatches = count;
+}
+
+FixedScheduler::FixedScheduler(std::string name, std::string doc, int fixed_chunks, bool v_shaped,
+                               Fill fill)
+    : name_(std::move(name)),
+      doc_(std::move(doc)),
+      fixed_chunks_(fixed_chunks),
+      v_shaped_(v_shaped),
+      fill_(std::move(fill)) {}
+
+std::vector<int> FixedScheduler::placement(int stages, int chunks) const {
+  return v_shaped_ ? v_placement(stages) : round_robin_placement(stages, chunks);
+}
+
+Schedule FixedScheduler::make(const ScheduleRequest& request) const {
+  validate(*this, request);
+  Schedule schedule = empty_schedule(*this, request);
+  fill_(request, schedule);
+  refuse_if_above_limit(schedule, request);
+  return schedule;
+}
+
+}  // namespace mw

@@ -1,0 +1,76 @@
+// ZB-H1 and ZB-H2 (Qi et al. 2023, "Zero Bubble Pipeline Parallelism"): 1F1B with B parted into I and W.
+#include <algorithm>
+#include <cmath>
+
+#include "schedule/zero_bubble.h"
+
+namespace mw {
+namespace {
+
+// After its first F's, `ahead` of stage, a stage does I and F in turn.
+Skeleton alternating(const ScheduleRequest& request, const std::vector<int>& ahead) {
+  const int m = request.microbatches;
+  Skeleton skeleton(ahead.size());
+  for (std::size_t s = 0; s < ahead.size(); ++s) {
+    const int first = std::min(m, ahead[s]), v = static_cast<int>(s);
+    for (int k = 0; k < m + first; ++k) {
+      if (k >= first) skeleton[s].push_back({v, Work::dgrad, k - first});
+      if (k < m) skeleton[s].push_back({v, Work::forward, k});
+    }
+  }
+  return skeleton;
+}
+
+class ZeroBubbleH final : public Scheduler {
+ public:
+  ZeroBubbleH(std::string name, std::string doc, bool doubled)
+      : name_(std::move(name)), doc_(std::move(doc)), doubled_(doubled) {}
+  std::string name() const override { return name_; }
+  std::string doc() const override { return doc_; }
+  int fixed_chunks() const override { return 1; }
+
+  Schedule make(const ScheduleRequest& request) const override {
+    validate(*this, request);
+    const int p = request.stages;
+    const auto stage_of = placement(p, 1);
+    const double most = most_bytes_of_one(stage_of, request);
+    const int held = std::min(request.microbatches, doubled_ ? 2 * p - 1 : p);
+    ZeroBubbleSearch search(*this, request,
+                            request.memory_limit > 0 ? request.memory_limit : held * most);
+    // From twice 1F1B's microbatches ahead down to as many as 1F1B's: with unequal times, or when
+    // memory makes W's come early, fewer can be sooner done.
+    const int variants = doubled_ ? 4 : 0;
+    for (int variant = variants; variant >= 0; --variant) {
+      std::vector<int> ahead;
+      for (int s = 0; s < p; ++s) {
+        const int more = variants == 0 ? 0 : (p - 1 - s) * variant / variants;
+        const double one = bytes_of_one(stage_of, s, request);
+        const double fit = one > 0 ? std::floor(search.limit() / one * (1 + 1e-9)) : p - s + more;
+        ahead.push_back(std::max(1, static_cast<int>(std::min<double>(p - s + more, fit))));
+      }
+      search.add(alternating(request, ahead));
+    }
+    return search.best();
+  }
+
+ private:
+  std::string name_, doc_;
+  bool doubled_;
+};
+
+}  // namespace
+
+const Scheduler& zb_h1_scheduler() {
+  static const ZeroBubbleH scheduler(
+      "zb-h1", "1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)",
+      false);
+  return scheduler;
+}
+
+const Scheduler& zb_h2_scheduler() {
+  static const ZeroBubbleH scheduler(
+      "zb-h2", "no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)", true);
+  return scheduler;
+}
+
+}  // namespace mw
