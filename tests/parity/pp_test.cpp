@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <numeric>
+#include <set>
 
 #include "fixture.h"
 
@@ -64,5 +65,81 @@ TEST_CASE("Every schedule equals one rank, with dp and tp beside it") {
         }
       }
     }
+  }
+}
+
+TEST_CASE("A tied embedding adds its gradients over the stages that hold it") {
+  const std::string schedule = GENERATE(as<std::string>{}, "1f1b", "interleaved", "zbv");
+  const bool is_gpt = GENERATE(false, true);
+  const std::string outer = GENERATE(as<std::string>{}, "pp", "dp", "tp");
+  const std::vector<int> layers =
+      schedule == "1f1b" ? std::vector<int>{2, 2} : std::vector<int>{1, 1, 1, 1};
+  Setup setup = small(4, is_gpt);
+  setup.options["tied"] = true;
+  setup.microbatch = 1;
+  setup.batch = 8;
+  setup.plan = {dp(2, 1 << 10), tp(2)};
+  setup.plan.insert(setup.plan.begin() + (outer == "pp" ? 0 : outer == "dp" ? 1 : 2),
+                    pp(2, schedule, layers));
+  DYNAMIC_SECTION(schedule << (is_gpt ? " gpt" : " llama") << ", outermost " << outer) {
+    const Experiment e = experiment(setup);
+    // In a V one stage holds both ends.
+    const Program& first = e.plan->programs.front();
+    const bool shared = std::any_of(first.buckets.begin(), first.buckets.end(),
+                                    [](const Bucket& b) { return !b.stages.empty(); });
+    CHECK(shared == (schedule != "zbv"));
+    check_equal(setup);
+  }
+}
+
+TEST_CASE("Stages of unequal size, the outer ones perhaps without a layer") {
+  const std::vector<int> layers =
+      GENERATE(as<std::vector<int>>{}, std::vector<int>{0, 2, 1}, std::vector<int>{1, 2, 0},
+               std::vector<int>{0, 3, 0}, std::vector<int>{1, 1, 1});
+  const std::string schedule = GENERATE(as<std::string>{}, "1f1b", "zb-h2");
+  Setup setup = small(3, true);
+  setup.microbatch = 2;
+  setup.batch = 8;
+  setup.plan = {pp(3, schedule, layers)};
+  DYNAMIC_SECTION(schedule << " " << layers[0] << layers[1] << layers[2]) {
+    check_equal(setup);
+  }
+}
+
+TEST_CASE("Sequences cut beside a pipeline: parts of the boundary are sent") {
+  Setup setup = small(4, false);
+  setup.microbatch = 1;
+  setup.batch = 4;
+  setup.plan = {pp(2, "zb-h1", {2, 2}),
+                choice("cp", std::make_shared<Rules>("cp", 2, Dims{"seq"}))};
+  check_equal(setup);
+}
+
+TEST_CASE("A receive is begun one action ahead, and a send's tensor is let go in time") {
+  Setup setup = small(4, false);
+  setup.microbatch = 1;
+  setup.batch = 8;
+  setup.plan = {pp(4, "1f1b", {1, 1, 1, 1})};
+  const Experiment e = experiment(setup);
+  for (const Program& program : e.plan->programs) {
+    INFO("stage " << program.stage);
+    std::set<std::pair<int, int>> posted, received, unsent;
+    std::size_t most = 0;
+    for (const SegmentRun& run : program.timeline) {
+      const Segment& s = program.segments[run.segment];
+      const std::pair<int, int> what{s.gradient, run.microbatch};
+      if (s.kind == SegmentKind::post) posted.insert(what);
+      if (s.kind == SegmentKind::receive) {
+        CHECK(posted.count(what) == 1);
+        received.insert(what);
+      }
+      if (s.kind == SegmentKind::forward && program.stage < 3) unsent.insert({0, run.microbatch});
+      if (s.kind == SegmentKind::sent && !s.gradient) unsent.erase(what);
+      most = std::max(most, unsent.size());
+    }
+    CHECK(posted == received);
+    CHECK(received.size() == (program.stage == 0 || program.stage == 3 ? 8 : 16));
+    CHECK(unsent.empty());
+    CHECK(most <= 4);  // not all eight: the next stage has long taken the first
   }
 }

@@ -126,3 +126,19 @@ TEST_CASE("... when sequences are cut, and tensors resharded") {
   }
   check(setup);
 }
+
+TEST_CASE("... in every stage of a pipeline") {
+  const bool is_gpt = GENERATE(false, true);
+  const std::string schedule =
+      GENERATE(as<std::string>{}, "gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev");
+  const bool beside = GENERATE(false, true);
+  const bool chunked = schedule == "interleaved" || schedule == "zbv" || schedule == "dualpipev";
+  Setup setup = is_gpt ? gpt({}, beside ? 1 : 2) : llama({}, beside ? 1 : 2);
+  setup.options["layers"] = 4;
+  setup.plan = {pp(2, schedule, chunked ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 2})};
+  if (beside) setup.plan.push_back(dp(2, 1 << 14));
+  if (beside) setup.plan.push_back(tp(2));
+  DYNAMIC_SECTION(schedule << (is_gpt ? " gpt" : " llama") << (beside ? " dp tp" : "")) {
+    check(setup);
+  }
+}

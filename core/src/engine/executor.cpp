@@ -69,6 +69,7 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
   storage_.begin_step();
   {
     Ledger::Scope scope(ledger_, Category::buffers);
+    loss_ = at::Tensor();  // the last step's is not held beside it
     loss_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
   }
   const double begin = now();
