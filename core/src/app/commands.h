@@ -1,7 +1,10 @@
 // The commands that run no script. Each returns the exit code.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "app/output.h"
 #include "plugin/registry.h"
@@ -16,6 +19,26 @@ int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output
 int doctor(PluginRegistry& plugins, Output& output);
 // The type file for editors, to stdout.
 int print_lua_types(PluginRegistry& plugins, Output& output);
+
+// A pipeline schedule: the grid, its bubble, what each stage holds. Throws Error with what the check
+// refuses.
+struct ScheduleArguments {
+  std::string name;                              // a scheduler's, or a CSV file
+  int stages = 0, microbatches = 0, chunks = 0;  // 0: not given
+  std::vector<double> times = {1, 1, 1};         // F, I, W of a stage and microbatch
+  double send = 0;                               // between two stages, in the same unit
+  double memory = 0;                             // microbatches that a stage may hold; 0: no limit
+  std::string csv, svg, trace;                   // files to write; empty: none
+};
+int show_schedule(const ScheduleArguments& arguments, Output& output);
+
+// A step of a run file as a timeline, measured beside predicted.
+struct TraceArguments {
+  std::string run, trace, svg;
+  std::optional<std::int64_t> step;  // the one of median duration if not given
+  bool predicted = false;            // the prediction alone
+};
+int show_trace(const TraceArguments& arguments, Output& output);
 
 // Its text: every constructor, verb, plugin and the experiment table as LuaLS annotations.
 std::string lua_types(PluginRegistry& plugins);

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
+#include "meshwright/schedule.h"
 
 namespace mw {
 namespace {
@@ -26,6 +27,8 @@ struct Arguments {
   std::string script, plugin;
   std::vector<std::string> settings, plugin_path;
   bool json = false, program = false;
+  ScheduleArguments schedule;
+  TraceArguments trace;
 };
 
 int run_script(const Arguments& arguments, const std::string& train_as, Output& output) {
@@ -87,15 +90,70 @@ CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::str
   return command;
 }
 
+void add_json(CLI::App* command, Arguments& arguments) {
+  command->add_flag("--json", arguments.json,
+                    "one JSON object a line on stdout; people's text on stderr");
+}
+
 void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
   command
       ->add_option("--plugin-path", arguments.plugin_path,
                    "a folder of plugins, searched first; may be repeated")
       ->allow_extra_args(false)
       ->type_name("FOLDER");
-  if (json)
-    command->add_flag("--json", arguments.json,
-                      "one JSON object a line on stdout; people's text on stderr");
+  if (json) add_json(command, arguments);
+}
+
+void add_schedule_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command =
+      app.add_subcommand("schedule", "draw, check and time a pipeline schedule, without a model");
+  ScheduleArguments& a = arguments.schedule;
+  std::string names;
+  for (const Scheduler* scheduler : schedulers()) names += scheduler->name() + ", ";
+  command->add_option("NAME", a.name, names + "or a CSV file of compute actions (2F0, 1I3, ...)")
+      ->required();
+  command->add_option("--stages", a.stages, "stages; of a file: its rows")
+      ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--microbatches", a.microbatches, "microbatches of a step")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--chunks", a.chunks, "virtual stages of each stage")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--times", a.times,
+                   "of a stage's work on one microbatch: forward, input's gradient, weights' "
+                   "gradient (default 1,1,1); a chunk takes its share")
+      ->delimiter(',')
+      ->expected(1, 3)
+      ->type_name("F,I,W");
+  command->add_option("--send", a.send, "from one stage to the next, in the same unit")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("TIME");
+  command
+      ->add_option("--memory", a.memory,
+                   "limit of the activations of a stage, in microbatches of the whole stage")
+      ->check(CLI::PositiveNumber)
+      ->type_name("MICROBATCHES");
+  command->add_option("--csv", a.csv, "write the order in PyTorch's CSV form")->type_name("FILE");
+  command->add_option("--svg", a.svg, "write the drawing")->type_name("FILE");
+  command->add_option("--trace", a.trace, "write a Chrome trace")->type_name("FILE");
+  command->footer(
+      "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8");
+  add_json(command, arguments);
+}
+
+void add_trace_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "trace", "a run file's step as a Chrome trace or a drawing, measured beside predicted");
+  TraceArguments& a = arguments.trace;
+  command->add_option("FILE", a.run, "a run file: what a script's log names")->required();
+  command->add_option("-o,--output", a.trace, "write a Chrome trace (Perfetto opens it)")
+      ->type_name("FILE");
+  command->add_option("--svg", a.svg, "write a drawing")->type_name("FILE");
+  command->add_option("--step", a.step,
+                      "which step; if not given, the one of median duration after the warm-up");
+  command->add_flag("--predicted", a.predicted, "the predicted timeline alone");
+  command->footer("Example: meshwright trace runs/pipeline.h5 -o trace.json --svg step.svg");
+  add_json(command, arguments);
 }
 
 // Commands by the path of words that calls them ("plugins list").
@@ -143,6 +201,11 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
     auto found = registry(a);
     return show_plugin(found, a.plugin, o);
   };
+
+  add_schedule_command(app, arguments);
+  commands["schedule"] = [](const Arguments& a, Output& o) { return show_schedule(a.schedule, o); };
+  add_trace_command(app, arguments);
+  commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
 
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),

@@ -12,16 +12,12 @@
 #include <set>
 #include <sstream>
 
+#include "app/warm_up.h"
 #include "meshwright/plugin.h"
 #include "simulate/pipeline.h"
 
 namespace mw {
 namespace {
-
-// The first steps fault pages in and fill caches: at most two, and never most of a short run.
-std::size_t warm_up(std::size_t steps) {
-  return steps > 4 ? 2 : steps > 1 ? 1 : 0;
-}
 
 double median_after_warm_up(const std::vector<double>& values) {
   if (values.empty()) return 0;
@@ -61,6 +57,12 @@ Measurements::Measurements(const Experiment& experiment, const Prediction& predi
   info.seed = experiment.seed;
   info.versions = {
       {"meshwright", MESHWRIGHT_VERSION}, {"torch", TORCH_VERSION}, {"toolchain", toolchain}};
+  for (const auto& stage : prediction.actions) {
+    for (const TimedAction& a : stage) {
+      info.predicted_actions.push_back(
+          {0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
+    }
+  }
   for (int rank = 0; rank < experiment.plan->ranks(); ++rank) {
     predicted_.push_back(predict_rank(*experiment.plan, *experiment.optimizer, rank));
   }
@@ -95,6 +97,7 @@ void Measurements::write(const StepReport& report) {
 
   std::vector<MemoryRow> memory;
   for (const RankReport& rank : report.ranks) write_rank(report.step, rank, memory);
+  write_actions(report);
   writer_->set_memory(memory);
 }
 
@@ -126,19 +129,28 @@ void Measurements::write_rank(std::int64_t step, const RankReport& rank,
     }
     writer_->add(row);
   }
-  for (const RunTime& run : rank.runs) {
-    const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
-    if (segment.kind == SegmentKind::post || segment.kind == SegmentKind::sent) continue;
-    ActionRow row;
-    row.step = step;
-    row.rank = rank.rank;
-    row.stage = program.stage;
-    if (segment.kind != SegmentKind::finish) row.chunk = program.chunk_of(segment.vstage);
-    row.action = action_name(segment);
-    row.microbatch = run.microbatch;
-    row.start = run.start;
-    row.end = run.end;
-    writer_->add(row);
+}
+
+// The step begins when its first rank does: one clock for all, so that rows of several ranks compare.
+void Measurements::write_actions(const StepReport& report) {
+  double began = std::numeric_limits<double>::infinity();
+  for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);
+  for (const RankReport& rank : report.ranks) {
+    const Program& program = experiment_.plan->program_of(rank.rank);
+    for (const RunTime& run : rank.runs) {
+      const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
+      if (segment.kind == SegmentKind::post || segment.kind == SegmentKind::sent) continue;
+      ActionRow row;
+      row.step = report.step;
+      row.rank = rank.rank;
+      row.stage = program.stage;
+      if (segment.kind != SegmentKind::finish) row.chunk = program.chunk_of(segment.vstage);
+      row.action = action_name(segment);
+      row.microbatch = run.microbatch;
+      row.start = rank.began - began + run.start;
+      row.end = rank.began - began + run.end;
+      writer_->add(row);
+    }
   }
 }
 

@@ -42,6 +42,7 @@ class Measurements {
   double bubble_of(const StepReport& report) const;
   void write(const StepReport& report);
   void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
+  void write_actions(const StepReport& report);
   void add_metrics(std::int64_t step);
   Json memory() const;
   Json communication() const;

@@ -73,6 +73,7 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
     loss_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
   }
   const double begin = now();
+  outcome_.began = begin;
   for (const SegmentRun& part : program_.timeline) {
     RunTime time{part.segment, part.microbatch, now() - begin, 0};
     for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);

@@ -29,11 +29,12 @@ std::string last_reason() {
   return reason;
 }
 
-[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what,
+                       const char* hint = "is the disk full, or the folder gone?") {
   throw Error(Stage::run,
-              fmt::format("run file {}: cannot {}: {}", path.string(), what, last_reason()),
-              "is the disk full, or the folder gone?");
+              fmt::format("run file {}: cannot {}: {}", path.string(), what, last_reason()), hint);
 }
+constexpr const char* reading_hint = "is it whole, and a run file of this version?";
 
 // An HDF5 identifier that is released by its own kind of close.
 class Handle {
@@ -112,8 +113,9 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode) : path_(path) {
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
   H5Pset_file_locking(access, /*use_file_locking=*/false, /*ignore_when_disabled=*/true);
+  const unsigned how = mode == Mode::read ? H5F_ACC_RDONLY : H5F_ACC_RDWR;
   file_ = mode == Mode::create ? H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access)
-                               : H5Fopen(path.c_str(), H5F_ACC_RDWR, access);
+                               : H5Fopen(path.c_str(), how, access);
   if (file_ < 0) fail(path, mode == Mode::create ? "create it" : "open it");
 }
 
@@ -164,6 +166,28 @@ void Hdf5File::write_text(const char* name, const std::string& text) {
     fail(path_, fmt::format("write /{}", name));
 }
 
+std::string Hdf5File::attribute(const char* object, const char* name) {
+  const Handle target(H5Oopen(file_, object, H5P_DEFAULT), H5Oclose);
+  if (!target.valid() || H5Aexists(target, name) <= 0) return "";
+  const Handle attribute(H5Aopen(target, name, H5P_DEFAULT), H5Aclose);
+  const Handle type(H5Aget_type(attribute), H5Tclose);
+  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0) return "";
+  std::string text(H5Tget_size(type), '\0');
+  if (H5Aread(attribute, type, text.data()) < 0) fail(path_, "read an attribute", reading_hint);
+  return text.c_str();  // without the padding
+}
+
+std::string Hdf5File::read_text(const char* name) {
+  const Handle set(H5Dopen2(file_, name, H5P_DEFAULT), H5Dclose);
+  if (!set.valid()) fail(path_, fmt::format("read /{}", name), reading_hint);
+  const Handle type(H5Dget_type(set), H5Tclose);
+  std::string text(H5Tget_size(type), '\0');
+  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0 ||
+      H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()) < 0)
+    fail(path_, fmt::format("read /{}", name), reading_hint);
+  return text.c_str();
+}
+
 void Hdf5File::create_group(const char* name) {
   const Handle group(H5Gcreate2(file_, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
   if (!group.valid()) fail(path_, fmt::format("create /{}", name));
@@ -184,6 +208,44 @@ void Hdf5File::write_rows(const TableLayout& layout, std::uint64_t at, const cha
                           std::uint64_t rows) {
   if (!write_at(file_, layout.name, row_type(layout), at, rows, packed))
     fail(path_, fmt::format("append to /{}", layout.name));
+}
+
+bool Hdf5File::has(const char* name) {
+  return H5Lexists(file_, name, H5P_DEFAULT) > 0;
+}
+
+std::uint64_t Hdf5File::count_rows(const TableLayout& layout) {
+  const Handle set(H5Dopen2(file_, layout.name, H5P_DEFAULT), H5Dclose);
+  const Handle space(H5Dget_space(set), H5Sclose);
+  const hssize_t rows = H5Sget_simple_extent_npoints(space);
+  if (rows < 0) fail(path_, fmt::format("read /{}", layout.name), reading_hint);
+  return static_cast<std::uint64_t>(rows);
+}
+
+std::vector<char> Hdf5File::read_rows(const TableLayout& layout, std::uint64_t at,
+                                      std::uint64_t rows) {
+  std::vector<char> packed(rows * layout.row_bytes());
+  if (rows == 0) return packed;
+  const auto refuse = [&] { fail(path_, fmt::format("read /{}", layout.name), reading_hint); };
+  const Handle set(H5Dopen2(file_, layout.name, H5P_DEFAULT), H5Dclose);
+  if (!set.valid()) refuse();
+  const Handle kept(H5Dget_type(set), H5Tclose);
+  for (const Column& column : layout.columns) {
+    // HDF5 would leave a missing column as it is in memory.
+    if (H5Tget_member_index(kept, column.name) < 0) {
+      throw Error(Stage::run,
+                  fmt::format("run file {}: /{} has no column {}", path_.string(), layout.name,
+                              column.name),
+                  reading_hint);
+    }
+  }
+  const hsize_t from = at, count = rows;
+  const Handle memory(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  const Handle space(H5Dget_space(set), H5Sclose);
+  if (H5Sselect_hyperslab(space, H5S_SELECT_SET, &from, nullptr, &count, nullptr) < 0 ||
+      H5Dread(set, row_type(layout), memory, space, H5P_DEFAULT, packed.data()) < 0)
+    refuse();
+  return packed;
 }
 
 void Hdf5File::create_scale(const std::string& name, const char* label) {

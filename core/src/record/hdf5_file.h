@@ -15,7 +15,7 @@ namespace mw {
 
 class Hdf5File {
  public:
-  enum class Mode { create, append };  // create: an existing file is emptied
+  enum class Mode { create, append, read };  // create: an existing file is emptied
   // The oldest format that can hold what is written, so that any HDF5 reads it, and a file whose
   // writer died opens. Without file locking: a reader never stops the writer. Throws Error (run).
   Hdf5File(const std::filesystem::path& path, Mode mode);
@@ -30,7 +30,9 @@ class Hdf5File {
   void set_attribute(const char* object, const char* name, const std::string& text,
                      std::size_t room = 0);
   void set_attribute(const char* object, const char* name, std::int64_t value);
-  void write_text(const char* name, const std::string& text);  // a scalar dataset, UTF-8
+  void write_text(const char* name, const std::string& text);   // a scalar dataset, UTF-8
+  std::string attribute(const char* object, const char* name);  // a text; empty if there is none
+  std::string read_text(const char* name);
   void create_group(const char* name);
 
   // A chunked compound table with no rows; units become attributes units_<column>.
@@ -38,6 +40,11 @@ class Hdf5File {
   // Adds `rows` packed rows after the first `at` ones; rows beyond are dropped.
   void write_rows(const TableLayout& layout, std::uint64_t at, const char* packed,
                   std::uint64_t rows);
+  bool has(const char* name);
+  std::uint64_t count_rows(const TableLayout& layout);
+  // Rows [at, at + rows), packed as the layout says; columns are matched by name, texts of another
+  // length are padded or cut. Throws Error (run) if a column is missing.
+  std::vector<char> read_rows(const TableLayout& layout, std::uint64_t at, std::uint64_t rows);
 
   // A growing 1-D dataset; `scale` (or null) names the dimension scale it lies along.
   void create_series(const std::string& name, const char* scale, const char* unit);

@@ -42,9 +42,9 @@ struct CommunicationRow {
 struct ActionRow {
   std::int64_t step = 0;
   std::int32_t rank = 0, stage = 0, chunk = 0;
-  std::string action;  // "F", "B", "W", ...
-  std::int32_t microbatch = 0;
-  double start = 0, end = 0;  // since the step began
+  std::string action;           // "F", "B", "I", "W", "receive F", ..., "finish"
+  std::int32_t microbatch = 0;  // of "finish": -1
+  double start = 0, end = 0;    // since the step began
 };
 
 struct EventRow {

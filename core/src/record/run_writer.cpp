@@ -167,9 +167,12 @@ void RunWriter::create(const fs::path& path, const RunInfo& info) const {
   out.set_attribute("/", "seed", info.seed);
   out.write_text("script", info.script);
   out.write_text("plan", info.plan);
-  for (const TableLayout* layout :
-       {&step_table(), &memory_table(), &communication_table(), &action_table(), &event_table()})
+  for (const TableLayout* layout : {&step_table(), &memory_table(), &communication_table(),
+                                    &action_table(), &predicted_action_table(), &event_table()})
     out.create_table(*layout);
+  std::vector<char> predicted;
+  for (const ActionRow& row : info.predicted_actions) pack_predicted(row, predicted);
+  out.write_rows(predicted_action_table(), 0, predicted.data(), info.predicted_actions.size());
   out.create_group("series");
   out.create_scale("series/step", "step");
   out.close();

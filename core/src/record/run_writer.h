@@ -36,6 +36,7 @@ struct RunInfo {
   std::string plan;    // JSON
   std::int64_t seed = 0;
   std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
+  std::vector<ActionRow> predicted_actions;                   // of any step
 };
 
 // Throws Error (options) unless a run file could be written at `path`: a folder there, a file that

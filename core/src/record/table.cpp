@@ -11,7 +11,7 @@ static_assert(std::endian::native == std::endian::little, "rows are packed as li
 namespace {
 
 constexpr std::size_t category_bytes = 16, axis_bytes = 24, op_bytes = 24, phase_bytes = 16,
-                      action_bytes = 8, kind_bytes = 24, message_bytes = 240;
+                      action_bytes = 12, kind_bytes = 24, message_bytes = 240;
 
 Column int32(const char* name, const char* unit = "") {
   return {name, Column::Type::int32, 4, unit};
@@ -30,6 +30,13 @@ template <typename Number>
 void put(std::vector<char>& out, Number value) {
   const char* bytes = reinterpret_cast<const char*>(&value);
   out.insert(out.end(), bytes, bytes + sizeof value);
+}
+
+// Reads a number and moves on behind it.
+template <typename Number>
+void take(const char*& bytes, Number& value) {
+  std::memcpy(&value, bytes, sizeof value);
+  bytes += sizeof value;
 }
 
 void put_text(std::vector<char>& out, std::string_view value, std::size_t size) {
@@ -88,6 +95,17 @@ const TableLayout& action_table() {
   return layout;
 }
 
+const TableLayout& predicted_action_table() {
+  static const TableLayout layout = [] {
+    TableLayout without_step = action_table();
+    without_step.name = "predicted_actions";
+    without_step.columns.erase(without_step.columns.begin());
+    without_step.chunk_rows = 256;
+    return without_step;
+  }();
+  return layout;
+}
+
 const TableLayout& event_table() {
   static const TableLayout layout{"events",
                                   {float64("time", "s"), int64("step"), text("kind", kind_bytes),
@@ -125,11 +143,43 @@ void pack(const CommunicationRow& row, std::vector<char>& out) {
 
 void pack(const ActionRow& row, std::vector<char>& out) {
   put(out, row.step);
+  pack_predicted(row, out);
+}
+
+void pack_predicted(const ActionRow& row, std::vector<char>& out) {
   for (const std::int32_t value : {row.rank, row.stage, row.chunk}) put(out, value);
   put_text(out, row.action, action_bytes);
   put(out, row.microbatch);
   put(out, row.start);
   put(out, row.end);
+}
+
+StepRow unpack_step(const char* bytes) {
+  StepRow row;
+  take(bytes, row.step);
+  for (double* value : {&row.seconds, &row.loss, &row.grad_norm, &row.lr}) take(bytes, *value);
+  take(bytes, row.tokens);
+  for (double* value : {&row.tokens_per_second, &row.mfu, &row.bubble}) take(bytes, *value);
+  return row;
+}
+
+ActionRow unpack_predicted_action(const char* bytes) {
+  ActionRow row;
+  for (std::int32_t* value : {&row.rank, &row.stage, &row.chunk}) take(bytes, *value);
+  row.action.assign(bytes, ::strnlen(bytes, action_bytes));
+  bytes += action_bytes;
+  take(bytes, row.microbatch);
+  take(bytes, row.start);
+  take(bytes, row.end);
+  return row;
+}
+
+ActionRow unpack_action(const char* bytes) {
+  std::int64_t step = 0;
+  take(bytes, step);
+  ActionRow row = unpack_predicted_action(bytes);
+  row.step = step;
+  return row;
 }
 
 void pack(const EventRow& row, std::vector<char>& out) {

@@ -30,6 +30,7 @@ const TableLayout& step_table();
 const TableLayout& memory_table();
 const TableLayout& communication_table();
 const TableLayout& action_table();
+const TableLayout& predicted_action_table();  // action_table without `step`
 const TableLayout& event_table();
 
 // Appends a row's bytes, as the layout says. Texts that are too long are cut before a code point.
@@ -37,6 +38,12 @@ void pack(const StepRow& row, std::vector<char>& out);
 void pack(const MemoryRow& row, std::vector<char>& out);
 void pack(const CommunicationRow& row, std::vector<char>& out);
 void pack(const ActionRow& row, std::vector<char>& out);
+void pack_predicted(const ActionRow& row, std::vector<char>& out);
 void pack(const EventRow& row, std::vector<char>& out);
+
+// From a row's bytes, as the layout says.
+StepRow unpack_step(const char* bytes);
+ActionRow unpack_action(const char* bytes);
+ActionRow unpack_predicted_action(const char* bytes);
 
 }  // namespace mw

@@ -82,18 +82,23 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
 
   std::int64_t everyone = 0, peak = 0;
   std::vector<RankView> slowest;
+  std::vector<Coordinates> ranks;  // theirs
   for (const Program& program : plan.programs) {
     const StageRanks stage = look_at(program, device, state, threads);
     p.stages.push_back(stage.forecast);
     everyone += stage.everyone;
     peak = std::max(peak, stage.forecast.memory.peak);
     slowest.emplace_back(program, stage.slowest);
+    ranks.push_back(stage.slowest);
   }
   const PipelineTime time =
       price_pipeline(slowest, device, static_cast<int>(state / element), threads);
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;
+  for (std::size_t s = 0; s < p.actions.size(); ++s) {
+    for (TimedAction& action : p.actions[s]) action.rank = plan.mesh.rank(ranks[s]);
+  }
   for (std::size_t s = 0; s < time.stages.size(); ++s) {
     p.compute_seconds = std::max(p.compute_seconds, time.stages[s].compute);
     p.exposed_seconds = std::max(p.exposed_seconds, time.stages[s].exposed);

@@ -34,7 +34,7 @@ struct Prediction {
   std::vector<StageForecast> stages;
   // Of the slowest rank; of stages, the highest of each stage's.
   std::vector<CommunicationForecast> communication;
-  std::vector<std::vector<TimedAction>> actions;  // of each stage
+  std::vector<std::vector<TimedAction>> actions;  // of each stage's slowest rank
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   double tokens_per_second = 0, tokens_per_second_per_device = 0;

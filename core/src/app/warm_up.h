@@ -1,0 +1,13 @@
+// Which steps of a run count for its times.
+#pragma once
+
+#include <cstddef>
+
+namespace mw {
+
+// The first steps fault pages in and fill caches: at most two, and never most of a short run.
+constexpr std::size_t warm_up(std::size_t steps) {
+  return steps > 4 ? 2 : steps > 1 ? 1 : 0;
+}
+
+}  // namespace mw

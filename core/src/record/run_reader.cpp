@@ -1,0 +1,90 @@
+#include "record/run_reader.h"
+
+#include <fmt/core.h>
+#include <hdf5.h>
+
+#include <system_error>
+
+#include "record/run_writer.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Error refused(const fs::path& path, const std::string& why, std::string hint) {
+  return {Stage::options, fmt::format("{}: {}", path.string(), why), std::move(hint)};
+}
+
+// Before HDF5 opens it: its own errors speak of addresses and signatures.
+const fs::path& checked(const fs::path& path) {
+  std::error_code error;
+  const char* hint = "name a run file: what a script's `log` names";
+  if (!fs::exists(path, error)) throw refused(path, "there is no such file", hint);
+  if (!fs::is_regular_file(path, error)) throw refused(path, "it is no file", hint);
+  if (H5Fis_hdf5(path.c_str()) <= 0) throw refused(path, "it is no run file (not HDF5)", hint);
+  return path;
+}
+
+template <typename Row>
+std::vector<Row> unpack(const std::vector<char>& packed, const TableLayout& layout,
+                        Row (*unpack_one)(const char*)) {
+  std::vector<Row> rows;
+  const std::size_t bytes = layout.row_bytes();
+  rows.reserve(packed.size() / bytes);
+  for (std::size_t at = 0; at < packed.size(); at += bytes)
+    rows.push_back(unpack_one(packed.data() + at));
+  return rows;
+}
+
+}  // namespace
+
+RunReader::RunReader(const fs::path& path)
+    : path_(path), file_(checked(path), Hdf5File::Mode::read) {
+  const std::string schema = file_.attribute("/", "schema");
+  if (schema == run_schema) return;
+  throw refused(path,
+                schema.empty() ? "it is no run file (HDF5 without a schema)"
+                               : fmt::format("its schema is {}, not {}", schema, run_schema),
+                "name a run file: what a script's `log` names");
+}
+
+std::string RunReader::plan() {
+  return file_.read_text("plan");
+}
+
+std::vector<StepRow> RunReader::steps() {
+  const TableLayout& layout = step_table();
+  return unpack(file_.read_rows(layout, 0, file_.count_rows(layout)), layout, unpack_step);
+}
+
+std::vector<ActionRow> RunReader::predicted_actions() {
+  const TableLayout& layout = predicted_action_table();
+  if (!file_.has(layout.name)) return {};
+  return unpack(file_.read_rows(layout, 0, file_.count_rows(layout)), layout,
+                unpack_predicted_action);
+}
+
+// Rows lie in the order of their steps. Of a long run's table few rows are read.
+std::uint64_t RunReader::first_of(std::int64_t step) {
+  const TableLayout& layout = action_table();
+  std::uint64_t low = 0, high = file_.count_rows(layout);
+  while (low < high) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (unpack_action(file_.read_rows(layout, middle, 1).data()).step < step) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+std::vector<ActionRow> RunReader::actions(std::int64_t step) {
+  const TableLayout& layout = action_table();
+  const std::uint64_t first = first_of(step), end = first_of(step + 1);
+  return unpack(file_.read_rows(layout, first, end - first), layout, unpack_action);
+}
+
+}  // namespace mw
