@@ -42,10 +42,10 @@ std::string read_file(const std::string& path) {
 // One {F, I, W}, or one for each virtual stage.
 std::vector<mw::WorkTimes> read_times(const Json& given) {
   const auto one = [](const Json& t) -> mw::WorkTimes {
-    const bool good = t.is_array() && t.size() == 3 &&
-                      std::all_of(t.begin(), t.end(), [](const Json& x) {
-                        return x.is_number() && x.get<double>() > 0;
-                      });
+    const bool good =
+        t.is_array() && t.size() == 3 && std::all_of(t.begin(), t.end(), [](const Json& x) {
+          return x.is_number() && x.get<double>() > 0;
+        });
     if (!good) {
       throw Error(mw::Stage::options, fmt::format("times: got {}", t.dump()),
                   "give { F, I, W }, three positive numbers (seconds, or any unit), or a list of "
@@ -107,8 +107,9 @@ class PipelineParallel : public mw::Strategy {
     pipeline.times = times_;
     pipeline.memory_limit = memory_;
     if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
-      draft.refuse(fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
-                   "give one triple, or one for each virtual stage");
+      draft.refuse(
+          fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
+          "give one triple, or one for each virtual stage");
     }
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
   }
@@ -184,12 +185,12 @@ class PipelineParallel : public mw::Strategy {
     const int layers = draft.graph().layers;
     if (layout_.empty()) {
       if (layers < parts) {
-        draft.refuse(fmt::format("pp({}){} makes {} virtual stages of {} layers", ways_,
-                                 chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts,
-                                 layers),
-                     layers >= chunks_
-                         ? fmt::format("nearest: pp({})", layers / chunks_)
-                         : fmt::format("a stage has {} chunks, the model {} layers", chunks_, layers));
+        draft.refuse(
+            fmt::format("pp({}){} makes {} virtual stages of {} layers", ways_,
+                        chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts, layers),
+            layers >= chunks_
+                ? fmt::format("nearest: pp({})", layers / chunks_)
+                : fmt::format("a stage has {} chunks, the model {} layers", chunks_, layers));
         return {};
       }
       std::vector<int> even;

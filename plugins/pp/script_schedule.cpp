@@ -50,12 +50,13 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
     throw refuse(fmt::format("actions of {} stages for pp({})", schedule.stages(), request.stages));
   }
   if (schedule.vstages() != request.stages * request.chunks) {
-    throw Error(mw::Stage::plan,
-                fmt::format("the schedule function uses {} virtual stages; pp({}) with {} chunks has "
-                            "{}",
-                            schedule.vstages(), request.stages, request.chunks,
-                            request.stages * request.chunks),
-                "set chunks, or use virtual stages 0 to ways * chunks - 1");
+    throw Error(
+        mw::Stage::plan,
+        fmt::format("the schedule function uses {} virtual stages; pp({}) with {} chunks has "
+                    "{}",
+                    schedule.vstages(), request.stages, request.chunks,
+                    request.stages * request.chunks),
+        "set chunks, or use virtual stages 0 to ways * chunks - 1");
   }
   schedule.microbatches = std::max(schedule.microbatches, request.microbatches);
   return schedule;
