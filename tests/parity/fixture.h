@@ -81,6 +81,39 @@ inline StrategyChoice pp(int ways, const std::string& schedule, std::vector<int>
   return choice("pp", std::make_shared<Stages>(ways, schedule, std::move(layers)));
 }
 
+// ZeRO `stage` over an axis of its own; parts inside ways / replicas ranks.
+class Parts : public Strategy {
+ public:
+  Parts(int ways, int stage, int replicas, int prefetch, bool keeps, std::int64_t bucket)
+      : ways_(ways), replicas_(replicas), bucket_(bucket), stage_(stage) {
+    storage_.axis = replicas > 1 ? "zero_parts" : "zero";
+    storage_.parted = static_cast<Parted>(stage);
+    storage_.prefetch = prefetch;
+    storage_.keeps = keeps;
+  }
+  std::vector<AxisRequest> axes() const override {
+    std::vector<AxisRequest> axes{{"zero", ways_, {}}};
+    if (replicas_ > 1) axes.push_back({"zero_parts", ways_ / replicas_, {"zero"}});
+    return axes;
+  }
+  void edit(Draft& draft) const override {
+    draft.shard("batch", "zero");
+    if (stage_ < 3) draft.add_pass(bucket_gradients(bucket_));
+    draft.add_pass(overlap_gradient_reduction());
+    draft.add_pass(part_storage(storage_));
+  }
+
+ private:
+  int ways_, replicas_;
+  std::int64_t bucket_;
+  int stage_;
+  PartedStorage storage_;
+};
+inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch = 1,
+                           bool keeps = false, std::int64_t bucket = 1 << 12) {
+  return choice("zero", std::make_shared<Parts>(ways, stage, replicas, prefetch, keeps, bucket));
+}
+
 struct Setup {
   std::string model = "llama";
   Json options = {{"layers", 2},   {"hidden", 48}, {"heads", 12},

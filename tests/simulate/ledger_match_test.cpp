@@ -142,3 +142,36 @@ TEST_CASE("... in every stage of a pipeline") {
     check(setup);
   }
 }
+
+TEST_CASE("... where each rank keeps its part") {
+  const int stage = GENERATE(1, 2, 3), microbatch = GENERATE(0, 2);
+  const bool is_gpt = GENERATE(false, true);
+  Setup setup = is_gpt ? gpt({}, microbatch) : llama({}, microbatch);
+  std::string what;
+  SECTION("four ways") {
+    setup.plan = {zero(4, stage, 1, 1, false, 1 << 14)};
+  }
+  SECTION("three ways, uneven") {
+    setup.batch = 6;
+    setup.plan = {zero(3, stage, 1, 2, false, 1 << 14)};
+  }
+  SECTION("replicas") {
+    setup.plan = {zero(4, stage, 2, 0, false, 1 << 14)};
+  }
+  SECTION("kept for the step") {
+    setup.plan = {zero(2, stage, 1, 1, true, 1 << 14)};
+  }
+  SECTION("beside tp and 1f1b") {
+    setup.options["layers"] = 4;
+    setup.microbatch = 1;
+    setup.plan = {pp(2, "1f1b", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14), tp(2)};
+  }
+  SECTION("beside zb-h1") {
+    setup.options["layers"] = 4;
+    setup.microbatch = 1;
+    setup.plan = {pp(2, "zb-h1", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14)};
+  }
+  DYNAMIC_SECTION("stage " << stage << " microbatch " << microbatch << (is_gpt ? " gpt" : " llama")) {
+    check(setup);
+  }
+}

@@ -75,8 +75,14 @@ enum class Code : std::uint8_t {
   add,      // outputs[0] += inputs[0]
   copy,     // outputs[0] = a copy of inputs[0]
   report,   // the loss in inputs[0] is added to the step's
-  reduce,   // start of a bucket's gradient reduction: `bucket`
+  reduce,   // start of a bucket's gradient reduction: `bucket`; where its gradients are stored in
+            // parts, a reduce-scatter
   reduced,  // ... awaited
+  reduce_parts,   // start of what remains: the sum of the parts over the other ranks
+  reduced_parts,  // ... awaited
+  gather,         // start of the all-gather of a bucket's parameters, which are stored in parts
+  gathered,       // ... awaited; nothing if it was already
+  drop,           // the gathered parameters are let go
   totals,   // loss, squared gradient norm and stop request summed over the world
   update,   // optimizer step of a bucket
 };
@@ -110,7 +116,8 @@ enum class SegmentKind : std::uint8_t {
   post,     // begins the receives of what another stage sends
   receive,  // waits for them
   sent,     // waits for this stage's own sends and lets go of what they read
-  finish,   // once in a step: reductions, totals, optimizer
+  gather,   // once in a step, first: the parameters that are then kept until its end
+  finish,   // once in a step, last: reductions, totals, optimizer
 };
 
 struct Segment {
@@ -138,6 +145,10 @@ struct ProgramParameter {
   Layout accumulated;  // of the gradient before reduction
 };
 
+// What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to 3:
+// each has also what stands before it).
+enum class Parted : std::uint8_t { nothing, optimizer, gradients, parameters };
+
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
 // optimizer state of a bucket each lie in one flat tensor, in this order.
 struct Bucket {
@@ -147,6 +158,10 @@ struct Bucket {
   std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
   std::string name;
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
+  Parted parted = Parted::nothing;
+  // Atoms of `reduce` over which flat tensors are parted: equally, with zeros after the last parameter.
+  std::vector<int> parts;
+  bool keeps = false;  // gathered parameters stay until the step ends
 };
 
 // The ranks of a collective: those that agree with a rank on all atoms but these, and of them, if
@@ -186,6 +201,11 @@ struct Program {
   // "dp", "dp*tp", "world"; with stages "pp[0,3]".
   std::string name_of(const RankSet& set) const;
   RankSet reduction(const Bucket& bucket) const { return {bucket.reduce, bucket.stages}; }
+  // The ranks that reduce a part: those of the reduction on the atoms that do not part it.
+  RankSet part_reduction(const Bucket& bucket) const;
+  // Elements of the bucket on a rank: of its parameters, of its whole flat tensors, of a part.
+  std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
+  std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
   // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
   LocalDims local_dims(int op, const Coordinates& at) const;
   std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at) const;
@@ -207,6 +227,16 @@ Pass bucket_gradients(std::int64_t bytes);
 // Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as soon
 // as the last one is there.
 Pass overlap_gradient_reduction();
+struct PartedStorage {
+  std::string axis;
+  Parted parted = Parted::optimizer;
+  int prefetch = 1;    // layers whose parameters are gathered ahead of the one that computes
+  bool keeps = false;  // gathered once a step, not for each forward and backward
+};
+// Parts the flat tensors of the buckets that are reduced over `axis`: gradients are reduce-scattered, and
+// parameters all-gathered after the update, or, stored in parts themselves, before each use and let go
+// after it. Gradients stored in parts are reduced in every microbatch, as each bucket's are there.
+Pass part_storage(const PartedStorage& storage);
 // Lets weight gradients run while an input gradient is on its way: each collective of backward starts
 // right after the last dgrad that feeds it, and the wgrads that stood before it come between start
 // and wait.

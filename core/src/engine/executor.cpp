@@ -57,8 +57,10 @@ bool Executor::first_of(const std::vector<int>& atoms) const {
   return std::all_of(atoms.begin(), atoms.end(), [&](int a) { return at_[a] == 0; });
 }
 
-at::Tensor& Executor::tensor(Microbatch& m, int slot) {
-  return m.slots[slot];
+// Parameters are looked up at each use: those stored in parts come and go.
+const at::Tensor& Executor::tensor(const Microbatch& m, int slot) const {
+  const int parameter = storage_.parameter_of(slot);
+  return parameter >= 0 ? storage_.parameter(parameter) : m.slots[slot];
 }
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
@@ -88,10 +90,6 @@ void Executor::run(const Instruction& i, int microbatch) {
   Microbatch& m = microbatches_[microbatch];
   if (m.slots.empty()) {
     m.slots.resize(program_.slots.size());
-    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      m.slots[program_.parameters[p].slot] = storage_.parameter(static_cast<int>(p));
-      m.slots[program_.parameters[p].gradient_slot] = storage_.gradient(static_cast<int>(p));
-    }
   }
   Ledger::Scope scope(ledger_, Category::activations);
   switch (i.code) {
@@ -113,28 +111,28 @@ void Executor::run(const Instruction& i, int microbatch) {
         m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
                                            group({i.move.atoms, {}}), {i.phase, &i.label});
       } else {
-        tensor(m, i.outputs[0]) = local_move(i.move, what, tensor(m, i.inputs[0]),
+        m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
                                              program_.mesh.index_in_group(rank_, i.move.atoms));
       }
       break;
     }
     case Code::wait: {
       const at::Tensor done = m.underway.at(i.pending).finish();
-      if (!i.outputs.empty()) tensor(m, i.outputs[0]) = done;
+      if (!i.outputs.empty()) m.slots[i.outputs[0]] = done;
       m.underway.erase(i.pending);
       break;
     }
     case Code::seed:
-      tensor(m, i.outputs[0]) = at::ones({}, at::TensorOptions().dtype(real_).device(device_));
+      m.slots[i.outputs[0]] = at::ones({}, at::TensorOptions().dtype(real_).device(device_));
       break;
     case Code::add:
       add(i, m);
       break;
     case Code::hand:
-      tensor(m, i.outputs[0]) = tensor(m, i.inputs[0]);
+      m.slots[i.outputs[0]] = tensor(m, i.inputs[0]);
       break;
     case Code::copy:
-      tensor(m, i.outputs[0]) = tensor(m, i.inputs[0]).clone();
+      m.slots[i.outputs[0]] = tensor(m, i.inputs[0]).clone();
       break;
     case Code::report:
       loss_.add_(tensor(m, i.inputs[0]));
@@ -143,8 +141,29 @@ void Executor::run(const Instruction& i, int microbatch) {
       start_reduce(i);
       break;
     case Code::reduced:
-      reductions_.at(i.bucket).wait();
+      end_reduce(i);
+      break;
+    case Code::reduce_parts:
+      reductions_[i.bucket].pending =
+          group(program_.part_reduction(program_.buckets[i.bucket]))
+              .all_reduce(storage_.flats()[i.bucket].own_gradients, Reduction::sum,
+                          {i.phase, &program_.buckets[i.bucket].name});
+      break;
+    case Code::reduced_parts:
+      reductions_.at(i.bucket).pending.wait();
       reductions_.erase(i.bucket);
+      break;
+    case Code::gather:
+      start_gather(i);
+      break;
+    case Code::gathered:
+      if (const auto gather = gathers_.find(i.bucket); gather != gathers_.end()) {
+        gather->second.wait();
+        gathers_.erase(gather);
+      }
+      break;
+    case Code::drop:
+      storage_.drop_parameters(i.bucket);
       break;
     case Code::totals:
       totals();
@@ -183,7 +202,7 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
       throw std::logic_error("the model asks for the data value \"" + s.name +
                              "\"; there are tokens, labels and positions");
     }
-    tensor(m, slot) = data.to(device_);
+    m.slots[slot] = data.to(device_);
   }
 }
 
@@ -217,7 +236,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   auto gather = [&](const std::vector<int>& slots) {
     std::vector<at::Tensor> tensors(slots.size());
     for (std::size_t k = 0; k < slots.size(); ++k) {
-      if (slots[k] >= 0) tensors[k] = m.slots[slots[k]];
+      if (slots[k] >= 0) tensors[k] = tensor(m, slots[k]);
     }
     return tensors;
   };
@@ -227,9 +246,9 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     call.saved.resize(i.saved.size());
     op.type->forward(op, call);
     for (std::size_t k = 0; k < i.outputs.size(); ++k)
-      tensor(m, i.outputs[k]) = std::move(call.outputs[k]);
+      m.slots[i.outputs[k]] = std::move(call.outputs[k]);
     for (std::size_t k = 0; k < i.saved.size(); ++k)
-      tensor(m, i.saved[k]) = std::move(call.saved[k]);
+      m.slots[i.saved[k]] = std::move(call.saved[k]);
     if (watcher_ != nullptr) {
       for (int slot : i.outputs) watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }
@@ -262,7 +281,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     const int slot = i.grad_inputs[k];
     if (slot < 0 || storage_.parameter_of(slot) >= 0) continue;
-    tensor(m, slot) = call.grad_inputs[k];
+    m.slots[slot] = call.grad_inputs[k];
   }
 }
 
@@ -312,10 +331,52 @@ void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatc
 
 void Executor::start_reduce(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  storage_.settle(bucket);
-  reductions_[i.bucket] = group(program_.reduction(bucket))
-                              .all_reduce(storage_.flats()[i.bucket].gradients, Reduction::sum,
-                                          {i.phase, &bucket.name});
+  const at::Tensor& whole = storage_.settle(i.bucket);
+  Reducing& reduction = reductions_[i.bucket];
+  const Purpose purpose{i.phase, &bucket.name};
+  if (bucket.parts.empty()) {
+    reduction.pending = group(program_.reduction(bucket)).all_reduce(whole, Reduction::sum, purpose);
+    return;
+  }
+  at::Tensor part = storage_.flats()[i.bucket].own_gradients;
+  if (bucket.parted >= Parted::gradients) {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    part = reduction.part = at::empty_like(part);
+  }
+  reduction.pending =
+      group({bucket.parts, {}}).reduce_scatter(part, whole, Reduction::sum, purpose);
+}
+
+void Executor::end_reduce(const Instruction& i) {
+  Reducing& reduction = reductions_.at(i.bucket);
+  reduction.pending.wait();
+  if (reduction.part.defined()) storage_.sum_part(i.bucket, reduction.part);
+  reductions_.erase(i.bucket);
+}
+
+void Executor::start_gather(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  gathers_[i.bucket] = group({bucket.parts, {}})
+                           .all_gather(storage_.open_parameters(i.bucket),
+                                       storage_.flats()[i.bucket].own_parameters,
+                                       {i.phase, &bucket.name});
+}
+
+at::Tensor Executor::whole(int bucket, bool gradients) {
+  const Bucket& b = program_.buckets[bucket];
+  const Storage::Flat& flat = storage_.flats()[bucket];
+  if (!gradients && flat.parameters.defined()) return flat.parameters;
+  const at::Tensor& part = gradients ? flat.own_gradients : flat.own_parameters;
+  if (b.parts.empty()) return part;
+  Communicator& ranks = group({b.parts, {}});
+  const at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
+  static const std::string label = "gather for comparison";
+  ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
+  return all;
+}
+
+at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
+  return storage_.slice(parameter, whole);
 }
 
 // One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
@@ -333,13 +394,15 @@ void Executor::totals() {
   double squares = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     const Bucket& bucket = program_.buckets[b];
-    storage_.settle(bucket);
+    if (bucket.parts.empty() && bucket.reduce.empty()) storage_.settle(static_cast<int>(b));
     if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
-    const auto& sharded = bucket.sharded;
-    if (!counts(
-            [&](int a) { return std::find(sharded.begin(), sharded.end(), a) == sharded.end(); }))
+    const auto among = [](const std::vector<int>& atoms, int a) {
+      return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
+    };
+    if (!counts([&](int a) { return !among(bucket.sharded, a) && !among(bucket.parts, a); }))
       continue;
-    const double norm = at::linalg_vector_norm(storage_.flats()[b].gradients, 2).item<double>();
+    storage_.settle_part(static_cast<int>(b));
+    const double norm = at::linalg_vector_norm(storage_.flats()[b].own_gradients, 2).item<double>();
     squares += norm * norm;
   }
   sums[1] = squares;
@@ -356,12 +419,12 @@ void Executor::totals() {
   outcome_.grad_norm = std::sqrt(sums[1].item<double>());
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip());
-  if (watcher_ != nullptr) watcher_->gradients(storage_);
+  if (watcher_ != nullptr) watcher_->gradients(*this);
 }
 
 void Executor::update(const Instruction& i) {
   Storage::Flat& flat = storage_.flats()[i.bucket];
-  input_.optimizer->step(flat.parameters, flat.gradients, flat.state, outcome_.lr, step_, scale_);
+  input_.optimizer->step(flat.own_parameters, flat.own_gradients, flat.state, outcome_.lr, step_, scale_);
 }
 
 at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,

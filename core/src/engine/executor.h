@@ -43,7 +43,7 @@ class Watcher {
   virtual void computed(const Instruction& instruction, int slot, int microbatch,
                         const at::Tensor& tensor) = 0;
   // When the raw gradients are reduced, before clipping and the optimizer.
-  virtual void gradients(const Storage& storage) = 0;
+  virtual void gradients(class Executor& executor) = 0;
 };
 
 // What all ranks of a run share.
@@ -70,6 +70,10 @@ class Executor {
   at::ScalarType real() const { return real_; }
   void watch(Watcher* watcher) { watcher_ = watcher; }
   Communicator& group(const RankSet& set);
+  // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
+  at::Tensor whole(int bucket, bool gradients);
+  // A parameter's slice of what whole() returned.
+  at::Tensor slice(int parameter, const at::Tensor& whole) const;
   // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's phase of training).
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                           const Layout& to);
@@ -87,11 +91,13 @@ class Executor {
   void add(const Instruction& i, Microbatch& m);
   void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void start_reduce(const Instruction& i);
+  void end_reduce(const Instruction& i);
+  void start_gather(const Instruction& i);
   void totals();
   void update(const Instruction& i);
   bool first_of(const std::vector<int>& atoms) const;
   Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const;
-  at::Tensor& tensor(Microbatch& m, int slot);
+  const at::Tensor& tensor(const Microbatch& m, int slot) const;
 
   const Program& program_;
   const Graph& graph_;
@@ -106,7 +112,12 @@ class Executor {
   std::vector<LocalDims> dims_;  // for each op
   std::map<RankSet, std::unique_ptr<Communicator>> groups_;
   std::map<int, Microbatch> microbatches_;
-  std::map<int, Pending> reductions_;
+  struct Reducing {
+    Pending pending;
+    at::Tensor part;  // where gradients are stored in parts: what arrives
+  };
+  std::map<int, Reducing> reductions_;
+  std::map<int, Pending> gathers_;
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
   double scale_ = 1;  // of the gradients: clipping

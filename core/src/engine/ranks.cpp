@@ -47,24 +47,33 @@ void fill_parameters(Executor& executor, const Experiment& experiment) {
   const Program& program = executor.program();
   const std::vector<WeightSpec> specs =
       experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
-  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    const ProgramParameter& parameter = program.parameters[p];
-    const Value& value = program.graph->value(parameter.value);
-    std::vector<std::int64_t> shape;
-    std::vector<Range> ranges;
-    for (Dim dim : value.dims) {
-      shape.push_back(program.graph->size(dim));
-      ranges.push_back(
-          local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
+  Storage& storage = executor.storage();
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    const int bucket = static_cast<int>(b);
+    const bool parted = program.buckets[b].parted == Parted::parameters;
+    const at::Tensor whole = storage.open_parameters(bucket);
+    if (parted) whole.zero_();
+    for (int p : program.buckets[b].parameters) {
+      const ProgramParameter& parameter = program.parameters[p];
+      const Value& value = program.graph->value(parameter.value);
+      std::vector<std::int64_t> shape;
+      std::vector<Range> ranges;
+      for (Dim dim : value.dims) {
+        shape.push_back(program.graph->size(dim));
+        ranges.push_back(
+            local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
+      }
+      const at::Tensor& out = storage.parameter(p);
+      if (experiment.weights) {
+        const auto spec = std::find_if(specs.begin(), specs.end(),
+                                       [&](const WeightSpec& s) { return s.name == value.name; });
+        experiment.weights->load(*spec, ranges, out);
+      } else {
+        fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
+      }
     }
-    const at::Tensor& out = executor.storage().parameter(static_cast<int>(p));
-    if (experiment.weights) {
-      const auto spec = std::find_if(specs.begin(), specs.end(),
-                                     [&](const WeightSpec& s) { return s.name == value.name; });
-      experiment.weights->load(*spec, ranges, out);
-    } else {
-      fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
-    }
+    storage.keep_part(bucket);
+    if (parted) storage.drop_parameters(bucket);
   }
 }
 

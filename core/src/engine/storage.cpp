@@ -4,52 +4,153 @@ namespace mw {
 
 Storage::Storage(const Program& program, const Coordinates& at, at::TensorOptions options,
                  const Optimizer& optimizer, Ledger& ledger)
-    : parameters_(program.parameters.size()),
+    : program_(program),
+      options_(options),
+      ledger_(ledger),
+      flats_(program.buckets.size()),
+      shapes_(program.parameters.size()),
+      offsets_(program.parameters.size()),
+      parameters_(program.parameters.size()),
       gradients_(program.parameters.size()),
       parameter_of_(program.slots.size(), -1),
+      bucket_of_(program.parameters.size(), -1),
       written_(program.parameters.size(), false) {
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     parameter_of_[program.parameters[p].slot] = static_cast<int>(p);
     parameter_of_[program.parameters[p].gradient_slot] = static_cast<int>(p);
   }
-  for (const Bucket& bucket : program.buckets) {
-    std::vector<std::vector<std::int64_t>> shapes;
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    const Bucket& bucket = program.buckets[b];
+    const int number = static_cast<int>(b);
     std::int64_t total = 0;
     for (int p : bucket.parameters) {
-      shapes.push_back(program.local_shape(program.slots[program.parameters[p].slot], at));
-      total += c10::multiply_integers(shapes.back());
+      bucket_of_[p] = number;
+      shapes_[p] = program.local_shape(program.slots[program.parameters[p].slot], at);
+      offsets_[p] = total;
+      total += c10::multiply_integers(shapes_[p]);
     }
-    Flat flat;
+    const std::int64_t ways = bucket.parts.empty() ? 1 : program.mesh.ways(bucket.parts);
+    std::int64_t index = 0;  // mesh order: the outermost atom counts most
+    for (int atom : bucket.parts) index = index * program.mesh.atoms()[atom].ways + at[atom];
+    parts_.push_back((total + ways - 1) / ways);
+    sizes_.push_back(parts_.back() * ways);
+    index_.push_back(index);
+    Flat& flat = flats_[b];
     {
       Ledger::Scope scope(ledger, Category::parameters);
-      flat.parameters = at::empty({total}, options);
+      if (bucket.parted == Parted::parameters) {
+        flat.own_parameters = at::zeros({parts_[b]}, options);
+      } else {
+        flat.parameters = at::zeros({sizes_[b]}, options);
+        flat.own_parameters = part_of(number, flat.parameters);
+        view_parameters(number);
+      }
     }
     {
       Ledger::Scope scope(ledger, Category::gradients);
-      flat.gradients = at::empty({total}, options);
+      if (bucket.parted >= Parted::gradients) {
+        flat.own_gradients = at::zeros({parts_[b]}, options);
+      } else {
+        flat.gradients = at::zeros({sizes_[b]}, options);
+        flat.own_gradients = part_of(number, flat.gradients);
+        view_gradients(number);
+      }
     }
-    {
-      Ledger::Scope scope(ledger, Category::optimizer);
-      flat.state = optimizer.make_state(flat.parameters);
-    }
-    std::int64_t offset = 0;
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const int p = bucket.parameters[i];
-      const std::int64_t count = c10::multiply_integers(shapes[i]);
-      parameters_[p] = flat.parameters.narrow(0, offset, count).view(shapes[i]);
-      gradients_[p] = flat.gradients.narrow(0, offset, count).view(shapes[i]);
-      offset += count;
-    }
-    flats_.push_back(std::move(flat));
+    Ledger::Scope scope(ledger, Category::optimizer);
+    flat.state = optimizer.make_state(flat.own_parameters);
   }
 }
 
-void Storage::settle(const Bucket& bucket) {
-  for (int p : bucket.parameters) {
-    if (written_[p]) continue;
-    gradients_[p].zero_();
-    written_[p] = true;
+at::Tensor Storage::part_of(int bucket, const at::Tensor& whole) const {
+  return whole.narrow(0, index_[bucket] * parts_[bucket], parts_[bucket]);
+}
+
+void Storage::view_parameters(int bucket) {
+  const at::Tensor& whole = flats_[bucket].parameters;
+  for (int p : program_.buckets[bucket].parameters) {
+    parameters_[p] = whole.defined() ? slice(p, whole) : at::Tensor();
   }
+}
+
+void Storage::view_gradients(int bucket) {
+  const at::Tensor& whole = flats_[bucket].gradients;
+  for (int p : program_.buckets[bucket].parameters) {
+    gradients_[p] = whole.defined() ? slice(p, whole) : at::Tensor();
+  }
+}
+
+at::Tensor Storage::slice(int parameter, const at::Tensor& whole) const {
+  return whole.narrow(0, offsets_[parameter], c10::multiply_integers(shapes_[parameter]))
+      .view(shapes_[parameter]);
+}
+
+void Storage::keep_part(int bucket) {
+  Flat& flat = flats_[bucket];
+  const at::Tensor own = part_of(bucket, flat.parameters);
+  if (own.data_ptr() != flat.own_parameters.data_ptr()) flat.own_parameters.copy_(own);
+}
+
+const at::Tensor& Storage::gradient(int index) {
+  const int bucket = bucket_of_[index];
+  if (!flats_[bucket].gradients.defined()) {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    flats_[bucket].gradients = at::empty({sizes_[bucket]}, options_);
+    view_gradients(bucket);
+    for (int p : program_.buckets[bucket].parameters) written_[p] = false;
+  }
+  return gradients_[index];
+}
+
+at::Tensor Storage::open_parameters(int bucket) {
+  Flat& flat = flats_[bucket];
+  if (!flat.parameters.defined()) {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    flat.parameters = at::empty({sizes_[bucket]}, options_);
+    view_parameters(bucket);
+  }
+  return flat.parameters;
+}
+
+void Storage::drop_parameters(int bucket) {
+  flats_[bucket].parameters = at::Tensor();
+  view_parameters(bucket);
+}
+
+const at::Tensor& Storage::settle(int bucket) {
+  std::int64_t end = 0;
+  for (int p : program_.buckets[bucket].parameters) {
+    const at::Tensor& own = gradient(p);
+    if (!written_[p]) own.zero_();
+    written_[p] = true;
+    end = std::max(end, offsets_[p] + own.numel());
+  }
+  const at::Tensor& whole = flats_[bucket].gradients;
+  if (end < whole.numel()) whole.narrow(0, end, whole.numel() - end).zero_();
+  return whole;
+}
+
+void Storage::settle_part(int bucket) {
+  Flat& flat = flats_[bucket];
+  if (program_.buckets[bucket].parted < Parted::gradients || flat.summed) return;
+  flat.own_gradients.zero_();
+  flat.summed = true;
+}
+
+void Storage::sum_part(int bucket, const at::Tensor& part) {
+  Flat& flat = flats_[bucket];
+  if (flat.summed) {
+    flat.own_gradients.add_(part);
+  } else {
+    flat.own_gradients.copy_(part);
+  }
+  flat.summed = true;
+  flat.gradients = at::Tensor();
+  view_gradients(bucket);
+}
+
+void Storage::begin_step() {
+  written_.assign(written_.size(), false);
+  for (Flat& flat : flats_) flat.summed = false;
 }
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// What a rank keeps from step to step: parameters, gradients and optimizer state, one flat tensor
-// of each for every bucket.
+// What a rank keeps from step to step: parameters, gradients and optimizer state, flat tensors for every
+// bucket, whole or this rank's part of them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,28 +18,58 @@ class Storage {
   Storage(const Program& program, const Coordinates& at, at::TensorOptions options,
           const Optimizer& optimizer, Ledger& ledger);
 
+  // Of a bucket with parts, whole tensors have its parts one after the other, zeros at the end.
   struct Flat {
-    at::Tensor parameters, gradients;
-    OptimizerState state;
+    at::Tensor parameters;       // whole; undefined while parameters stored in parts are not gathered
+    at::Tensor gradients;        // whole; undefined where stored in parts and nobody has written any
+    at::Tensor own_parameters;   // this rank's part (a slice of the whole one if that is kept)
+    at::Tensor own_gradients;
+    OptimizerState state;        // of the part
+    bool summed = false;         // own_gradients holds this step's sum so far
   };
   std::vector<Flat>& flats() { return flats_; }
 
-  // Views into the flat tensors, by index into Program::parameters.
+  // Views into whole flat tensors, by index into Program::parameters. A gradient's is allocated if it is
+  // not there.
   const at::Tensor& parameter(int index) const { return parameters_[index]; }
-  const at::Tensor& gradient(int index) const { return gradients_[index]; }
+  const at::Tensor& gradient(int index);
   int parameter_of(int slot) const { return parameter_of_[slot]; }  // of its gradient slot too; -1
+  int bucket_of(int parameter) const { return bucket_of_[parameter]; }
+
+  // Makes the whole tensor of parameters stored in parts, for an all-gather into it, and lets it go.
+  at::Tensor open_parameters(int bucket);
+  void drop_parameters(int bucket);
+  // The whole gradients of a bucket, with zeros where nobody wrote.
+  const at::Tensor& settle(int bucket);
+  // Zeroes a part to which nobody has added in this step.
+  void settle_part(int bucket);
+  // Adds `part`, the reduced part, to the step's, and lets the whole tensor go.
+  void sum_part(int bucket, const at::Tensor& part);
+
+  // A parameter's view into a whole flat tensor of its bucket.
+  at::Tensor slice(int parameter, const at::Tensor& whole) const;
+  // Copies what was written to the whole parameters into this rank's part.
+  void keep_part(int bucket);
 
   // A gradient that nobody wrote in this step holds the last step's numbers until it is written.
-  void begin_step() { written_.assign(written_.size(), false); }
+  void begin_step();
   bool written(int parameter) const { return written_[parameter]; }
   void write(int parameter) { written_[parameter] = true; }
-  // Zeroes the gradients of a bucket that nobody wrote.
-  void settle(const Bucket& bucket);
 
  private:
+  void view_parameters(int bucket);
+  void view_gradients(int bucket);
+  at::Tensor part_of(int bucket, const at::Tensor& whole) const;
+
+  const Program& program_;
+  const at::TensorOptions options_;
+  Ledger& ledger_;
   std::vector<Flat> flats_;
+  std::vector<std::int64_t> sizes_, parts_, index_;   // of each bucket: elements, of a part, own part's
+  std::vector<std::vector<std::int64_t>> shapes_;     // of each parameter
+  std::vector<std::int64_t> offsets_;                 // of each parameter in its bucket
   std::vector<at::Tensor> parameters_, gradients_;
-  std::vector<int> parameter_of_;
+  std::vector<int> parameter_of_, bucket_of_;
   std::vector<bool> written_;
 };
 

@@ -64,11 +64,11 @@ class Keeper : public Watcher {
     if (activations_)
       reference_.activations[key_of(program_, i, slot, microbatch)] = tensor.clone();
   }
-  void gradients(const Storage& storage) override {
+  void gradients(Executor& executor) override {
     if (!reference_.gradients.empty()) return;
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       const std::string& name = program_.graph->value(program_.parameters[p].value).name;
-      reference_.gradients[name] = storage.gradient(static_cast<int>(p)).clone();
+      reference_.gradients[name] = executor.storage().gradient(static_cast<int>(p)).clone();
     }
   }
 
@@ -121,33 +121,41 @@ class Comparer : public Watcher {
     outcome_.first.from = backward ? consumers(op) : producers(op);
   }
 
-  void gradients(const Storage& storage) override {
+  void gradients(Executor& executor) override {
     if (done_) return;
     done_ = true;
-    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const double error =
-          compare(p, storage.gradient(static_cast<int>(p)), reference_.gradients, 1e-6 * floor_);
+    for_each(executor, true, [&](int p, const at::Tensor& own) {
+      const double error = compare(p, own, reference_.gradients, 1e-6 * floor_);
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].gradient;
       known = std::max(known, error);
-    }
+    });
   }
 
   // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
   // is measured against such a move.
   void parameters(double lr) {
-    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      if (negligible(p)) continue;
+    for_each(executor_, false, [&](int p, const at::Tensor& own) {
+      if (negligible(p)) return;
       const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
-      const double error = compare(p, executor_.storage().parameter(static_cast<int>(p)),
-                                   reference_.parameters, lr * std::sqrt(count));
+      const double error = compare(p, own, reference_.parameters, lr * std::sqrt(count));
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].parameter;
       known = std::max(known, error);
-    }
+    });
   }
 
  private:
+  // Each parameter's whole local tensor, gathered if it is stored in parts.
+  static void for_each(Executor& executor, bool gradients,
+                       const std::function<void(int, const at::Tensor&)>& visit) {
+    const auto& buckets = executor.program().buckets;
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      const at::Tensor whole = executor.whole(static_cast<int>(b), gradients);
+      for (int p : buckets[b].parameters) visit(p, executor.slice(p, whole));
+    }
+  }
+
   // A gradient that is zero but for rounding (a key's bias) says nothing, and Adam makes of it what
   // its eps allows.
   bool negligible(std::size_t p) const {

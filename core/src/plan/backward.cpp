@@ -301,7 +301,10 @@ class Backward {
     }
     if (!wanted) return;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const bool reads = traits.backward_reads_input[i];
+      const bool spared = traits.splits && (piece == Piece::dgrad
+                                                ? i == 0
+                                                : parameter_of_.count(op.inputs[i].value) > 0);
+      const bool reads = traits.backward_reads_input[i] && !spared;
       instruction.inputs.push_back(reads ? tape_.view_slot[derived_.view_of[index][i]] : -1);
     }
     for (std::size_t o = 0; o < op.outputs.size(); ++o) {

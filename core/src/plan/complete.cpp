@@ -21,25 +21,38 @@ void finish(Program& program) {
   segment.name = "finish";
   segment.kind = SegmentKind::finish;
   const int count = static_cast<int>(program.buckets.size());
-  for (int b = 0; b < count; ++b) {
-    const Bucket& bucket = program.buckets[b];
-    if (!bucket.reduce.empty() && !bucket.overlap) {
-      segment.code.push_back(of_bucket(Code::reduce, b, program, "gradients"));
+  const auto for_buckets = [&](Code code, const char* phase, auto&& which) {
+    for (int b = 0; b < count; ++b) {
+      if (which(program.buckets[b])) segment.code.push_back(of_bucket(code, b, program, phase));
     }
-  }
-  for (int b = 0; b < count; ++b) {
-    if (!program.buckets[b].reduce.empty()) {
-      segment.code.push_back(of_bucket(Code::reduced, b, program, "gradients"));
-    }
-  }
+  };
+  const auto reduces = [](const Bucket& b) {  // else every microbatch does
+    return !b.reduce.empty() && b.parted < Parted::gradients;
+  };
+  const auto reduces_parts = [&](const Bucket& b) {
+    return !b.parts.empty() && !program.part_reduction(b).atoms.empty();
+  };
+  for_buckets(Code::drop, "gradients", [](const Bucket& b) { return b.keeps; });
+  for_buckets(Code::reduce, "gradients", [&](const Bucket& b) { return reduces(b) && !b.overlap; });
+  for_buckets(Code::reduced, "gradients", reduces);
+  for_buckets(Code::reduce_parts, "gradients", reduces_parts);
+  for_buckets(Code::reduced_parts, "gradients", reduces_parts);
   Instruction totals;
   totals.code = Code::totals;
   totals.phase = "report";
   totals.label = "loss, gradient norm";
   segment.code.push_back(totals);
+  // Parameters that all keep whole are gathered from those who updated them.
+  const auto gathers = [](const Bucket& b) {
+    return b.parted == Parted::optimizer || b.parted == Parted::gradients;
+  };
   for (int b = 0; b < count; ++b) {
     segment.code.push_back(of_bucket(Code::update, b, program, "optimizer"));
+    if (gathers(program.buckets[b])) {
+      segment.code.push_back(of_bucket(Code::gather, b, program, "parameters"));
+    }
   }
+  for_buckets(Code::gathered, "parameters", gathers);
   program.segments.push_back(std::move(segment));
 }
 

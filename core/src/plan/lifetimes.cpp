@@ -18,15 +18,15 @@ enum class Order : std::uint8_t {
 
 bool is_forward(const Segment& s) {
   return s.kind == SegmentKind::forward ||
-         (s.kind != SegmentKind::finish && !s.gradient && s.kind >= SegmentKind::post);
+         (!s.gradient && s.kind >= SegmentKind::post && s.kind <= SegmentKind::sent);
 }
 
 Order order_of(const Segment& a, const Segment& b) {
   const auto reversed = [](Order o) {
     return o == Order::before ? Order::after : o == Order::after ? Order::before : o;
   };
-  if (b.kind == SegmentKind::finish) return Order::before;
-  if (a.kind == SegmentKind::finish) return Order::after;
+  if (b.kind == SegmentKind::finish || a.kind == SegmentKind::gather) return Order::before;
+  if (a.kind == SegmentKind::finish || b.kind == SegmentKind::gather) return Order::after;
   if (a.kind == SegmentKind::sent || b.kind == SegmentKind::sent) {
     // After the segment that sends, and nothing else is certain.
     const bool mine = a.vstage == b.vstage && is_forward(a) == is_forward(b);
@@ -216,7 +216,10 @@ void grant_in_place(Program& program) {
     const auto& from = program.segments[copy.copy_of].code;
     std::size_t next = 0;
     for (Instruction& i : copy.code) {
-      if (i.code != Code::reduce) i.in_place = from[next++].in_place;
+      const bool extra = i.code == Code::reduce &&
+                         (next == from.size() || from[next].code != Code::reduce ||
+                          from[next].bucket != i.bucket);
+      if (!extra) i.in_place = from[next++].in_place;
     }
   }
 }

@@ -35,6 +35,16 @@ const char* name_of(Code code) {
       return "reduce";
     case Code::reduced:
       return "reduced";
+    case Code::reduce_parts:
+      return "reduce parts";
+    case Code::reduced_parts:
+      return "reduced parts";
+    case Code::gather:
+      return "gather";
+    case Code::gathered:
+      return "gathered";
+    case Code::drop:
+      return "drop";
     case Code::totals:
       return "totals";
     case Code::update:
@@ -98,6 +108,29 @@ std::string Program::name_of(const RankSet& set) const {
   return text;
 }
 
+RankSet Program::part_reduction(const Bucket& bucket) const {
+  RankSet set = reduction(bucket);
+  std::erase_if(set.atoms, [&](int a) {
+    return std::find(bucket.parts.begin(), bucket.parts.end(), a) != bucket.parts.end();
+  });
+  return set;
+}
+
+std::int64_t Program::elements(const Bucket& bucket, const Coordinates& at) const {
+  std::int64_t total = 0;
+  for (int p : bucket.parameters) {
+    std::int64_t count = 1;
+    for (std::int64_t size : local_shape(slots[parameters[p].slot], at)) count *= size;
+    total += count;
+  }
+  return total;
+}
+
+std::int64_t Program::part_elements(const Bucket& bucket, const Coordinates& at) const {
+  const std::int64_t total = elements(bucket, at), ways = mesh.ways(bucket.parts);
+  return bucket.parts.empty() ? total : (total + ways - 1) / ways;
+}
+
 int Program::root(int slot) const {
   while (slots[slot].alias_of >= 0) slot = slots[slot].alias_of;
   return slot;
@@ -152,13 +185,23 @@ std::string describe(const Program& program, const Instruction& i) {
                          program.mesh.name_of(i.move.atoms), i.in_place ? "  in place" : "");
     case Code::wait:
       return fmt::format("{:8} {}", "wait", i.label);
+    case Code::reduce_parts:
+    case Code::reduced_parts:
+    case Code::gather:
+    case Code::gathered:
+    case Code::drop:
     case Code::reduce:
     case Code::reduced:
     case Code::update: {
       const Bucket& bucket = program.buckets[i.bucket];
       text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name,
                          bucket.parameters.size());
-      if (i.code != Code::update) text += " over " + program.name_of(program.reduction(bucket));
+      if (i.code == Code::gather) text += " over " + program.mesh.name_of(bucket.parts);
+      if (i.code == Code::reduce_parts) text += " over " + program.name_of(program.part_reduction(bucket));
+      if (i.code == Code::reduce || i.code == Code::reduced) {
+        text += " over " + (bucket.parts.empty() ? program.name_of(program.reduction(bucket))
+                                                 : program.mesh.name_of(bucket.parts));
+      }
       return text;
     }
     case Code::add:

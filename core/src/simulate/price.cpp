@@ -131,7 +131,8 @@ class Pricer::State {
     const Instruction& i = *p.instruction;
     run_.executed += p.executed;
     if (i.code == Code::wait && between_stages(i)) return;
-    if (i.code == Code::wait || i.code == Code::reduced) {
+    if (i.code == Code::wait || i.code == Code::reduced || i.code == Code::reduced_parts ||
+        i.code == Code::gathered) {
       await(flight_of(i));
       work(p.before);
       return;
@@ -165,6 +166,12 @@ class Pricer::State {
       case Code::reduce:
       case Code::reduced:
         return {Code::reduce, i.bucket};
+      case Code::reduce_parts:
+      case Code::reduced_parts:
+        return {Code::reduce_parts, i.bucket};
+      case Code::gather:
+      case Code::gathered:
+        return {Code::gather, i.bucket};
       default:
         return {i.code, 0};
     }
@@ -241,18 +248,26 @@ class Pricer::State {
       case Code::totals: {  // the gradients are read for their norm
         std::int64_t bytes = 0;
         for (std::size_t b = 0; b < program_.buckets.size(); ++b)
-          bytes += rank_.bucket_bytes(static_cast<int>(b));
+          bytes += rank_.part_bytes(static_cast<int>(b));
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
       case Code::update:  // parameters and states are read and written, gradients read
-        return speed_.overhead + copy_seconds((3 + 2 * states_) * rank_.bucket_bytes(i.bucket));
+        return speed_.overhead + copy_seconds((3 + 2 * states_) * rank_.part_bytes(i.bucket));
       case Code::seed:
       case Code::report:
         return speed_.overhead;
       case Code::hand:
         return 0;
+      case Code::reduced:  // what was reduced is added to the part that is kept
+        return program_.buckets[i.bucket].parted >= Parted::gradients
+                   ? speed_.overhead + copy_seconds(3 * rank_.part_bytes(i.bucket))
+                   : 0;
       case Code::reduce:
-      case Code::reduced:
+      case Code::reduce_parts:
+      case Code::reduced_parts:
+      case Code::gather:
+      case Code::gathered:
+      case Code::drop:
         return 0;
     }
     return 0;

@@ -17,7 +17,8 @@ struct Storage {
 struct Held {
   std::vector<int> storage;  // of each slot; -1: none
   std::vector<Storage> storages;
-  std::map<int, std::int64_t> underway;  // pending -> bytes held by the move
+  std::map<int, std::int64_t> underway;         // pending -> bytes held by the move
+  std::map<int, std::int64_t> gathered, whole;  // bucket -> bytes: parameters, gradients
 };
 
 // Bytes beside what lay there before.
@@ -35,6 +36,12 @@ class Walk {
  public:
   Walk(const RankView& rank, Held& held) : rank_(rank), program_(rank.program()), held_(held) {
     held_.storage.resize(program_.slots.size(), -1);
+    bucket_of_.assign(program_.slots.size(), -1);
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      for (int p : program_.buckets[b].parameters) {
+        bucket_of_[program_.parameters[p].gradient_slot] = static_cast<int>(b);
+      }
+    }
   }
 
   Effect run(const Segment& segment) {
@@ -96,6 +103,22 @@ class Walk {
       case Code::compute:
         compute(i);
         break;
+      case Code::gather:
+        if (stored_in_parts(i, Parted::parameters)) open(held_.gathered[i.bucket], i.bucket);
+        break;
+      case Code::drop:
+        close(held_.gathered[i.bucket]);
+        break;
+      case Code::reduce:
+        if (!stored_in_parts(i, Parted::gradients)) break;
+        open(held_.whole[i.bucket], i.bucket);  // if nothing was written
+        take(rank_.part_bytes(i.bucket), true);
+        break;
+      case Code::reduced:
+        if (!stored_in_parts(i, Parted::gradients)) break;
+        close(held_.whole[i.bucket]);
+        take(-rank_.part_bytes(i.bucket), true);
+        break;
       case Code::hand:
         put(i.outputs[0], held_.storage[i.inputs[0]]);
         break;
@@ -109,6 +132,9 @@ class Walk {
         break;
       case Code::wait:
         wait(i);
+        break;
+      case Code::add:
+        if (program_.slots[i.outputs[0]].persistent) written(i.outputs[0]);
         break;
       default:
         break;  // no memory to speak of
@@ -147,8 +173,31 @@ class Walk {
     }
   }
 
+  bool stored_in_parts(const Instruction& i, Parted what) const {
+    return program_.buckets[i.bucket].parted >= what;
+  }
+  // A whole flat tensor beside the part that is kept.
+  void open(std::int64_t& bytes, int bucket) {
+    if (bytes > 0) return;
+    bytes = rank_.bucket_bytes(bucket);
+    take(bytes, true);
+  }
+  void close(std::int64_t& bytes) {
+    take(-bytes, true);
+    bytes = 0;
+  }
+  // Gradients stored in parts are written to a whole tensor first.
+  void written(int slot) {
+    const int bucket = bucket_of_[slot];
+    if (bucket < 0 || program_.buckets[bucket].parted < Parted::gradients) return;
+    open(held_.whole[bucket], bucket);
+  }
+
   void compute(const Instruction& i) {
     if (!rank_.runs(i)) return;
+    for (int slot : i.grad_inputs) {
+      if (slot >= 0 && program_.slots[slot].persistent) written(slot);
+    }
     if (i.piece == Piece::forward) {
       for (std::size_t k = 0; k < i.outputs.size(); ++k) yield(i.outputs[k], i.in_place && k == 0);
       for (int slot : i.saved) fresh(slot);
@@ -191,6 +240,7 @@ class Walk {
   const RankView& rank_;
   const Program& program_;
   Held& held_;
+  std::vector<int> bucket_of_;  // of gradient slots
   Effect effect_;
 };
 
@@ -246,10 +296,11 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   const Program& program = rank.program();
   MemoryForecast forecast;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const std::int64_t bytes = rank.bucket_bytes(static_cast<int>(b));
-    forecast[Category::parameters] += bytes;
-    forecast[Category::gradients] += bytes;
-    forecast[Category::optimizer] += bytes / program.element * optimizer_bytes;
+    const int bucket = static_cast<int>(b);
+    forecast[Category::parameters] += rank.parameter_bytes(bucket);
+    forecast[Category::gradients] += rank.gradient_bytes(bucket);
+    forecast[Category::optimizer] +=
+        rank.part_bytes(bucket) / program.element * optimizer_bytes;
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];

@@ -203,10 +203,24 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   return local;
 }
 
+std::int64_t RankView::part_bytes(int bucket) const {
+  const Bucket& b = program_.buckets[bucket];
+  return program_.element * program_.part_elements(b, at_);
+}
+
 std::int64_t RankView::bucket_bytes(int bucket) const {
-  std::int64_t total = 0;
-  for (int p : program_.buckets[bucket].parameters) total += bytes_[program_.parameters[p].slot];
-  return total;
+  const Bucket& b = program_.buckets[bucket];
+  return part_bytes(bucket) * (b.parts.empty() ? 1 : program_.mesh.ways(b.parts));
+}
+
+std::int64_t RankView::parameter_bytes(int bucket) const {
+  return program_.buckets[bucket].parted == Parted::parameters ? part_bytes(bucket)
+                                                               : bucket_bytes(bucket);
+}
+
+std::int64_t RankView::gradient_bytes(int bucket) const {
+  return program_.buckets[bucket].parted >= Parted::gradients ? part_bytes(bucket)
+                                                              : bucket_bytes(bucket);
 }
 
 std::vector<int> world_atoms(const Mesh& mesh) {

@@ -36,7 +36,11 @@ class RankView {
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  std::int64_t bucket_bytes(int bucket) const;  // of its parameters, and as much of gradients
+  std::int64_t bucket_bytes(int bucket) const;  // of a whole flat tensor, padding included
+  std::int64_t part_bytes(int bucket) const;    // of this rank's part; the whole if it has no parts
+  // Of the flat tensors that are kept.
+  std::int64_t parameter_bytes(int bucket) const;
+  std::int64_t gradient_bytes(int bucket) const;
 
  private:
   const Program& program_;

@@ -15,9 +15,27 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
       call.payload = size.payload;
       break;
     }
-    case Code::reduce:
-      call.set = program.reduction(program.buckets[instruction.bucket]);
+    case Code::reduce: {
+      const Bucket& bucket = program.buckets[instruction.bucket];
       call.payload = rank.bucket_bytes(instruction.bucket);
+      if (bucket.parts.empty()) {
+        call.set = program.reduction(bucket);
+      } else {
+        call.op = Collective::reduce_scatter;
+        call.set = {bucket.parts, {}};
+        call.wire = wire_bytes(call.op, call.payload, program.ways(call.set));
+      }
+      break;
+    }
+    case Code::reduce_parts:
+      call.set = program.part_reduction(program.buckets[instruction.bucket]);
+      call.payload = rank.part_bytes(instruction.bucket);
+      break;
+    case Code::gather:
+      call.op = Collective::all_gather;
+      call.set = {program.buckets[instruction.bucket].parts, {}};
+      call.payload = rank.bucket_bytes(instruction.bucket);
+      call.wire = wire_bytes(call.op, call.payload, program.ways(call.set));
       break;
     case Code::totals:
       if (program.mesh.size() == 1) return call;

@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "plan/build.h"
+#include "plan/lifetimes.h"
+
+namespace mw {
+namespace {
+
+Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase) {
+  Instruction i;
+  i.code = code;
+  i.bucket = bucket;
+  i.phase = phase;
+  i.label = program.buckets[bucket].name;
+  return i;
+}
+
+using Inserts = std::multimap<int, Instruction>;  // before which instruction
+
+void insert(Segment& segment, const Inserts& inserts) {
+  std::vector<Instruction> code;
+  auto next = inserts.begin();
+  for (std::size_t i = 0; i <= segment.code.size(); ++i) {
+    for (; next != inserts.end() && next->first == static_cast<int>(i); ++next) {
+      code.push_back(next->second);
+    }
+    if (i < segment.code.size()) code.push_back(std::move(segment.code[i]));
+  }
+  segment.code = std::move(code);
+}
+
+// A use of a bucket's slots in a segment: first and last instruction.
+struct Span {
+  int bucket = -1, first = -1, last = -1;
+};
+
+class Parter {
+ public:
+  Parter(Program& program, const PartedStorage& storage) : program_(program), storage_(storage) {}
+
+  void run() {
+    if (storage_.parted == Parted::parameters) split_by_layer();
+    bool any = false;
+    for (Bucket& bucket : program_.buckets) {
+      for (int atom : program_.mesh.axis(storage_.axis).atoms) {
+        const auto& reduce = bucket.reduce;
+        const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
+        if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.parts.push_back(atom);
+      }
+      if (bucket.parts.empty()) continue;
+      any = true;
+      bucket.parted = storage_.parted;
+      bucket.keeps = storage_.keeps;
+      // Reduced in every microbatch, not after the last.
+      if (bucket.parted >= Parted::gradients) bucket.overlap = false;
+    }
+    if (!any) return;
+    if (storage_.parted >= Parted::gradients) {
+      for (Segment& segment : program_.segments) reduce_in(segment);
+    }
+    if (storage_.parted != Parted::parameters) return;
+    for (Segment& segment : program_.segments) gather_in(segment);
+    if (storage_.keeps) gather_once();
+  }
+
+ private:
+  // A layer's parameters are gathered together. Those whose gradients different pieces of a split
+  // backward make stand apart, so that each is reduced once.
+  void split_by_layer() {
+    std::vector<int> layer(program_.graph->values().size(), 0);
+    for (const Op& op : program_.graph->ops()) {
+      for (const Use& use : op.inputs) layer[use.value] = op.layer;
+    }
+    std::map<int, std::set<int>> writers;  // of a gradient slot: segments
+    for (std::size_t s = 0; s < program_.segments.size(); ++s) {
+      for (const Instruction& i : program_.segments[s].code) {
+        for_each_slot(i, [&](int slot) {
+          if (program_.slots[slot].category == Category::gradients)
+            writers[slot].insert(static_cast<int>(s));
+        });
+      }
+    }
+    std::vector<Bucket> split;
+    for (const Bucket& bucket : program_.buckets) {
+      std::map<std::pair<int, std::set<int>>, Bucket> units;
+      for (int p : bucket.parameters) {
+        const ProgramParameter& parameter = program_.parameters[p];
+        // Stages that share a bucket part it alike.
+        const auto key = bucket.stages.empty()
+                             ? std::pair(layer[parameter.value], writers[parameter.gradient_slot])
+                             : std::pair(0, std::set<int>{});
+        Bucket& unit = units.try_emplace(key, bucket).first->second;
+        if (unit.parameters.size() == bucket.parameters.size() && unit.name == bucket.name) {
+          unit.parameters.clear();
+          unit.name.clear();
+        }
+        unit.parameters.push_back(p);
+      }
+      for (auto& [key, unit] : units) split.push_back(std::move(unit));
+    }
+    program_.buckets = std::move(split);
+    name_buckets(program_);
+  }
+
+  std::vector<Span> spans(const Segment& segment, bool gradients) const {
+    std::map<int, int> bucket_of;  // slot -> bucket
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      if (program_.buckets[b].parts.empty()) continue;
+      for (int p : program_.buckets[b].parameters) {
+        const ProgramParameter& parameter = program_.parameters[p];
+        bucket_of[gradients ? parameter.gradient_slot : parameter.slot] = static_cast<int>(b);
+      }
+    }
+    std::vector<Span> list;  // by first use
+    for (std::size_t i = 0; i < segment.code.size(); ++i) {
+      for_each_slot(segment.code[i], [&](int slot) {
+        const auto found = bucket_of.find(slot);
+        if (found == bucket_of.end()) return;
+        const auto known = std::find_if(list.begin(), list.end(), [&](const Span& s) {
+          return s.bucket == found->second;
+        });
+        if (known == list.end()) {
+          list.push_back({found->second, static_cast<int>(i), static_cast<int>(i)});
+        } else {
+          known->last = static_cast<int>(i);
+        }
+      });
+    }
+    return list;
+  }
+
+  // After a bucket's last gradient; awaited when the next is about to begin, so that two whole buckets
+  // live at most.
+  void reduce_in(Segment& segment) {
+    if (segment.kind == SegmentKind::finish) return;
+    std::vector<Span> list = spans(segment, true);
+    std::stable_sort(list.begin(), list.end(),
+                     [](const Span& a, const Span& b) { return a.last < b.last; });
+    Inserts inserts;
+    int before = -1;
+    for (const Span& span : list) {
+      if (before >= 0) {
+        inserts.emplace(span.last + 1, of_bucket(Code::reduced, before, program_, "gradients"));
+      }
+      inserts.emplace(span.last + 1, of_bucket(Code::reduce, span.bucket, program_, "gradients"));
+      before = span.bucket;
+    }
+    if (before >= 0) {
+      inserts.emplace(static_cast<int>(segment.code.size()),
+                      of_bucket(Code::reduced, before, program_, "gradients"));
+    }
+    insert(segment, inserts);
+  }
+
+  void gather_in(Segment& segment) {
+    const std::vector<Span> list = spans(segment, false);
+    const auto ahead = static_cast<std::size_t>(storage_.prefetch);
+    const char* phase = segment.kind == SegmentKind::forward ? "forward" : "backward";
+    Inserts inserts;
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      if (!storage_.keeps) {
+        if (n == 0) {  // what nothing stands before
+          for (std::size_t k = 0; k <= ahead && k < list.size(); ++k) {
+            inserts.emplace(list[0].first, of_bucket(Code::gather, list[k].bucket, program_, phase));
+          }
+        } else if (n + ahead < list.size()) {
+          inserts.emplace(list[n].first,
+                          of_bucket(Code::gather, list[n + ahead].bucket, program_, phase));
+        }
+      }
+      inserts.emplace(list[n].first, of_bucket(Code::gathered, list[n].bucket, program_, phase));
+    }
+    if (!storage_.keeps) {
+      for (const Span& span : list) {
+        inserts.emplace(span.last + 1, of_bucket(Code::drop, span.bucket, program_, phase));
+      }
+    }
+    insert(segment, inserts);
+  }
+
+  // All gathers at the start of the step, in the order of use; finish lets go.
+  void gather_once() {
+    Segment all;
+    all.name = "gather";
+    all.kind = SegmentKind::gather;
+    std::set<int> seen;
+    for (const SegmentRun& run : program_.timeline) {
+      for (const Instruction& i : program_.segments[run.segment].code) {
+        if (i.code == Code::gathered && seen.insert(i.bucket).second) {
+          all.code.push_back(of_bucket(Code::gather, i.bucket, program_, "forward"));
+        }
+      }
+    }
+    program_.timeline.insert(program_.timeline.begin(),
+                             {static_cast<int>(program_.segments.size()), -1});
+    program_.segments.push_back(std::move(all));
+  }
+
+  Program& program_;
+  const PartedStorage storage_;
+};
+
+}  // namespace
+
+Pass part_storage(const PartedStorage& storage) {
+  return {"part storage", [storage](Program& program) { Parter(program, storage).run(); }};
+}
+
+}  // namespace mw

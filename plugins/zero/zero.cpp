@@ -1,0 +1,87 @@
+// ZeRO (Rajbhandari et al. 2020): data parallelism in which each rank keeps its part of the optimizer
+// state (stage 1), of the gradients too (2), of the parameters too (3). Hybrid sharding is the same with
+// parts inside groups of ranks and copies across them.
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
+
+namespace {
+
+class Zero : public mw::Strategy {
+ public:
+  static mw::Options options() {
+    return mw::Options()
+        .integer("ways", "ranks that the batch is split over")
+        .range(1, 1 << 20)
+        .positional("ways")
+        .integer("stage",
+                 "what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too")
+        .fallback(1)
+        .range(1, 3)
+        .integer("replicas",
+                 "copies of the model among these ranks; parts are kept inside ways / replicas ranks")
+        .fallback(1)
+        .at_least(1)
+        .integer("prefetch", "stage 3: layers whose parameters are gathered ahead")
+        .fallback(1)
+        .range(0, 1024)
+        .boolean("keep", "stage 3: gather once a step, not again for each forward and backward")
+        .fallback(false)
+        .bytes("bucket", "gradients that are reduced together, at most (stages 1 and 2)")
+        .fallback("25MiB")
+        .at_least(1);
+  }
+
+  explicit Zero(const mw::Values& values)
+      : ways_(static_cast<int>(values.integer("ways"))),
+        stage_(static_cast<int>(values.integer("stage"))),
+        replicas_(static_cast<int>(values.integer("replicas"))),
+        prefetch_(static_cast<int>(values.integer("prefetch"))),
+        keep_(values.flag("keep")),
+        bucket_(values.integer("bucket")) {
+    if (ways_ % replicas_ != 0) {
+      int below = replicas_, above = replicas_;
+      while (ways_ % below != 0) --below;
+      while (above < ways_ && ways_ % above != 0) ++above;
+      throw mw::Error(mw::Stage::plan,
+                      fmt::format("zero({}): {} replicas do not divide {} ranks", ways_, replicas_,
+                                  ways_),
+                      fmt::format("nearest: replicas = {} or {}", below, above));
+    }
+  }
+
+  std::vector<mw::AxisRequest> axes() const override {
+    std::vector<mw::AxisRequest> axes{{"zero", ways_, {}}};
+    if (replicas_ > 1) axes.push_back({parts_axis(), ways_ / replicas_, {"zero"}});
+    return axes;
+  }
+
+  void edit(mw::Draft& draft) const override {
+    draft.shard("batch", "zero");
+    if (stage_ < 3) draft.add_pass(mw::bucket_gradients(bucket_));
+    if (ways_ > 1) draft.add_pass(mw::overlap_gradient_reduction());
+    mw::PartedStorage storage;
+    storage.axis = parts_axis();
+    storage.parted = stage_ == 1   ? mw::Parted::optimizer
+                     : stage_ == 2 ? mw::Parted::gradients
+                                   : mw::Parted::parameters;
+    storage.prefetch = prefetch_;
+    storage.keeps = keep_ && stage_ == 3;
+    draft.add_pass(mw::part_storage(storage));
+  }
+
+ private:
+  std::string parts_axis() const { return replicas_ > 1 ? "zero_parts" : "zero"; }
+
+  int ways_, stage_, replicas_, prefetch_;
+  bool keep_;
+  std::int64_t bucket_;
+};
+
+}  // namespace
+
+MESHWRIGHT_PLUGIN(Zero, "zero", "1.0.0",
+                  "ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks")

@@ -1,0 +1,87 @@
+// ZeRO: whatever each rank keeps only a part of, the gradients are one rank's.
+#include <catch2/catch.hpp>
+
+#include "fixture.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+Setup small(bool gpt, std::int64_t batch, std::int64_t microbatch) {
+  Setup setup;
+  // Odd sizes: parts do not end where parameters do.
+  setup.options = {{"layers", 2}, {"hidden", 20}, {"heads", 2}, {"ffn", 27}, {"vocab", 31}};
+  if (gpt) {
+    setup.model = "gpt";
+    setup.options = {{"layers", 2}, {"hidden", 20}, {"heads", 2}, {"vocab", 31}, {"tied", true}};
+  }
+  setup.sequence = 5;
+  setup.batch = batch;
+  setup.microbatch = microbatch;
+  return setup;
+}
+
+void check_equal(const Setup& setup) {
+  const Experiment e = experiment(setup);
+  const VerifyOutcome outcome = verify(e);
+  INFO(describe(outcome, e.plan->mix()));
+  CHECK(outcome.equal);
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO 1, 2 and 3 equal one rank") {
+  const int stage = GENERATE(1, 2, 3), ways = GENERATE(2, 3, 4, 8), microbatches = GENERATE(1, 4);
+  const bool is_gpt = GENERATE(false, true);
+  Setup setup = small(is_gpt, ways * microbatches, 1);
+  setup.plan = {zero(ways, stage)};
+  DYNAMIC_SECTION("stage " << stage << " ways " << ways << " microbatches " << microbatches
+                           << (is_gpt ? " gpt" : " llama")) {
+    check_equal(setup);
+  }
+}
+
+TEST_CASE("... with replicas, beside dp, with and without parameters fetched ahead or kept") {
+  const int stage = GENERATE(1, 2, 3), microbatches = GENERATE(1, 4);
+  Setup setup = small(stage == 2, 4 * microbatches, 1);
+  SECTION("two replicas of two parts") {
+    setup.plan = {zero(4, stage, 2)};
+  }
+  SECTION("dp outside") {
+    setup.plan = {dp(2), zero(2, stage)};
+  }
+  SECTION("dp inside") {
+    setup.plan = {zero(2, stage), dp(2)};
+  }
+  SECTION("nothing fetched ahead") {
+    setup.plan = {zero(4, stage, 1, 0)};
+  }
+  SECTION("much fetched ahead") {
+    setup.plan = {zero(4, stage, 1, 9)};
+  }
+  SECTION("kept for the step") {
+    setup.plan = {zero(4, stage, 1, 1, true)};
+  }
+  check_equal(setup);
+}
+
+TEST_CASE("... with tp, with pipelines, with both") {
+  const int stage = GENERATE(1, 2, 3), microbatches = GENERATE(1, 4);
+  const std::string schedule = GENERATE(as<std::string>{}, "none", "1f1b", "zb-h1", "zbv");
+  const int tp_ways = GENERATE(1, 2);
+  const bool is_gpt = GENERATE(false, true);
+  const bool keeps = microbatches == 4 && tp_ways == 2;
+  Setup setup = small(is_gpt, 2 * microbatches, 1);
+  setup.options["layers"] = schedule == "zbv" ? 4 : 2;
+  setup.plan = {zero(2, stage, 1, 1, keeps)};
+  if (schedule != "none") {
+    setup.plan.insert(setup.plan.begin(),
+                      pp(2, schedule, std::vector<int>(schedule == "zbv" ? 4 : 2, 1)));
+  }
+  if (tp_ways > 1) setup.plan.push_back(tp(tp_ways));
+  DYNAMIC_SECTION("stage " << stage << " microbatches " << microbatches << " " << schedule << " tp "
+                           << tp_ways << (is_gpt ? " gpt" : " llama")) {
+    check_equal(setup);
+  }
+}
