@@ -115,14 +115,12 @@ class PipelineParallel : public mw::Strategy {
 
  private:
   void choose_schedule(const mw::Values& values) {
-    if (values.is_function("schedule")) {
-      schedule_ = [call = values.function("schedule")](const mw::ScheduleRequest& request) {
-        return schedule_from_script(call({describe_request(request)}), request);
-      };
-      if (chunks_ == 0) chunks_ = 1;
-      return;
-    }
     const Json& given = values.at("schedule");
+    if (values.is_function("schedule")) return take_function(values, "schedule", "the script's");
+    if (given.is_object() && given.value("kind", "") == "schedule") {  // mw.schedule(name, function)
+      const mw::Values own = values.table("schedule");
+      return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
+    }
     if (!given.is_string()) {
       throw Error(mw::Stage::options, fmt::format("schedule: got {}", given.dump()),
                   "a name, a CSV file, or a function; names: " + joined(scheduler_names()));
@@ -151,6 +149,13 @@ class PipelineParallel : public mw::Strategy {
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
     };
+  }
+
+  void take_function(const mw::Values& values, const std::string& key, const std::string& name) {
+    schedule_ = [call = values.function(key), name](const mw::ScheduleRequest& request) {
+      return schedule_from_script(call({describe_request(request)}), request, name);
+    };
+    if (chunks_ == 0) chunks_ = 1;
   }
 
   void take_file(const std::string& path, const std::string& name) {
