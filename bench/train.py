@@ -50,7 +50,7 @@ MIXES = {
     "pp4-1f1b": pipeline(4, "1F1B", "1f1b"),
     "pp2-int": pipeline(2, "Interleaved1F1B", "interleaved", 2),
     "pp2-bfs": pipeline(2, "LoopedBFS", "looped-bfs", 2),
-    "pp4-zbh1": pipeline(4, "InterleavedZeroBubble", "zb-h1"),
+    "pp2-zbh1": pipeline(2, "InterleavedZeroBubble", "zb-h1"),  # theirs is chunked only
     "pp2-zbv": pipeline(2, "ZBVZeroBubble", "zbv", 2),
     "pp2-dualpipev": pipeline(2, "DualPipeV", "dualpipev", 2),
 }

@@ -2,7 +2,9 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "comm_testing.h"
 #include "meshwright/mesh.h"
@@ -132,4 +134,28 @@ TEST_CASE("Two axes over the same ranks do not mix") {
     if (!at::all(x == 2).item<bool>() || !at::all(y == 20).item<bool>()) ++wrong;
   });
   REQUIRE(wrong == 0);
+}
+
+// The last to arrive has other things to do: whoever sleeps must be woken to carry the round out, even if
+// it is a single chunk.
+TEST_CASE("A sleeping receiver takes what a sender that does not wait has left") {
+  const std::int64_t size = GENERATE(1'000, 65'536, 300'000);
+  std::atomic<bool> received{false};
+  bool in_time = false;
+  run_ranks(2, [&](RankContext& context) {
+    auto comm = world_communicator(context);
+    if (context.rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the other is asleep by now
+      Pending sent = comm->send(at::full({size}, 1.0, at::kFloat), 1, 0, {});
+      for (int i = 0; i < 3'000 && !received; ++i) {  // far less than what a rank waits at most
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      in_time = received;
+      sent.wait();
+    } else {
+      comm->recv(at::zeros({size}, at::kFloat), 0, 0, {}).wait();
+      received = true;
+    }
+  });
+  CHECK(in_time);
 }

@@ -73,8 +73,10 @@ class Scheduler {
   virtual int fixed_chunks() const { return 0; }
   // The stage of each virtual stage.
   virtual std::vector<int> placement(int stages, int chunks) const;  // round-robin
-  // Throws Error (plan) if the request cannot be met (chunks, a memory limit below what one microbatch
-  // takes), with the numbers and the nearest that can.
+  // Any number of microbatches will do. zb-h1, zb-h2 and zbv place W's by the request's times and keep to
+  // its memory limit, or without one to 1F1B's memory (p microbatches), 2p - 1 and p; the orders of the
+  // others are fixed. Throws Error (plan) if the request cannot be met (chunks, a limit that a fixed order
+  // exceeds or that is below what one microbatch takes), with the numbers and the nearest that can.
   virtual Schedule make(const ScheduleRequest& request) const = 0;
 };
 
@@ -85,10 +87,11 @@ const Scheduler* find_scheduler(const std::string& name);  // nullptr if there i
 std::vector<int> round_robin_placement(int stages, int chunks);
 std::vector<int> v_placement(int stages);
 
-// Adds a problem (plan) for every fault: a work missing or done twice, on the wrong stage, before what it
-// needs on the same stage, parts of a cycle between stages (each action of it named), activations above
-// `memory_limit`. Each names stage, step (from 0, in the stage's order) and action. Not more than a few
-// of a kind.
+// Adds a problem (plan) for every fault: other stages or microbatches than the request's, a work missing
+// or done twice, on the wrong stage, before what it needs on the same stage, a cycle of stages that wait
+// for each other (each action of it named), activations above `memory_limit`. Each names stage, step
+// (from 0, in the stage's order) and action. Not more than a few of a kind; a kind that hides what
+// follows ends the check.
 void check(const Schedule& schedule, const ScheduleRequest& request, Problems& problems);
 
 // One work, or one transfer, with its times in seconds since the step began. Simulated and measured
@@ -107,14 +110,15 @@ struct ScheduleTimeline {
   std::vector<double> busy;                      // of each stage: sum of its works
   // Of each stage: idle between its first start and its last end, as a fraction of the makespan.
   std::vector<double> inner_idle;
-  std::vector<double> bytes_peak;        // highest activation memory, by WorkBytes
-  std::vector<double> microbatches_peak; // ... counted in F's not yet followed by B or W, over chunks
+  // Of each stage: highest activation memory, by WorkBytes; and counted in F's not yet followed by B or
+  // W, over chunks: with c chunks, c of them are a microbatch of the whole stage.
+  std::vector<double> bytes_peak, microbatches_peak;
   // Idle of all stages over their whole time: 1 - sum of busy / (stages * makespan). For equal times
   // GPipe and 1F1B give (p-1)/(m+p-1).
   double bubble = 0;
 };
 
-// Runs the schedule with these times. It must have passed check().
+// Runs the schedule with these times. It must have passed check(); throws Error (plan) at a deadlock.
 ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& request);
 
 // PyTorch's published form of compute actions: a row for each stage, cells such as 2F0, 1I3, 1W3, 3B1;

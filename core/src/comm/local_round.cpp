@@ -202,8 +202,9 @@ void Round::start() {
       if (chunks_ == 0) finish(done);
       work();
     } else {
+      // One at least: this rank may have other things to do before it waits.
       const auto helpers = std::min<std::int64_t>(cores() - 1, chunks_ - 1);
-      if (helpers > 0) futex_wake(state_, static_cast<int>(helpers));
+      futex_wake(state_, static_cast<int>(std::max<std::int64_t>(1, helpers)));
     }
   }
   working_.fetch_sub(1, std::memory_order_seq_cst);

@@ -73,7 +73,10 @@ class Checker {
     }
     if (schedule_.microbatches != request_.microbatches) {
       add(fmt::format("schedule {} is for {}, but a step has {}", quote(schedule_.name),
-                      plural(schedule_.microbatches, "microbatch"), request_.microbatches));
+                      schedule_.microbatches == 1
+                          ? "1 microbatch"
+                          : fmt::format("{} microbatches", schedule_.microbatches),
+                      request_.microbatches));
     }
     if (schedule_.microbatches < 1) add("a schedule without microbatches");
     for (int v = 0; v < schedule_.vstages(); ++v) {

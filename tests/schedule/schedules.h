@@ -1,0 +1,52 @@
+// Requests and the numbers that the tests ask schedules for.
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/schedule.h"
+
+namespace mw {
+
+inline ScheduleRequest request_of(int stages, int chunks, int microbatches) {
+  ScheduleRequest request;
+  request.stages = stages;
+  request.chunks = chunks;
+  request.microbatches = microbatches;
+  return request;
+}
+
+// With the scheduler's own number of chunks where it has one.
+inline ScheduleRequest request_for(const std::string& name, int stages, int microbatches) {
+  return request_of(stages, std::max(1, find_scheduler(name)->fixed_chunks()), microbatches);
+}
+
+inline Schedule made(const std::string& name, const ScheduleRequest& request) {
+  return find_scheduler(name)->make(request);
+}
+
+inline std::string faults(const Schedule& schedule, const ScheduleRequest& request) {
+  Problems problems;
+  check(schedule, request, problems);
+  return problems.empty() ? "" : Error(problems.list()).what();
+}
+
+inline double largest(const std::vector<double>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+// Of a stage, the most F's not yet followed by B or I.
+inline int most_in_flight(const std::vector<Action>& actions) {
+  int held = 0, most = 0;
+  for (const Action& action : actions) {
+    if (action.work == Work::forward) most = std::max(most, ++held);
+    if (action.work == Work::backward || action.work == Work::dgrad) --held;
+  }
+  return most;
+}
+
+}  // namespace mw
