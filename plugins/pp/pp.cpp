@@ -42,10 +42,10 @@ std::string read_file(const std::string& path) {
 // One {F, I, W}, or one for each virtual stage.
 std::vector<mw::WorkTimes> read_times(const Json& given) {
   const auto one = [](const Json& t) -> mw::WorkTimes {
-    const bool good = t.is_array() && t.size() == 3 &&
-                      std::all_of(t.begin(), t.end(), [](const Json& x) {
-                        return x.is_number() && x.get<double>() > 0;
-                      });
+    const bool good =
+        t.is_array() && t.size() == 3 && std::all_of(t.begin(), t.end(), [](const Json& x) {
+          return x.is_number() && x.get<double>() > 0;
+        });
     if (!good) {
       throw Error(mw::Stage::options, fmt::format("times: got {}", t.dump()),
                   "give { F, I, W }, three positive numbers (seconds, or any unit), or a list of "
@@ -59,6 +59,18 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
     return times;
   }
   return {one(given)};
+}
+
+std::vector<int> read_layout(const Json& given) {
+  std::vector<int> layout;
+  for (const Json& n : given) {
+    if (!n.is_number_integer() || n.get<std::int64_t>() < 0 || n.get<std::int64_t>() > (1 << 20)) {
+      throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", n.dump()),
+                  "list the layers of each stage: layout = { 3, 5 }");
+    }
+    layout.push_back(n.get<int>());
+  }
+  return layout;
 }
 
 class PipelineParallel : public mw::Strategy {
@@ -91,7 +103,7 @@ class PipelineParallel : public mw::Strategy {
     chunks_ = values.has("chunks") ? static_cast<int>(values.integer("chunks")) : 0;
     if (values.has("times")) times_ = read_times(values.at("times"));
     if (values.has("memory")) memory_ = values.number("memory");
-    if (values.has("layout")) layout_ = values.at("layout").get<std::vector<int>>();
+    if (values.has("layout")) layout_ = read_layout(values.at("layout"));
     choose_schedule(values);
   }
 
@@ -107,8 +119,10 @@ class PipelineParallel : public mw::Strategy {
     pipeline.times = times_;
     pipeline.memory_limit = memory_;
     if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
-      draft.refuse(fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
-                   "give one triple, or one for each virtual stage");
+      draft.refuse(
+          fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
+          "give one triple, or one for each virtual stage");
+      return;
     }
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
   }
@@ -117,7 +131,8 @@ class PipelineParallel : public mw::Strategy {
   void choose_schedule(const mw::Values& values) {
     const Json& given = values.at("schedule");
     if (values.is_function("schedule")) return take_function(values, "schedule", "the script's");
-    if (given.is_object() && given.value("kind", "") == "schedule") {  // mw.schedule(name, function)
+    if (given.is_object() &&
+        given.value("kind", "") == "schedule") {  // mw.schedule(name, function)
       const mw::Values own = values.table("schedule");
       return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
     }
@@ -140,9 +155,12 @@ class PipelineParallel : public mw::Strategy {
     }
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
-      throw Error(mw::Stage::plan,
-                  fmt::format("schedule {} takes chunks = {}, not {}", name, fixed, chunks_),
-                  fmt::format("write chunks = {}, or leave it out", fixed));
+      throw Error(
+          mw::Stage::plan,
+          fmt::format("schedule {} takes chunks = {}, not {}", name, fixed, chunks_),
+          fmt::format("write chunks = {}, or leave it out; interleaved and looped-bfs take any "
+                      "number",
+                      fixed));
     }
     if (chunks_ == 0) chunks_ = fixed > 0 ? fixed : 1;
     stage_of_ = scheduler->placement(ways_, chunks_);
@@ -189,12 +207,12 @@ class PipelineParallel : public mw::Strategy {
     const int layers = draft.graph().layers;
     if (layout_.empty()) {
       if (layers < parts) {
-        draft.refuse(fmt::format("pp({}){} makes {} virtual stages of {} layers", ways_,
-                                 chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts,
-                                 layers),
-                     layers >= chunks_
-                         ? fmt::format("nearest: pp({})", layers / chunks_)
-                         : fmt::format("a stage has {} chunks, the model {} layers", chunks_, layers));
+        draft.refuse(
+            fmt::format("pp({}){} makes {} virtual stages of {} layers", ways_,
+                        chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts, layers),
+            layers >= chunks_
+                ? fmt::format("nearest: pp({})", layers / chunks_)
+                : fmt::format("a stage has {} chunks, the model {} layers", chunks_, layers));
         return {};
       }
       std::vector<int> even;
@@ -203,14 +221,20 @@ class PipelineParallel : public mw::Strategy {
       }
       return even;
     }
-    const int sum = std::accumulate(layout_.begin(), layout_.end(), 0);
-    const bool negative = std::any_of(layout_.begin(), layout_.end(), [](int n) { return n < 0; });
-    if (static_cast<int>(layout_.size()) != parts || sum != layers || negative) {
-      draft.refuse(
-          fmt::format("pp.layout has {} parts with {} layers; there are {} virtual stages and {} "
-                      "layers",
-                      layout_.size(), sum, parts, layers),
-          fmt::format("list {} numbers that add up to {}", parts, layers));
+    const std::string hint = fmt::format("list {} numbers that add up to {}", parts, layers);
+    const auto sum = std::accumulate(layout_.begin(), layout_.end(), std::int64_t{0});
+    if (static_cast<int>(layout_.size()) != parts) {
+      draft.refuse(fmt::format("pp.layout = {{ {} }} lists {} parts; pp({}){} has {} {}stages",
+                               fmt::join(layout_, ", "), layout_.size(), ways_,
+                               chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts,
+                               chunks_ > 1 ? "virtual " : ""),
+                   hint);
+      return {};
+    }
+    if (sum != layers) {
+      draft.refuse(fmt::format("pp.layout = {{ {} }} adds up to {} layers; the model has {}",
+                               fmt::join(layout_, ", "), sum, layers),
+                   hint);
       return {};
     }
     return layout_;

@@ -53,19 +53,20 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
       text += "\n";
     }
   } else {
-    throw refuse(returned.dump());
+    throw refuse(returned.is_null() ? "nothing" : returned.dump());
   }
   mw::Schedule schedule = mw::schedule_from_text(text, name);
   if (schedule.stages() != request.stages) {
     throw refuse(fmt::format("actions of {} stages for pp({})", schedule.stages(), request.stages));
   }
   if (schedule.vstages() != request.stages * request.chunks) {
-    throw Error(mw::Stage::plan,
-                fmt::format("the schedule function uses {} virtual stages; pp({}) with {} chunks has "
-                            "{}",
-                            schedule.vstages(), request.stages, request.chunks,
-                            request.stages * request.chunks),
-                "set chunks, or use virtual stages 0 to ways * chunks - 1");
+    throw Error(
+        mw::Stage::plan,
+        fmt::format("the schedule function uses {} virtual stages; pp({}) with {} chunks has "
+                    "{}",
+                    schedule.vstages(), request.stages, request.chunks,
+                    request.stages * request.chunks),
+        "set chunks, or use virtual stages 0 to ways * chunks - 1");
   }
   schedule.microbatches = std::max(schedule.microbatches, request.microbatches);
   return schedule;
