@@ -231,7 +231,7 @@ class Commands(unittest.TestCase):
         self.refused('e.data = mw.text { "txt.txt", sequence = 16 }', 2, "txt.txt")
 
     def test_plugin_not_found(self):
-        self.refused('mw.plugins("tpp")', 2, 'script.lua:11: there is no plugin "tpp"', 'did you mean "tp"?')
+        self.refused('mw.plugins("ttp")', 2, 'script.lua:11: there is no plugin "ttp"', 'did you mean "tp"?')
         self.refused('e.plan = { mw.plugin "./none.so" }', 2, "./none.so: there is no such file")
 
     def test_all_problems_at_once(self):

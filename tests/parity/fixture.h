@@ -64,8 +64,12 @@ class Stages : public Strategy {
   std::vector<AxisRequest> axes() const override { return {{"pp", ways_, {}}}; }
   void edit(Draft& draft) const override {
     const int chunks = static_cast<int>(layers_.size()) / ways_;
-    draft.pipeline({"pp", layers_, scheduler_->placement(ways_, chunks),
-                    [this](const ScheduleRequest& r) { return scheduler_->make(r); }, {}, 0});
+    draft.pipeline({"pp",
+                    layers_,
+                    scheduler_->placement(ways_, chunks),
+                    [this](const ScheduleRequest& r) { return scheduler_->make(r); },
+                    {},
+                    0});
   }
 
  private:

@@ -24,8 +24,8 @@ Setup small(int layers, bool gpt) {
                    {"kv_heads", 2},    {"ffn", 24},    {"vocab", 26}};
   if (gpt) {
     setup.model = "gpt";
-    setup.options = {{"layers", layers}, {"hidden", 16}, {"heads", 4}, {"vocab", 26},
-                     {"tied", true}};
+    setup.options = {
+        {"layers", layers}, {"hidden", 16}, {"heads", 4}, {"vocab", 26}, {"tied", true}};
   }
   setup.sequence = 6;
   return setup;
@@ -79,7 +79,9 @@ TEST_CASE("A tied embedding adds its gradients over the stages that hold it") {
   setup.microbatch = 1;
   setup.batch = 8;
   setup.plan = {dp(2, 1 << 10), tp(2)};
-  setup.plan.insert(setup.plan.begin() + (outer == "pp" ? 0 : outer == "dp" ? 1 : 2),
+  setup.plan.insert(setup.plan.begin() + (outer == "pp"   ? 0
+                                          : outer == "dp" ? 1
+                                                          : 2),
                     pp(2, schedule, layers));
   DYNAMIC_SECTION(schedule << (is_gpt ? " gpt" : " llama") << ", outermost " << outer) {
     const Experiment e = experiment(setup);

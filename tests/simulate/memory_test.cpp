@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
 #include "setups.h"
-#include "sizes/memory.h"
 #include "simulate/prediction.h"
+#include "sizes/memory.h"
 
 using namespace mw;
 using namespace mw::test;

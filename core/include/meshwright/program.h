@@ -37,7 +37,7 @@ struct Move {
   Dim from, to;
   Reduction reduction = Reduction::sum;
   int peer = -1;  // of send and recv: a stage
-  int tag = 0;    // ... what is sent: the same on both sides, distinct in a step but for microbatches
+  int tag = 0;  // ... what is sent: the same on both sides, distinct in a step but for microbatches
 };
 bool communicates(Move::Kind kind);
 const char* name_of(Move::Kind kind);
@@ -68,7 +68,7 @@ enum class Code : std::uint8_t {
   load,     // data of the microbatch into outputs
   compute,  // a piece of an op
   move,     // a local move (slice, keep): inputs[0] -> outputs[0]
-  start,    // a move that communicates, begun: inputs[0] -> outputs[0]; send has no output, recv no input
+  start,  // a move that communicates, begun: inputs[0] -> outputs[0]; send has no output, recv no input
   wait,     // ... and awaited: `pending`
   seed,     // outputs[0] = 1, the gradient of the loss
   hand,     // outputs[0] is inputs[0] itself, under a name that is released on its own

@@ -236,7 +236,8 @@ bool Values::is_function(const std::string& key) const {
 
 std::function<Json(const std::vector<Json>&)> Values::function(const std::string& key) const {
   const auto number = at(key).at(function_key).get<std::int64_t>();
-  if (!reach_ || !reach_->call) throw std::logic_error("the function \"" + key + "\" has no script");
+  if (!reach_ || !reach_->call)
+    throw std::logic_error("the function \"" + key + "\" has no script");
   return [reach = reach_, number](const std::vector<Json>& arguments) {
     return reach->call(number, arguments);
   };

@@ -47,8 +47,8 @@ Communicator& Executor::group(const RankSet& set) {
   if (!communicator) {
     const std::vector<int> ranks = program_.ranks_of(set, rank_);
     const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-    communicator = make_communicator(source_, program_.name_of(set), ranks,
-                                     static_cast<int>(index), &ledger_);
+    communicator =
+        make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index), &ledger_);
   }
   return *communicator;
 }
@@ -304,8 +304,8 @@ void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatc
     return;
   }
   const Slot& slot = program_.slots[i.outputs[0]];
-  const at::Tensor in = at::empty(program_.local_shape(slot, at_),
-                                  at::TensorOptions().dtype(real_).device(device_));
+  const at::Tensor in =
+      at::empty(program_.local_shape(slot, at_), at::TensorOptions().dtype(real_).device(device_));
   m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
                            [in] { return in; }};
 }
@@ -347,7 +347,9 @@ void Executor::totals() {
   if (program_.mesh.size() > 1) {
     static const std::string label = "loss, gradient norm";
     sums = sums.to(device_);
-    group({world_atoms(program_.mesh), {}}).all_reduce(sums, Reduction::sum, {"report", &label}).wait();
+    group({world_atoms(program_.mesh), {}})
+        .all_reduce(sums, Reduction::sum, {"report", &label})
+        .wait();
     sums = sums.cpu();
   }
   outcome_.loss = sums[0].item<double>();
@@ -371,9 +373,9 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
     const Layout next = after(now, move);
     const Moving what = moving(move, dims, now, next);
     if (communicates(move.kind)) {
-      moved =
-          start_move(move, what, moved.contiguous(), false, group({move.atoms, {}}), {"verify", &label})
-              .finish();
+      moved = start_move(move, what, moved.contiguous(), false, group({move.atoms, {}}),
+                         {"verify", &label})
+                  .finish();
     } else {
       moved = local_move(move, what, moved, program_.mesh.index_in_group(rank_, move.atoms));
     }

@@ -29,7 +29,7 @@ struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;  // of all parameters, each element once, before clipping
   double lr = 0;
-  bool stop = false;  // some rank was asked to stop
+  bool stop = false;          // some rank was asked to stop
   double began = 0;           // seconds of the clock that all ranks of the machine share
   std::vector<RunTime> runs;  // of the timeline
 };

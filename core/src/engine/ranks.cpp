@@ -33,8 +33,9 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
         const at::NoGradGuard no_grad;
         Ledger ledger;
         MemoryWatch watch(ledger);
-        Executor executor(plan.program_of(context.rank), context.rank, scalar_type_of(plan.request.precision),
-                          at::kCPU, *context.source, ledger, input);
+        Executor executor(plan.program_of(context.rank), context.rank,
+                          scalar_type_of(plan.request.precision), at::kCPU, *context.source, ledger,
+                          input);
         fill_parameters(executor, experiment);
         body(executor, ledger);
       },

@@ -276,8 +276,7 @@ void blame_parameter(const Graph& graph, VerifyOutcome& outcome) {
   for (std::size_t o = ops.size(); o-- > 0;) {
     for (const Use& use : ops[o].inputs) {
       for (const ParameterError& e : outcome.errors) {
-        if (e.gradient <= outcome.tolerance || graph.value(use.value).name != e.name)
-          continue;
+        if (e.gradient <= outcome.tolerance || graph.value(use.value).name != e.name) continue;
         outcome.diverged = true;
         outcome.first = {ops[o].name, true, 0, 0, e.gradient, {}, e.name, 0};
         return;

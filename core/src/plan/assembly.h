@@ -34,15 +34,13 @@ struct Assembly {
   const Graph& graph;
   const Derived& derived;
   const Partition& partition;
-  std::vector<Program>& programs;               // by stage
+  std::vector<Program>& programs;                // by stage
   std::vector<std::map<int, int>> parameter_of;  // by stage: value -> Program::parameters
-  std::vector<Tape> tapes;                      // by virtual stage
-  std::vector<Boundary> boundaries;             // by crossing
+  std::vector<Tape> tapes;                       // by virtual stage
+  std::vector<Boundary> boundaries;              // by crossing
 
   int stage(int vstage) const { return partition.stage_of[vstage]; }
-  bool local(const Crossing& crossing) const {
-    return stage(crossing.from) == stage(crossing.to);
-  }
+  bool local(const Crossing& crossing) const { return stage(crossing.from) == stage(crossing.to); }
   // "forward", or "forward.2" where there are several virtual stages.
   std::string name(const char* kind, int vstage) const;
 };

@@ -62,8 +62,8 @@ class Forward {
           .code.push_back(transfer(assembly_, crossing, false, Move::Kind::recv, Code::start,
                                    arrived, pending));
       transfers(assembly_, SegmentKind::receive, vstage_, false)
-          .code.push_back(transfer(assembly_, crossing, false, Move::Kind::recv, Code::wait,
-                                   arrived, pending));
+          .code.push_back(
+              transfer(assembly_, crossing, false, Move::Kind::recv, Code::wait, arrived, pending));
     }
   }
 
@@ -79,11 +79,11 @@ class Forward {
       const int pending = program_.pendings++;
       const int crossing = static_cast<int>(i);
       code_.push_back(hand(program_, from, leaving, "forward"));
-      code_.push_back(transfer(assembly_, crossing, false, Move::Kind::send, Code::start, leaving,
-                               pending));
+      code_.push_back(
+          transfer(assembly_, crossing, false, Move::Kind::send, Code::start, leaving, pending));
       transfers(assembly_, SegmentKind::sent, vstage_, false)
-          .code.push_back(transfer(assembly_, crossing, false, Move::Kind::send, Code::wait,
-                                   leaving, pending));
+          .code.push_back(
+              transfer(assembly_, crossing, false, Move::Kind::send, Code::wait, leaving, pending));
     }
   }
 

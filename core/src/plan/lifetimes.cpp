@@ -39,8 +39,7 @@ Order order_of(const Segment& a, const Segment& b) {
   };
   if (a.vstage == b.vstage) {
     if (rank(a) != rank(b)) return rank(a) < rank(b) ? Order::before : Order::after;
-    if (a.kind == SegmentKind::backward || b.kind == SegmentKind::backward)
-      return Order::exclusive;
+    if (a.kind == SegmentKind::backward || b.kind == SegmentKind::backward) return Order::exclusive;
     if (a.kind == b.kind) return Order::exclusive;
     return a.kind == SegmentKind::dgrad ? Order::before : Order::after;
   }

@@ -146,11 +146,12 @@ class ProgramMaker {
     if (problems_.empty()) make_schedule();
     if (problems_.empty()) check(plan_.schedule, request_, problems_);
     if (problems_.empty() && plan_.schedule.stage_of != partition.stage_of) {
-      problems_.add(Stage::plan,
-                    fmt::format("the schedule {} places virtual stages on stages {}, the plan on {}",
-                                plan_.schedule.name, fmt::join(plan_.schedule.stage_of, " "),
-                                fmt::join(partition.stage_of, " ")),
-                    "make both the same");
+      problems_.add(
+          Stage::plan,
+          fmt::format("the schedule {} places virtual stages on stages {}, the plan on {}",
+                      plan_.schedule.name, fmt::join(plan_.schedule.stage_of, " "),
+                      fmt::join(partition.stage_of, " ")),
+          "make both the same");
     }
     if (!problems_.empty()) return;
     add_timelines(plan_.programs, partition, plan_.schedule);

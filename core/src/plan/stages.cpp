@@ -67,10 +67,10 @@ class Parter {
     std::vector<bool> needed(graph_.values().size(), false);
     for (std::size_t i = graph_.ops().size(); i-- > 0;) {
       const Op& op = graph_.ops()[i];
-      const bool here = part_.vstage_of[i] == v ||
-                        (part_.vstage_of[i] < 0 &&
-                         std::any_of(op.outputs.begin(), op.outputs.end(),
-                                     [&](int output) { return needed[output]; }));
+      const bool here =
+          part_.vstage_of[i] == v ||
+          (part_.vstage_of[i] < 0 && std::any_of(op.outputs.begin(), op.outputs.end(),
+                                                 [&](int output) { return needed[output]; }));
       if (!here) continue;
       list.push_back(static_cast<int>(i));
       for (const Use& use : op.inputs) needed[use.value] = true;
@@ -88,12 +88,13 @@ class Parter {
       const int from = part_.vstage_of[value.producer];
       if (from < 0 || from == to || !crossed_.insert({use.value, to}).second) continue;
       if (from > to) {
-        problems_.add(Stage::plan,
-                      fmt::format("{}: {} of virtual stage {} reads {}, which virtual stage {} "
-                                  "makes later",
-                                  pipeline_.axis, graph_.ops()[consumer].name, to, value.name, from),
-                      "a pipeline's values go from earlier layers to later ones; give the op the "
-                      "layer of what it reads");
+        problems_.add(
+            Stage::plan,
+            fmt::format("{}: {} of virtual stage {} reads {}, which virtual stage {} "
+                        "makes later",
+                        pipeline_.axis, graph_.ops()[consumer].name, to, value.name, from),
+            "a pipeline's values go from earlier layers to later ones; give the op the "
+            "layer of what it reads");
         continue;
       }
       part_.crossings.push_back({use.value, from, to});
@@ -152,10 +153,11 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
   }
   for (std::size_t v = 1; v + 1 < whole.layers.size(); ++v) {
     if (whole.layers[v] > 0) continue;
-    problems.add(Stage::plan,
-                 fmt::format("{}: virtual stage {} of {} has no layer", pipeline.axis, v,
-                             whole.layers.size()),
-                 "only the first and the last, which hold the embedding and the head, may have none");
+    problems.add(
+        Stage::plan,
+        fmt::format("{}: virtual stage {} of {} has no layer", pipeline.axis, v,
+                    whole.layers.size()),
+        "only the first and the last, which hold the embedding and the head, may have none");
     return part;
   }
   Problems found;

@@ -85,7 +85,8 @@ class Timelines {
     const Action& a = schedule_.order[s][done_[s]];
     bool all = true;
     neighbours(a, true, [&](int other, bool gradient) {
-      all = all && done_[partition_.stage_of[other]] > place_.at(key(other, gradient, a.microbatch));
+      all =
+          all && done_[partition_.stage_of[other]] > place_.at(key(other, gradient, a.microbatch));
     });
     return all;
   }
@@ -139,8 +140,8 @@ class Timelines {
   std::vector<int> done_;
   std::vector<Clock> clocks_;
   std::vector<std::vector<Unsent>> unsent_;
-  std::map<std::int64_t, std::int64_t> place_;   // of each action in its stage's order
-  std::map<std::int64_t, Clock> snapshots_;      // when each sender's work was done
+  std::map<std::int64_t, std::int64_t> place_;  // of each action in its stage's order
+  std::map<std::int64_t, Clock> snapshots_;     // when each sender's work was done
 };
 
 void drop_unused(Program& program) {

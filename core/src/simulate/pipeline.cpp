@@ -198,8 +198,8 @@ class Simulation {
   const Device& device_;
   std::vector<StageClock> clocks_;
   std::vector<bool> busy_;
-  std::vector<double> work_;     // left of each stage's run, by itself
-  std::vector<double> started_;  // of each stage's run
+  std::vector<double> work_;                         // left of each stage's run, by itself
+  std::vector<double> started_;                      // of each stage's run
   std::map<std::pair<int, int>, Message> messages_;  // by tag and microbatch
   double load_ = 0;  // of one stage: its threads over the cores that all share; 0: cores of its own
   double now_ = 0;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "engine/precision.h"
-#include "sizes/flops.h"
 #include "simulate/pipeline.h"
+#include "sizes/flops.h"
 #include "sizes/rank_view.h"
 
 namespace mw {

@@ -274,8 +274,8 @@ class Pricer::State {
     if (call.op == Collective::send || call.op == Collective::recv) {
       // Threads copy: read once, written once.
       const double bytes = static_cast<double>(call.payload);
-      return device_.handoff + (device_.shared() ? 2 * bytes / speed_.bandwidth
-                                                 : bytes / device_.link);
+      return device_.handoff +
+             (device_.shared() ? 2 * bytes / speed_.bandwidth : bytes / device_.link);
     }
     const double steps = call.op == Collective::all_reduce ? 2 : 1;
     if (!device_.shared()) {
@@ -298,7 +298,7 @@ class Pricer::State {
   const int states_;
   const Speed speed_;
   Run run_;
-  std::map<int, Run> known_;                  // by segment: begun with nothing under way
+  std::map<int, Run> known_;                   // by segment: begun with nothing under way
   std::map<int, std::vector<Priced>> priced_;  // by segment
   std::vector<CommunicationKey> keys_;
   std::map<RankSet, int> group_index_;

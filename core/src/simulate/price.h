@@ -32,7 +32,8 @@ class Pricer {
  public:
   // `optimizer_states`: tensors that the optimizer keeps for each parameter. `threads` of each rank; 0:
   // see Device::threads_of. `sharing`: ranks that compute at the same time on a shared device.
-  Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads, int sharing);
+  Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads,
+         int sharing);
   Pricer(Pricer&&) noexcept;
   ~Pricer();
 
