@@ -153,6 +153,18 @@ function mw.cosine(options) end
 ---data parallelism: batch -> dp, bucketed gradient all-reduce
 ---@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
 
+---@class meshwright.plugin.pp
+---@field ways integer stages that the layers are parted into (1 .. 65536)
+---@field [1]? integer the same as ways
+---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
+---@field chunks? integer virtual stages of each stage; 1, or what the schedule needs (1 .. 1024)
+---@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
+---@field times? any { F, I, W } of a microbatch, or one such triple for each virtual stage: by what zero-bubble schedules place W; predicted if left out
+---@field memory? integer|string limit of a rank's activations that the schedule must keep
+
+---pipeline parallelism: layers -> pp, with a schedule
+---@alias meshwright.make.pp fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
+
 ---@class meshwright.plugin.tp
 ---@field ways integer ranks that heads, ffn and vocab are split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
@@ -162,12 +174,31 @@ function mw.cosine(options) end
 ---@alias meshwright.make.tp fun(options?: meshwright.plugin.tp|integer): meshwright.Strategy
 
 ---Plugins by name: `local dp, tp = mw.plugins("dp", "tp")`.
----@param ... "dp"|"tp"
+---@param ... "dp"|"pp"|"tp"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
+---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "2F0"; the lists
+---have an entry for each virtual stage.
+---@class meshwright.PipelineRequest
+---@field stages integer
+---@field chunks integer virtual stages of each stage
+---@field microbatches integer
+---@field times { forward: number, dgrad: number, wgrad: number }[] in proportion
+---@field memory? number limit of a stage's activations, bytes
+---@field bytes? { forward: number, dgrad: number }[] what F leaves, and what I still leaves for W
+
+---A pipeline schedule of one's own, for `pp { schedule = … }`: a list with the actions of each stage,
+---`"0F0 0F1 0B0 0B1"`.
+---@overload fun(order: fun(s: meshwright.PipelineRequest): string[]): table
+---@param name string messages and drawings show it
+---@param order fun(s: meshwright.PipelineRequest): string[]
+---@return table
+function mw.schedule(name, order) end
+
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
 ---@overload fun(name: "dp"): meshwright.make.dp
+---@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "tp"): meshwright.make.tp
 ---@param name string
 ---@return fun(options?: table|integer): meshwright.Strategy

@@ -104,6 +104,18 @@ for _, constructor in ipairs(core.constructors()) do
   end
 end
 
+--- mw.schedule("name", function(s) … end): a pipeline schedule of one's own, for pp { schedule = … }.
+-- The name may be left out; messages and drawings show it.
+function mw.schedule(...)
+  local name, order = ...
+  if select("#", ...) == 1 then name, order = nil, name end
+  if select("#", ...) > 2 or type(order) ~= "function" or (name ~= nil and type(name) ~= "string") then
+    core.refuse("mw.schedule takes a function, or a name and a function",
+      'write mw.schedule("mine", function(s) return { "0F0 0B0", "1F0 1B0" } end)')
+  end
+  return setmetatable({ kind = "schedule", name = name, order = order }, made)
+end
+
 for _, verb in ipairs(core.verbs()) do
   mw[verb] = function(...) return core.call(verb, select(2, arguments(...))) end
 end

@@ -61,6 +61,18 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
   return {one(given)};
 }
 
+std::vector<int> read_layout(const Json& given) {
+  std::vector<int> layout;
+  for (const Json& n : given) {
+    if (!n.is_number_integer() || n.get<std::int64_t>() < 0 || n.get<std::int64_t>() > (1 << 20)) {
+      throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", n.dump()),
+                  "list the layers of each stage: layout = { 3, 5 }");
+    }
+    layout.push_back(n.get<int>());
+  }
+  return layout;
+}
+
 class PipelineParallel : public mw::Strategy {
  public:
   static mw::Options options() {
@@ -91,7 +103,7 @@ class PipelineParallel : public mw::Strategy {
     chunks_ = values.has("chunks") ? static_cast<int>(values.integer("chunks")) : 0;
     if (values.has("times")) times_ = read_times(values.at("times"));
     if (values.has("memory")) memory_ = values.number("memory");
-    if (values.has("layout")) layout_ = values.at("layout").get<std::vector<int>>();
+    if (values.has("layout")) layout_ = read_layout(values.at("layout"));
     choose_schedule(values);
   }
 
@@ -110,20 +122,20 @@ class PipelineParallel : public mw::Strategy {
       draft.refuse(
           fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
           "give one triple, or one for each virtual stage");
+      return;
     }
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
   }
 
  private:
   void choose_schedule(const mw::Values& values) {
-    if (values.is_function("schedule")) {
-      schedule_ = [call = values.function("schedule")](const mw::ScheduleRequest& request) {
-        return schedule_from_script(call({describe_request(request)}), request);
-      };
-      if (chunks_ == 0) chunks_ = 1;
-      return;
-    }
     const Json& given = values.at("schedule");
+    if (values.is_function("schedule")) return take_function(values, "schedule", "the script's");
+    if (given.is_object() &&
+        given.value("kind", "") == "schedule") {  // mw.schedule(name, function)
+      const mw::Values own = values.table("schedule");
+      return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
+    }
     if (!given.is_string()) {
       throw Error(mw::Stage::options, fmt::format("schedule: got {}", given.dump()),
                   "a name, a CSV file, or a function; names: " + joined(scheduler_names()));
@@ -143,15 +155,25 @@ class PipelineParallel : public mw::Strategy {
     }
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
-      throw Error(mw::Stage::plan,
-                  fmt::format("schedule {} takes chunks = {}, not {}", name, fixed, chunks_),
-                  fmt::format("write chunks = {}, or leave it out", fixed));
+      throw Error(
+          mw::Stage::plan,
+          fmt::format("schedule {} takes chunks = {}, not {}", name, fixed, chunks_),
+          fmt::format("write chunks = {}, or leave it out; interleaved and looped-bfs take any "
+                      "number",
+                      fixed));
     }
     if (chunks_ == 0) chunks_ = fixed > 0 ? fixed : 1;
     stage_of_ = scheduler->placement(ways_, chunks_);
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
     };
+  }
+
+  void take_function(const mw::Values& values, const std::string& key, const std::string& name) {
+    schedule_ = [call = values.function(key), name](const mw::ScheduleRequest& request) {
+      return schedule_from_script(call({describe_request(request)}), request, name);
+    };
+    if (chunks_ == 0) chunks_ = 1;
   }
 
   void take_file(const std::string& path, const std::string& name) {
@@ -199,14 +221,20 @@ class PipelineParallel : public mw::Strategy {
       }
       return even;
     }
-    const int sum = std::accumulate(layout_.begin(), layout_.end(), 0);
-    const bool negative = std::any_of(layout_.begin(), layout_.end(), [](int n) { return n < 0; });
-    if (static_cast<int>(layout_.size()) != parts || sum != layers || negative) {
-      draft.refuse(
-          fmt::format("pp.layout has {} parts with {} layers; there are {} virtual stages and {} "
-                      "layers",
-                      layout_.size(), sum, parts, layers),
-          fmt::format("list {} numbers that add up to {}", parts, layers));
+    const std::string hint = fmt::format("list {} numbers that add up to {}", parts, layers);
+    const auto sum = std::accumulate(layout_.begin(), layout_.end(), std::int64_t{0});
+    if (static_cast<int>(layout_.size()) != parts) {
+      draft.refuse(fmt::format("pp.layout = {{ {} }} lists {} parts; pp({}){} has {} {}stages",
+                               fmt::join(layout_, ", "), layout_.size(), ways_,
+                               chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts,
+                               chunks_ > 1 ? "virtual " : ""),
+                   hint);
+      return {};
+    }
+    if (sum != layers) {
+      draft.refuse(fmt::format("pp.layout = {{ {} }} adds up to {} layers; the model has {}",
+                               fmt::join(layout_, ", "), sum, layers),
+                   hint);
       return {};
     }
     return layout_;

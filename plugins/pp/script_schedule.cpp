@@ -11,13 +11,23 @@ Json describe_request(const mw::ScheduleRequest& request) {
     const mw::WorkTimes& t = request.times_of(v);
     times.push_back({{"forward", t.forward}, {"dgrad", t.dgrad}, {"wgrad", t.wgrad}});
   }
-  return {{"stages", request.stages},
-          {"chunks", request.chunks},
-          {"microbatches", request.microbatches},
-          {"times", times}};
+  Json described = {{"stages", request.stages},
+                    {"chunks", request.chunks},
+                    {"microbatches", request.microbatches},
+                    {"times", times}};
+  if (request.memory_limit > 0) {
+    described["memory"] = request.memory_limit;
+    described["bytes"] = Json::array();
+    for (int v = 0; v < request.stages * request.chunks; ++v) {
+      const mw::WorkBytes& b = request.bytes_of(v);
+      described["bytes"].push_back({{"forward", b.forward}, {"dgrad", b.dgrad}});
+    }
+  }
+  return described;
 }
 
-mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleRequest& request) {
+mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleRequest& request,
+                                  const std::string& name) {
   const auto refuse = [](const std::string& what) {
     return Error(mw::Stage::plan, "the schedule function returned " + what,
                  "return a list with one entry for each stage, such as \"0F0 0F1 0B0 0B1\"");
@@ -43,9 +53,9 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
       text += "\n";
     }
   } else {
-    throw refuse(returned.dump());
+    throw refuse(returned.is_null() ? "nothing" : returned.dump());
   }
-  mw::Schedule schedule = mw::schedule_from_text(text, "the script's");
+  mw::Schedule schedule = mw::schedule_from_text(text, name);
   if (schedule.stages() != request.stages) {
     throw refuse(fmt::format("actions of {} stages for pp({})", schedule.stages(), request.stages));
   }

@@ -64,6 +64,7 @@ TEST_CASE("text helpers") {
   CHECK(mw::quote("a\"b\n\x01") == "\"a\\\"b\\n\\x01\"");
   CHECK(mw::plural(1, "rank") == "1 rank");
   CHECK(mw::plural(0, "rank") == "0 ranks");
+  CHECK(mw::plural(2, "microbatch") == "2 microbatches");
   CHECK(mw::format_number(1e-8) == "1e-08");
   CHECK(mw::format_number(3) == "3");
   CHECK(mw::describe(Json::parse(R"({"$function": 1})")) == "a function");

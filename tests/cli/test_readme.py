@@ -90,8 +90,16 @@ class Readme(unittest.TestCase):
         self.assertRegex(read.stdout, r"(?m)^9 +9 ")
 
     def test_script(self):
-        [script] = blocks("lua")
+        script, schedule = blocks("lua")
         self.assertEqual(script, (SOURCE / "scripts/quickstart.lua").read_text())
+        # The schedule of one's own, in a script of two microbatches.
+        own = script[:script.index("local run")] + schedule + script[script.index("local run"):]
+        own = own.replace("{ dp(2), tp(4) }", "{ pp { ways = 2, schedule = mine } }").replace(
+            "batch     = 16,", "batch = 4, microbatch = 2,")
+        (self.folder / "own.lua").write_text(own)
+        done = self.call(["verify", "own.lua"])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("equal", done.stdout)
 
 
 if __name__ == "__main__":

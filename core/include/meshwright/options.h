@@ -52,6 +52,8 @@ class Values {
   // Calls the script's function; its errors are thrown with the script's file and line. On the thread
   // that runs the script, so from no rank.
   std::function<Json(const std::vector<Json>&)> function(const std::string& key) const;
+  // The table under a key: its values unchecked, its functions callable.
+  Values table(const std::string& key) const;
   // The file that a script means by `path`; `path` itself if there is none.
   std::string find_file(const std::string& path) const;
   void set_reach(std::shared_ptr<const ScriptReach> reach) { reach_ = std::move(reach); }

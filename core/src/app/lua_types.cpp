@@ -87,6 +87,24 @@ std::string bare(const Options& options) {
   return "";
 }
 
+// Not declared anywhere: lua/meshwright/init.lua makes it.
+constexpr const char* schedule_types =
+    "---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "
+    "\"2F0\"; the lists\n---have an entry for each virtual stage.\n"
+    "---@class meshwright.PipelineRequest\n"
+    "---@field stages integer\n---@field chunks integer virtual stages of each stage\n"
+    "---@field microbatches integer\n"
+    "---@field times { forward: number, dgrad: number, wgrad: number }[] in proportion\n"
+    "---@field memory? number limit of a stage's activations, bytes\n"
+    "---@field bytes? { forward: number, dgrad: number }[] what F leaves, and what I still leaves "
+    "for W\n\n"
+    "---A pipeline schedule of one's own, for `pp { schedule = … }`: a list with the actions of "
+    "each stage,\n---`\"0F0 0F1 0B0 0B1\"`.\n"
+    "---@overload fun(order: fun(s: meshwright.PipelineRequest): string[]): table\n"
+    "---@param name string messages and drawings show it\n"
+    "---@param order fun(s: meshwright.PipelineRequest): string[]\n---@return table\n"
+    "function mw.schedule(name, order) end\n\n";
+
 }  // namespace
 
 std::string lua_types(PluginRegistry& plugins) {
@@ -144,10 +162,10 @@ std::string lua_types(PluginRegistry& plugins) {
       "---Plugins by name: `local dp, tp = mw.plugins(\"dp\", \"tp\")`.\n"
       "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
       "function mw.plugins(...) end\n\n"
-      "---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
       "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
       "function mw.plugin(name) end\n\nreturn mw\n",
-      known, overloads);
+      known, schedule_types, overloads);
   return text;
 }
 

@@ -243,6 +243,12 @@ std::function<Json(const std::vector<Json>&)> Values::function(const std::string
   };
 }
 
+Values Values::table(const std::string& key) const {
+  Values inner(at(key));
+  inner.set_reach(reach_);
+  return inner;
+}
+
 std::string Values::find_file(const std::string& path) const {
   if (!reach_) return path;
   for (const std::filesystem::path& root : reach_->roots) {

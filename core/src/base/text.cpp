@@ -39,7 +39,8 @@ std::string format_number(double value) {
 }
 
 std::string plural(std::int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+  const char* ending = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, noun, ending);
 }
 
 std::size_t display_width(std::string_view text) {

@@ -142,7 +142,8 @@ class ProgramMaker {
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
     if (draft_.pipeline()) weigh();
-    if (plan_.schedule.order.empty()) make_schedule();
+    // What had to be made for its placement alone is made again, now that times are known.
+    if (problems_.empty()) make_schedule();
     if (problems_.empty()) check(plan_.schedule, request_, problems_);
     if (problems_.empty() && plan_.schedule.stage_of != partition.stage_of) {
       problems_.add(

@@ -1,0 +1,64 @@
+"""What the tests of pipelines share: a small script, and the program called in a folder of its own."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
+TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+
+# Two layers, four microbatches; the first %s is the plan, the second takes more keys.
+SCRIPT = """\
+local mw = require "meshwright"
+local pp, dp, tp = mw.plugins("pp", "dp", "tp")
+local e = {
+  model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
+  data = mw.synthetic {}, sequence = 16,
+  plan = { %s },
+  batch = 8, microbatch = 2,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 4, timeout = 60,
+}
+%s
+mw.train(e)
+"""
+
+
+class PipelineCase(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.folder = pathlib.Path(self.temporary.name)
+
+    def call(self, *arguments, **environment):
+        return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env={**os.environ, **environment},
+                              capture_output=True, text=True, timeout=120)
+
+    def script(self, plan, more=""):
+        path = self.folder / "script.lua"
+        path.write_text(SCRIPT % (plan, more))
+        return path
+
+    def lines(self, done):
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def only(self, *arguments):
+        """The one result of a call that must succeed."""
+        done = self.call(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        result, = self.lines(done)
+        return result
+
+    def refused(self, code, fragments, *arguments):
+        """Refused with one message for all of these words."""
+        done = self.call(*arguments, "--json")
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        errors = self.lines(done)
+        said = [f'{line["message"]} [{line["hint"]}]' for line in errors]
+        self.assertEqual(len(errors), 1, said)
+        self.assertEqual(errors[0]["kind"], "error")
+        for fragment in fragments:
+            self.assertIn(fragment, said[0])
+        return errors[0]

@@ -1,0 +1,247 @@
+"""`meshwright schedule`, schedules of a script's own and from files, and what a pipeline's plan refuses."""
+import csv
+import json
+import re
+import unittest
+import xml.etree.ElementTree
+
+from pipeline_tools import SOURCE, PipelineCase
+
+NAMES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "dualpipev")
+
+
+class ScheduleCommand(PipelineCase):
+    def schedule(self, *arguments):
+        return self.only("schedule", *arguments)
+
+    def test_every_schedule_in_json(self):
+        for name in NAMES:
+            with self.subTest(name=name):
+                made = self.schedule(name, "--stages", 4, "--microbatches", 8)
+                self.assertEqual(set(made), {"kind", "name", "stages", "microbatches", "chunks", "makespan",
+                                             "bubble_fraction", "inner_idle", "high_water", "order"})
+                self.assertEqual((made["kind"], made["name"]), ("schedule", name))
+                self.assertEqual((made["stages"], made["microbatches"]), (4, 8))
+                self.assertEqual(made["chunks"], 2 if name in ("zbv", "dualpipev") else 1)
+                for key in ("inner_idle", "high_water", "order"):
+                    self.assertEqual(len(made[key]), 4)
+                # Each stage does every microbatch of each of its chunks once: forward and backward.
+                for row in made["order"]:
+                    works = [re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).groups() for cell in row.split()]
+                    self.assertEqual(len(works), len(set(works)))
+                    forwards = [(v, m) for v, work, m in works if work == "F"]
+                    weights = [(v, m) for v, work, m in works if work in "BW"]
+                    self.assertEqual(len(forwards), 8 * made["chunks"])
+                    self.assertEqual(set(forwards), set(weights))
+
+    def test_closed_forms(self):
+        for p, m in ((2, 2), (4, 8), (8, 24)):
+            for name in ("gpipe", "1f1b"):
+                made = self.schedule(name, "--stages", p, "--microbatches", m)
+                self.assertAlmostEqual(made["bubble_fraction"], (p - 1) / (m + p - 1))
+                self.assertAlmostEqual(made["makespan"], 3 * (m + p - 1))
+                held = [m] * p if name == "gpipe" else [min(m, p - i) for i in range(p)]
+                self.assertEqual(made["high_water"], held)
+        # Chunks take their share: the same work in all, and a bubble that is smaller by their number.
+        one = self.schedule("1f1b", "--stages", 4, "--microbatches", 8)
+        two = self.schedule("interleaved", "--stages", 4, "--microbatches", 8, "--chunks", 2)
+        self.assertAlmostEqual(two["makespan"] - 24, (one["makespan"] - 24) / 2)
+
+    def test_times_and_sends(self):
+        made = self.schedule("1f1b", "--stages", 2, "--microbatches", 1, "--times", "1,2,4", "--send", "0.5")
+        self.assertAlmostEqual(made["makespan"], 2 * 7 + 2 * 0.5)
+        self.assertAlmostEqual(made["inner_idle"][0], (7 + 1) / 15)
+        self.assertAlmostEqual(made["inner_idle"][1], 0)
+
+    def test_memory(self):
+        for name in ("zb-h1", "zb-h2", "zbv"):
+            made = self.schedule(name, "--stages", 4, "--microbatches", 12, "--memory", 4)
+            self.assertLessEqual(max(made["high_water"]), 4)
+        self.assertGreater(max(self.schedule("zb-h2", "--stages", 4, "--microbatches", 12)["high_water"]), 4)
+        self.refused(3, ["gpipe", "12", "limit of 4"], "schedule", "gpipe", "--stages", 4, "--microbatches", 12,
+                     "--memory", 4)
+
+    def test_files(self):
+        made = self.schedule("zbv", "--stages", 2, "--microbatches", 4, "--csv", "out/a.csv", "--svg", "out/a.svg",
+                             "--trace", "out/a.json")
+        with open(self.folder / "out/a.csv", newline="") as f:
+            rows = list(csv.reader(f))
+        self.assertEqual([" ".join(row) for row in rows], made["order"])
+        again = self.schedule("out/a.csv")
+        for key in set(made) - {"name"}:
+            self.assertEqual(again[key], made[key], key)
+        self.assertEqual(again["name"], "out/a.csv")
+        text = (self.folder / "out/a.svg").read_text()
+        self.assertEqual(xml.etree.ElementTree.fromstring(text).tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertIn("zbv: 2 stages, 4 microbatches, 2 chunks a stage", text)
+        trace = json.loads((self.folder / "out/a.json").read_text())["traceEvents"]
+        slices = [e for e in trace if e["ph"] == "X"]
+        self.assertEqual(len(slices), sum(len(row.split()) for row in made["order"]))
+        self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in slices) / 1e6, made["makespan"])
+
+    def test_for_people(self):
+        done = self.call("schedule", "1f1b", "--stages", 4, "--microbatches", 8, COLUMNS="80")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("\033", done.stdout)
+        self.assertIn("1f1b: 4 stages, 8 microbatches\n", done.stdout)
+        grid = [line for line in done.stdout.splitlines() if re.match(r"[0-3 ]\|", line)]
+        self.assertGreaterEqual(len(grid), 4)
+        self.assertTrue(all(len(line) <= 80 for line in grid))
+        self.assertRegex(done.stdout, r"(?m)^ +0 +27\.3 % +[0-9.]+ % +4$")
+        self.assertIn("bubble 27.3 %, makespan 33", done.stdout)
+
+    def test_usage(self):
+        for code, fragments, arguments in (
+                (2, ['there is no schedule "1f1"', 'did you mean "1f1b"?', "dualpipev"], ("1f1", "--stages", 2)),
+                (2, ["there is no such file", "zb-h1"], ("none.csv",)),
+                (2, ["--microbatches is missing"], ("1f1b", "--stages", 2)),
+                (2, ['did you mean "--stages"?'], ("1f1b", "--stage", 2)),
+                (2, ["--stages", "0", "1 to 65536"], ("1f1b", "--stages", 0, "--microbatches", 2)),
+                (2, ["--times", "1,1.2,0.8"], ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,2")),
+                (2, ["--times"], ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,-2,3")),
+                (2, ["forwards", "at most"], ("1f1b", "--stages", 65536, "--microbatches", 1 << 20)),
+                (2, ["--svg", "cannot write"], ("1f1b", "--stages", 2, "--microbatches", 2, "--svg", ".")),
+                (3, ["zbv", "chunks", "not 3"], ("zbv", "--stages", 2, "--microbatches", 2, "--chunks", 3))):
+            with self.subTest(arguments=arguments):
+                self.refused(code, fragments, "schedule", *arguments)
+
+    def test_files_that_are_refused(self):
+        for text, fragments, arguments in (
+                ("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
+                 ["deadlock", "stage 0, step 1, 0B0", "stage 1, step 0, 1F1"], ()),
+                ("0F0,0B0,0B0\n1F0,1B0\n", ["stage 0, step 2, 0B0: done already by stage 0, step 1"], ()),
+                ("0F0,0I0\n1F0,1B0\n", ["stage 0 never does 0W0"], ()),
+                ("0B0,0F0\n1F0,1B0\n", ["stage 0, step 0, 0B0: comes before stage 0, step 1, 0F0"], ()),
+                ("0F0,0X0\n", ["row 0, cell 1", "0X0"], ()),
+                ("0F0,0F1,0B0,0B1\n", ["stage 0, step 1, 0F1", "limit of 1"], ("--memory", 1)),
+                ("0F0,0B0\n", ["1 microbatch", "2"], ("--microbatches", 2)),
+                ("0F0,0B0\n", ["1 stage", "2"], ("--stages", 2)),
+                ("0F0,0B0\n", ["1 chunk", "2"], ("--chunks", 2))):
+            with self.subTest(text=text):
+                (self.folder / "a.csv").write_text(text)
+                self.refused(3, fragments, "schedule", "a.csv", *arguments)
+
+
+class PipelinePlans(PipelineCase):
+    def refuse(self, plan, code, *fragments, verbs=("run",)):
+        """Before any rank starts: nothing is written."""
+        for verb in verbs:
+            with self.subTest(plan=plan, verb=verb):
+                self.refused(code, fragments, verb, self.script(plan, 'e.log = "runs/refused.h5"'))
+                self.assertFalse((self.folder / "runs").exists())
+
+    def test_sizes(self):
+        self.refuse("pp(3)", 3, "pp(3) makes 3 virtual stages of 2 layers", "nearest: pp(2)",
+                    verbs=("run", "plan", "verify"))
+        self.refuse('pp { 2, schedule = "zbv" }', 3, "pp(2) with 2 chunks makes 4 virtual stages of 2 layers", "pp(1)")
+        self.refuse('pp { 2, schedule = "zbv", chunks = 3 }', 3, "zbv takes chunks = 2, not 3")
+        self.refuse("pp { 2, chunks = 2 }", 3, "1f1b takes chunks = 1, not 2", "interleaved")
+        self.refuse("pp { 2, layout = { 1, 2 } }", 3, "pp.layout = { 1, 2 } adds up to 3 layers; the model has 2")
+        self.refuse("pp { 2, layout = { 2 } }", 3, "pp.layout = { 2 } lists 1 parts; pp(2) has 2 stages",
+                    "2 numbers that add up to 2")
+        self.refuse("pp { 2, layout = { 3, -1 } }", 2, "layout: -1 is no number of layers")
+        self.refuse('pp { 2, layout = { "all" } }', 2, 'layout: "all" is no number of layers')
+        self.refuse("pp(0)", 2, "ways", "got 0")
+
+    def test_names(self):
+        self.refuse('pp { 2, schedule = "1f1" }', 2, 'there is no schedule "1f1"', 'did you mean "1f1b"?')
+        self.refuse("pp { 2, schedule = 3 }", 2, "schedule: got 3", "zb-h1")
+        self.refuse('pp { 2, schedule = "none.csv" }', 2, "there is no file none.csv")
+        self.refuse('pp { 2, scedule = "1f1b" }', 2, 'did you mean "schedule"?')
+
+    def test_times_and_memory(self):
+        self.refuse("pp { 2, times = { 1, 2 } }", 2, "times: got [1,2]", "{ F, I, W }")
+        self.refuse("pp { 2, times = { { 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 } } }", 3,
+                    "pp.times has 3 entries for 2 virtual stages")
+        self.refuse('pp { 2, memory = "1KiB" }', 3, "1f1b", "1024", "raise the limit")
+        error = self.refused(3, ["zb-h1", "1024", "raise the limit"], "run",
+                             self.script('pp { 2, schedule = "zb-h1", memory = "1KiB" }'))
+        # What the hint says is enough.
+        enough = re.search(r"raise the limit to (\d+)", error["hint"]).group(1)
+        self.only("plan", self.script(f'pp {{ 2, schedule = "zb-h1", memory = {enough} }}'))
+
+    def test_csv_files(self):
+        rows = ["0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3", "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3"]
+
+        def write(name, *lines):
+            (self.folder / name).write_text("\n".join(lines) + "\n")
+
+        write("good.csv", *rows)
+        write("two.csv", "0F0,0F1,0B0,0B1", "1F0,1B0,1F1,1B1")
+        write("doubled.csv", rows[0] + ",0B3", rows[1])
+        write("missing.csv", rows[0], rows[1].replace(",1B2", ""))
+        verified = self.only("verify", self.script('pp { 2, schedule = "good.csv" }'))
+        self.assertEqual(verified["verdict"], "equal")
+        self.refuse('pp { 2, schedule = "two.csv" }', 3, "two.csv is made for 2 microbatches, the plan has 4")
+        self.refuse('pp { 2, schedule = "doubled.csv" }', 3, "stage 0, step 8, 0B3: done already by stage 0, step 7")
+        self.refuse('pp { 2, schedule = "missing.csv" }', 3, "stage 1 never does 1B2")
+        self.refuse('pp { 3, schedule = "good.csv" }', 3, "good.csv has 2 rows for pp(3)")
+
+    # --- A schedule of the script's own ---
+
+    def own(self, body, name=""):
+        return f"pp {{ 2, schedule = mw.schedule({name}function(s) {body} end) }}"
+
+    def test_a_deadlock_is_refused_with_its_cycle(self):
+        rows = '"0F0 0B0 0F1 0F2 0F3 0B1 0B2 0B3", "1F0 1F1 1B0 1B1 1F2 1F3 1B2 1B3"'
+        self.refuse(self.own(f"return {{ {rows} }}"), 3, "deadlock: 2 stages wait for each other in a cycle",
+                    "stage 0, step 1, 0B0 waits for stage 1, step 2, 1B0",
+                    "stage 1, step 1, 1F1 waits for stage 0, step 2, 0F1", verbs=("run", "plan", "verify"))
+
+    def test_what_a_function_may_return(self):
+        rows = [" ".join(f"{v}F{k} {v}B{k}" for k in range(4)) for v in range(2)]
+        as_texts = f'return {{ "{rows[0]}", "{rows[1]}" }}'
+        as_lists = "return { %s }" % ", ".join("{ %s }" % ", ".join(f'"{a}"' for a in row.split()) for row in rows)
+        as_text = f'return "{rows[0]}\\n{rows[1]}"'
+        hashes = set()
+        for body in (as_texts, as_lists, as_text):
+            for plan in (self.own(body), self.own(body, '"mine", '), f"pp {{ 2, schedule = function(s) {body} end }}"):
+                (self.folder / "run.h5").unlink(missing_ok=True)
+                run = self.only("run", self.script(plan))
+                self.assertEqual(run["status"], "done")
+                hashes.add(tuple(run["losses"]))
+        self.assertEqual(len(hashes), 1)
+        for body, said in (("", "returned nothing"), ("return 3", "returned 3"),
+                           ('return { "0F0", "1F0", "2F0" }', "actions of 3 stages for pp(2)"),
+                           ('return { "0F0 nix" }', '"nix" is no work'),
+                           ("return { 3 }", "3 for stage 0")):
+            self.refuse(self.own(body), 3, said)
+        self.refuse(self.own("return s.nix.there"), 2, "script.lua:6: attempt to index a nil value (field 'nix')")
+        self.refuse(self.own('return { "0F0 0F1", "1F0" }', '"mine", ').replace("2,", "2, chunks = 2,"), 3,
+                    "uses 2 virtual stages", "2 chunks has 4")
+        self.refuse('pp { 2, schedule = mw.schedule("mine") }', 2, "mw.schedule takes a function")
+
+    def test_what_a_function_is_asked(self):
+        told = self.folder / "told"
+        body = f"""
+          local f = io.open({json.dumps(str(told))}, "w")
+          f:write(s.stages, " ", s.chunks, " ", s.microbatches, " ", #s.times, " ", tostring(s.memory), " ",
+                  s.times[1].forward > 1 and s.times[1].forward ~= s.times[2].forward and "told" or "unit", "\\n")
+          f:close()
+          local rows = {{}}
+          for v = 0, 1 do
+            rows[v + 1] = {{}}
+            for k = 0, s.microbatches - 1 do
+              table.insert(rows[v + 1], v .. "F" .. k)
+              table.insert(rows[v + 1], v .. "B" .. k)
+            end
+          end
+          return rows"""
+        self.only("plan", self.script(self.own(body)))
+        self.assertEqual(told.read_text(), "2 1 4 2 nil told\n")
+
+    def test_the_script_of_the_repository(self):
+        text = (SOURCE / "scripts/my_schedule.lua").read_text()
+        function = re.search(r"(?ms)^local \w+ = mw\.schedule\(.*?^end\)$", text).group(0)
+        self.assertLessEqual(function.count("\n") + 1, 15)
+        for name in ("scripts", ".deps"):
+            (self.folder / name).symlink_to(SOURCE / name)
+        verified = self.only("verify", "scripts/my_schedule.lua")
+        self.assertEqual(verified["verdict"], "equal")
+        self.assertLessEqual(max(verified["max_relative_error"].values()), 1e-10)
+        run = self.only("run", "scripts/my_schedule.lua", "--set", "steps=5")
+        self.assertLess(run["losses"][-1], run["losses"][0])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

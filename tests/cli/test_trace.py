@@ -1,0 +1,243 @@
+"""`meshwright trace`: a run's step as a Chrome trace and a drawing, measured beside predicted; runs with
+pipelines that end before their time."""
+import collections
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+import xml.etree.ElementTree
+
+import h5py
+import numpy as np
+import pandas
+
+from pipeline_tools import BIN, TEST_PLUGINS, PipelineCase
+
+NANOSECOND = 1e-3  # of the trace's microseconds
+
+
+class Trace(PipelineCase):
+    def run_once(self, plan='pp { 2, schedule = "zb-h1" }, dp(2)', more=""):
+        return self.only("run", self.script(plan, 'e.log = "run.h5"\n' + more))
+
+    def trace(self, *arguments):
+        result = self.only("trace", "run.h5", "-o", "trace.json", *arguments)
+        return result, json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+
+    def check(self, events):
+        """Sorted, no overlap in a row, every flow has both ends, in slices of the right work."""
+        timed = [e for e in events if e["ph"] != "M"]
+        times = [e["ts"] for e in timed]
+        self.assertEqual(times, sorted(times))
+        rows = collections.defaultdict(list)
+        for e in timed:
+            if e["ph"] == "X":
+                self.assertGreaterEqual(e["dur"], 0)
+                rows[e["pid"], e["tid"]].append(e)
+        for row in rows.values():
+            for before, after in zip(row, row[1:]):
+                self.assertLessEqual(before["ts"] + before["dur"], after["ts"] + NANOSECOND / 2)
+        names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        self.assertEqual(set(names), set(rows))
+        flows = collections.defaultdict(dict)
+        for e in timed:
+            if e["ph"] in "sf":
+                self.assertNotIn(e["ph"], flows[e["id"]])
+                flows[e["id"]][e["ph"]] = e
+        for flow in flows.values():
+            self.assertEqual(set(flow), {"s", "f"})
+            self.assertEqual(flow["s"]["pid"], flow["f"]["pid"])
+            self.assertEqual(flow["f"]["bp"], "e")
+            self.assertLessEqual(flow["s"]["ts"], flow["f"]["ts"])
+            ends = []
+            for e in flow["s"], flow["f"]:
+                around = [x for x in rows[e["pid"], e["tid"]]
+                          if x["ts"] - NANOSECOND / 2 <= e["ts"] < x["ts"] + x["dur"] - NANOSECOND / 2]
+                self.assertEqual(len(around), 1, e)
+                ends.append(around[0])
+            one, other = ends
+            self.assertEqual(one["args"]["microbatch"], other["args"]["microbatch"])
+            self.assertNotEqual(one["args"]["stage"], other["args"]["stage"])
+            forward = one["cat"] == "F"
+            self.assertEqual(other["cat"] == "F", forward)
+            self.assertIn(one["cat"], "FBI")
+            self.assertEqual(other["args"]["vstage"] - one["args"]["vstage"], 1 if forward else -1)
+        return rows, names, flows
+
+    def test_measured_and_predicted(self):
+        self.run_once(more="e.steps = 9")
+        with h5py.File(self.folder / "run.h5", locking=False) as f:
+            seconds = f["steps"]["seconds"]
+            actions = f["actions"][:]
+        result, events = self.trace("--svg", "step.svg")
+        self.assertEqual(result["kind"], "trace")
+        # The median of the steps after the two of the warm-up.
+        self.assertEqual(result["step"], 2 + int(np.argsort(seconds[2:])[3]))
+        self.assertEqual(result["seconds"], seconds[result["step"]])
+        rows, names, flows = self.check(events)
+        processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        self.assertEqual(processes, {1: "measured", 2: "predicted"})
+        self.assertEqual(names, {(1, 0): "rank 0, stage 0", (1, 1): "rank 1, stage 0", (1, 2): "rank 2, stage 1",
+                                 (1, 3): "rank 3, stage 1", (2, 0): "rank 0, stage 0", (2, 2): "rank 2, stage 1"})
+        # Two copies of the pipeline measured, one predicted; two microbatches there and back.
+        count = collections.Counter(flow["s"]["pid"] for flow in flows.values())
+        self.assertEqual(count, {1: 2 * 2 * 2, 2: 2 * 2})
+        # Every row of /actions is there with its times.
+        own = actions[actions["step"] == result["step"]]
+        for rank in range(4):
+            mine = own[own["rank"] == rank]
+            self.assertEqual([e["cat"] for e in rows[1, rank]], [a.decode() for a in mine["action"]])
+            np.testing.assert_allclose([e["ts"] for e in rows[1, rank]], 1e6 * mine["start"], atol=NANOSECOND)
+            np.testing.assert_allclose([e["dur"] for e in rows[1, rank]], 1e6 * (mine["end"] - mine["start"]),
+                                       atol=2 * NANOSECOND)
+        self.assertEqual({e["cat"] for e in rows[1, 0]}, {"F", "I", "W", "receive B", "finish"})
+        self.assertEqual({e["cat"] for e in rows[1, 2]}, {"F", "I", "W", "receive F", "finish"})
+        # No work starts before its sender has begun.
+        self.assertGreaterEqual(min(e["ts"] for e in events if e["ph"] == "X"), 0)
+        text = (self.folder / "step.svg").read_text()
+        xml.etree.ElementTree.fromstring(text)
+        for words in ("measured: rank 3, stage 1", "predicted: rank 2, stage 1", f"step {result['step']}"):
+            self.assertIn(words, text)
+
+    def test_predicted_actions_for_readers(self):
+        self.run_once()
+        frame = pandas.read_hdf(self.folder / "run.h5", "predicted_actions")
+        self.assertEqual(list(frame.columns), "rank stage chunk action microbatch start end".split())
+        with h5py.File(self.folder / "run.h5", locking=False) as f:
+            table = f["predicted_actions"][:]
+            measured = f["actions"][:]
+            predicted_step = json.loads(self.call("plan", "script.lua", "--json").stdout)["step_seconds"]
+            self.assertEqual(f["predicted_actions"].attrs["units_start"], b"s")
+        self.assertEqual(frame["start"].tolist(), table["start"].tolist())
+        self.assertAlmostEqual(table["end"].max() / predicted_step, 1, places=6)
+        # The predicted works of a stage are, in their order, those that its ranks did.
+        for stage, rank in ((0, 1), (1, 3)):
+            mine = measured[(measured["rank"] == rank) & (measured["step"] == 0)]
+            predicted = table[table["stage"] == stage]
+            for column in ("action", "microbatch", "chunk"):
+                self.assertEqual(mine[column].tolist(), predicted[column].tolist(), column)
+
+    def test_v_shaped_chunks(self):
+        self.run_once('pp { 2, schedule = "zbv" }', "e.model.layers = 4")
+        _, events = self.trace()
+        rows, _, flows = self.check(events)
+        names = {e["name"] for row in rows.values() for e in row}
+        self.assertLessEqual({"0F0", "3F0", "3I3", "2W1"}, names)
+        # A V of two stages: forwards cross at 0 -> 1 and 2 -> 3, 1 -> 2 stays on its stage.
+        count = collections.Counter(flow["s"]["pid"] for flow in flows.values())
+        self.assertEqual(count, {1: 2 * 2 * 4, 2: 2 * 2 * 4})
+
+    def test_without_a_pipeline(self):
+        self.run_once("dp(2)")
+        _, events = self.trace()
+        rows, _, flows = self.check(events)
+        self.assertEqual((len([k for k in rows if k[0] == 1]), len(flows)), (2, 0))
+
+    def test_chosen_step_and_prediction_alone(self):
+        self.run_once()
+        result, events = self.trace("--step", "3")
+        self.assertEqual(result["step"], 3)
+        result, events = self.trace("--predicted")
+        self.assertIsNone(result["step"])
+        self.check(events)
+        self.assertEqual({e["args"]["name"] for e in events if e["name"] == "process_name"}, {"predicted"})
+        done = self.call("trace", "run.h5", "-o", "t.json")
+        self.assertIn("the median step after the warm-up", done.stdout)
+
+    def test_refusals(self):
+        self.run_once()
+        (self.folder / "text.h5").write_text("no")
+        h5py.File(self.folder / "other.h5", "w").close()
+        for fragments, arguments in (
+                (["none.h5: there is no such file"], ("none.h5", "-o", "t.json")),
+                (["text.h5: it is no run file"], ("text.h5", "-o", "t.json")),
+                (["other.h5: it is no run file"], ("other.h5", "-o", "t.json")),
+                (["--step 7: it has steps 0 to 3", "nearest: --step 3"], ("run.h5", "-o", "t.json", "--step", 7)),
+                (["--step -1: it has steps 0 to 3", "--step 0"], ("run.h5", "-o", "t.json", "--step", "-1")),
+                (["no file to write is named", "-o trace.json"], ("run.h5",)),
+                (["-o run.h5: that is the run file"], ("run.h5", "-o", "run.h5")),
+                (["--svg", "cannot write"], ("run.h5", "--svg", "."))):
+            with self.subTest(arguments=arguments):
+                self.refused(2, fragments, "trace", *arguments)
+        with h5py.File(self.folder / "run.h5", "r+", locking=False) as f:
+            f["actions"].resize((0,))
+        self.refused(2, ["/actions has no rows of step", "--predicted"], "trace", "run.h5", "-o", "t.json")
+        with h5py.File(self.folder / "run.h5", "r+", locking=False) as f:
+            f["steps"].resize((0,))
+        self.refused(2, ["it has no steps"], "trace", "run.h5", "-o", "t.json")
+        with h5py.File(self.folder / "run.h5", "r+", locking=False) as f:
+            del f["predicted_actions"]  # as in run files of before
+        self.refused(2, ["no /predicted_actions"], "trace", "run.h5", "-o", "t.json", "--predicted")
+
+
+class EndedEarly(PipelineCase):
+    def start(self, plan, more=""):
+        script = self.script(plan, 'e.log = "run.h5" e.steps = 1000000\n' + more +
+                             'e.observe = function(step) io.stderr:write("finished ", step, "\\n") end')
+        process = subprocess.Popen([BIN, "run", str(script), "--json", "--plugin-path", TEST_PLUGINS],
+                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for(self, process, step):
+        for line in process.stderr:
+            if line.startswith("finished ") and int(line.split()[1]) >= step:
+                return
+        self.fail("the run ended")
+
+    def read(self, status):
+        with h5py.File(self.folder / "run.h5", locking=False) as f:
+            self.assertEqual(f.attrs["status"], status.encode())
+            steps, actions = f["steps"][:], f["actions"][:]
+            self.assertGreater(len(f["predicted_actions"]), 0)
+        self.assertTrue((steps["step"] == np.arange(len(steps))).all())
+        self.assertEqual(set(actions["step"].tolist()), set(steps["step"].tolist()))
+        return len(steps)
+
+    def test_killed(self):
+        for plan in ('pp { 2, schedule = "zb-h1" }, dp(2)', "pp(2), tp(2)"):
+            process = self.start(plan)
+            self.wait_for(process, 3)
+            time.sleep(1.5)
+            process.kill()
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, -signal.SIGKILL)
+            self.assertGreater(self.read("running"), 0)
+            self.only("trace", "run.h5", "-o", "trace.json")
+
+    def test_interrupted(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start('pp { 2, schedule = "zb-h1" }, dp(2)')
+            self.wait_for(process, 3)
+            process.send_signal(number)
+            stdout, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130)
+            run, = map(json.loads, stdout.splitlines())
+            self.assertEqual(run["status"], "interrupted")
+            self.assertEqual(self.read("interrupted"), run["steps"])
+
+    def test_a_failed_rank_ends_all_stages(self):
+        # The last norm runs on the last stage alone, once for each microbatch: the 10th call of four in
+        # each step is in the third step.
+        for plan in ("pp(2)", 'pp { 2, schedule = "zb-h1" }, dp(2)'):
+            with self.subTest(plan=plan):
+                began = time.monotonic()
+                calls = 10
+                process = self.start(plan + f', mw.plugin "failing_rank" ({calls})')
+                stdout, stderr = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 1, stderr)
+                run, error = map(json.loads, stdout.splitlines())
+                self.assertEqual((run["status"], error["stage"]), ("failed", "run"))
+                self.assertRegex(error["message"], r"[Rr]ank [1-3]: a fault that was asked for")
+                self.assertRegex(error["message"] + error["hint"], r"\bnorm\b")
+                self.assertEqual(self.read("failed"), 2)
+                self.assertLess(time.monotonic() - began, 30)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
