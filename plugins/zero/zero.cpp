@@ -21,8 +21,9 @@ class Zero : public mw::Strategy {
                  "what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too")
         .fallback(1)
         .range(1, 3)
-        .integer("replicas",
-                 "copies of the model among these ranks; parts are kept inside ways / replicas ranks")
+        .integer(
+            "replicas",
+            "copies of the model among these ranks; parts are kept inside ways / replicas ranks")
         .fallback(1)
         .at_least(1)
         .integer("prefetch", "stage 3: layers whose parameters are gathered ahead")
@@ -46,10 +47,10 @@ class Zero : public mw::Strategy {
       int below = replicas_, above = replicas_;
       while (ways_ % below != 0) --below;
       while (above < ways_ && ways_ % above != 0) ++above;
-      throw mw::Error(mw::Stage::plan,
-                      fmt::format("zero({}): {} replicas do not divide {} ranks", ways_, replicas_,
-                                  ways_),
-                      fmt::format("nearest: replicas = {} or {}", below, above));
+      throw mw::Error(
+          mw::Stage::plan,
+          fmt::format("zero({}): {} replicas do not divide {} ranks", ways_, replicas_, ways_),
+          fmt::format("nearest: replicas = {} or {}", below, above));
     }
   }
 
@@ -83,5 +84,6 @@ class Zero : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Zero, "zero", "1.0.0",
-                  "ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks")
+MESHWRIGHT_PLUGIN(
+    Zero, "zero", "1.0.0",
+    "ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks")

@@ -171,7 +171,8 @@ TEST_CASE("... where each rank keeps its part") {
     setup.microbatch = 1;
     setup.plan = {pp(2, "zb-h1", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14)};
   }
-  DYNAMIC_SECTION("stage " << stage << " microbatch " << microbatch << (is_gpt ? " gpt" : " llama")) {
+  DYNAMIC_SECTION("stage " << stage << " microbatch " << microbatch
+                           << (is_gpt ? " gpt" : " llama")) {
     check(setup);
   }
 }

@@ -100,7 +100,8 @@ class OpType {
   virtual void forward(const Op& op, OpCall& call) const = 0;
   // All wanted gradients. Ops that split implement dgrad and wgrad instead.
   virtual void backward(const Op& op, OpCall& call) const;
-  virtual void dgrad(const Op& op, OpCall& call) const;  // gradient of input 0, which it does not read
+  virtual void dgrad(const Op& op,
+                     OpCall& call) const;  // gradient of input 0, which it does not read
   // Gradients of the other inputs; it reads no parameter.
   virtual void wgrad(const Op& op, OpCall& call) const;
   // `element` is the bytes of one real.

@@ -83,8 +83,8 @@ enum class Code : std::uint8_t {
   gather,         // start of the all-gather of a bucket's parameters, which are stored in parts
   gathered,       // ... awaited; nothing if it was already
   drop,           // the gathered parameters are let go
-  totals,   // loss, squared gradient norm and stop request summed over the world
-  update,   // optimizer step of a bucket
+  totals,         // loss, squared gradient norm and stop request summed over the world
+  update,         // optimizer step of a bucket
 };
 const char* name_of(Code code);
 
@@ -216,9 +216,13 @@ struct Program {
 };
 
 // A pass edits the program between its derivation and its completion (buckets, overlap, recompute).
+// Whichever strategy brings a pass, those that decide about buckets run before those that place what
+// buckets need.
 struct Pass {
+  enum Order : std::uint8_t { buckets, reductions, storage, instructions };
   std::string name;
   std::function<void(Program&)> run;
+  Order order = instructions;
 };
 
 // Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in

@@ -20,12 +20,12 @@ class Storage {
 
   // Of a bucket with parts, whole tensors have its parts one after the other, zeros at the end.
   struct Flat {
-    at::Tensor parameters;       // whole; undefined while parameters stored in parts are not gathered
-    at::Tensor gradients;        // whole; undefined where stored in parts and nobody has written any
-    at::Tensor own_parameters;   // this rank's part (a slice of the whole one if that is kept)
+    at::Tensor parameters;  // whole; undefined while parameters stored in parts are not gathered
+    at::Tensor gradients;   // whole; undefined where stored in parts and nobody has written any
+    at::Tensor own_parameters;  // this rank's part (a slice of the whole one if that is kept)
     at::Tensor own_gradients;
-    OptimizerState state;        // of the part
-    bool summed = false;         // own_gradients holds this step's sum so far
+    OptimizerState state;  // of the part
+    bool summed = false;   // own_gradients holds this step's sum so far
   };
   std::vector<Flat>& flats() { return flats_; }
 
@@ -65,9 +65,10 @@ class Storage {
   const at::TensorOptions options_;
   Ledger& ledger_;
   std::vector<Flat> flats_;
-  std::vector<std::int64_t> sizes_, parts_, index_;   // of each bucket: elements, of a part, own part's
-  std::vector<std::vector<std::int64_t>> shapes_;     // of each parameter
-  std::vector<std::int64_t> offsets_;                 // of each parameter in its bucket
+  std::vector<std::int64_t> sizes_, parts_,
+      index_;  // of each bucket: elements, of a part, own part's
+  std::vector<std::vector<std::int64_t>> shapes_;  // of each parameter
+  std::vector<std::int64_t> offsets_;              // of each parameter in its bucket
   std::vector<at::Tensor> parameters_, gradients_;
   std::vector<int> parameter_of_, bucket_of_;
   std::vector<bool> written_;

@@ -301,9 +301,9 @@ class Backward {
     }
     if (!wanted) return;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const bool spared = traits.splits && (piece == Piece::dgrad
-                                                ? i == 0
-                                                : parameter_of_.count(op.inputs[i].value) > 0);
+      const bool spared =
+          traits.splits &&
+          (piece == Piece::dgrad ? i == 0 : parameter_of_.count(op.inputs[i].value) > 0);
       const bool reads = traits.backward_reads_input[i] && !spared;
       instruction.inputs.push_back(reads ? tape_.view_slot[derived_.view_of[index][i]] : -1);
     }

@@ -216,9 +216,9 @@ void grant_in_place(Program& program) {
     const auto& from = program.segments[copy.copy_of].code;
     std::size_t next = 0;
     for (Instruction& i : copy.code) {
-      const bool extra = i.code == Code::reduce &&
-                         (next == from.size() || from[next].code != Code::reduce ||
-                          from[next].bucket != i.bucket);
+      const bool extra =
+          i.code == Code::reduce &&
+          (next == from.size() || from[next].code != Code::reduce || from[next].bucket != i.bucket);
       if (!extra) i.in_place = from[next++].in_place;
     }
   }

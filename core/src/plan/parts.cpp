@@ -118,9 +118,8 @@ class Parter {
       for_each_slot(segment.code[i], [&](int slot) {
         const auto found = bucket_of.find(slot);
         if (found == bucket_of.end()) return;
-        const auto known = std::find_if(list.begin(), list.end(), [&](const Span& s) {
-          return s.bucket == found->second;
-        });
+        const auto known = std::find_if(list.begin(), list.end(),
+                                        [&](const Span& s) { return s.bucket == found->second; });
         if (known == list.end()) {
           list.push_back({found->second, static_cast<int>(i), static_cast<int>(i)});
         } else {
@@ -163,7 +162,8 @@ class Parter {
       if (!storage_.keeps) {
         if (n == 0) {  // what nothing stands before
           for (std::size_t k = 0; k <= ahead && k < list.size(); ++k) {
-            inserts.emplace(list[0].first, of_bucket(Code::gather, list[k].bucket, program_, phase));
+            inserts.emplace(list[0].first,
+                            of_bucket(Code::gather, list[k].bucket, program_, phase));
           }
         } else if (n + ahead < list.size()) {
           inserts.emplace(list[n].first,
@@ -205,7 +205,8 @@ class Parter {
 }  // namespace
 
 Pass part_storage(const PartedStorage& storage) {
-  return {"part storage", [storage](Program& program) { Parter(program, storage).run(); }};
+  return {"part storage", [storage](Program& program) { Parter(program, storage).run(); },
+          Pass::storage};
 }
 
 }  // namespace mw

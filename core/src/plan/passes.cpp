@@ -99,11 +99,12 @@ void delay_wgrads(const Program& program, Segment& segment) {
 }  // namespace
 
 Pass bucket_gradients(std::int64_t bytes) {
-  return {"bucket gradients", [bytes](Program& program) { split_buckets(program, bytes); }};
+  return {"bucket gradients", [bytes](Program& program) { split_buckets(program, bytes); },
+          Pass::buckets};
 }
 
 Pass overlap_gradient_reduction() {
-  return {"overlap gradient reduction", overlap};
+  return {"overlap gradient reduction", overlap, Pass::reductions};
 }
 
 Pass overlap_wgrad() {

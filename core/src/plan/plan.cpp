@@ -155,8 +155,11 @@ class ProgramMaker {
     }
     if (!problems_.empty()) return;
     add_timelines(plan_.programs, partition, plan_.schedule);
+    std::vector<Pass> passes = draft_.passes();
+    std::stable_sort(passes.begin(), passes.end(),
+                     [](const Pass& a, const Pass& b) { return a.order < b.order; });
     for (Program& program : plan_.programs) {
-      for (const Pass& pass : draft_.passes()) pass.run(program);
+      for (const Pass& pass : passes) pass.run(program);
       complete(program);
     }
   }

@@ -197,7 +197,8 @@ std::string describe(const Program& program, const Instruction& i) {
       text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name,
                          bucket.parameters.size());
       if (i.code == Code::gather) text += " over " + program.mesh.name_of(bucket.parts);
-      if (i.code == Code::reduce_parts) text += " over " + program.name_of(program.part_reduction(bucket));
+      if (i.code == Code::reduce_parts)
+        text += " over " + program.name_of(program.part_reduction(bucket));
       if (i.code == Code::reduce || i.code == Code::reduced) {
         text += " over " + (bucket.parts.empty() ? program.name_of(program.reduction(bucket))
                                                  : program.mesh.name_of(bucket.parts));

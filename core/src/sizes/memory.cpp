@@ -299,8 +299,7 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
     const int bucket = static_cast<int>(b);
     forecast[Category::parameters] += rank.parameter_bytes(bucket);
     forecast[Category::gradients] += rank.gradient_bytes(bucket);
-    forecast[Category::optimizer] +=
-        rank.part_bytes(bucket) / program.element * optimizer_bytes;
+    forecast[Category::optimizer] += rank.part_bytes(bucket) / program.element * optimizer_bytes;
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];

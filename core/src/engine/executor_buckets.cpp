@@ -1,0 +1,109 @@
+// What an executor does with whole buckets: reductions, gathers, the step's totals, the optimizer.
+#include <algorithm>
+
+#include "engine/executor.h"
+#include "sizes/rank_view.h"
+
+namespace mw {
+
+void Executor::start_reduce(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  const at::Tensor& whole = storage_.settle(i.bucket);
+  Reducing& reduction = reductions_[i.bucket];
+  const Purpose purpose{i.phase, &bucket.name};
+  if (bucket.parts.empty()) {
+    reduction.pending =
+        group(program_.reduction(bucket)).all_reduce(whole, Reduction::sum, purpose);
+    return;
+  }
+  at::Tensor part = storage_.flats()[i.bucket].own_gradients;
+  if (bucket.parted >= Parted::gradients) {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    part = reduction.part = at::empty_like(part);
+  }
+  reduction.pending =
+      group({bucket.parts, {}}).reduce_scatter(part, whole, Reduction::sum, purpose);
+}
+
+void Executor::end_reduce(const Instruction& i) {
+  Reducing& reduction = reductions_.at(i.bucket);
+  reduction.pending.wait();
+  if (reduction.part.defined()) storage_.sum_part(i.bucket, reduction.part);
+  reductions_.erase(i.bucket);
+}
+
+void Executor::start_gather(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  gathers_[i.bucket] =
+      group({bucket.parts, {}})
+          .all_gather(storage_.open_parameters(i.bucket), storage_.flats()[i.bucket].own_parameters,
+                      {i.phase, &bucket.name});
+}
+
+at::Tensor Executor::whole(int bucket, bool gradients) {
+  const Bucket& b = program_.buckets[bucket];
+  const Storage::Flat& flat = storage_.flats()[bucket];
+  if (!gradients && flat.parameters.defined()) return flat.parameters;
+  const at::Tensor& part = gradients ? flat.own_gradients : flat.own_parameters;
+  if (b.parts.empty()) return part;
+  Communicator& ranks = group({b.parts, {}});
+  const at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
+  static const std::string label = "gather for comparison";
+  ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
+  return all;
+}
+
+at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
+  return storage_.slice(parameter, whole);
+}
+
+// One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
+// A quantity that several ranks hold alike is given by the first of them alone, so that it counts once.
+void Executor::totals() {
+  at::Tensor sums = at::zeros({3}, at::kDouble);
+  auto counts = [&](auto&& whole) {
+    for (std::size_t a = 0; a < at_.size(); ++a) {
+      if (static_cast<int>(a) == program_.stage_atom) continue;  // a stage's own, or zero
+      if (whole(static_cast<int>(a)) && at_[a] != 0) return false;
+    }
+    return true;
+  };
+  if (counts([&](int a) { return !program_.loss[a].is_partial(); })) sums[0] = loss_.item<double>();
+  double squares = 0;
+  for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+    const Bucket& bucket = program_.buckets[b];
+    if (bucket.parts.empty() && bucket.reduce.empty()) storage_.settle(static_cast<int>(b));
+    if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
+    const auto among = [](const std::vector<int>& atoms, int a) {
+      return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
+    };
+    if (!counts([&](int a) { return !among(bucket.sharded, a) && !among(bucket.parts, a); }))
+      continue;
+    storage_.settle_part(static_cast<int>(b));
+    const double norm = at::linalg_vector_norm(storage_.flats()[b].own_gradients, 2).item<double>();
+    squares += norm * norm;
+  }
+  sums[1] = squares;
+  if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
+  if (program_.mesh.size() > 1) {
+    static const std::string label = "loss, gradient norm";
+    sums = sums.to(device_);
+    group({world_atoms(program_.mesh), {}})
+        .all_reduce(sums, Reduction::sum, {"report", &label})
+        .wait();
+    sums = sums.cpu();
+  }
+  outcome_.loss = sums[0].item<double>();
+  outcome_.grad_norm = std::sqrt(sums[1].item<double>());
+  outcome_.stop = sums[2].item<double>() > 0;
+  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip());
+  if (watcher_ != nullptr) watcher_->gradients(*this);
+}
+
+void Executor::update(const Instruction& i) {
+  Storage::Flat& flat = storage_.flats()[i.bucket];
+  input_.optimizer->step(flat.own_parameters, flat.own_gradients, flat.state, outcome_.lr, step_,
+                         scale_);
+}
+
+}  // namespace mw
