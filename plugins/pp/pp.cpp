@@ -90,8 +90,9 @@ class PipelineParallel : public mw::Strategy {
         .list("layout", "layers of each stage (of each virtual stage, in model order, if chunked)")
         .optional()
         .any("times",
-             "{ F, I, W } of a microbatch, or one such triple for each virtual stage: by what "
-             "zero-bubble schedules place W; predicted if left out")
+             "{ F, I, W } of a microbatch, one such triple for each virtual stage, or a run file "
+             "whose measured times are taken: by what zero-bubble schedules place W; predicted if "
+             "left out")
         .optional()
         .bytes("memory", "limit of a rank's activations that the schedule must keep")
         .optional()
@@ -101,10 +102,14 @@ class PipelineParallel : public mw::Strategy {
   explicit PipelineParallel(const mw::Values& values)
       : ways_(static_cast<int>(values.integer("ways"))) {
     chunks_ = values.has("chunks") ? static_cast<int>(values.integer("chunks")) : 0;
-    if (values.has("times")) times_ = read_times(values.at("times"));
     if (values.has("memory")) memory_ = values.number("memory");
     if (values.has("layout")) layout_ = read_layout(values.at("layout"));
     choose_schedule(values);
+    if (!values.has("times")) return;
+    const Json& times = values.at("times");
+    times_ = times.is_string()
+                 ? mw::measured_times(values.find_file(times.get<std::string>()), placement())
+                 : read_times(times);
   }
 
   std::vector<mw::AxisRequest> axes() const override { return {{"pp", ways_, {}}}; }
@@ -200,6 +205,10 @@ class PipelineParallel : public mw::Strategy {
       }
       return schedule;
     };
+  }
+
+  std::vector<int> placement() const {
+    return stage_of_.empty() ? mw::round_robin_placement(ways_, chunks_) : stage_of_;
   }
 
   // As even as can be, the larger parts first, unless the user says otherwise.

@@ -15,24 +15,23 @@ namespace fs = std::filesystem;
 fs::path written(const TemporaryFolder& folder, std::int64_t steps) {
   const fs::path path = folder.path() / "run.h5";
   mw::RunInfo info;
-  info.plan = R"({"mix": "pp(2)"
-})";
+  info.plan = R"({"mix": "pp 2"})";
   info.predicted_actions = {{0, 0, 0, 0, "F", 3, 0, 0.5}, {0, 1, 1, 0, "receive F", 3, 0.5, 0.75}};
-mw::RunWriter writer(path, info);
-for (std::int64_t step = 0; step < steps; ++step) {
-  mw::StepRow row;
-  row.step = step;
-  row.seconds = 0.5 + static_cast<double>(step);
-  row.loss = 2;
-  row.tokens = 64;
-  writer.add(row);
-  for (int rank = 0; rank < 2; ++rank) {
-    for (int m = 0; m <= step % 3; ++m)
-      writer.add(mw::ActionRow{step, rank, rank, 0, "receive B", m, 0.25 * m, 0.25 * m + 0.125});
+  mw::RunWriter writer(path, info);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    mw::StepRow row;
+    row.step = step;
+    row.seconds = 0.5 + static_cast<double>(step);
+    row.loss = 2;
+    row.tokens = 64;
+    writer.add(row);
+    for (int rank = 0; rank < 2; ++rank) {
+      for (int m = 0; m <= step % 3; ++m)
+        writer.add(mw::ActionRow{step, rank, rank, 0, "receive B", m, 0.25 * m, 0.25 * m + 0.125});
+    }
   }
-}
-writer.finish(mw::RunStatus::done);
-return path;
+  writer.finish(mw::RunStatus::done);
+  return path;
 }
 
 std::string message_of(const fs::path& path) {
@@ -50,27 +49,26 @@ std::string message_of(const fs::path& path) {
 TEST_CASE("what was written is read back, a step at a time") {
   TemporaryFolder folder;
   mw::RunReader reader(written(folder, 2000));
-  CHECK(reader.plan() == R"({"mix": "pp(2)"
-})");
+  CHECK(reader.plan() == R"({"mix": "pp 2"})");
   const auto steps = reader.steps();
-REQUIRE(steps.size() == 2000);
-CHECK(steps[7].step == 7);
-CHECK(steps[7].seconds == 7.5);
-CHECK(steps[7].tokens == 64);
-CHECK(std::isnan(steps[7].bubble));
-for (const std::int64_t step : {0, 1, 2, 1000, 1998, 1999}) {
-  const auto actions = reader.actions(step);
-  const auto each = static_cast<std::size_t>(step % 3 + 1);
-  REQUIRE(actions.size() == 2 * each);
-  CHECK(actions.front().step == step);
-  CHECK(actions.back().step == step);
-  CHECK(actions.back().rank == 1);
-  CHECK(actions.back().action == "receive B");
-  CHECK(actions.back().microbatch == step % 3);
-  CHECK(actions.back().end == 0.25 * static_cast<double>(step % 3) + 0.125);
-}
-CHECK(reader.actions(2000).empty());
-CHECK(reader.actions(-1).empty());
+  REQUIRE(steps.size() == 2000);
+  CHECK(steps[7].step == 7);
+  CHECK(steps[7].seconds == 7.5);
+  CHECK(steps[7].tokens == 64);
+  CHECK(std::isnan(steps[7].bubble));
+  for (const std::int64_t step : {0, 1, 2, 1000, 1998, 1999}) {
+    const auto actions = reader.actions(step);
+    const auto each = static_cast<std::size_t>(step % 3 + 1);
+    REQUIRE(actions.size() == 2 * each);
+    CHECK(actions.front().step == step);
+    CHECK(actions.back().step == step);
+    CHECK(actions.back().rank == 1);
+    CHECK(actions.back().action == "receive B");
+    CHECK(actions.back().microbatch == step % 3);
+    CHECK(actions.back().end == 0.25 * static_cast<double>(step % 3) + 0.125);
+  }
+  CHECK(reader.actions(2000).empty());
+  CHECK(reader.actions(-1).empty());
 }
 
 TEST_CASE("the predicted actions stand beside the measured ones") {

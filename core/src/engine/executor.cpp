@@ -1,5 +1,7 @@
 #include "engine/executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -11,6 +13,12 @@ namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// A kernel's or op's own words, and where they were said.
+Error failed(const Instruction& i, int microbatch, const char* why) {
+  return {Stage::run, fmt::format("{} (in the {} of {}, microbatch {})", why, name_of(i.piece),
+                                  i.label, microbatch)};
 }
 
 }  // namespace
@@ -90,7 +98,15 @@ void Executor::run(const Instruction& i, int microbatch) {
       load(i, m, microbatch);
       break;
     case Code::compute:
-      compute(i, m, microbatch);
+      try {
+        compute(i, m, microbatch);
+      } catch (const Error&) {
+        throw;
+      } catch (const c10::Error& error) {
+        throw failed(i, microbatch, error.what_without_backtrace());
+      } catch (const std::exception& error) {
+        throw failed(i, microbatch, error.what());
+      }
       break;
     case Code::move:
     case Code::start: {

@@ -1,5 +1,6 @@
 #include "engine/trainer.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
@@ -19,45 +20,53 @@ double seconds_of(clockid_t clock) {
 // step, so none is more than one step ahead: two places for each are enough.
 class Mailbox {
  public:
-  explicit Mailbox(int ranks) : places_{Place(ranks), Place(ranks)} {}
+  explicit Mailbox(int ranks)
+      : places_{Place(ranks), Place(ranks)}, failed_(static_cast<std::size_t>(ranks), false) {}
 
   void put(std::int64_t step, RankReport report) {
     std::lock_guard lock(mutex_);
     Place& place = places_[step % 2];
     const int rank = report.rank;
     place.reports[rank] = std::move(report);
-    if (++place.count == static_cast<int>(place.reports.size())) changed_.notify_all();
+    place.there[rank] = true;
+    if (place.complete()) changed_.notify_all();
   }
 
-  // Waits for all; false if a rank failed meanwhile.
+  // Waits for all; false if a rank failed before its report. One that fails in the step after does not
+  // take this step away.
   bool collect(std::int64_t step, std::vector<RankReport>& into) {
     std::unique_lock lock(mutex_);
     Place& place = places_[step % 2];
-    changed_.wait(lock,
-                  [&] { return failed_ || place.count == static_cast<int>(place.reports.size()); });
-    if (failed_) return false;
+    changed_.wait(lock, [&] { return place.complete() || lacks_for_good(place); });
+    if (!place.complete()) return false;
     into.assign(place.reports.size(), {});
     into.swap(place.reports);
-    place.count = 0;
+    place.there.assign(place.there.size(), false);
     return true;
   }
 
-  void fail() {
+  void fail(int rank) {
     std::lock_guard lock(mutex_);
-    failed_ = true;
+    failed_[rank] = true;
     changed_.notify_all();
   }
 
  private:
   struct Place {
-    explicit Place(int ranks) : reports(ranks) {}
+    explicit Place(int ranks) : reports(ranks), there(ranks, false) {}
+    bool complete() const { return std::find(there.begin(), there.end(), false) == there.end(); }
     std::vector<RankReport> reports;
-    int count = 0;
+    std::vector<bool> there;  // of each rank
   };
+  bool lacks_for_good(const Place& place) const {
+    for (std::size_t r = 0; r < failed_.size(); ++r)
+      if (failed_[r] && !place.there[r]) return true;
+    return false;
+  }
   std::mutex mutex_;
   std::condition_variable changed_;
   Place places_[2];
-  bool failed_ = false;
+  std::vector<bool> failed_;  // of each rank
 };
 
 RankReport report_of(const Executor& executor, Ledger& ledger, StepOutcome& outcome) {
@@ -111,7 +120,7 @@ class Run {
       if (stop) break;
     }
   } catch (...) {
-    mailbox_.fail();
+    mailbox_.fail(executor.rank());
     throw;
   }
 

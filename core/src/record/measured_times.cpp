@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "meshwright/schedule.h"
+#include "record/run_reader.h"
+
+namespace mw {
+namespace {
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+std::vector<WorkTimes> measured_times(const std::string& run_file,
+                                      const std::vector<int>& stage_of) {
+  RunReader file(run_file);
+  std::map<std::pair<int, int>, int> vstage;  // of stage and chunk
+  std::map<int, int> chunks;
+  for (std::size_t v = 0; v < stage_of.size(); ++v) {
+    vstage[{stage_of[v], chunks[stage_of[v]]++}] = static_cast<int>(v);
+  }
+  std::vector<std::map<std::string, std::vector<double>>> seconds(stage_of.size());
+  const std::vector<StepRow> steps = file.steps();
+  const std::size_t first = steps.size() > 4 ? 2 : steps.size() > 1 ? 1 : 0;
+  for (std::size_t s = first; s < steps.size(); ++s) {
+    for (const ActionRow& row : file.actions(steps[s].step)) {
+      if (row.action.size() != 1) continue;  // no work: a receive, the finish
+      const auto found = vstage.find({row.stage, row.chunk});
+      if (found == vstage.end()) {
+        throw Error(Stage::options,
+                    fmt::format("{}: stage {} has a chunk {}, which this plan has not", run_file,
+                                row.stage, row.chunk),
+                    "measure with the same stages and chunks");
+      }
+      seconds[found->second][row.action].push_back(row.end - row.start);
+    }
+  }
+  std::vector<WorkTimes> times;
+  for (std::size_t v = 0; v < seconds.size(); ++v) {
+    auto& of = seconds[v];
+    if (of["F"].empty() || (of["B"].empty() && (of["I"].empty() || of["W"].empty()))) {
+      throw Error(Stage::options,
+                  fmt::format("{}: no times of virtual stage {}", run_file, v),
+                  "name the run file of a finished run with the same stages and chunks");
+    }
+    WorkTimes t;
+    t.forward = median(of["F"]);
+    const bool parted = !of["I"].empty() && !of["W"].empty();
+    t.dgrad = parted ? median(of["I"]) : median(of["B"]) / 2;
+    t.wgrad = parted ? median(of["W"]) : t.dgrad;
+    times.push_back(t);
+  }
+  return times;
+}
+
+}  // namespace mw
