@@ -159,7 +159,7 @@ function mw.cosine(options) end
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; 1, or what the schedule needs (1 .. 1024)
 ---@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
----@field times? any { F, I, W } of a microbatch, or one such triple for each virtual stage: by what zero-bubble schedules place W; predicted if left out
+---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep
 
 ---pipeline parallelism: layers -> pp, with a schedule
@@ -173,8 +173,20 @@ function mw.cosine(options) end
 ---tensor parallelism: heads, kv_heads, ffn, vocab -> tp
 ---@alias meshwright.make.tp fun(options?: meshwright.plugin.tp|integer): meshwright.Strategy
 
+---@class meshwright.plugin.zero
+---@field ways integer ranks that the batch is split over (1 .. 1048576)
+---@field [1]? integer the same as ways
+---@field stage? integer what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
+---@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (default 1) (>= 1)
+---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
+---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
+---@field bucket? integer|string gradients that are reduced together, at most (stages 1 and 2) (default "25MiB") (>= 1 B)
+
+---ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks
+---@alias meshwright.make.zero fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
+
 ---Plugins by name: `local dp, tp = mw.plugins("dp", "tp")`.
----@param ... "dp"|"pp"|"tp"
+---@param ... "dp"|"pp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -200,6 +212,7 @@ function mw.schedule(name, order) end
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "tp"): meshwright.make.tp
+---@overload fun(name: "zero"): meshwright.make.zero
 ---@param name string
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.plugin(name) end

@@ -123,6 +123,7 @@ class PipelineParallel : public mw::Strategy {
     pipeline.schedule = schedule_;
     pipeline.times = times_;
     pipeline.memory_limit = memory_;
+    pipeline.adapts = adapts_;
     if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
       draft.refuse(
           fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
@@ -169,6 +170,7 @@ class PipelineParallel : public mw::Strategy {
     }
     if (chunks_ == 0) chunks_ = fixed > 0 ? fixed : 1;
     stage_of_ = scheduler->placement(ways_, chunks_);
+    adapts_ = true;
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
     };
@@ -193,6 +195,14 @@ class PipelineParallel : public mw::Strategy {
       throw Error(mw::Stage::plan,
                   fmt::format("schedule {} has {} chunks, not {}", name, chunks, chunks_),
                   "leave chunks out");
+    }
+    for (int s = 0; s < ways_; ++s) {
+      const auto own = static_cast<int>(schedule.chunks(s).size());
+      if (own == chunks) continue;
+      throw Error(mw::Stage::plan,
+                  fmt::format("schedule {} has {} virtual stages, {} of them on stage {}", name,
+                              schedule.vstages(), own, s),
+                  fmt::format("give each of the {} stages as many", ways_));
     }
     chunks_ = chunks;
     stage_of_ = schedule.stage_of;
@@ -253,6 +263,7 @@ class PipelineParallel : public mw::Strategy {
   std::vector<int> layout_, stage_of_;
   std::vector<mw::WorkTimes> times_;
   double memory_ = 0;
+  bool adapts_ = false;  // a built-in schedule, not one that is written down
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
 };
 

@@ -47,10 +47,13 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
           }
           text += action.get<std::string>() + " ";
         }
-      } else if (!(given.is_object() && given.empty())) {
+      } else {
         throw refuse(fmt::format("{} for stage {}", given.dump(), row));
       }
       text += "\n";
+    }
+    if (static_cast<int>(returned.size()) != request.stages) {
+      throw refuse(fmt::format("{} entries for pp({})", returned.size(), request.stages));
     }
   } else {
     throw refuse(returned.is_null() ? "nothing" : returned.dump());

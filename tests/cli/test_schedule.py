@@ -202,8 +202,8 @@ class PipelinePlans(PipelineCase):
                 hashes.add(tuple(run["losses"]))
         self.assertEqual(len(hashes), 1)
         for body, said in (("", "returned nothing"), ("return 3", "returned 3"),
-                           ('return { "0F0", "1F0", "2F0" }', "actions of 3 stages for pp(2)"),
-                           ('return { "0F0 nix" }', '"nix" is no work'),
+                           ('return { "0F0", "1F0", "2F0" }', "returned 3 entries for pp(2)"),
+                           ('return { "0F0 nix", "1F0" }', '"nix" is no work'),
                            ("return { 3 }", "3 for stage 0")):
             self.refuse(self.own(body), 3, said)
         self.refuse(self.own("return s.nix.there"), 2, "script.lua:6: attempt to index a nil value (field 'nix')")

@@ -93,8 +93,8 @@ class Trace(PipelineCase):
             np.testing.assert_allclose([e["ts"] for e in rows[1, rank]], 1e6 * mine["start"], atol=NANOSECOND)
             np.testing.assert_allclose([e["dur"] for e in rows[1, rank]], 1e6 * (mine["end"] - mine["start"]),
                                        atol=2 * NANOSECOND)
-        self.assertEqual({e["cat"] for e in rows[1, 0]}, {"F", "I", "W", "receive B", "finish"})
-        self.assertEqual({e["cat"] for e in rows[1, 2]}, {"F", "I", "W", "receive F", "finish"})
+        self.assertEqual({e["cat"] for e in rows[1, 0]}, {"F", "I", "W", "receive B", "reduce", "totals", "update"})
+        self.assertEqual({e["cat"] for e in rows[1, 2]}, {"F", "I", "W", "receive F", "reduce", "totals", "update"})
         # No work starts before its sender has begun.
         self.assertGreaterEqual(min(e["ts"] for e in events if e["ph"] == "X"), 0)
         text = (self.folder / "step.svg").read_text()

@@ -59,8 +59,11 @@ inline Schedule delayed_wgrads(const ScheduleRequest& request) {
 // `layers` of each virtual stage.
 class Stages : public Strategy {
  public:
-  Stages(int ways, const std::string& schedule, std::vector<int> layers)
-      : ways_(ways), scheduler_(find_scheduler(schedule)), layers_(std::move(layers)) {}
+  Stages(int ways, const std::string& schedule, std::vector<int> layers, double memory = 0)
+      : ways_(ways),
+        scheduler_(find_scheduler(schedule)),
+        layers_(std::move(layers)),
+        memory_(memory) {}
   std::vector<AxisRequest> axes() const override { return {{"pp", ways_, {}}}; }
   void edit(Draft& draft) const override {
     const int chunks = static_cast<int>(layers_.size()) / ways_;
@@ -69,13 +72,15 @@ class Stages : public Strategy {
                     scheduler_->placement(ways_, chunks),
                     [this](const ScheduleRequest& r) { return scheduler_->make(r); },
                     {},
-                    0});
+                    memory_,
+                    true});
   }
 
  private:
   int ways_;
   const Scheduler* scheduler_;
   std::vector<int> layers_;
+  double memory_;
 };
 inline StrategyChoice pp(int ways, const std::string& schedule, std::vector<int> layers) {
   return choice("pp", std::make_shared<Stages>(ways, schedule, std::move(layers)));

@@ -1,6 +1,7 @@
 // Pipelines: every schedule gives one rank's gradients, whatever lies beside it.
 #include <catch2/catch.hpp>
 
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -125,12 +126,19 @@ TEST_CASE("A receive is begun one action ahead, and a send's tensor is let go in
   const Experiment e = experiment(setup);
   for (const Program& program : e.plan->programs) {
     INFO("stage " << program.stage);
+    std::map<std::pair<int, int>, std::size_t> posted_at;
     std::set<std::pair<int, int>> posted, received, unsent;
     std::size_t most = 0;
+    std::vector<std::pair<int, int>> order;  // direction and microbatch of F and B, as they run
     for (const SegmentRun& run : program.timeline) {
       const Segment& s = program.segments[run.segment];
       const std::pair<int, int> what{s.gradient, run.microbatch};
-      if (s.kind == SegmentKind::post) posted.insert(what);
+      if (s.kind == SegmentKind::post) {
+        posted.insert(what);
+        posted_at[what] = order.size();
+      }
+      if (s.kind == SegmentKind::forward) order.emplace_back(0, run.microbatch);
+      if (s.kind == SegmentKind::backward) order.emplace_back(1, run.microbatch);
       if (s.kind == SegmentKind::receive) {
         CHECK(posted.count(what) == 1);
         received.insert(what);
@@ -141,7 +149,12 @@ TEST_CASE("A receive is begun one action ahead, and a send's tensor is let go in
     }
     CHECK(posted == received);
     CHECK(received.size() == (program.stage == 0 || program.stage == 3 ? 8 : 16));
+    for (const auto& [what, at] : posted_at) {
+      const auto own = std::find(order.begin(), order.end(), what) - order.begin();
+      CHECK(static_cast<std::ptrdiff_t>(at) == std::max<std::ptrdiff_t>(0, own - 1));
+    }
     CHECK(unsent.empty());
-    CHECK(most <= 4);  // not all eight: the next stage has long taken the first
+    // What comes back from the next stage tells that it has begun to receive.
+    CHECK(most <= static_cast<std::size_t>(4 - program.stage));
   }
 }

@@ -127,7 +127,7 @@ TEST_CASE("Slots are released: nothing is left of a microbatch but what is persi
   const Program program = experiment(setup).plan->programs.front();
   for (const char* backward : {"backward", "backward.last"}) {
     std::vector<int> made(program.slots.size(), 0), gone(program.slots.size(), 0);
-    for (const std::string segment : {std::string("forward"), std::string(backward)}) {
+    for (const std::string& segment : {std::string("forward"), std::string(backward)}) {
       for (const Instruction& i : program.segments[program.segment(segment)].code) {
         for (const auto* list : {&i.outputs, &i.saved, &i.grad_inputs}) {
           for (int slot : *list)

@@ -121,8 +121,8 @@ enum class SegmentKind : std::uint8_t {
 };
 
 struct Segment {
-  // "forward", "backward", "dgrad", "wgrad", "finish"; where a model is parted into virtual stages
-  // "forward.2" and so on; "X.last": a copy of X with reductions in it.
+  // "forward", "backward", "dgrad", "wgrad"; where a model is parted into virtual stages "forward.2" and
+  // so on, and "post forward.2", "receive forward.2", "sent forward.2"; "gather", "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
   std::string name;
   std::vector<Instruction> code;
   SegmentKind kind = SegmentKind::forward;

@@ -48,10 +48,12 @@ struct Pipeline {
   std::string axis;           // its ranks are the stages; "": one stage
   std::vector<int> layers;    // of each virtual stage, in model order; empty: all in one
   std::vector<int> stage_of;  // of each virtual stage; empty: one stage
-  // Called once with what is known of the plan by then. Throws Error for what cannot be met.
+  // Called with what is known of the plan by then: the times and sizes of works, unless `stage_of` is
+  // empty and only the schedule tells the placement. Throws Error for what cannot be met.
   std::function<Schedule(const ScheduleRequest&)> schedule;
   std::vector<WorkTimes> times;  // as ScheduleRequest's; empty: predicted
   double memory_limit = 0;       // bytes of activations of a rank; 0: none
+  bool adapts = false;  // the schedule heeds a memory limit: asked again with less, it holds less
 };
 
 // The plan while strategies edit it.

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <ctime>
 #include <fstream>
-#include <limits>
 #include <set>
 #include <sstream>
 
@@ -213,7 +212,8 @@ std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() c
   return most;
 }
 
-// Of all ranks' time in the step, what they waited for another stage's work.
+// Of all ranks' time in the step, what they waited for another stage's work: in receives and for the
+// totals, at which all meet.
 double Measurements::bubble_of(const StepReport& report) const {
   if (experiment_.plan->stages() == 1) return 0;  // no other stage to wait for
   double idle = 0, all = 0;
@@ -221,17 +221,10 @@ double Measurements::bubble_of(const StepReport& report) const {
     const Program& program = experiment_.plan->program_of(rank.rank);
     for (const RunTime& run : rank.runs) {
       const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
-      if (segment.kind == SegmentKind::receive) idle += run.end - run.start;
+      const bool totals = !segment.code.empty() && segment.code.front().code == Code::totals;
+      if (segment.kind == SegmentKind::receive || totals) idle += run.end - run.start;
     }
-    // The finish waits for the slowest stage: what it takes longer than the shortest is waiting.
     if (!rank.runs.empty()) all += rank.runs.back().end - rank.runs.front().start;
-  }
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const RankReport& rank : report.ranks) {
-    shortest = std::min(shortest, rank.runs.back().end - rank.runs.back().start);
-  }
-  for (const RankReport& rank : report.ranks) {
-    idle += rank.runs.back().end - rank.runs.back().start - shortest;
   }
   return all > 0 ? idle / all : 0;
 }

@@ -33,6 +33,10 @@ std::string comparison(const Measurements& measured, const Prediction& predicted
              format_count(predicted.tokens_per_second)});
   table.add({"MFU", fmt::format("{:.1f} %", 100 * measured.mfu()),
              fmt::format("{:.1f} %", 100 * predicted.mfu)});
+  if (predicted.stages.size() > 1) {
+    table.add({"bubble", fmt::format("{:.1f} %", 100 * measured.bubble_fraction()),
+               fmt::format("{:.1f} %", 100 * predicted.bubble_fraction)});
+  }
   table.add({"memory, a rank's peak", bytes_text(measured.peak_bytes()),
              bytes_text(predicted.fullest().memory.peak)});
   for (int c = 0; c < category_count; ++c) {

@@ -49,6 +49,7 @@ Layout whole(const Program& program) {
 std::shared_ptr<const Plan> in_double(const Plan& plan) {
   PlanRequest request = plan.request;
   request.precision = Precision::fp64;
+  request.schedule = plan.schedule;  // times and sizes differ in float64; what is run must not
   Problems problems;
   auto same = make_plan(request, problems);
   problems.throw_if_any();

@@ -28,12 +28,12 @@ void name_buckets(Program& program);
 
 // Each stage's timeline: the schedule's actions, with sends, receives and their waits placed between
 // them. Segments that no action needs are dropped. A receive is begun one action ahead; a send's wait
-// stands where the receive is certain to have begun, so that it holds its tensor as short as can be and
-// never blocks.
+// stands where something that came back shows that the receive has begun, so that it never blocks; if
+// nothing comes back (the last gradients), at the end.
 void add_timelines(std::vector<Program>& programs, const Partition& partition,
                    const Schedule& schedule);
 
-// Adds the "finish" segment, places overlapped reductions, grants in-place work where nobody reads the
+// Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions, grants in-place work where nobody reads the
 // old value later, and notes for each instruction which slots it releases.
 void complete(Program& program);
 

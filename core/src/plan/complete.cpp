@@ -16,45 +16,71 @@ Instruction of_bucket(Code code, int bucket, const Program& program, const char*
   return i;
 }
 
-void finish(Program& program) {
-  Segment segment;
-  segment.name = "finish";
-  segment.kind = SegmentKind::finish;
-  const int count = static_cast<int>(program.buckets.size());
-  const auto for_buckets = [&](Code code, const char* phase, auto&& which) {
-    for (int b = 0; b < count; ++b) {
-      if (which(program.buckets[b])) segment.code.push_back(of_bucket(code, b, program, phase));
+// The step's end, in three runs, so that each can be timed: what is left to reduce, the totals for which
+// all ranks meet, the optimizer.
+class Finish {
+ public:
+  explicit Finish(Program& program) : program_(program) {}
+
+  void run() {
+    const auto reduces = [](const Bucket& b) {  // else every microbatch does
+      return !b.reduce.empty() && b.parted < Parted::gradients;
+    };
+    const auto reduces_parts = [&](const Bucket& b) {
+      return !b.parts.empty() && !program_.part_reduction(b).atoms.empty();
+    };
+    add(Code::drop, "gradients", [](const Bucket& b) { return b.keeps; });
+    add(Code::reduce, "gradients", [&](const Bucket& b) { return reduces(b) && !b.overlap; });
+    add(Code::reduced, "gradients", reduces);
+    add(Code::reduce_parts, "gradients", reduces_parts);
+    add(Code::reduced_parts, "gradients", reduces_parts);
+    end("reduce");
+
+    Instruction totals;
+    totals.code = Code::totals;
+    totals.phase = "report";
+    totals.label = "loss, gradient norm";
+    code_.push_back(totals);
+    end("totals");
+
+    // Parameters that all keep whole are gathered from those who updated them.
+    const auto gathers = [](const Bucket& b) {
+      return b.parted == Parted::optimizer || b.parted == Parted::gradients;
+    };
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      const int bucket = static_cast<int>(b);
+      code_.push_back(of_bucket(Code::update, bucket, program_, "optimizer"));
+      if (gathers(program_.buckets[b])) {
+        code_.push_back(of_bucket(Code::gather, bucket, program_, "parameters"));
+      }
     }
-  };
-  const auto reduces = [](const Bucket& b) {  // else every microbatch does
-    return !b.reduce.empty() && b.parted < Parted::gradients;
-  };
-  const auto reduces_parts = [&](const Bucket& b) {
-    return !b.parts.empty() && !program.part_reduction(b).atoms.empty();
-  };
-  for_buckets(Code::drop, "gradients", [](const Bucket& b) { return b.keeps; });
-  for_buckets(Code::reduce, "gradients", [&](const Bucket& b) { return reduces(b) && !b.overlap; });
-  for_buckets(Code::reduced, "gradients", reduces);
-  for_buckets(Code::reduce_parts, "gradients", reduces_parts);
-  for_buckets(Code::reduced_parts, "gradients", reduces_parts);
-  Instruction totals;
-  totals.code = Code::totals;
-  totals.phase = "report";
-  totals.label = "loss, gradient norm";
-  segment.code.push_back(totals);
-  // Parameters that all keep whole are gathered from those who updated them.
-  const auto gathers = [](const Bucket& b) {
-    return b.parted == Parted::optimizer || b.parted == Parted::gradients;
-  };
-  for (int b = 0; b < count; ++b) {
-    segment.code.push_back(of_bucket(Code::update, b, program, "optimizer"));
-    if (gathers(program.buckets[b])) {
-      segment.code.push_back(of_bucket(Code::gather, b, program, "parameters"));
+    add(Code::gathered, "parameters", gathers);
+    end("update");
+  }
+
+ private:
+  template <class Which>
+  void add(Code code, const char* phase, const Which& which) {
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      if (!which(program_.buckets[b])) continue;
+      code_.push_back(of_bucket(code, static_cast<int>(b), program_, phase));
     }
   }
-  for_buckets(Code::gathered, "parameters", gathers);
-  program.segments.push_back(std::move(segment));
-}
+
+  void end(const char* name) {
+    if (code_.empty()) return;
+    Segment segment;
+    segment.name = name;
+    segment.kind = SegmentKind::finish;
+    segment.code = std::move(code_);
+    code_.clear();
+    program_.timeline.push_back({static_cast<int>(program_.segments.size()), -1});
+    program_.segments.push_back(std::move(segment));
+  }
+
+  Program& program_;
+  std::vector<Instruction> code_;
+};
 
 // Puts the starts of overlapped reductions into the timeline's runs that make their gradients whole. A
 // run with reductions gets a segment of its own: each stands right after the last gradient of its bucket.
@@ -90,8 +116,7 @@ void place_reductions(Program& program) {
 
 void complete(Program& program) {
   place_reductions(program);
-  finish(program);
-  program.timeline.push_back({program.segment(SegmentKind::finish, 0), -1});
+  Finish(program).run();
   grant_in_place(program);
   note_releases(program);
 }

@@ -29,7 +29,9 @@ Order order_of(const Segment& a, const Segment& b) {
   if (a.kind == SegmentKind::finish || b.kind == SegmentKind::gather) return Order::after;
   if (a.kind == SegmentKind::sent || b.kind == SegmentKind::sent) {
     // After the segment that sends, and nothing else is certain.
-    const bool mine = a.vstage == b.vstage && is_forward(a) == is_forward(b);
+    const Segment& other = a.kind == SegmentKind::sent ? b : a;
+    const bool mine =
+        a.vstage == b.vstage && is_forward(a) == is_forward(b) && other.kind != SegmentKind::wgrad;
     if (!mine) return Order::either;
     return b.kind == SegmentKind::sent ? Order::before : Order::after;
   }

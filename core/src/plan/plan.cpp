@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <set>
 
+#include "base/json_text.h"
 #include "plan/build.h"
 #include "plan/derive.h"
 #include "plan/nearest.h"
 #include "plan/stages.h"
 #include "plan/work.h"
+#include "sizes/memory.h"
 
 namespace mw {
 namespace {
@@ -120,7 +122,8 @@ class ProgramMaker {
     request_.stages = pipeline_.axis.empty() ? 1 : plan.mesh.axis(pipeline_.axis).ways;
     request_.microbatches = static_cast<int>(plan.microbatches);
     request_.times = pipeline_.times;
-    request_.memory_limit = pipeline_.memory_limit;
+    limit_ = plan.request.schedule ? 0 : pipeline_.memory_limit;
+    request_.memory_limit = pipeline_.stage_of.empty() && !pipeline_.axis.empty() ? 0 : limit_;
     const auto parts = static_cast<int>(pipeline_.layers.size());
     request_.chunks = std::max(1, parts / request_.stages);
   }
@@ -132,6 +135,8 @@ class ProgramMaker {
     if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
       make_schedule();
       pipeline_.stage_of = plan_.schedule.stage_of;
+      request_.memory_limit = limit_;
+      plan_.schedule = {};  // made again, once times are known
     }
     if (!problems_.empty()) return;
     const Partition partition = part_layers(*plan_.graph, plan_.mesh, pipeline_, problems_);
@@ -142,9 +147,45 @@ class ProgramMaker {
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
     if (draft_.pipeline()) weigh();
-    // What had to be made for its placement alone is made again, now that times are known.
-    if (problems_.empty()) make_schedule();
-    if (problems_.empty()) check(plan_.schedule, request_, problems_);
+    if (limit_ > 0) {
+      keep_limit(partition);
+    } else {
+      make_schedule();
+      if (problems_.empty()) finish(partition);
+    }
+  }
+
+ private:
+  // A schedule counts what works leave behind; they also hold something in passing.
+  void keep_limit(const Partition& partition) {
+    const std::vector<Program> built = plan_.programs;
+    double held = limit_;
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      request_.memory_limit -= held - limit_;
+      if (request_.memory_limit <= 0) break;
+      try {
+        plan_.schedule = pipeline_.schedule(request_);
+      } catch (const Error& error) {
+        if (draft_.pipeline()->adapts) break;
+        problems_.add(error);
+        return;
+      }
+      plan_.programs = built;
+      finish(partition);
+      if (!problems_.empty()) return;
+      held = most_activations().first;
+      if (held <= limit_) return;
+      if (!draft_.pipeline()->adapts) break;
+    }
+    plan_.programs = built;
+    request_.memory_limit = 0;
+    make_schedule();
+    if (problems_.empty()) finish(partition);
+    if (problems_.empty()) refuse_memory();
+  }
+
+  void finish(const Partition& partition) {
+    check(plan_.schedule, request_, problems_);
     if (problems_.empty() && plan_.schedule.stage_of != partition.stage_of) {
       problems_.add(
           Stage::plan,
@@ -164,7 +205,30 @@ class ProgramMaker {
     }
   }
 
- private:
+  // Of the stages' first ranks, and the stage.
+  std::pair<double, int> most_activations() const {
+    std::pair<double, int> most{0, 0};
+    for (const Program& program : plan_.programs) {
+      const RankView rank(program, program.first());
+      const auto held = static_cast<double>(forecast_memory(rank, 0)[Category::activations]);
+      most = std::max(most, {held, program.stage});
+    }
+    return most;
+  }
+
+  // With the plan as it is without the limit.
+  void refuse_memory() {
+    const auto [held, stage] = most_activations();
+    problems_.add(
+        Stage::plan,
+        fmt::format("pp.memory: the schedule {} cannot keep activations within {:.0f} bytes "
+                    "a rank; without a limit it holds {:.0f} on stage {}",
+                    plan_.schedule.name, limit_, held, stage),
+        fmt::format("raise the limit to {:.0f}, make microbatches smaller, or take a "
+                    "schedule that holds less",
+                    held));
+  }
+
   // What the schedule is to know of the works.
   void weigh() {
     if (request_.times.empty()) request_.times = work_times(plan_.programs);
@@ -172,6 +236,10 @@ class ProgramMaker {
   }
 
   void make_schedule() {
+    if (plan_.request.schedule) {
+      plan_.schedule = *plan_.request.schedule;
+      return;
+    }
     try {
       plan_.schedule = pipeline_.schedule(request_);
     } catch (const Error& error) {
@@ -184,6 +252,7 @@ class ProgramMaker {
   Problems& problems_;
   Pipeline pipeline_;
   ScheduleRequest request_;
+  double limit_ = 0;  // bytes of activations of a rank; 0: none
 };
 
 }  // namespace
@@ -244,6 +313,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches) {
   PlanRequest request = plan.request;
   request.strategies.clear();
+  request.schedule.reset();
   request.microbatch = same_microbatches ? plan.microbatch * plan.batch_ways : 0;
   Problems problems;
   auto one = make_plan(request, problems);
@@ -264,7 +334,11 @@ Json Plan::description() const {
   json["plan"] = Json::array();
   for (const StrategyChoice& choice : request.strategies) {
     Json entry = {{"plugin", choice.name}};
-    for (const auto& [key, value] : choice.options.items()) entry[key] = value;
+    for (const auto& [key, value] : choice.options.items()) {
+      // Where a schedule was written down decides nothing; what it says is below.
+      const bool file = value.is_string() && value.get<std::string>().ends_with(".csv");
+      if (!file && !is_function(value)) entry[key] = value;
+    }
     json["plan"].push_back(entry);
   }
   json["batch"] = request.batch;
@@ -272,7 +346,7 @@ Json Plan::description() const {
   json["microbatch"] = microbatch;
   json["microbatches"] = microbatches;
   json["precision"] = name_of(request.precision);
-  if (stages() > 1) json["schedule"] = to_csv(schedule);
+  if (programs.front().stage_atom >= 0) json["schedule"] = to_csv(schedule);
   return json;
 }
 

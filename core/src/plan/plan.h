@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct PlanRequest {
   std::int64_t sequence = 0;               // tokens of each
   std::int64_t microbatch = 0;  // sequences that a rank computes at a time; 0: all it has
   Precision precision = Precision::fp32;
+  // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
+  std::optional<Schedule> schedule;
 };
 
 struct Plan {

@@ -87,6 +87,15 @@ class Parter {
       if (value.source != Value::Source::op) continue;
       const int from = part_.vstage_of[value.producer];
       if (from < 0 || from == to || !crossed_.insert({use.value, to}).second) continue;
+      if (value.scalar != Scalar::real) {
+        problems_.add(
+            Stage::plan,
+            fmt::format("{}: {} of virtual stage {} reads {} of virtual stage {}, and only "
+                        "real numbers are sent",
+                        pipeline_.axis, graph_.ops()[consumer].name, to, value.name, from),
+            "compute it from data where it is needed");
+        continue;
+      }
       if (from > to) {
         problems_.add(
             Stage::plan,
@@ -142,6 +151,13 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
     }
     part.stages = axis.ways;
     part.stage_atom = axis.atoms.front();
+  }
+  if (whole.layers.size() != whole.stage_of.size()) {
+    problems.add(Stage::plan,
+                 fmt::format("{}: layers are parted into {}, the schedule has {} virtual stages",
+                             pipeline.axis, whole.layers.size(), whole.stage_of.size()),
+                 "make them as many");
+    return part;
   }
   const int sum = std::accumulate(whole.layers.begin(), whole.layers.end(), 0);
   if (sum != graph.layers) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 
 #include "plan/build.h"
 
@@ -51,6 +52,10 @@ class Timelines {
       }
     }
     for (std::size_t s = 0; s < programs_.size(); ++s) {
+      if (done_[s] < static_cast<int>(schedule_.order[s].size())) {
+        throw std::logic_error("stage " + std::to_string(s) + " waits for ever at " +
+                               to_string(schedule_.order[s][done_[s]]));
+      }
       for (const Unsent& u : unsent_[s]) add(s, SegmentKind::sent, u.action, u.gradient);
     }
   }
@@ -97,7 +102,7 @@ class Timelines {
     const Action& a = order[k];
     std::erase_if(unsent_[s], [&](const Unsent& u) {
       const bool begun = std::all_of(u.receivers.begin(), u.receivers.end(), [&](auto& r) {
-        return clocks_[s][r.first] >= r.second && r.second > 0;
+        return clocks_[s][r.first] >= std::max(1, r.second);
       });
       if (begun) add(s, SegmentKind::sent, u.action, u.gradient);
       return begun;

@@ -45,8 +45,7 @@ std::vector<WorkTimes> measured_times(const std::string& run_file,
   for (std::size_t v = 0; v < seconds.size(); ++v) {
     auto& of = seconds[v];
     if (of["F"].empty() || (of["B"].empty() && (of["I"].empty() || of["W"].empty()))) {
-      throw Error(Stage::options,
-                  fmt::format("{}: no times of virtual stage {}", run_file, v),
+      throw Error(Stage::options, fmt::format("{}: no times of virtual stage {}", run_file, v),
                   "name the run file of a finished run with the same stages and chunks");
     }
     WorkTimes t;

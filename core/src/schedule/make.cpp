@@ -71,10 +71,19 @@ std::vector<std::string> that_can(const ScheduleRequest& request) {
   std::vector<std::string> names;
   for (const Scheduler* other : schedulers()) {
     if (other->fixed_chunks() > 0 && other->fixed_chunks() != request.chunks) continue;
-    ScheduleRequest unlimited = request;
-    unlimited.memory_limit = 0;
-    const auto bytes = largest(other->make(unlimited), request).first;
-    if (!above(bytes, request.memory_limit)) names.push_back(other->name());
+    // Those with a fixed order would ask here in turn.
+    if (dynamic_cast<const FixedScheduler*>(other) != nullptr) {
+      ScheduleRequest unlimited = request;
+      unlimited.memory_limit = 0;
+      const auto bytes = largest(other->make(unlimited), request).first;
+      if (!above(bytes, request.memory_limit)) names.push_back(other->name());
+      continue;
+    }
+    try {
+      other->make(request);
+      names.push_back(other->name());
+    } catch (const Error&) {  // it cannot either
+    }
   }
   return names;
 }

@@ -47,6 +47,8 @@ class ZeroBubbleH final : public Scheduler {
         const double one = bytes_of_one(stage_of, s, request);
         const double fit = one > 0 ? std::floor(search.limit() / one * (1 + 1e-9)) : p - s + more;
         ahead.push_back(std::max(1, static_cast<int>(std::min<double>(p - s + more, fit))));
+        // A stage that is further ahead than the one before it would wait for F's that wait for it.
+        if (s > 0) ahead[s] = std::min(ahead[s], ahead[s - 1]);
       }
       search.add(alternating(request, ahead));
     }

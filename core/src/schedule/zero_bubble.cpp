@@ -50,7 +50,7 @@ class Placer {
     for (std::size_t s = 0; s < skeleton.size(); ++s) {
       stages_[s].order.reserve(skeleton[s].size() * 3 / 2);
     }
-    replay(view, [&](int stage, std::size_t, const Action& action) {
+    const auto reached = replay(view, [&](int stage, std::size_t, const Action& action) {
       if (!possible_) return;
       Filling& filling = stages_[static_cast<std::size_t>(stage)];
       const Need need = needs_of(action, vstages).other;
@@ -62,6 +62,9 @@ class Placer {
       }
       put(filling, action, ready);
     });
+    for (std::size_t s = 0; s < skeleton.size(); ++s) {  // a skeleton that waits for itself
+      possible_ = possible_ && reached[s] == skeleton[s].size();
+    }
     return possible_ ? finish() : Placed{};
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <stdexcept>
 
 namespace mw {
 namespace {
@@ -21,7 +22,8 @@ class StageClock {
         shared_(device.shared()),
         pricer_(rank, device, states, threads, program_.mesh.size() / program_.stages),
         sends_(program_.segments.size()),
-        awaits_(program_.segments.size()) {
+        awaits_(program_.segments.size()),
+        totals_(program_.segments.size(), false) {
     std::map<int, const Instruction*> recv;  // by pending
     for (const Segment& s : program_.segments) {
       for (const Instruction& i : s.code) {
@@ -30,6 +32,7 @@ class StageClock {
     }
     for (std::size_t s = 0; s < program_.segments.size(); ++s) {
       for (const Instruction& i : program_.segments[s].code) {
+        if (i.code == Code::totals) totals_[s] = true;
         if (i.code == Code::start && i.move.kind == Move::Kind::send) {
           sends_[s].push_back({i.move.tag, pricer_.transfer_seconds(i), &i});
         } else if (i.code == Code::wait && i.move.kind == Move::Kind::recv) {
@@ -46,10 +49,12 @@ class StageClock {
   const std::vector<Transfer>& sends() const { return sends_[run().segment]; }
   const Segment& segment() const { return program_.segments[run().segment]; }
   const Program& program() const { return program_; }
+  bool meets() const { return !done() && totals_[run().segment]; }
+  bool met() const { return met_; }
 
-  // The work of the next run, in seconds by itself. `ready`: when all that it waits for had left and
-  // had arrived.
-  double begin(double left, double arrived, double now) {
+  // The work of the next run, in seconds by itself. `arrived`: when all that it waits for is there.
+  double begin(double arrived, double now) {
+    if (!shared_) pricer_.idle_until(now);  // what is under way goes on meanwhile
     const double before = pricer_.clock();
     if (!awaits().empty()) {
       for (const Transfer& t : awaits()) {
@@ -57,14 +62,16 @@ class StageClock {
         if (shared_) pricer_.transferred(*t.start, t.seconds);
       }
       if (!shared_ && arrived > now) {
-        const double flight = std::min(arrived - now, arrived - left);
-        pricer_.transferred(*awaits().front().start, flight);
+        pricer_.transferred(*awaits().front().start, arrived - now);
       }
     }
     pricer_.play(run().segment);
     return pricer_.clock() - before;
   }
-  void advance() { ++next_; }
+  void advance() {
+    met_ = met_ || meets();
+    ++next_;
+  }
   StepTime times(double step) {
     StepTime time = pricer_.times();
     time.idle = std::max(0.0, step - time.compute - time.exposed);
@@ -78,17 +85,21 @@ class StageClock {
   Pricer pricer_;
   std::size_t next_ = 0;
   std::vector<std::vector<Transfer>> sends_, awaits_;  // by segment
+  std::vector<bool> totals_;                           // by segment
+  bool met_ = false;
 };
 
 class Simulation {
  public:
   Simulation(const std::vector<RankView>& stages, const Device& device, int states, int threads)
       : device_(device), busy_(stages.size(), false), work_(stages.size(), 0) {
-    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, states, threads);
     const int ranks = stages.front().program().mesh.size();
-    const double own = static_cast<double>(ranks) / static_cast<double>(stages.size()) *
-                       device.threads_of(ranks, threads);
-    load_ = device.shared() ? own / device.cores : 0;
+    // What each rank computes with is decided by all ranks, not by those of one stage.
+    const int own = device.threads_of(ranks, threads);
+    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, states, own);
+    load_ = device.shared() ? static_cast<double>(ranks) / static_cast<double>(stages.size()) *
+                                  own / device.cores
+                            : 0;
     result_.actions.resize(stages.size());
     started_.resize(stages.size());
   }
@@ -97,35 +108,44 @@ class Simulation {
     for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
     while (advance()) {
     }
+    for (const StageClock& clock : clocks_) {
+      if (!clock.done())
+        throw std::logic_error("a stage waits for ever in " + clock.segment().name);
+    }
     result_.step = now_;
     for (StageClock& clock : clocks_) result_.stages.push_back(clock.times(now_));
     return finish();
   }
 
  private:
-  struct Message {
-    double left = 0, arrived = 0;
-  };
-
   // How much slower a stage runs while `active` stages compute than it would by itself.
   double slowdown(int active) const {
-    return load_ > 0 ? std::max(1.0, active * load_) / std::max(1.0, load_) : 1;
+    if (load_ <= 0) return 1;
+    // A core is slower while all are busy; a stage by itself was priced so only if it fills them.
+    const bool fills = active * load_ >= 1 && load_ < 1;
+    return std::max(1.0, active * load_) / std::max(1.0, load_) / (fills ? device_.all_cores : 1);
+  }
+
+  // All stages add to the totals: none goes on before the last has come.
+  bool all_meet() const {
+    return std::all_of(clocks_.begin(), clocks_.end(),
+                       [](const StageClock& c) { return c.done() || c.meets() || c.met(); });
   }
 
   // Begins the stage's next run if what it waits for is there; else it stays idle.
   void start(std::size_t s) {
     StageClock& clock = clocks_[s];
     if (busy_[s] || clock.done()) return;
-    Message last;
+    if (clock.meets() && !all_meet()) return;
+    double arrived = 0;
     for (const Transfer& t : clock.awaits()) {
       const auto found = messages_.find({t.tag, clock.run().microbatch});
       if (found == messages_.end()) return;
-      last.left = std::max(last.left, found->second.left);
-      last.arrived = std::max(last.arrived, found->second.arrived);
+      arrived = std::max(arrived, found->second);
     }
     for (const Transfer& t : clock.awaits()) messages_.erase({t.tag, clock.run().microbatch});
     started_[s] = now_;
-    work_[s] = clock.begin(last.left, last.arrived, now_);
+    work_[s] = clock.begin(arrived, now_);
     busy_[s] = true;
   }
 
@@ -154,7 +174,7 @@ class Simulation {
     StageClock& clock = clocks_[s];
     busy_[s] = false;
     for (const Transfer& t : clock.sends()) {
-      messages_[{t.tag, clock.run().microbatch}] = {now_, now_ + t.seconds};
+      messages_[{t.tag, clock.run().microbatch}] = now_ + t.seconds;
     }
     const Segment& segment = clock.segment();
     if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {
@@ -198,9 +218,9 @@ class Simulation {
   const Device& device_;
   std::vector<StageClock> clocks_;
   std::vector<bool> busy_;
-  std::vector<double> work_;                         // left of each stage's run, by itself
-  std::vector<double> started_;                      // of each stage's run
-  std::map<std::pair<int, int>, Message> messages_;  // by tag and microbatch
+  std::vector<double> work_;                        // left of each stage's run, by itself
+  std::vector<double> started_;                     // of each stage's run
+  std::map<std::pair<int, int>, double> messages_;  // by tag and microbatch: when they are there
   double load_ = 0;  // of one stage: its threads over the cores that all share; 0: cores of its own
   double now_ = 0;
   PipelineTime result_;
@@ -233,7 +253,7 @@ std::string action_name(const Segment& segment) {
     case SegmentKind::gather:
       return "gather";
     case SegmentKind::finish:
-      return "finish";
+      return segment.name;
   }
   return "?";
 }

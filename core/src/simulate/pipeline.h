@@ -12,7 +12,7 @@ namespace mw {
 struct PipelineTime {
   double step = 0;                                // seconds, until the last stage is done
   std::vector<StepTime> stages;                   // of each stage's slowest rank
-  std::vector<std::vector<TimedAction>> actions;  // of each stage: F, B, I, W, receives, finish
+  std::vector<std::vector<TimedAction>> actions;  // of each stage, without posts and sents
   double bubble = 0;  // of the stages' time: idle for want of another stage's work
 };
 
@@ -21,7 +21,7 @@ struct PipelineTime {
 PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
                             int optimizer_states, int threads = 0);
 
-// "F", "B", "I", "W", "receive F", "send B", "finish": what /actions and the drawings call a segment.
+// "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the drawings call a segment.
 std::string action_name(const Segment& segment);
 
 }  // namespace mw

@@ -119,9 +119,11 @@ class Walk {
         close(held_.whole[i.bucket]);
         take(-rank_.part_bytes(i.bucket), true);
         break;
-      case Code::hand:
-        put(i.outputs[0], held_.storage[i.inputs[0]]);
+      case Code::hand: {  // of a walk that begins here, nothing is known of who handed it on
+        const int given = held_.storage[i.inputs[0]];
+        given < 0 ? fresh(i.outputs[0]) : put(i.outputs[0], given);
         break;
+      }
       case Code::move:
       case Code::seed:
       case Code::copy:
