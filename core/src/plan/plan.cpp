@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "meshwright/reduction_hook.h"
 #include "plan/build.h"
 #include "plan/derive.h"
 #include "plan/nearest.h"
@@ -159,7 +160,13 @@ class ProgramMaker {
     std::stable_sort(passes.begin(), passes.end(),
                      [](const Pass& a, const Pass& b) { return a.order < b.order; });
     for (Program& program : plan_.programs) {
-      for (const Pass& pass : passes) pass.run(program);
+      try {
+        for (const Pass& pass : passes) pass.run(program);
+      } catch (const Error& error) {
+        problems_.add(error);
+        return;
+      }
+      if (!check_reductions(program)) return;
       complete(program);
     }
   }
@@ -169,6 +176,25 @@ class ProgramMaker {
   void weigh() {
     if (request_.times.empty()) request_.times = work_times(plan_.programs);
     if (request_.memory_limit > 0) request_.bytes = work_bytes(plan_.programs);
+  }
+
+  // Hooks and reductions in every microbatch are for gradients that each rank keeps whole.
+  bool check_reductions(const Program& program) {
+    for (const Bucket& bucket : program.buckets) {
+      if (bucket.parts.empty() || (bucket.hook == nullptr && !bucket.each)) continue;
+      problems_.add(
+          Stage::plan,
+          fmt::format("plan: {} gradients that are summed in parts over {} ({} parameters of "
+                      "{})",
+                      bucket.hook ? fmt::format("the hook {} cannot reduce", bucket.hook->name())
+                                  : "no reduction in every microbatch for",
+                      program.mesh.name_of(bucket.parts), bucket.parameters.size(), bucket.name),
+          bucket.hook ? "use zero without a hook, or dp alone with it"
+                      : "use reduce = \"last\" beside zero; its stages 2 and 3 reduce their parts "
+                        "in every microbatch");
+      return false;
+    }
+    return true;
   }
 
   void make_schedule() {
