@@ -148,7 +148,9 @@ function mw.cosine(options) end
 ---@field [1]? integer the same as ways
 ---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (>= 1 B)
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
----@field hook? "none" what compresses a bucket before its all-reduce; nothing so far (default "none")
+---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
+---@field hook? any how a bucket is summed: "none", "bf16", "powersgd" (both lossy), or a function of the bucket that returns one of these when the plan is made (default "none")
+---@field hook_rank? integer powersgd: columns of the factors that stand for a gradient matrix (default 4) (1 .. 65536)
 
 ---data parallelism: batch -> dp, bucketed gradient all-reduce
 ---@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
@@ -173,8 +175,20 @@ function mw.cosine(options) end
 ---tensor parallelism: heads, kv_heads, ffn, vocab -> tp
 ---@alias meshwright.make.tp fun(options?: meshwright.plugin.tp|integer): meshwright.Strategy
 
+---@class meshwright.plugin.zero
+---@field ways integer ranks that the batch is split over (1 .. 1048576)
+---@field [1]? integer the same as ways
+---@field stage? integer what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
+---@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (default 1) (>= 1)
+---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
+---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
+---@field bucket? integer|string gradients that are reduced together, at most (stages 1 and 2) (default "25MiB") (>= 1 B)
+
+---ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks
+---@alias meshwright.make.zero fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
+
 ---Plugins by name: `local dp, tp = mw.plugins("dp", "tp")`.
----@param ... "dp"|"pp"|"tp"
+---@param ... "dp"|"pp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -200,6 +214,7 @@ function mw.schedule(name, order) end
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "tp"): meshwright.make.tp
+---@overload fun(name: "zero"): meshwright.make.zero
 ---@param name string
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.plugin(name) end
