@@ -188,43 +188,6 @@ class Commands(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.refused('e.recompute = "full"', 2, "recompute")
 
-    def test_hooks_of_gradient_reductions(self):
-        def gradients(hook):
-            done = self.call("run", "--json", self.script(f"e.plan = {{ dp {{ 2, {hook} }} }}"))
-            self.assertEqual(done.returncode, 0, done.stderr)
-            result, = self.lines(done)
-            measured, predicted = (
-                {(c["axis"], c["op"], c["phase"]): (c["calls"], c["bytes"]) for c in where["communication"]}
-                for where in (result, result["predicted"]))
-            self.assertEqual(measured, predicted)
-            return measured["dp", "all-reduce", "gradients"]
-        calls, plain = gradients('hook = "none"')
-        self.assertEqual(gradients('hook = "bf16"'), (calls, plain // 2))
-        few_calls, few = gradients('hook = "powersgd", hook_rank = 1')
-        self.assertEqual(few_calls, 2 * calls)
-        self.assertLess(few, plain // 4)
-        self.assertEqual(gradients('hook = function(b) return b.bytes > 0 and "bf16" or "none" end'),
-                         (calls, plain // 2))
-        # By what the bucket is: the smallest one plain.
-        some_calls, some = gradients(
-            'bucket = "4KiB", hook = function(b) assert(b.ways == 2 and #b.parameters > 0 and b.name) '
-            'return b.bytes > 10000 and "bf16" or "none" end')
-        self.assertGreater(some_calls, calls)
-        self.assertTrue(plain // 2 < some < plain, (some, plain))
-
-    def test_wrong_hooks(self):
-        self.refused('e.plan = { dp { 2, hook = "bf61" } }', 2, 'hook: got "bf61"', 'did you mean "bf16"?')
-        self.refused('e.plan = { dp { 2, hook = 3 } }', 2, "hook: got 3")
-        self.refused('e.plan = { dp { 2, hook = "powersgd", hook_rank = 0 } }', 2, "plan[1].hook_rank")
-        self.refused('e.plan = { dp { 2, reduce = "all" } }', 2, "plan[1].reduce")
-        self.refused('e.plan = { dp { 2, reduce = "each", hook = "bf16" } }', 2, "compressed again")
-        self.refused("e.plan = { dp { 2, hook = function() end } }", 3, "returned nothing for bucket 0",
-                     'return one of "none", "bf16", "powersgd"')
-        self.refused("e.plan = { dp { 2, hook = function() return 7 end } }", 3, "returned 7")
-        self.refused('e.plan = { dp { 2, hook = function() error("no hook today") end } }', 2, "no hook today")
-        self.refused('e.plan = { dp { 2, hook = "bf16" }, mw.plugin("zero")(2) }', 3,
-                     "the hook bf16 cannot reduce gradients that are summed in parts over zero")
-
     # --- Refusals ---
 
     def test_unknown_key(self):
