@@ -169,7 +169,7 @@ class PowerSgdHook : public ReductionHook {
       cost.finish.flops += 2 * product + 4.0 * static_cast<double>(p.rows * p.rank * p.rank);
       cost.start.touched += size * (4 * p.elements + factors);
       cost.finish.touched += size * (7 * p.elements + 4 * factors);
-      // of the QR: Q, R, and the reflectors' factors
+      // Of the QR: Q, R, and the reflectors' factors; not LAPACK's scratch of some hundred bytes.
       cost.finish.workspace =
           std::max(cost.finish.workspace, size * (p.rows * p.rank + p.rank * p.rank + p.rank));
     }
