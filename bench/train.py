@@ -29,8 +29,8 @@ SIZES = {
 def pipeline(ways, theirs, ours, chunks=1):
     options = [f"--pp={ways}", f"--schedule={theirs}", "--microbatches=8"]
     options += [f"--chunks={chunks}"] if chunks > 1 else []
-    # Their zero-bubble schedule in a V does not start on gloo with its warm-up of transfers.
-    options += ["--no-p2p-warmup"] if theirs == "ZBVZeroBubble" else []
+    # Their schedules in a V do not start on gloo with the warm-up of transfers.
+    options += ["--no-p2p-warmup"] if theirs in ("ZBVZeroBubble", "DualPipeV") else []
     more = f", chunks={chunks}" if chunks > 1 else ""
     return dict(ranks=ways, theirs=["pp", *options], plan=f'{{pp{{{ways}, schedule="{ours}"{more}}}}}',
                 microbatches=8, least=1.0, beside="one8")

@@ -148,7 +148,9 @@ function mw.cosine(options) end
 ---@field [1]? integer the same as ways
 ---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (>= 1 B)
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
----@field hook? "none" what compresses a bucket before its all-reduce; nothing so far (default "none")
+---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
+---@field hook? any how a bucket is summed: "none", "bf16", "powersgd" (both lossy), or a function of the bucket that returns one of these when the plan is made (default "none")
+---@field hook_rank? integer powersgd: columns of the factors that stand for a gradient matrix (default 4) (1 .. 65536)
 
 ---data parallelism: batch -> dp, bucketed gradient all-reduce
 ---@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy

@@ -37,6 +37,10 @@ train(llama, { tp(8) }, 8)
 train(llama, { dp(2), tp(2) }, 4, { log = "run.h5" })
 train(llama, { tp(2), dp(3) }, 2, { batch = 12, precision = "fp64" })
 train(llama, { dp(2), tp(4) }, nil, { optimizer = mw.sgd { lr = 1e-2 } })
+train(llama, { dp { 2, bucket = "100KiB", hook = "bf16" } }, 2)
+train(llama, { dp { 2, hook = "powersgd", hook_rank = 2 }, tp(2) }, 2)
+train(llama, { dp { 3, reduce = "each", bucket = "64KiB" } }, 2, { batch = 12 })
+train(llama, { dp { 3, bucket = "100KiB" }, mw.plugin("scattered_sum") {} }, 2, { batch = 12 })
 train(gpt, {})
 train(gpt, { tp(4) }, 4)
 train(gpt, { dp(2), tp(2) })
@@ -53,7 +57,7 @@ class Predicted(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         path = pathlib.Path(cls.folder.name)
         (path / "script.lua").write_text(SCRIPT)
-        done = subprocess.run([BIN, "run", "script.lua", "--json"], cwd=path, capture_output=True, text=True,
+        done = subprocess.run([BIN, "run", "script.lua", "--json", "--plugin-path", os.environ["MESHWRIGHT_TEST_PLUGINS"]], cwd=path, capture_output=True, text=True,
                               timeout=300)
         assert done.returncode == 0, done.stderr
         cls.runs = [json.loads(line) for line in done.stdout.splitlines()]

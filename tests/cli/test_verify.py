@@ -109,6 +109,31 @@ class Verify(unittest.TestCase):
         self.assertEqual(result["first_divergence"], "layers.0.mlp.up")
         self.assertIn("the gradient of layers.0.mlp.up.weight", result["divergence"])
 
+    def test_a_lossy_hook_is_named_and_hides_no_fault(self):
+        hooked = BROKEN.replace('bucket = "1B"', 'hook = "bf16"')
+        done, (result,) = self.verify(hooked % "2")
+        self.assertEqual((done.returncode, result["verdict"]), (1, "different"), done.stderr[-2000:])
+        self.assertIsNone(result["first_divergence"])
+        self.assertIn("the hook bf16 sends less than the gradients", result["note"])
+        self.assertIn(result["note"], done.stderr)
+        done, (result,) = self.verify(hooked % '2, fault = "drop_backward", at = "d layers.0.attention_norm"')
+        self.assertEqual(result["first_divergence"], "layers.0.attention_norm")
+        self.assertIn("but what parted first is not its doing", result["note"])
+
+    def test_a_plugin_s_own_hook(self):
+        done, (result,) = self.verify(MODELS + """
+check("gpt", { dp { 3, bucket = "8KiB" }, mw.plugin("scattered_sum") {} }, 12, 2)
+""")
+        self.assertEqual((done.returncode, result["verdict"]), (0, "equal"), done.stderr[-2000:])
+        self.assertIsNone(result["note"])
+
+    def test_reduction_after_each_microbatch(self):
+        done, results = self.verify(MODELS + """
+check("gpt", { dp { 3, bucket = "8KiB", reduce = "each" } }, 12, 2)
+check("llama", { dp { 2, reduce = "each", overlap = false }, tp(2) }, 12, 2)
+""")
+        self.assertEqual([r["verdict"] for r in results], ["equal"] * 2, done.stderr[-2000:])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/trainer.h"
+#include "meshwright/reduction_hook.h"
 #include "setups.h"
 #include "simulate/prediction.h"
 
@@ -175,4 +176,39 @@ TEST_CASE("... where each rank keeps its part") {
                            << (is_gpt ? " gpt" : " llama")) {
     check(setup);
   }
+}
+
+TEST_CASE("... where hooks reduce, and in every microbatch") {
+  const bool is_gpt = GENERATE(false, true);
+  const int microbatch = GENERATE(0, 2);
+  const bool beside = GENERATE(false, true);
+  std::vector<Pass> passes{bucket_gradients(1 << 14), overlap_gradient_reduction()};
+  const auto hook = [&](std::shared_ptr<const ReductionHook> which) {
+    passes.push_back(hook_reductions("dp", [which](const BucketShape&) { return which; }));
+  };
+  SECTION("bf16") {
+    hook(bf16_hook());
+  }
+  SECTION("bf16, at the end") {
+    passes.pop_back();
+    hook(bf16_hook());
+  }
+  SECTION("PowerSGD") {
+    hook(powersgd_hook(4));
+  }
+  SECTION("PowerSGD of rank 1, in one bucket") {
+    passes.front() = bucket_gradients(1 << 30);
+    hook(powersgd_hook(1));
+  }
+  SECTION("each microbatch") {
+    passes.push_back(reduce_each_microbatch("dp"));
+  }
+  Setup setup = is_gpt ? gpt({}, microbatch) : llama({}, microbatch);
+  setup.plan = {choice("dp", std::make_shared<Rules>("dp", 2, Dims{"batch"}, passes))};
+  if (beside) {
+    setup.options["layers"] = 4;
+    setup.plan.insert(setup.plan.begin(), pp(2, "1f1b", {2, 2}));
+    setup.plan.push_back(tp(2));
+  }
+  check(setup);
 }

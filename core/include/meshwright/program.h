@@ -158,6 +158,9 @@ struct Bucket {
   std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
   std::string name;
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
+  bool each = false;     // reduced after every run that adds to it, not after the last alone
+  // Carries out the reduction (reduction_hook.h); null: one all-reduce.
+  std::shared_ptr<const class ReductionHook> hook;
   Parted parted = Parted::nothing;
   // Atoms of `reduce` over which flat tensors are parted: equally, with zeros after the last parameter.
   std::vector<int> parts;
@@ -231,6 +234,9 @@ Pass bucket_gradients(std::int64_t bytes);
 // Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as soon
 // as the last one is there.
 Pass overlap_gradient_reduction();
+// Reduces the buckets that are reduced over `axis` in every microbatch. Those that several stages share are
+// still reduced after the last, as the stages add to them at different times.
+Pass reduce_each_microbatch(const std::string& axis);
 struct PartedStorage {
   std::string axis;
   Parted parted = Parted::optimizer;

@@ -144,6 +144,7 @@ Json run_verify(const Experiment& experiment) {
   result["worst"] = outcome.worst;
   result["first_divergence"] = outcome.diverged ? Json(outcome.first.op) : Json();
   result["divergence"] = outcome.diverged ? Json(describe(outcome.first)) : Json();
+  result["note"] = outcome.lossy.empty() ? Json() : Json(note_of(outcome));
   result["steps"] = outcome.steps;
   result["text"] = describe(outcome, experiment.plan->mix());
   return result;

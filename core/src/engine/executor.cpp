@@ -39,6 +39,13 @@ Executor::Executor(const Program& program, int rank, at::ScalarType real, at::De
   for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
     dims_.push_back(program.local_dims(static_cast<int>(i), at_));
   }
+  Ledger::Scope scope(ledger_, Category::buffers);
+  for (const Bucket& bucket : program.buckets) {
+    hooked_.push_back(bucket.hook
+                          ? bucket.hook->make(shape_of(program, bucket, at_),
+                                              at::TensorOptions().dtype(real).device(device))
+                          : nullptr);
+  }
 }
 
 Executor::~Executor() = default;

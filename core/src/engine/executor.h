@@ -16,6 +16,7 @@
 #include "meshwright/data.h"
 #include "meshwright/ledger.h"
 #include "meshwright/program.h"
+#include "meshwright/reduction_hook.h"
 #include "meshwright/world.h"
 
 namespace mw {
@@ -118,6 +119,7 @@ class Executor {
   };
   std::map<int, Reducing> reductions_;
   std::map<int, Pending> gathers_;
+  std::vector<std::unique_ptr<BucketReduction>> hooked_;  // of each bucket; null without a hook
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
   double scale_ = 1;  // of the gradients: clipping

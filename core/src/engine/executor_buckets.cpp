@@ -11,6 +11,11 @@ void Executor::start_reduce(const Instruction& i) {
   const at::Tensor& whole = storage_.settle(i.bucket);
   Reducing& reduction = reductions_[i.bucket];
   const Purpose purpose{i.phase, &bucket.name};
+  if (bucket.hook) {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    hooked_[i.bucket]->start(whole, group(program_.reduction(bucket)), purpose);
+    return;
+  }
   if (bucket.parts.empty()) {
     reduction.pending =
         group(program_.reduction(bucket)).all_reduce(whole, Reduction::sum, purpose);
@@ -26,10 +31,18 @@ void Executor::start_reduce(const Instruction& i) {
 }
 
 void Executor::end_reduce(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  if (bucket.hook) {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    hooked_[i.bucket]->finish();
+    return;
+  }
   Reducing& reduction = reductions_.at(i.bucket);
   reduction.pending.wait();
   if (reduction.part.defined()) storage_.sum_part(i.bucket, reduction.part);
   reductions_.erase(i.bucket);
+  // The next reduction counts the sum so far once.
+  if (bucket.each && !first_of(bucket.reduce)) storage_.begin_sum(i.bucket);
 }
 
 void Executor::start_gather(const Instruction& i) {

@@ -55,6 +55,10 @@ class Storage {
   void begin_step();
   bool written(int parameter) const { return written_[parameter]; }
   void write(int parameter) { written_[parameter] = true; }
+  // What is added to the bucket next stands alone: another rank keeps the sum so far.
+  void begin_sum(int bucket) {
+    for (int p : program_.buckets[bucket].parameters) written_[p] = false;
+  }
 
  private:
   void view_parameters(int bucket);

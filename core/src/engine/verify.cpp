@@ -1,14 +1,17 @@
 #include "engine/verify.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "engine/ranks.h"
+#include "meshwright/reduction_hook.h"
 
 namespace mw {
 namespace {
@@ -278,14 +281,32 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
       });
 }
 
+// The parameters, by name, that a hook reduces which loses bits.
+std::set<std::string> lossy_parameters(const Plan& plan, VerifyOutcome& outcome) {
+  std::set<std::string> names, hooks;
+  for (const Program& program : plan.programs) {
+    for (const Bucket& bucket : program.buckets) {
+      if (!bucket.hook) continue;
+      const BucketShape shape = shape_of(program, bucket, program.first());
+      if (bucket.hook->exact(shape)) continue;
+      hooks.insert(bucket.hook->name());
+      names.insert(shape.parameters.begin(), shape.parameters.end());
+    }
+  }
+  outcome.lossy.assign(hooks.begin(), hooks.end());
+  return names;
+}
+
 // If every activation and its gradient agree, the fault lies in a parameter's own gradient: the ops
 // that use the first parameter that parts, in the order of backward.
-void blame_parameter(const Graph& graph, VerifyOutcome& outcome) {
+void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
+                     VerifyOutcome& outcome) {
   const auto& ops = graph.ops();
   for (std::size_t o = ops.size(); o-- > 0;) {
     for (const Use& use : ops[o].inputs) {
       for (const ParameterError& e : outcome.errors) {
         if (e.gradient <= outcome.tolerance || graph.value(use.value).name != e.name) continue;
+        if (lossy.count(e.name) > 0) continue;
         outcome.diverged = true;
         outcome.first = {ops[o].name, true, 0, 0, e.gradient, {}, e.name, 0};
         return;
@@ -315,13 +336,14 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
     outcome.gradients = std::max(outcome.gradients, e.gradient);
     outcome.parameters = std::max(outcome.parameters, e.parameter);
   }
-  outcome.equal = std::max({outcome.loss, outcome.grad_norm, outcome.gradients,
-                            outcome.parameters}) <= tolerance;
+  const std::set<std::string> lossy = lossy_parameters(*plan, outcome);
+  outcome.equal = lossy.empty() && std::max({outcome.loss, outcome.grad_norm, outcome.gradients,
+                                             outcome.parameters}) <= tolerance;
   if (!outcome.equal) {
     const auto alike = one_rank_plan(*plan, true);
     const Reference detailed = run_reference(experiment, *alike, 1, stop, true);
     compare(experiment, *plan, detailed, 1, stop, true, outcome);
-    if (!outcome.diverged) blame_parameter(*plan->graph, outcome);
+    if (!outcome.diverged) blame_parameter(*plan->graph, lossy, outcome);
   }
   return outcome;
 } catch (const Interrupted&) {
@@ -354,7 +376,17 @@ std::string describe(const VerifyOutcome& o, const std::string& mix) {
       o.steps, o.parameters);
   text += fmt::format("  worst parameter: {}\n", o.worst);
   if (o.diverged) text += "  first to part: " + describe(o.first) + "\n";
+  if (!o.lossy.empty()) text += "  " + note_of(o) + "\n";
   return text;
+}
+
+std::string note_of(const VerifyOutcome& o) {
+  if (o.lossy.empty()) return "";
+  return fmt::format(
+      "the hook {} sends less than the gradients, by choice, so the mix cannot equal one rank; {}",
+      fmt::join(o.lossy, " and "),
+      o.diverged ? "but what parted first is not its doing"
+                 : "in the first step, all that it does not touch agrees");
 }
 
 }  // namespace mw

@@ -40,6 +40,9 @@ struct VerifyOutcome {
   std::vector<ParameterError> errors;  // of every parameter, graph order
   bool diverged = false;
   Divergence first;  // if diverged
+  // Hooks of the plan that lose bits (ReductionHook::exact), each once. With one, the mix is never
+  // called equal, and only what no such hook reduces can have diverged.
+  std::vector<std::string> lossy;
 };
 
 // The experiment's plan in float64 against one rank. Gradients are compared at the first step; a norm
@@ -51,6 +54,8 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, doubl
 
 // For people: "the gradient that reaches layers.0.norm (from …), 1.2e-01, microbatch 0, rank 1".
 std::string describe(const Divergence& divergence);
+// For people: what the lossy hooks mean for the verdict; empty without one.
+std::string note_of(const VerifyOutcome& outcome);
 // For people: the verdict, the errors, and where it parts.
 std::string describe(const VerifyOutcome& outcome, const std::string& mix);
 

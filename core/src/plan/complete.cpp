@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "plan/build.h"
@@ -24,7 +25,7 @@ class Finish {
 
   void run() {
     const auto reduces = [](const Bucket& b) {  // else every microbatch does
-      return !b.reduce.empty() && b.parted < Parted::gradients;
+      return !b.reduce.empty() && b.parted < Parted::gradients && !b.each;
     };
     const auto reduces_parts = [&](const Bucket& b) {
       return !b.parts.empty() && !program_.part_reduction(b).atoms.empty();
@@ -88,7 +89,7 @@ void place_reductions(Program& program) {
   const auto ready = gradients_ready(program);
   std::map<int, std::vector<std::pair<int, int>>> starts;  // run -> after which instruction, bucket
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    if (!program.buckets[b].overlap) continue;
+    if (!program.buckets[b].overlap || program.buckets[b].each) continue;
     std::pair<int, int> last{-1, -1};
     for (int parameter : program.buckets[b].parameters) last = std::max(last, ready[parameter]);
     if (last.first < 0) {
@@ -112,9 +113,42 @@ void place_reductions(Program& program) {
   }
 }
 
+// Reductions of buckets that every run which adds to them reduces: begun after its last gradient, or at the
+// end, and awaited there.
+void place_each(Program& program) {
+  std::vector<int> bucket_of(program.slots.size(), -1);
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (!program.buckets[b].each) continue;
+    for (int p : program.buckets[b].parameters) {
+      bucket_of[program.parameters[p].gradient_slot] = static_cast<int>(b);
+    }
+  }
+  for (Segment& segment : program.segments) {
+    std::map<int, int> last;  // bucket -> instruction
+    for (std::size_t i = 0; i < segment.code.size(); ++i) {
+      for_each_slot(segment.code[i], [&](int slot) {
+        if (bucket_of[slot] >= 0) last[bucket_of[slot]] = static_cast<int>(i);
+      });
+    }
+    const int end = static_cast<int>(segment.code.size());
+    std::multimap<int, int, std::greater<>> starts;  // after which instruction -> bucket
+    for (const auto& [bucket, at] : last) {
+      starts.emplace(program.buckets[bucket].overlap ? at : end - 1, bucket);
+    }
+    for (const auto& [after, bucket] : starts) {
+      segment.code.insert(segment.code.begin() + after + 1,
+                          of_bucket(Code::reduce, bucket, program, "gradients"));
+    }
+    for (const auto& [bucket, at] : last) {
+      segment.code.push_back(of_bucket(Code::reduced, bucket, program, "gradients"));
+    }
+  }
+}
+
 }  // namespace
 
 void complete(Program& program) {
+  place_each(program);
   place_reductions(program);
   Finish(program).run();
   grant_in_place(program);

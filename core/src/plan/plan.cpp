@@ -7,12 +7,8 @@
 #include <set>
 
 #include "base/json_text.h"
-#include "plan/build.h"
-#include "plan/derive.h"
+#include "plan/make_programs.h"
 #include "plan/nearest.h"
-#include "plan/stages.h"
-#include "plan/work.h"
-#include "sizes/memory.h"
 
 namespace mw {
 namespace {
@@ -96,165 +92,6 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
       request.model_options, batch, request.sequence, request.batch * request.sequence));
 }
 
-// Gradient accumulation on one stage: one microbatch after the other.
-Schedule accumulate(const ScheduleRequest& request) {
-  Schedule schedule;
-  schedule.name = "accumulate";
-  schedule.microbatches = request.microbatches;
-  schedule.stage_of = {0};
-  schedule.order.resize(1);
-  for (int m = 0; m < request.microbatches; ++m) {
-    schedule.order[0].push_back({0, Work::forward, m});
-    schedule.order[0].push_back({0, Work::backward, m});
-  }
-  return schedule;
-}
-
-class ProgramMaker {
- public:
-  ProgramMaker(Plan& plan, const Draft& draft, Problems& problems)
-      : plan_(plan), draft_(draft), problems_(problems) {
-    if (draft.pipeline()) {
-      pipeline_ = *draft.pipeline();
-    } else {
-      pipeline_.schedule = accumulate;
-    }
-    request_.stages = pipeline_.axis.empty() ? 1 : plan.mesh.axis(pipeline_.axis).ways;
-    request_.microbatches = static_cast<int>(plan.microbatches);
-    request_.times = pipeline_.times;
-    limit_ = plan.request.schedule ? 0 : pipeline_.memory_limit;
-    request_.memory_limit = pipeline_.stage_of.empty() && !pipeline_.axis.empty() ? 0 : limit_;
-    const auto parts = static_cast<int>(pipeline_.layers.size());
-    request_.chunks = std::max(1, parts / request_.stages);
-  }
-
-  void run() {
-    const Derived derived =
-        derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(), problems_);
-    // The placement is the strategy's, or follows from a schedule that needs no times.
-    if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
-      make_schedule();
-      pipeline_.stage_of = plan_.schedule.stage_of;
-      request_.memory_limit = limit_;
-      plan_.schedule = {};  // made again, once times are known
-    }
-    if (!problems_.empty()) return;
-    const Partition partition = part_layers(*plan_.graph, plan_.mesh, pipeline_, problems_);
-    if (!problems_.empty()) return;
-    BuildOptions options;
-    options.microbatches = static_cast<int>(plan_.microbatches);
-    options.element = element_bytes(plan_.request.precision);
-    options.split = draft_.pipeline().has_value();
-    plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
-    if (draft_.pipeline()) weigh();
-    if (limit_ > 0) {
-      keep_limit(partition);
-    } else {
-      make_schedule();
-      if (problems_.empty()) finish(partition);
-    }
-  }
-
- private:
-  // A schedule counts what works leave behind; they also hold something in passing.
-  void keep_limit(const Partition& partition) {
-    const std::vector<Program> built = plan_.programs;
-    double held = limit_;
-    for (int attempt = 0; attempt < 5; ++attempt) {
-      request_.memory_limit -= held - limit_;
-      if (request_.memory_limit <= 0) break;
-      try {
-        plan_.schedule = pipeline_.schedule(request_);
-      } catch (const Error& error) {
-        if (draft_.pipeline()->adapts) break;
-        problems_.add(error);
-        return;
-      }
-      plan_.programs = built;
-      finish(partition);
-      if (!problems_.empty()) return;
-      held = most_activations().first;
-      if (held <= limit_) return;
-      if (!draft_.pipeline()->adapts) break;
-    }
-    plan_.programs = built;
-    request_.memory_limit = 0;
-    make_schedule();
-    if (problems_.empty()) finish(partition);
-    if (problems_.empty()) refuse_memory();
-  }
-
-  void finish(const Partition& partition) {
-    check(plan_.schedule, request_, problems_);
-    if (problems_.empty() && plan_.schedule.stage_of != partition.stage_of) {
-      problems_.add(
-          Stage::plan,
-          fmt::format("the schedule {} places virtual stages on stages {}, the plan on {}",
-                      plan_.schedule.name, fmt::join(plan_.schedule.stage_of, " "),
-                      fmt::join(partition.stage_of, " ")),
-          "make both the same");
-    }
-    if (!problems_.empty()) return;
-    add_timelines(plan_.programs, partition, plan_.schedule);
-    std::vector<Pass> passes = draft_.passes();
-    std::stable_sort(passes.begin(), passes.end(),
-                     [](const Pass& a, const Pass& b) { return a.order < b.order; });
-    for (Program& program : plan_.programs) {
-      for (const Pass& pass : passes) pass.run(program);
-      complete(program);
-    }
-  }
-
-  // Of the stages' first ranks, and the stage.
-  std::pair<double, int> most_activations() const {
-    std::pair<double, int> most{0, 0};
-    for (const Program& program : plan_.programs) {
-      const RankView rank(program, program.first());
-      const auto held = static_cast<double>(forecast_memory(rank, 0)[Category::activations]);
-      most = std::max(most, {held, program.stage});
-    }
-    return most;
-  }
-
-  // With the plan as it is without the limit.
-  void refuse_memory() {
-    const auto [held, stage] = most_activations();
-    problems_.add(
-        Stage::plan,
-        fmt::format("pp.memory: the schedule {} cannot keep activations within {:.0f} bytes "
-                    "a rank; without a limit it holds {:.0f} on stage {}",
-                    plan_.schedule.name, limit_, held, stage),
-        fmt::format("raise the limit to {:.0f}, make microbatches smaller, or take a "
-                    "schedule that holds less",
-                    held));
-  }
-
-  // What the schedule is to know of the works.
-  void weigh() {
-    if (request_.times.empty()) request_.times = work_times(plan_.programs);
-    if (request_.memory_limit > 0) request_.bytes = work_bytes(plan_.programs);
-  }
-
-  void make_schedule() {
-    if (plan_.request.schedule) {
-      plan_.schedule = *plan_.request.schedule;
-      return;
-    }
-    try {
-      plan_.schedule = pipeline_.schedule(request_);
-    } catch (const Error& error) {
-      problems_.add(error);
-    }
-  }
-
-  Plan& plan_;
-  const Draft& draft_;
-  Problems& problems_;
-  Pipeline pipeline_;
-  ScheduleRequest request_;
-  double limit_ = 0;  // bytes of activations of a rank; 0: none
-};
-
 }  // namespace
 
 int element_bytes(Precision precision) {
@@ -305,7 +142,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   }
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
-  ProgramMaker(*plan, draft, derived).run();
+  make_programs(*plan, draft, derived);
   for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
   return found.empty() ? plan : give_up();
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "meshwright/error.h"
+#include "meshwright/reduction_hook.h"
 
 namespace mw {
 
@@ -202,6 +203,7 @@ std::string describe(const Program& program, const Instruction& i) {
       if (i.code == Code::reduce || i.code == Code::reduced) {
         text += " over " + (bucket.parts.empty() ? program.name_of(program.reduction(bucket))
                                                  : program.mesh.name_of(bucket.parts));
+        if (bucket.hook) text += " by " + bucket.hook->name();
       }
       return text;
     }

@@ -28,11 +28,14 @@ Speed speed_of(const Device& device, int ranks, int element, int asked) {
   return speed;
 }
 
+struct Transfer {
+  double seconds = 0;
+  int lane = -1;   // index of the collective's key
+  int group = -1;  // index of its group
+};
 struct Priced {
-  double before = 0;    // compute seconds, ahead of what the instruction begins or awaits
-  double transfer = 0;  // seconds of the collective that it begins
-  int lane = -1;        // index of the collective's key, -1: none
-  int group = -1;       // index of its group
+  double before = 0;                // compute seconds, between what it awaits and what it begins
+  std::vector<Transfer> transfers;  // that the instruction begins
   double executed = 0;
   const Instruction* instruction = nullptr;
 };
@@ -66,14 +69,13 @@ class Pricer::State {
   double clock() const { return run_.clock; }
   void idle_until(double time) { run_.clock = std::max(run_.clock, time); }
   void transferred(const Instruction& i, double seconds) {
-    const Call call = call_of(rank_, i);
-    const int lane = lane_of(call.key);
+    const int lane = lane_of(calls_of(rank_, i).at(0).key);
     run_.clock += seconds;
     run_.exposed += seconds;
     run_.lanes[lane].exposed += seconds;
   }
   double transfer_seconds(const Instruction& i) const {
-    return transfer_seconds(call_of(rank_, i));
+    return transfer_seconds(calls_of(rank_, i).at(0));
   }
 
   StepTime times() const {
@@ -135,23 +137,32 @@ class Pricer::State {
         i.code == Code::gathered) {
       await(flight_of(i));
       work(p.before);
+      for (const Transfer& transfer : p.transfers) {  // a hook's own, one after the other
+        begin(transfer, flight_of(i));
+        await(flight_of(i));
+      }
       return;
     }
     work(p.before);
-    if (p.lane < 0) return;
-    if (between_stages(i)) {
-      run_.lanes[p.lane].seconds += p.transfer;
-      return;
+    for (const Transfer& transfer : p.transfers) {
+      if (between_stages(i)) {
+        run_.lanes[transfer.lane].seconds += transfer.seconds;
+      } else {
+        begin(transfer, flight_of(i));
+      }
     }
-    double& free = groups_[p.group];  // a group's transfers go one after the other
-    Flight flight{0, p.transfer, p.lane};
-    flight.end = std::max(run_.clock, free) + p.transfer;
-    run_.lanes[p.lane].seconds += p.transfer;
+    if (i.code == Code::totals) await(flight_of(i));
+  }
+
+  void begin(const Transfer& transfer, std::pair<Code, int> which) {
+    double& free = groups_[transfer.group];  // a group's transfers go one after the other
+    Flight flight{0, transfer.seconds, transfer.lane};
+    flight.end = std::max(run_.clock, free) + transfer.seconds;
+    run_.lanes[transfer.lane].seconds += transfer.seconds;
     // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
     // for and none before.
     if (!device_.shared()) free = flight.end;
-    flights_[flight_of(i)] = flight;
-    if (i.code == Code::totals) await(flight_of(i));
+    flights_[which].push_back(flight);
   }
 
   static bool between_stages(const Instruction& i) {
@@ -180,12 +191,13 @@ class Pricer::State {
   void await(std::pair<Code, int> which) {
     const auto found = flights_.find(which);
     if (found == flights_.end()) return;
-    const Flight& flight = found->second;
-    const double waited =
-        device_.shared() ? flight.seconds : std::max(0.0, flight.end - run_.clock);
-    run_.clock += waited;
-    run_.exposed += waited;
-    run_.lanes[flight.lane].exposed += waited;
+    for (const Flight& flight : found->second) {
+      const double waited =
+          device_.shared() ? flight.seconds : std::max(0.0, flight.end - run_.clock);
+      run_.clock += waited;
+      run_.exposed += waited;
+      run_.lanes[flight.lane].exposed += waited;
+    }
     flights_.erase(found);
   }
 
@@ -200,12 +212,11 @@ class Pricer::State {
     Priced p;
     p.instruction = &i;
     p.before = local_seconds(i, p.executed) * speed_.stretch;
-    const Call call = call_of(rank_, i);
-    if (call.ways == 0) return p;
-    p.lane = lane_of(call.key);
-    p.group =
-        group_index_.try_emplace(call.set, static_cast<int>(group_index_.size())).first->second;
-    p.transfer = transfer_seconds(call);
+    for (const Call& call : calls_of(rank_, i)) {
+      const int group =
+          group_index_.try_emplace(call.set, static_cast<int>(group_index_.size())).first->second;
+      p.transfers.push_back({transfer_seconds(call), lane_of(call.key), group});
+    }
     return p;
   }
 
@@ -259,10 +270,15 @@ class Pricer::State {
       case Code::hand:
         return 0;
       case Code::reduced:  // what was reduced is added to the part that is kept
+        if (program_.buckets[i.bucket].hook)
+          return hook_seconds(rank_.reduction(i.bucket).finish, executed);
         return program_.buckets[i.bucket].parted >= Parted::gradients
                    ? speed_.overhead + copy_seconds(3 * rank_.part_bytes(i.bucket))
                    : 0;
       case Code::reduce:
+        return program_.buckets[i.bucket].hook
+                   ? hook_seconds(rank_.reduction(i.bucket).start, executed)
+                   : 0;
       case Code::reduce_parts:
       case Code::reduced_parts:
       case Code::gather:
@@ -271,6 +287,11 @@ class Pricer::State {
         return 0;
     }
     return 0;
+  }
+
+  double hook_seconds(const ReductionCost::Phase& phase, double& executed) const {
+    executed = phase.flops;
+    return speed_.overhead + std::max(phase.flops / speed_.gemm.rate, copy_seconds(phase.touched));
   }
 
   double op_seconds(const Instruction& i, double& executed) const {
@@ -318,7 +339,7 @@ class Pricer::State {
   std::vector<CommunicationKey> keys_;
   std::map<RankSet, int> group_index_;
   std::map<int, double> groups_;  // when each group's link is free
-  std::map<std::pair<Code, int>, Flight> flights_;
+  std::map<std::pair<Code, int>, std::vector<Flight>> flights_;
 };
 
 Pricer::Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads,

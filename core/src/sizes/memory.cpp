@@ -110,11 +110,21 @@ class Walk {
         close(held_.gathered[i.bucket]);
         break;
       case Code::reduce:
+        if (program_.buckets[i.bucket].hook) {
+          const ReductionCost cost = rank_.reduction(i.bucket);
+          take(cost.held + cost.start.workspace, true);
+          take(-cost.start.workspace, true);
+        }
         if (!stored_in_parts(i, Parted::gradients)) break;
         open(held_.whole[i.bucket], i.bucket);  // if nothing was written
         take(rank_.part_bytes(i.bucket), true);
         break;
       case Code::reduced:
+        if (program_.buckets[i.bucket].hook) {
+          const ReductionCost cost = rank_.reduction(i.bucket);
+          take(cost.finish.workspace, true);
+          take(-cost.finish.workspace - cost.held, true);
+        }
         if (!stored_in_parts(i, Parted::gradients)) break;
         close(held_.whole[i.bucket]);
         take(-rank_.part_bytes(i.bucket), true);
@@ -255,6 +265,10 @@ class Timeline {
     std::map<int, int> history;  // of each microbatch
     Level level;
     level.buffers = 8;  // the step's loss
+    const auto& buckets = rank_.program().buckets;
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      if (buckets[b].hook) level.buffers += rank_.reduction(static_cast<int>(b)).kept;
+    }
     highest_ = level;
     sum_ = level.buffers;
     for (const SegmentRun& action : rank_.program().timeline) {

@@ -223,6 +223,11 @@ std::int64_t RankView::gradient_bytes(int bucket) const {
                                                               : bucket_bytes(bucket);
 }
 
+ReductionCost RankView::reduction(int bucket) const {
+  const Bucket& b = program_.buckets[bucket];
+  return b.hook->cost(shape_of(program_, b, at_));
+}
+
 std::vector<int> world_atoms(const Mesh& mesh) {
   std::vector<int> atoms(mesh.atoms().size());
   std::iota(atoms.begin(), atoms.end(), 0);

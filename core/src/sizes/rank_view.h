@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "meshwright/program.h"
+#include "meshwright/reduction_hook.h"
 
 namespace mw {
 
@@ -41,6 +42,8 @@ class RankView {
   // Of the flat tensors that are kept.
   std::int64_t parameter_bytes(int bucket) const;
   std::int64_t gradient_bytes(int bucket) const;
+  // Of a bucket with a hook.
+  ReductionCost reduction(int bucket) const;
 
  private:
   const Program& program_;

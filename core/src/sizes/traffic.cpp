@@ -1,7 +1,9 @@
 #include "sizes/traffic.h"
 
 namespace mw {
+namespace {
 
+// The collective that an instruction without a hook begins; no call (ways 0) if it begins none.
 Call call_of(const RankView& rank, const Instruction& instruction) {
   const Program& program = rank.program();
   Call call;
@@ -51,6 +53,31 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
   return call;
 }
 
+}  // namespace
+
+std::vector<Call> calls_of(const RankView& rank, const Instruction& instruction) {
+  const Program& program = rank.program();
+  const bool starts = instruction.code == Code::reduce;
+  if ((starts || instruction.code == Code::reduced) && program.buckets[instruction.bucket].hook) {
+    const ReductionCost cost = rank.reduction(instruction.bucket);
+    std::vector<Call> calls;
+    for (const ReductionCost::Call& each : starts ? cost.start.calls : cost.finish.calls) {
+      Call call;
+      call.op = each.op;
+      call.set = program.reduction(program.buckets[instruction.bucket]);
+      call.ways = program.ways(call.set);
+      call.payload = each.bytes;
+      call.wire = wire_bytes(call.op, each.bytes, call.ways);
+      call.key = {program.name_of(call.set), name_of(call.op), instruction.phase};
+      calls.push_back(std::move(call));
+    }
+    return calls;
+  }
+  Call call = call_of(rank, instruction);
+  if (call.ways == 0) return {};
+  return {std::move(call)};
+}
+
 Traffic forecast_traffic(const RankView& rank) {
   const Program& program = rank.program();
   std::vector<std::int64_t> runs(program.segments.size(), 0);
@@ -59,11 +86,11 @@ Traffic forecast_traffic(const RankView& rank) {
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     if (runs[s] == 0) continue;
     for (const Instruction& i : program.segments[s].code) {
-      const Call call = call_of(rank, i);
-      if (call.ways == 0) continue;
-      CommunicationUse& use = traffic[call.key];
-      use.calls += runs[s];
-      use.bytes += runs[s] * call.wire;
+      for (const Call& call : calls_of(rank, i)) {
+        CommunicationUse& use = traffic[call.key];
+        use.calls += runs[s];
+        use.bytes += runs[s] * call.wire;
+      }
     }
   }
   return traffic;

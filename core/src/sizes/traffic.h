@@ -21,8 +21,8 @@ struct Call {
   std::int64_t payload = 0;  // bytes of the larger of the rank's two buffers
 };
 
-// The collective that an instruction begins; no call (ways 0) if it begins none.
-Call call_of(const RankView& rank, const Instruction& instruction);
+// The collectives that an instruction makes, in order; none but one, except where a hook reduces.
+std::vector<Call> calls_of(const RankView& rank, const Instruction& instruction);
 
 using Traffic = std::map<CommunicationKey, CommunicationUse>;
 // Calls and bytes; seconds are left at 0.

@@ -1,0 +1,97 @@
+// How a bucket's gradients are summed over their ranks, where that is not one plain all-reduce: cast to
+// fewer bits, compressed, or in some way of a plugin's own.
+//
+// A hook belongs to the plan and keeps nothing; what a rank keeps for a bucket from step to step is its
+// BucketReduction. What it sends and allocates is declared by cost(), from which the predictor's bytes,
+// times and memory come: they are right as far as the declaration is.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/communicator.h"
+#include "meshwright/program.h"
+
+namespace mw {
+
+// A bucket on one rank. Its flat gradient holds the parameters one after the other, contiguous.
+struct BucketShape {
+  std::string name;
+  std::vector<std::string> parameters;            // names
+  std::vector<std::vector<std::int64_t>> shapes;  // of their local parts
+  std::int64_t elements = 0;                      // of the flat tensor
+  int element = 4;                                // bytes of one
+  int ways = 1;                                   // ranks of the reduction
+};
+BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at);
+
+// Of one reduction on one rank; all sizes in bytes.
+struct ReductionCost {
+  struct Call {
+    Collective op = Collective::all_reduce;
+    std::int64_t bytes = 0;  // of the larger of the rank's two buffers
+  };
+  struct Phase {
+    std::vector<Call> calls;     // in the order in which they are made
+    std::int64_t workspace = 0;  // highest of what it allocates and lets go, beside `held`
+    std::int64_t touched = 0;    // read and written by local work
+    double flops = 0;
+  };
+  Phase start, finish;
+  std::int64_t kept = 0;  // from step to step
+  std::int64_t held = 0;  // allocated by start and alive until finish returns
+};
+
+// A bucket's reductions on one rank, one after the other. Used in the rank's thread; what it allocates is
+// booked as buffers.
+class BucketReduction {
+ public:
+  virtual ~BucketReduction() = default;
+  // Begins: `gradient` is the flat tensor, and lives and is left alone by others until finish() returns.
+  // Should wait for nothing, so that backward goes on beside the transfer. `purpose` goes with each
+  // collective.
+  virtual void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) = 0;
+  // Leaves the sum over the ranks, or what stands for it, in the tensor: bit for bit the same on all ranks.
+  virtual void finish() = 0;
+};
+
+class ReductionHook {
+ public:
+  virtual ~ReductionHook() = default;
+  virtual std::string name() const = 0;
+  // Whether the sum is right but for rounding of the gradients' own type; if not, `verify` cannot call
+  // the mix equal to one rank.
+  virtual bool exact(const BucketShape& bucket) const = 0;
+  virtual ReductionCost cost(const BucketShape& bucket) const = 0;
+  // Once for each rank and bucket. `options`: of the gradients.
+  virtual std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
+                                                at::TensorOptions options) const = 0;
+};
+
+// Gradients cast to bf16, summed in fp32 and rounded once by the local backend, cast back: half the bytes
+// of fp32.
+std::shared_ptr<const ReductionHook> bf16_hook();
+
+// PowerSGD (Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression",
+// algorithms 1 and 2): a matrix M of rows x cols is sent as P (rows x rank) and Q (cols x rank), M ~ P Q^T,
+// by one step of subspace iteration that begins at the last step's Q; what is not sent is added to the
+// next step's gradient. Parameters with several dims are matrices, cut where rows + cols is least; those
+// that would not become smaller, and vectors, are sent as they are (all of them with
+// `even_if_larger`, but vectors). Keeps a bucket's errors, as large as its matrices, and the Qs.
+// P is all-reduced by start, Q by finish.
+std::shared_ptr<const ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger = false);
+
+// Gives a hook, or null for a plain all-reduce, to each bucket that is reduced over `axis`. Called when the
+// plan is made, for each such bucket of each stage, with the shape on the stage's first rank. Where
+// several stages share a bucket, they must get the same: let the choice follow from the bucket alone.
+// Gradients that are kept in parts cannot have one (the plan is refused).
+Pass hook_reductions(
+    const std::string& axis,
+    std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);
+
+}  // namespace mw

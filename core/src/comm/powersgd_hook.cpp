@@ -1,0 +1,196 @@
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "meshwright/reduction_hook.h"
+
+namespace mw {
+namespace {
+
+// A parameter in its bucket: a matrix that is compressed, or elements that are sent as they are.
+struct Part {
+  std::int64_t offset = 0, elements = 0;      // in the flat gradient
+  std::int64_t rows = 0, cols = 0, rank = 0;  // rank 0: sent as it is
+  // Where its own lie in what is sent first (itself, or P), in the Qs, and in the errors.
+  std::int64_t sent = 0, q = 0, error = 0;
+};
+
+struct Packing {
+  std::vector<Part> parts;
+  std::int64_t sent = 0, q = 0, errors = 0;  // elements in all
+};
+
+Packing packing_of(const BucketShape& bucket, std::int64_t rank, bool even_if_larger) {
+  Packing all;
+  std::int64_t offset = 0;
+  for (const auto& shape : bucket.shapes) {
+    Part part;
+    part.offset = offset;
+    part.elements = c10::multiply_integers(shape);
+    offset += part.elements;
+    std::int64_t rows = 1, least = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t d = 0; d + 1 < shape.size() && part.elements > 0; ++d) {
+      rows *= shape[d];
+      const std::int64_t cols = part.elements / rows;
+      if (rows + cols >= least) continue;
+      least = rows + cols;
+      part.rows = rows;
+      part.cols = cols;
+    }
+    const std::int64_t r = std::min({rank, part.rows, part.cols});
+    if (r > 0 && (even_if_larger || r * least < part.elements)) part.rank = r;
+    part.sent = all.sent;
+    part.q = all.q;
+    part.error = all.errors;
+    all.sent += part.rank > 0 ? part.rows * r : part.elements;
+    if (part.rank > 0) {
+      all.q += part.cols * r;
+      all.errors += part.elements;
+    }
+    all.parts.push_back(part);
+  }
+  return all;
+}
+
+class PowerSgdReduction : public BucketReduction {
+ public:
+  PowerSgdReduction(Packing packing, int ways, at::TensorOptions options)
+      : packing_(std::move(packing)), ways_(ways) {
+    if (packing_.errors == 0) return;
+    errors_ = at::zeros({packing_.errors}, options);
+    // Every rank begins with the same numbers.
+    const auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{20190531});
+    q_ = at::empty({packing_.q}, options);
+    q_.copy_(at::randn({packing_.q}, generator, options.device(at::kCPU)));
+  }
+
+  void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
+    gradient_ = std::move(gradient);
+    ranks_ = &ranks;
+    purpose_ = purpose;
+    if (packing_.errors == 0) {
+      pending_ = ranks.all_reduce(gradient_, Reduction::sum, purpose);
+      return;
+    }
+    sent_ = at::empty({packing_.sent}, gradient_.options());
+    for (const Part& p : packing_.parts) {
+      if (p.rank == 0) {
+        plain(p).copy_(gradient_.narrow(0, p.offset, p.elements));
+        continue;
+      }
+      at::Tensor m = matrix(p), left = p_of(p);
+      m.add_(error(p));
+      at::mm_out(left, m, q_of(p));
+    }
+    pending_ = ranks.all_reduce(sent_, Reduction::sum, purpose);
+  }
+
+  void finish() override {
+    pending_.wait();
+    if (packing_.errors > 0) decompress();
+    sent_ = at::Tensor();
+    gradient_ = at::Tensor();
+  }
+
+ private:
+  void decompress() {
+    for (const Part& p : packing_.parts) {
+      if (p.rank == 0) {
+        gradient_.narrow(0, p.offset, p.elements).copy_(plain(p));
+        continue;
+      }
+      at::Tensor left = p_of(p), right = q_of(p);
+      left.copy_(std::get<0>(at::linalg_qr(left)));
+      at::mm_out(right, matrix(p).t(), left);
+    }
+    ranks_->all_reduce(q_, Reduction::sum, purpose_).wait();
+    for (const Part& p : packing_.parts) {
+      if (p.rank == 0) continue;
+      at::Tensor m = matrix(p), e = error(p);
+      e.copy_(m);
+      at::mm_out(m, p_of(p), q_of(p).t());
+      // The ranks' errors add up to what the sum lacks.
+      e.sub_(m, 1.0 / ways_);
+    }
+  }
+
+  at::Tensor plain(const Part& p) const { return sent_.narrow(0, p.sent, p.elements); }
+  at::Tensor p_of(const Part& p) const {
+    return sent_.narrow(0, p.sent, p.rows * p.rank).view({p.rows, p.rank});
+  }
+  at::Tensor q_of(const Part& p) const {
+    return q_.narrow(0, p.q, p.cols * p.rank).view({p.cols, p.rank});
+  }
+  at::Tensor matrix(const Part& p) const {
+    return gradient_.narrow(0, p.offset, p.elements).view({p.rows, p.cols});
+  }
+  at::Tensor error(const Part& p) const {
+    return errors_.narrow(0, p.error, p.elements).view({p.rows, p.cols});
+  }
+
+  const Packing packing_;
+  const int ways_;
+  at::Tensor errors_, q_;
+  at::Tensor gradient_, sent_;
+  Communicator* ranks_ = nullptr;
+  Purpose purpose_;
+  Pending pending_;
+};
+
+class PowerSgdHook : public ReductionHook {
+ public:
+  PowerSgdHook(std::int64_t rank, bool even_if_larger)
+      : rank_(rank), even_if_larger_(even_if_larger) {}
+
+  std::string name() const override { return "powersgd"; }
+  bool exact(const BucketShape& bucket) const override {
+    return packing_of(bucket, rank_, even_if_larger_).errors == 0;
+  }
+
+  ReductionCost cost(const BucketShape& bucket) const override {
+    const Packing packing = packing_of(bucket, rank_, even_if_larger_);
+    const std::int64_t size = bucket.element;
+    ReductionCost cost;
+    cost.start.calls = {{Collective::all_reduce, size * packing.sent}};
+    if (packing.errors == 0) return cost;
+    cost.finish.calls = {{Collective::all_reduce, size * packing.q}};
+    cost.kept = size * (packing.errors + packing.q);
+    cost.held = size * packing.sent;
+    for (const Part& p : packing.parts) {
+      if (p.rank == 0) {
+        cost.start.touched += size * 2 * p.elements;
+        cost.finish.touched += size * 2 * p.elements;
+        continue;
+      }
+      const auto product = 2.0 * static_cast<double>(p.elements * p.rank);
+      const std::int64_t factors = (p.rows + p.cols) * p.rank;
+      cost.start.flops += product;
+      cost.finish.flops += 2 * product + 4.0 * static_cast<double>(p.rows * p.rank * p.rank);
+      cost.start.touched += size * (4 * p.elements + factors);
+      cost.finish.touched += size * (7 * p.elements + 4 * factors);
+      // Of the QR: Q, R, and the reflectors' factors; not LAPACK's scratch of some hundred bytes.
+      cost.finish.workspace =
+          std::max(cost.finish.workspace, size * (p.rows * p.rank + p.rank * p.rank + p.rank));
+    }
+    return cost;
+  }
+
+  std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
+                                        at::TensorOptions options) const override {
+    return std::make_unique<PowerSgdReduction>(packing_of(bucket, rank_, even_if_larger_),
+                                               bucket.ways, options);
+  }
+
+ private:
+  const std::int64_t rank_;
+  const bool even_if_larger_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger) {
+  return std::make_shared<PowerSgdHook>(rank, even_if_larger);
+}
+
+}  // namespace mw

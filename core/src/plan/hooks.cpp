@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include "meshwright/reduction_hook.h"
+#include "plan/build.h"
+
+namespace mw {
+namespace {
+
+bool reduced_over(const Program& program, const Bucket& bucket, const std::string& axis) {
+  const std::vector<int>& atoms = program.mesh.axis(axis).atoms;
+  return std::any_of(bucket.reduce.begin(), bucket.reduce.end(), [&](int atom) {
+    return program.mesh.atoms()[atom].ways > 1 &&
+           std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
+  });
+}
+
+}  // namespace
+
+BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at) {
+  BucketShape shape;
+  shape.name = bucket.name;
+  for (int p : bucket.parameters) {
+    const ProgramParameter& parameter = program.parameters[p];
+    shape.parameters.push_back(program.graph->value(parameter.value).name);
+    shape.shapes.push_back(program.local_shape(program.slots[parameter.slot], at));
+  }
+  shape.elements = program.elements(bucket, at);
+  shape.element = program.element;
+  shape.ways = program.ways(program.reduction(bucket));
+  return shape;
+}
+
+Pass hook_reductions(
+    const std::string& axis,
+    std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose) {
+  return {"hook reductions",
+          [axis, choose = std::move(choose)](Program& program) {
+            for (Bucket& bucket : program.buckets) {
+              if (!reduced_over(program, bucket, axis)) continue;
+              bucket.hook = choose(shape_of(program, bucket, program.first()));
+            }
+          },
+          Pass::reductions};
+}
+
+Pass reduce_each_microbatch(const std::string& axis) {
+  return {"reduce each microbatch",
+          [axis](Program& program) {
+            for (Bucket& bucket : program.buckets) {
+              bucket.each = bucket.stages.empty() && reduced_over(program, bucket, axis);
+            }
+          },
+          Pass::reductions};
+}
+
+}  // namespace mw

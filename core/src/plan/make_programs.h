@@ -1,0 +1,16 @@
+// From a draft's rules to the programs of the stages.
+#pragma once
+
+#include "meshwright/error.h"
+#include "meshwright/strategy.h"
+#include "plan/plan.h"
+
+namespace mw {
+
+// Derives placements, parts the layers, builds a program for each stage, makes the schedule (again, with
+// what its works take, where it wants that or a memory limit), lays the programs along it and runs the
+// draft's passes. Needs the plan's request, mesh, graph and microbatches; sets its programs and schedule.
+// Adds problems (plan) instead where something does not go.
+void make_programs(Plan& plan, const Draft& draft, Problems& problems);
+
+}  // namespace mw

@@ -1,0 +1,85 @@
+"""dp's hooks from a script: what is sent, what a function of the script may choose, what is refused."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, zero = mw.plugins("dp", "zero")
+mw.train {
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 }, data = mw.synthetic {},
+  sequence = 16, plan = { %s }, batch = 8, microbatch = 1, optimizer = mw.adamw { lr = 1e-2 }, steps = 3,
+}
+"""
+GRADIENTS = ("dp", "all-reduce", "gradients")
+
+
+def book(communication):
+    return {(c["axis"], c["op"], c["phase"]): (c["calls"], c["bytes"]) for c in communication}
+
+
+class Hooks(unittest.TestCase):
+    def run_plan(self, plan):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "script.lua"
+            script.write_text(SCRIPT % plan)
+            done = subprocess.run([BIN, "run", "--json", script], capture_output=True, text=True, timeout=120)
+        return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+    def sent(self, options):
+        """Calls and bytes of the gradients, predicted and measured alike."""
+        done, lines = self.run_plan(f"dp {{ 2, {options} }}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        measured, predicted = book(lines[0]["communication"]), book(lines[0]["predicted"]["communication"])
+        self.assertEqual(measured, predicted)
+        return measured[GRADIENTS]
+
+    def refused(self, plan, code, *fragments):
+        done, lines = self.run_plan(plan)
+        self.assertEqual(done.returncode, code, done.stderr)
+        said = "\n".join(f'{line["message"]} [{line["hint"]}]' for line in lines)
+        for fragment in fragments:
+            self.assertIn(fragment, said)
+
+    def test_bytes(self):
+        calls, plain = self.sent('hook = "none"')
+        self.assertEqual(self.sent('hook = "bf16"'), (calls, plain // 2))
+        few_calls, few = self.sent('hook = "powersgd", hook_rank = 1')
+        self.assertEqual(few_calls, 2 * calls)
+        self.assertLess(few, plain // 4)
+        self.assertLess(few, self.sent('hook = "powersgd"')[1])
+        self.assertEqual(self.sent('reduce = "each"'), (4 * calls, 4 * plain))
+
+    def test_a_function_chooses_for_each_bucket(self):
+        calls, plain = self.sent('bucket = "4KiB"')
+        self.assertEqual(self.sent('bucket = "4KiB", hook = function() return "bf16" end'), (calls, plain // 2))
+        # The embedding, the output projection and the feed-forward's matrices are those over 5000 bytes.
+        some_calls, some = self.sent(
+            'bucket = "4KiB", hook = function(b) '
+            'assert(b.ways == 2 and #b.parameters > 0 and b.parameters[1]:find("weight") and b.name) '
+            'return b.bytes > 5000 and "bf16" or "none" end')
+        self.assertEqual(some_calls, calls)
+        self.assertEqual(plain - some, (2 * 256 * 32 + 3 * 64 * 32) * 4 // 2)
+
+    def test_refusals(self):
+        self.refused('dp { 2, hook = "bf61" }', 2, 'hook: got "bf61"', 'did you mean "bf16"?')
+        self.refused("dp { 2, hook = 3 }", 2, "hook: got 3")
+        self.refused('dp { 2, hook = "powersgd", hook_rank = 0 }', 2, "plan[1].hook_rank")
+        self.refused('dp { 2, reduce = "all" }', 2, "plan[1].reduce")
+        self.refused('dp { 2, reduce = "each", hook = "bf16" }', 2, "compressed again")
+        self.refused("dp { 2, hook = function() end }", 3, "returned nothing for bucket 0",
+                     'return one of "none", "bf16", "powersgd"')
+        self.refused("dp { 2, hook = function() return 7 end }", 3, "returned 7")
+        self.refused('dp { 2, hook = function() error("no hook today") end }', 2, "script.lua:5: no hook today")
+        self.refused('dp { 2, hook = "bf16" }, zero(2)', 3,
+                     "the hook bf16 cannot reduce gradients that are summed in parts over zero", "zero without a hook")
+        self.refused('dp { 2, reduce = "each" }, zero { 2, stage = 3 }', 3, "no reduction in every microbatch")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
