@@ -54,6 +54,10 @@ MIXES = {
     "pp2-zbv": pipeline(2, "ZBVZeroBubble", "zbv", 2),
     "pp2-dualpipev": pipeline(2, "DualPipeV", "dualpipev", 2),
 }
+# ZeRO 2 and 3 are both beside fully_shard, whose gradients and parameters lie in parts.
+MIXES.update({
+    f"zero{stage}-4": dict(ranks=4, theirs=["zero1" if stage == 1 else "fsdp2"], plan=f"{{zero{{4, stage={stage}}}}}",
+                           least=1.0, beside="one") for stage in (1, 2, 3)})
 PIPELINES = [name for name in MIXES if name.startswith("pp") or name == "one8"]
 # Wait passively: threads that spin beside other ranks take their cores. OpenMP reads this at start.
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="0")
@@ -182,6 +186,8 @@ def verdict(rows):
             short.append(f"{r['size']} {r['mix']}: {r['speed']:.2f}x, target {target}x")
         if r["mix"].startswith("pp") and r.get("over_one", 0) > 1.05:
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.05")
+        if r["mix"].startswith("zero") and r.get("over_one", 0) > 1.10:
+            short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.10")
         if r.get("loss_difference", 0) > 1e-4:
             short.append(f"{r['size']} {r['mix']}: losses differ by {r['loss_difference']:.1e}")
     return short

@@ -33,6 +33,7 @@ local mw = {}
 ---@field weights? string initial weights: a safetensors file or folder with Hugging Face's names
 ---@field log? string the run file (HDF5)
 ---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
+---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (>= 1 B)
 ---@field timeout? number how long a rank waits for the others in a collective before the run ends (default 300) (>= 0.001)
 ---@field observe? fun(step: integer): table<string, number>? called after each step with its index; returns { name = number } for the run file
 
@@ -183,6 +184,7 @@ function mw.cosine(options) end
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stages 1 and 2) (default "25MiB") (>= 1 B)
+---@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
 
 ---ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks
 ---@alias meshwright.make.zero fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy

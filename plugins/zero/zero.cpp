@@ -33,7 +33,12 @@ class Zero : public mw::Strategy {
         .fallback(false)
         .bytes("bucket", "gradients that are reduced together, at most (stages 1 and 2)")
         .fallback("25MiB")
-        .at_least(1);
+        .at_least(1)
+        .choice(
+            "offload", {"none", "optimizer", "parameters"},
+            "what lies in host memory and is updated there: optimizer state; at stage 3 a rank's "
+            "parts of parameters too")
+        .fallback("none");
   }
 
   explicit Zero(const mw::Values& values)
@@ -42,7 +47,18 @@ class Zero : public mw::Strategy {
         replicas_(static_cast<int>(values.integer("replicas"))),
         prefetch_(static_cast<int>(values.integer("prefetch"))),
         keep_(values.flag("keep")),
-        bucket_(values.integer("bucket")) {
+        bucket_(values.integer("bucket")),
+        offload_(values.text("offload") == "none"        ? mw::Offload::nothing
+                 : values.text("offload") == "optimizer" ? mw::Offload::optimizer
+                                                         : mw::Offload::parameters) {
+    if (offload_ == mw::Offload::parameters && stage_ < 3) {
+      throw mw::Error(
+          mw::Stage::plan,
+          fmt::format("zero({}): offload = \"parameters\" at stage {}, where every rank computes "
+                      "with all parameters it holds",
+                      ways_, stage_),
+          "nearest: offload = \"optimizer\", or stage = 3");
+    }
     if (ways_ % replicas_ != 0) {
       int below = replicas_, above = replicas_;
       while (ways_ % below != 0) --below;
@@ -71,6 +87,7 @@ class Zero : public mw::Strategy {
                                    : mw::Parted::parameters;
     storage.prefetch = prefetch_;
     storage.keeps = keep_ && stage_ == 3;
+    storage.offload = offload_;
     draft.add_pass(mw::part_storage(storage));
   }
 
@@ -80,6 +97,7 @@ class Zero : public mw::Strategy {
   int ways_, stage_, replicas_, prefetch_;
   bool keep_;
   std::int64_t bucket_;
+  mw::Offload offload_;
 };
 
 }  // namespace

@@ -176,3 +176,28 @@ TEST_CASE("Bytes on the wire of a bandwidth-optimal algorithm") {
   CHECK(wire_bytes(Collective::recv, 1000, 4) == 0);
   CHECK(wire_bytes(Collective::all_reduce, 1000, 1) == 0);
 }
+
+TEST_CASE("Host memory is booked beside a rank's own") {
+  Ledger ledger;
+  ledger.set_limit(100, 3);
+  {
+    const Ledger::Scope scope(ledger, Category::host);
+    ledger.allocated(&ledger, 1000);
+  }
+  CHECK(ledger.memory(Category::host).bytes == 1000);
+  CHECK(ledger.bytes() == 0);
+  CHECK(ledger.peak_bytes() == 0);
+  const int own = 0;
+  ledger.allocated(&own, 60);
+  CHECK(ledger.bytes() == 60);
+  ledger.recategorise(&own, Category::host);
+  CHECK(ledger.bytes() == 0);
+  CHECK(ledger.memory(Category::host).bytes == 1060);
+  ledger.recategorise(&own, Category::activations);
+  CHECK(ledger.bytes() == 60);
+  ledger.freed(&ledger);
+  ledger.freed(&own);
+  CHECK(ledger.memory(Category::host).bytes == 0);
+  CHECK(ledger.memory(Category::host).peak == 1060);
+  CHECK(ledger.bytes() == 0);
+}

@@ -89,12 +89,14 @@ inline StrategyChoice pp(int ways, const std::string& schedule, std::vector<int>
 // ZeRO `stage` over an axis of its own; parts inside ways / replicas ranks.
 class Parts : public Strategy {
  public:
-  Parts(int ways, int stage, int replicas, int prefetch, bool keeps, std::int64_t bucket)
+  Parts(int ways, int stage, int replicas, int prefetch, bool keeps, std::int64_t bucket,
+        Offload offload)
       : ways_(ways), replicas_(replicas), bucket_(bucket), stage_(stage) {
     storage_.axis = replicas > 1 ? "zero_parts" : "zero";
     storage_.parted = static_cast<Parted>(stage);
     storage_.prefetch = prefetch;
     storage_.keeps = keeps;
+    storage_.offload = offload;
   }
   std::vector<AxisRequest> axes() const override {
     std::vector<AxisRequest> axes{{"zero", ways_, {}}};
@@ -115,8 +117,10 @@ class Parts : public Strategy {
   PartedStorage storage_;
 };
 inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch = 1,
-                           bool keeps = false, std::int64_t bucket = 1 << 12) {
-  return choice("zero", std::make_shared<Parts>(ways, stage, replicas, prefetch, keeps, bucket));
+                           bool keeps = false, std::int64_t bucket = 1 << 12,
+                           Offload offload = Offload::nothing) {
+  return choice("zero",
+                std::make_shared<Parts>(ways, stage, replicas, prefetch, keeps, bucket, offload));
 }
 
 struct Setup {

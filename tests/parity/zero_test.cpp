@@ -66,6 +66,24 @@ TEST_CASE("... with replicas, beside dp, with and without parameters fetched ahe
   check_equal(setup);
 }
 
+TEST_CASE("... offloaded to host memory, beside pipelines and tp") {
+  const auto [stage, offload] = GENERATE(table<int, Offload>({{1, Offload::optimizer},
+                                                              {2, Offload::optimizer},
+                                                              {3, Offload::optimizer},
+                                                              {3, Offload::parameters}}));
+  const int microbatches = GENERATE(1, 4);
+  const bool stages = GENERATE(false, true), tensors = GENERATE(false, true);
+  Setup setup = small(microbatches == 4, 2 * microbatches, 1);
+  setup.plan = {zero(2, stage, 1, 1, stages && tensors, 1 << 12, offload)};
+  if (stages) setup.plan.insert(setup.plan.begin(), pp(2, "1f1b", {1, 1}));
+  if (tensors) setup.plan.push_back(tp(2));
+  DYNAMIC_SECTION("stage " << stage << " parameters " << (offload == Offload::parameters)
+                           << " microbatches " << microbatches << (stages ? " pp" : "")
+                           << (tensors ? " tp" : "")) {
+    check_equal(setup);
+  }
+}
+
 TEST_CASE("... with tp, with pipelines, with both") {
   const int stage = GENERATE(1, 2, 3), microbatches = GENERATE(1, 4);
   const std::string schedule = GENERATE(as<std::string>{}, "none", "1f1b", "zb-h1", "zbv");

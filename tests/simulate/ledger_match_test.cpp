@@ -19,7 +19,8 @@ void check(const Setup& setup) {
   for (const RankReport& rank : measured) {
     const RankPrediction predicted = predict_rank(*e.plan, *e.optimizer, rank.rank);
     INFO("rank " << rank.rank);
-    for (Category c : {Category::parameters, Category::gradients, Category::optimizer}) {
+    for (Category c :
+         {Category::parameters, Category::gradients, Category::optimizer, Category::host}) {
       CHECK(predicted.memory[c] == rank.memory[static_cast<int>(c)].bytes);
     }
     auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {
@@ -60,6 +61,27 @@ TEST_CASE("Predicted bytes are the measured ones") {
   DYNAMIC_SECTION((is_gpt ? "gpt" : "llama") << " dp " << d << " tp " << t << " microbatch "
                                              << microbatch << " " << name_of(precision)) {
     check(setup);
+  }
+}
+
+TEST_CASE("... with ZeRO, and what it offloads beside the rank's own") {
+  const auto [stage, offload] = GENERATE(table<int, Offload>({{1, Offload::nothing},
+                                                              {2, Offload::nothing},
+                                                              {3, Offload::nothing},
+                                                              {1, Offload::optimizer},
+                                                              {2, Offload::optimizer},
+                                                              {3, Offload::optimizer},
+                                                              {3, Offload::parameters}}));
+  const int ways = GENERATE(1, 2, 4);
+  DYNAMIC_SECTION("stage " << stage << " offload " << static_cast<int>(offload) << " ways "
+                           << ways) {
+    const Setup setup = llama({zero(ways, stage, 1, 1, false, 1 << 14, offload)}, 2);
+    check(setup);
+    const Experiment e = experiment(setup);
+    const MemoryForecast memory = predict_rank(*e.plan, *e.optimizer, 0).memory;
+    CHECK((memory[Category::host] > 0) == (offload != Offload::nothing));
+    CHECK((memory[Category::optimizer] > 0) == (offload == Offload::nothing));
+    CHECK((memory[Category::parameters] > 0) == (offload != Offload::parameters || ways == 1));
   }
 }
 

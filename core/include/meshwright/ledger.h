@@ -13,8 +13,10 @@
 
 namespace mw {
 
-enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, buffers };
-constexpr int category_count = 5;
+// `host` is memory beside the rank's device: what is offloaded there counts neither in the rank's total
+// and peak nor against its limit, although ranks on CPUs have it in the same memory.
+enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, buffers, host };
+constexpr int category_count = 6;
 const char* name_of(Category category);
 
 struct MemoryUse {
@@ -59,8 +61,9 @@ class Ledger {
   // Peaks restart from what is allocated now (after set-up, before the first step).
   void reset_peaks();
   // From now on allocated() throws Error (run), naming category, rank and numbers, instead of
-  // booking what would take the total over `bytes`. 0: no limit.
-  void set_limit(std::int64_t bytes, int rank);
+  // booking what would take the total over `bytes`. 0: no limit. `hint` says what
+  // to do then.
+  void set_limit(std::int64_t bytes, int rank, std::string hint = "");
 
   // An accelerator's allocation has gone over the limit (see MemoryWatch).
   bool over_limit() const { return over_limit_; }
@@ -89,6 +92,7 @@ class Ledger {
   Category current_ = Category::buffers;
   std::int64_t limit_ = 0;
   int rank_ = 0;
+  std::string hint_;
   bool over_limit_ = false;
   std::map<CommunicationKey, CommunicationUse> communication_;
 };

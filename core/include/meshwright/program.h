@@ -149,6 +149,10 @@ struct ProgramParameter {
 // each has also what stands before it).
 enum class Parted : std::uint8_t { nothing, optimizer, gradients, parameters };
 
+// What of a bucket lies in host memory and is updated there (Ren et al. 2021, "ZeRO-Offload"): the
+// optimizer's state; the rank's part of parameters stored in parts too.
+enum class Offload : std::uint8_t { nothing, optimizer, parameters };
+
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
 // optimizer state of a bucket each lie in one flat tensor, in this order.
 struct Bucket {
@@ -164,7 +168,8 @@ struct Bucket {
   Parted parted = Parted::nothing;
   // Atoms of `reduce` over which flat tensors are parted: equally, with zeros after the last parameter.
   std::vector<int> parts;
-  bool keeps = false;  // gathered parameters stay until the step ends
+  bool keeps = false;                  // gathered parameters stay until the step ends
+  Offload offload = Offload::nothing;  // parameters: only of those stored in parts
 };
 
 // The ranks of a collective: those that agree with a rank on all atoms but these, and of them, if
@@ -242,6 +247,7 @@ struct PartedStorage {
   Parted parted = Parted::optimizer;
   int prefetch = 1;    // layers whose parameters are gathered ahead of the one that computes
   bool keeps = false;  // gathered once a step, not for each forward and backward
+  Offload offload = Offload::nothing;  // of every bucket, in parts or not
 };
 // Parts the flat tensors of the buckets that are reduced over `axis`: gradients are reduce-scattered, and
 // parameters all-gathered after the update, or, stored in parts themselves, before each use and let go

@@ -11,6 +11,7 @@
 #include "engine/ranks.h"
 #include "engine/trainer.h"
 #include "engine/verify.h"
+#include "simulate/memory_limit.h"
 #include "simulate/prediction.h"
 
 namespace mw {
@@ -41,6 +42,7 @@ std::string comparison(const Measurements& measured, const Prediction& predicted
              bytes_text(predicted.fullest().memory.peak)});
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
+    if (category == Category::host && measured.memory_peak(category) == 0) continue;
     table.add({fmt::format("  {}", name_of(category)), bytes_text(measured.memory_peak(category)),
                bytes_text(predicted.fullest().memory[category])});
   }
@@ -81,12 +83,24 @@ Json run_plan_verb(const Experiment& experiment) {
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
-  result["text"] = print(*experiment.plan, prediction);
+  std::string text = print(*experiment.plan, prediction);
+  if (experiment.memory > 0) {
+    const std::int64_t peak = prediction.fullest().memory.peak;
+    result["rank_memory_limit"] = experiment.memory;
+    if (peak > experiment.memory) {
+      text +=
+          fmt::format("  does not fit: {} a rank against its limit of {}; {}\n", bytes_text(peak),
+                      bytes_text(experiment.memory), memory_hint(experiment, experiment.memory));
+    }
+  }
+  result["text"] = text;
   return result;
 }
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output) {
   check_thread_ranks(*experiment.plan);
+  Experiment limited = experiment;
+  if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
   if (!experiment.log.empty()) check_writable(experiment.log);
   const Prediction prediction = prediction_of(experiment);
   const std::string plan = print(*experiment.plan, prediction);
@@ -101,7 +115,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   try {
     Progress progress(stderr, experiment.steps, style_for(stderr));
-    const TrainOutcome outcome = train(experiment, stop_flag(), [&](const StepReport& report) {
+    const TrainOutcome outcome = train(limited, stop_flag(), [&](const StepReport& report) {
       measured.add(report);
       progress.step({report.step, report.loss, report.seconds, experiment.plan->tokens_per_step(),
                      measured.peak_bytes()},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "meshwright/error.h"
 
@@ -20,6 +21,8 @@ const char* name_of(Category category) {
       return "activations";
     case Category::buffers:
       return "buffers";
+    case Category::host:
+      return "host";
   }
   return "?";
 }
@@ -42,17 +45,19 @@ void Ledger::book(const void* pointer, std::int64_t bytes) {
   freed(pointer);  // a block freed out of sight: its address is in use again
   blocks_.emplace(pointer, Block{bytes, current_});
   add(use_[static_cast<std::size_t>(current_)], bytes);
-  add(total_, bytes);
+  if (current_ != Category::host) add(total_, bytes);
 }
 
 void Ledger::allocated(const void* pointer, std::int64_t bytes) {
-  if (limit_ > 0 && total_.bytes + bytes > limit_) {
+  if (limit_ > 0 && current_ != Category::host && total_.bytes + bytes > limit_) {
     throw Error(
         Stage::run,
         fmt::format("Rank {} is out of its memory limit: {} bytes for {} on top of {} bytes "
                     "in use go over {} bytes.",
                     rank_, bytes, name_of(current_), total_.bytes, limit_),
-        "Use smaller microbatches, more recompute or more ways of a form that shards.");
+        hint_.empty()
+            ? "Use smaller microbatches, more recompute or more ways of a form that shards."
+            : hint_);
   }
   book(pointer, bytes);
 }
@@ -68,7 +73,7 @@ void Ledger::freed(const void* pointer) {
   const auto block = found->second;
   blocks_.erase(found);
   use_[static_cast<std::size_t>(block.category)].bytes -= block.bytes;
-  total_.bytes -= block.bytes;
+  if (block.category != Category::host) total_.bytes -= block.bytes;
 }
 
 void Ledger::recategorise(const void* pointer, Category category) {
@@ -76,6 +81,8 @@ void Ledger::recategorise(const void* pointer, Category category) {
   if (found == blocks_.end()) return;
   auto& block = found->second;
   use_[static_cast<std::size_t>(block.category)].bytes -= block.bytes;
+  if (block.category != Category::host) total_.bytes -= block.bytes;
+  if (category != Category::host) add(total_, block.bytes);
   block.category = category;
   add(use_[static_cast<std::size_t>(category)], block.bytes);
 }
@@ -85,8 +92,9 @@ void Ledger::reset_peaks() {
   total_.peak = total_.bytes;
 }
 
-void Ledger::set_limit(std::int64_t bytes, int rank) {
+void Ledger::set_limit(std::int64_t bytes, int rank, std::string hint) {
   limit_ = bytes;
+  hint_ = std::move(hint);
   rank_ = rank;
   over_limit_ = false;
 }

@@ -47,17 +47,17 @@ void Executor::end_reduce(const Instruction& i) {
 
 void Executor::start_gather(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  gathers_[i.bucket] =
-      group({bucket.parts, {}})
-          .all_gather(storage_.open_parameters(i.bucket), storage_.flats()[i.bucket].own_parameters,
-                      {i.phase, &bucket.name});
+  gathers_[i.bucket] = group({bucket.parts, {}})
+                           .all_gather(storage_.open_parameters(i.bucket),
+                                       storage_.flats()[i.bucket].own_parameters.to(device_),
+                                       {i.phase, &bucket.name});
 }
 
 at::Tensor Executor::whole(int bucket, bool gradients) {
   const Bucket& b = program_.buckets[bucket];
   const Storage::Flat& flat = storage_.flats()[bucket];
   if (!gradients && flat.parameters.defined()) return flat.parameters;
-  const at::Tensor& part = gradients ? flat.own_gradients : flat.own_parameters;
+  const at::Tensor part = gradients ? flat.own_gradients : flat.own_parameters.to(device_);
   if (b.parts.empty()) return part;
   Communicator& ranks = group({b.parts, {}});
   const at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
@@ -115,8 +115,14 @@ void Executor::totals() {
 
 void Executor::update(const Instruction& i) {
   Storage::Flat& flat = storage_.flats()[i.bucket];
-  input_.optimizer->step(flat.own_parameters, flat.own_gradients, flat.state, outcome_.lr, step_,
+  // Copies only between a device and its host; a part that lies in host memory is updated in place.
+  const bool host = program_.buckets[i.bucket].offload != Offload::nothing;
+  const at::Device home = host ? at::Device(at::kCPU) : device_;
+  Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
+  const at::Tensor parameters = flat.own_parameters.to(home);
+  input_.optimizer->step(parameters, flat.own_gradients.to(home), flat.state, outcome_.lr, step_,
                          scale_);
+  if (!parameters.is_same(flat.own_parameters)) flat.own_parameters.copy_(parameters);
 }
 
 }  // namespace mw

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/json_text.h"
 #include "base/text.h"
 
@@ -58,6 +60,25 @@ const Kind* kind_of(const Json& table, const std::string& path,
   return nullptr;
 }
 
+// Nothing, and problems, if the plugin does not take the options.
+std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
+                                          PluginCatalog& plugins,
+                                          const std::shared_ptr<const ScriptReach>& reach,
+                                          Problems& problems) {
+  const PluginDescriptor& plugin = plugins.find(entry.at("plugin").get<std::string>());
+  Problems found;
+  Values values = plugin.options().read(untagged(entry, "plugin"), path, found);
+  values.set_reach(reach);
+  for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+  if (!found.empty()) return std::nullopt;
+  StrategyChoice choice;
+  choice.name = plugin.name;
+  choice.path = path;
+  choice.options = values.json();
+  choice.strategy = plugin.make_strategy(values);
+  return choice;
+}
+
 class Reader {
  public:
   Reader(const Json& table, const ReadContext& context)
@@ -78,6 +99,14 @@ class Reader {
     read_weights();
     problems_.throw_if_any();
     experiment_.table = without_hidden(table_);
+    if (context_.plugins != nullptr) {
+      experiment_.make_strategy = [plugins = context_.plugins, reach = reach_](const Json& entry) {
+        Problems found;
+        const auto made = make_choice(entry, "plan", *plugins, reach, found);
+        found.throw_if_any();
+        return *made;
+      };
+    }
     return std::move(experiment_);
   }
 
@@ -116,17 +145,9 @@ class Reader {
       return;
     }
     try {
-      const PluginDescriptor& plugin = context_.plugins->find(entry["plugin"].get<std::string>());
       Problems found;
-      Values values = plugin.options().read(untagged(entry, "plugin"), path, found);
-      values.set_reach(reach_);
-      if (found.empty()) {
-        StrategyChoice choice;
-        choice.name = plugin.name;
-        choice.path = path;
-        choice.options = values.json();
-        choice.strategy = plugin.make_strategy(values);
-        request_.strategies.push_back(std::move(choice));
+      if (auto made = make_choice(entry, path, *context_.plugins, reach_, found)) {
+        request_.strategies.push_back(std::move(*made));
       } else {
         plan_broken_ = true;
       }
@@ -223,6 +244,7 @@ class Reader {
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
     experiment_.threads = static_cast<int>(values_.integer("threads"));
+    if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
     if (has("log")) experiment_.log = values_.text("log");
     if (has("observe")) {
@@ -322,6 +344,12 @@ const Options& experiment_options() {
           .integer("threads", "threads of one rank; 0: the cores over the ranks")
           .fallback(0)
           .range(0, 4096)
+          .bytes(
+              "memory",
+              "what a rank may hold; a plan predicted above it is refused, an allocation over it "
+              "ends the run")
+          .at_least(1)
+          .optional()
           .number("timeout",
                   "how long a rank waits for the others in a collective before the run ends")
           .fallback(300)

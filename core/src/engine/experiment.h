@@ -29,9 +29,15 @@ struct Experiment {
   int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
   std::string log;                         // run file; empty: none
+  std::int64_t memory = 0;                 // bytes that a rank may hold; 0: no limit
   double timeout = 300;                    // seconds that a collective waits for a rank
   // Called after each step on the first rank's thread with the step's index; null if the script has none.
   std::function<Json(std::int64_t)> observe;
+  // What to do if `memory` does not suffice (simulate/memory_limit.h): for the ledger's message.
+  std::string memory_hint;
+  // Makes a strategy of an entry such as { plugin = "zero", ways = 4 }; null where there are no plugins.
+  // Throws Error for what the plugin does not take.
+  std::function<StrategyChoice(const Json& entry)> make_strategy;
   Json table;  // what the user wrote
 };
 

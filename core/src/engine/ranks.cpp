@@ -20,7 +20,7 @@ void check_thread_ranks(const Plan& plan) {
 }
 
 void with_executors(const Experiment& experiment, const Plan& plan, const std::atomic<bool>* stop,
-                    const RankBody& body) {
+                    const RankBody& body, bool limited) {
   check_thread_ranks(plan);
   RankOptions options;
   options.threads = experiment.threads;
@@ -32,6 +32,9 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
         Ledger ledger;
+        if (limited && experiment.memory > 0) {
+          ledger.set_limit(experiment.memory, context.rank, experiment.memory_hint);
+        }
         MemoryWatch watch(ledger);
         Executor executor(plan.program_of(context.rank), context.rank,
                           scalar_type_of(plan.request.precision), at::kCPU, *context.source, ledger,

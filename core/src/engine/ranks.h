@@ -21,9 +21,9 @@ using RankBody = std::function<void(Executor& executor, Ledger& ledger)>;
 
 // Runs `body` on every rank of `plan` (the experiment's own, or another one of the same model), its
 // parameters filled, in the plan's precision. Throws Error (run) naming the rank if one fails.
-// `stop` may be null; see StepInput.
+// `stop` may be null; see StepInput. `limited`: the experiment's memory limit holds.
 void with_executors(const Experiment& experiment, const Plan& plan, const std::atomic<bool>* stop,
-                    const RankBody& body);
+                    const RankBody& body, bool limited = false);
 
 // Fills a rank's parameters from the experiment's weights file, or from its seed.
 void fill_parameters(Executor& executor, const Experiment& experiment);

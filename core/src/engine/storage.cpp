@@ -37,9 +37,10 @@ Storage::Storage(const Program& program, const Coordinates& at, at::TensorOption
     index_.push_back(index);
     Flat& flat = flats_[b];
     {
-      Ledger::Scope scope(ledger, Category::parameters);
+      const bool host = bucket.offload == Offload::parameters;
+      Ledger::Scope scope(ledger, host ? Category::host : Category::parameters);
       if (bucket.parted == Parted::parameters) {
-        flat.own_parameters = at::zeros({parts_[b]}, options);
+        flat.own_parameters = at::zeros({parts_[b]}, host ? options.device(at::kCPU) : options);
       } else {
         flat.parameters = at::zeros({sizes_[b]}, options);
         flat.own_parameters = part_of(number, flat.parameters);
@@ -56,8 +57,11 @@ Storage::Storage(const Program& program, const Coordinates& at, at::TensorOption
         view_gradients(number);
       }
     }
-    Ledger::Scope scope(ledger, Category::optimizer);
-    flat.state = optimizer.make_state(flat.own_parameters);
+    const bool host = bucket.offload != Offload::nothing;
+    Ledger::Scope scope(ledger, host ? Category::host : Category::optimizer);
+    const bool beside = host && !options.device().is_cpu();
+    flat.state = optimizer.make_state(beside ? at::empty({parts_[b]}, options.device(at::kCPU))
+                                             : flat.own_parameters);
   }
 }
 

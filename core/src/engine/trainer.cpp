@@ -91,8 +91,9 @@ class Run {
         mailbox_(experiment.plan->ranks()) {}
 
   TrainOutcome run() {
-    with_executors(experiment_, *experiment_.plan, stop_,
-                   [this](Executor& executor, Ledger& ledger) { rank(executor, ledger); });
+    with_executors(
+        experiment_, *experiment_.plan, stop_,
+        [this](Executor& executor, Ledger& ledger) { rank(executor, ledger); }, true);
     return outcome_;
   }
 

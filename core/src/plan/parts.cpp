@@ -49,6 +49,8 @@ class Parter {
         const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
         if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.parts.push_back(atom);
       }
+      bucket.offload =
+          bucket.parts.empty() ? std::min(storage_.offload, Offload::optimizer) : storage_.offload;
       if (bucket.parts.empty()) continue;
       any = true;
       bucket.parted = storage_.parted;

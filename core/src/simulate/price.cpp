@@ -234,6 +234,11 @@ class Pricer::State {
     return static_cast<double>(bytes) / speed_.bandwidth;
   }
 
+  // Between a device and its host; ranks that are threads have one memory for both.
+  double host_seconds(std::int64_t bytes) const {
+    return device_.shared() ? 0 : static_cast<double>(bytes) / device_.link;
+  }
+
   double local_seconds(const Instruction& i, double& executed) const {
     switch (i.code) {
       case Code::compute:
@@ -262,8 +267,13 @@ class Pricer::State {
           bytes += rank_.part_bytes(static_cast<int>(b));
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
-      case Code::update:  // parameters and states are read and written, gradients read
-        return speed_.overhead + copy_seconds((3 + 2 * states_) * rank_.part_bytes(i.bucket));
+      case Code::update: {  // parameters and states are read and written, gradients read
+        // Of what is offloaded, gradients go to the host; parameters that do not lie there, both ways.
+        const Offload offload = program_.buckets[i.bucket].offload;
+        const int trips = offload == Offload::nothing ? 0 : offload == Offload::optimizer ? 3 : 1;
+        return speed_.overhead + copy_seconds((3 + 2 * states_) * rank_.part_bytes(i.bucket)) +
+               host_seconds(trips * rank_.part_bytes(i.bucket));
+      }
       case Code::seed:
       case Code::report:
         return speed_.overhead;
@@ -279,9 +289,12 @@ class Pricer::State {
         return program_.buckets[i.bucket].hook
                    ? hook_seconds(rank_.reduction(i.bucket).start, executed)
                    : 0;
+      case Code::gather:  // a part that lies in host memory goes to the device first
+        return program_.buckets[i.bucket].offload == Offload::parameters
+                   ? host_seconds(rank_.part_bytes(i.bucket))
+                   : 0;
       case Code::reduce_parts:
       case Code::reduced_parts:
-      case Code::gather:
       case Code::gathered:
       case Code::drop:
         return 0;

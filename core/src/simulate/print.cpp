@@ -50,16 +50,27 @@ std::string batch(const Plan& plan) {
 }
 
 std::string memory(const Prediction& prediction) {
+  const bool offloads =
+      std::any_of(prediction.stages.begin(), prediction.stages.end(),
+                  [](const StageForecast& s) { return s.memory[Category::host] > 0; });
   std::vector<std::string> header{"memory a rank"};
-  for (int c = 0; c < category_count; ++c) header.emplace_back(name_of(static_cast<Category>(c)));
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (category != Category::host) header.emplace_back(name_of(category));
+  }
   header.emplace_back("peak");
-  TextTable table(header, {1, 2, 3, 4, 5, 6});
+  if (offloads) header.emplace_back(name_of(Category::host));
+  TextTable table(header, {1, 2, 3, 4, 5, 6, 7});
   for (const StageForecast& stage : prediction.stages) {
     std::vector<std::string> row{
         prediction.stages.size() == 1 ? "" : fmt::format("stage {}", stage.stage)};
-    for (std::int64_t bytes : stage.memory.bytes)
-      row.push_back(format_bytes(static_cast<double>(bytes)));
+    for (int c = 0; c < category_count; ++c) {
+      const auto category = static_cast<Category>(c);
+      if (category == Category::host) continue;
+      row.push_back(format_bytes(static_cast<double>(stage.memory[category])));
+    }
     row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
+    if (offloads) row.push_back(format_bytes(static_cast<double>(stage.memory[Category::host])));
     table.add(std::move(row));
   }
   return table.text("  ");

@@ -313,9 +313,12 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   MemoryForecast forecast;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    forecast[Category::parameters] += rank.parameter_bytes(bucket);
+    const Offload offload = program.buckets[b].offload;
+    forecast[offload == Offload::parameters ? Category::host : Category::parameters] +=
+        rank.parameter_bytes(bucket);
     forecast[Category::gradients] += rank.gradient_bytes(bucket);
-    forecast[Category::optimizer] += rank.part_bytes(bucket) / program.element * optimizer_bytes;
+    forecast[offload == Offload::nothing ? Category::optimizer : Category::host] +=
+        rank.part_bytes(bucket) / program.element * optimizer_bytes;
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];

@@ -1,0 +1,167 @@
+#include "simulate/memory_limit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "engine/precision.h"
+#include "engine/ranks.h"
+#include "sizes/memory.h"
+
+namespace mw {
+namespace {
+
+std::string text_of(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+struct Candidate {
+  std::string text;  // as a script has it
+  std::int64_t peak = 0;
+};
+
+class Search {
+ public:
+  Search(const Experiment& experiment, std::int64_t limit)
+      : experiment_(experiment),
+        request_(experiment.plan->request),
+        limit_(std::min(limit, predicted_peak(*experiment.plan, *experiment.optimizer) - 1)) {}
+
+  std::string run() {
+    for (int stage = 1; stage <= 3; ++stage) consider(with_zero(stage, 0), 0);
+    for (std::int64_t m : smaller()) consider(request_.strategies, m);
+    for (std::int64_t m : smaller()) consider(with_zero(3, 0), m);
+    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) consider(with_zero(3, ways), 0);
+    if (found_) {
+      return fmt::format("{} would fit: {} a rank predicted", found_->text, text_of(found_->peak));
+    }
+    const std::string none = "no ZeRO stage and no smaller microbatch would fit";
+    return lowest_ ? fmt::format("{}; the lowest is {}: {} a rank predicted", none, lowest_->text,
+                                 text_of(lowest_->peak))
+                   : none;
+  }
+
+ private:
+  using Strategies = std::optional<std::vector<StrategyChoice>>;
+
+  // Sequences of a microbatch that divide what a rank has, largest first.
+  std::vector<std::int64_t> smaller() const {
+    const std::int64_t own = request_.batch / experiment_.plan->batch_ways;
+    std::vector<std::int64_t> list;
+    for (std::int64_t m = experiment_.plan->microbatch - 1; m > 0; --m) {
+      if (own % m == 0) list.push_back(m);
+    }
+    return list;
+  }
+
+  // The plan with its data parallelism, or `more` ways of it where it has none, as ZeRO of that stage.
+  // Nothing if that is no change.
+  Strategies with_zero(int stage, int more) const {
+    if (!experiment_.make_strategy) return std::nullopt;
+    std::vector<StrategyChoice> list = request_.strategies;
+    auto found = std::find_if(list.begin(), list.end(), named("zero"));
+    if (found == list.end()) found = std::find_if(list.begin(), list.end(), named("dp"));
+    if ((found == list.end()) != (more > 0)) return std::nullopt;
+    Json entry = {{"plugin", "zero"}, {"ways", more}};
+    if (found != list.end()) {
+      if (found->name == "zero") entry = found->options;
+      if (found->options.contains("bucket")) entry["bucket"] = found->options.at("bucket");
+      if (entry.contains("stage") && entry["stage"].get<int>() > stage) return std::nullopt;
+      entry["plugin"] = "zero";
+      entry["ways"] = found->options.at("ways");
+    } else {
+      const bool stages = !list.empty() && list.front().name == "pp";
+      found = list.insert(list.begin() + (stages ? 1 : 0), StrategyChoice{});
+    }
+    entry["stage"] = stage;
+    try {
+      *found = experiment_.make_strategy(entry);
+    } catch (const Error&) {  // no such plugin here
+      return std::nullopt;
+    }
+    return list;
+  }
+
+  void consider(const Strategies& strategies, std::int64_t microbatch) {
+    if (found_ || !strategies) return;
+    PlanRequest request = request_;
+    request.strategies = *strategies;
+    if (microbatch > 0) request.microbatch = microbatch;
+    Problems problems;
+    std::shared_ptr<const Plan> plan;
+    try {
+      plan = make_plan(request, problems);
+    } catch (const Error&) {  // of a strategy's own
+    }
+    if (!plan || plan->ranks() > most_thread_ranks) return;
+    Candidate candidate{text(*plan, microbatch), predicted_peak(*plan, *experiment_.optimizer)};
+    if (!lowest_ || candidate.peak < lowest_->peak) lowest_ = candidate;
+    if (candidate.peak <= limit_) found_ = candidate;
+  }
+
+  static std::function<bool(const StrategyChoice&)> named(const char* name) {
+    return [name](const StrategyChoice& choice) { return choice.name == name; };
+  }
+
+  std::string text(const Plan& plan, std::int64_t microbatch) const {
+    std::string entries;
+    for (const StrategyChoice& choice : plan.request.strategies) {
+      entries += entries.empty() ? "" : ", ";
+      const auto axes = choice.strategy->axes();
+      const int ways = axes.empty() ? 1 : axes.front().ways;
+      entries += choice.name == "zero" ? zero_text(choice.options, ways)
+                                       : fmt::format("{}({})", choice.name, ways);
+    }
+    return fmt::format("plan = {{ {} }}{}", entries,
+                       microbatch > 0 ? fmt::format(" with microbatch = {}", microbatch) : "");
+  }
+
+  // The bucket where it is not the default's: it decides what lies whole for a moment.
+  std::string zero_text(const Json& options, int ways) const {
+    const std::int64_t bucket = options.value("bucket", std::int64_t{0});
+    const Json plain = experiment_.make_strategy({{"plugin", "zero"}, {"ways", ways}}).options;
+    const bool own = plain.value("bucket", bucket) != bucket;
+    return fmt::format("zero {{ {}, stage = {}{} }}", ways, options["stage"].dump(),
+                       own ? fmt::format(", bucket = {}", bucket) : "");
+  }
+
+  const Experiment& experiment_;
+  const PlanRequest request_;
+  const std::int64_t limit_;
+  std::optional<Candidate> found_, lowest_;
+};
+
+}  // namespace
+
+std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer) {
+  const std::int64_t state = optimizer.bytes_per_element(scalar_type_of(plan.request.precision));
+  std::int64_t peak = 0;
+  for (const Program& program : plan.programs) {
+    for (const RankClass& kind : rank_classes(program)) {
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at), state).peak);
+    }
+  }
+  return peak;
+}
+
+std::string memory_hint(const Experiment& experiment, std::int64_t limit) {
+  return Search(experiment, limit).run();
+}
+
+std::string check_memory_limit(const Experiment& experiment) {
+  std::string hint = memory_hint(experiment, experiment.memory);
+  const std::int64_t peak = predicted_peak(*experiment.plan, *experiment.optimizer);
+  if (peak > experiment.memory) {
+    throw Error(
+        Stage::plan,
+        fmt::format("memory: {} needs {} a rank ({} bytes predicted), the limit is {} ({} bytes)",
+                    experiment.plan->mix(), text_of(peak), peak, text_of(experiment.memory),
+                    experiment.memory),
+        hint);
+  }
+  return hint;
+}
+
+}  // namespace mw

@@ -1,0 +1,84 @@
+"""`memory`: a plan predicted above it is refused with a plan that fits; the one named trains within it; an
+allocation over it ends the run with category, rank and numbers."""
+import re
+import unittest
+
+from pipeline_tools import PipelineCase
+
+MODEL = """\
+local mw = require "meshwright"
+local dp, tp, zero = mw.plugins("dp", "tp", "zero")
+local e = {
+  model = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 160, vocab = 128 },
+  data = mw.synthetic {}, sequence = 8, plan = { %s }, batch = 8, microbatch = %s,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 3, timeout = 60, memory = %s,
+}
+mw.%s(e)
+"""
+
+
+class MemoryLimit(PipelineCase):
+    def write(self, plan, memory="nil", microbatch="nil", verb="train"):
+        path = self.folder / "script.lua"
+        path.write_text(MODEL % (plan, microbatch, memory, verb))
+        return path
+
+    def train(self, *arguments):
+        return self.only("run", self.write(*arguments))
+
+    def refusal(self, fragments, *arguments):
+        return self.refused(3, fragments, "run", self.write(*arguments))
+
+    def obey(self, error, limit):
+        """The plan that the hint names, trained within the limit."""
+        plan = re.search(r"plan = \{ (.*?) \}(?: with microbatch = (\d+))? would fit", error["hint"])
+        self.assertIsNotNone(plan, error["hint"])
+        result = self.train(plan[1], limit, plan[2] or "nil")
+        self.assertEqual(result["status"], "done")
+        self.assertLessEqual(result["peak_bytes"], limit)
+        return result
+
+    def test_states_that_exceed_the_limit_train_in_parts(self):
+        whole = self.train("dp(4)")
+        states = sum(whole["memory"][c] for c in ("parameters", "gradients", "optimizer"))
+        limit = states * 6 // 10  # less than the states, and than those of stages 1 and 2 with what they compute
+        error = self.refusal(["memory: dp(4) needs", f"({limit} bytes)", "zero { 4, stage = 3 }"], "dp(4)", limit)
+        result = self.obey(error, limit)
+        self.assertEqual(result["plan"].splitlines()[0].split("  ")[1].split(",")[0], "zero(4)")
+        for one, parts in zip(whole["losses"], result["losses"], strict=True):
+            self.assertAlmostEqual(one, parts, delta=1e-5)
+
+    def test_one_rank_is_told_of_more(self):
+        one = self.train("")
+        limit = one["peak_bytes"] * 2 // 3
+        self.obey(self.refusal(["one rank needs", "zero {", "stage = 3"], "", limit), limit)
+
+    def test_the_first_stage_that_fits_is_named(self):
+        # In one bucket, all gradients of stage 2 would be whole for a moment.
+        peaks = [self.train(f'zero {{ 4, stage = {stage}, bucket = "64KiB" }}')["peak_bytes"] for stage in (1, 2)]
+        self.assertEqual(peaks, sorted(peaks, reverse=True))
+        for stage, peak in enumerate(peaks, 1):
+            self.refusal([f"stage = {stage}, bucket = 65536"], 'dp { 4, bucket = "64KiB" }', peak * 101 // 100)
+        parts = self.train("zero { 4, stage = 3 }")["peak_bytes"]
+        self.refusal(["stage = 3"], "zero { 4, stage = 2 }", parts * 101 // 100)
+
+    def test_smaller_microbatches(self):
+        four = self.train("zero { 2, stage = 3 }", "nil", 4)["peak_bytes"]
+        error = self.refusal(["microbatch = "], "zero { 2, stage = 3 }", four * 9 // 10, 4)
+        self.obey(error, four * 9 // 10)
+
+    def test_nothing_fits(self):
+        self.refusal(["no ZeRO stage and no smaller microbatch would fit", "the lowest is"], "dp(2)", '"1KiB"')
+
+    def test_enough_is_enough(self):
+        self.assertEqual(self.train("dp(2)", '"1GiB"')["status"], "done")
+
+    def test_verify_is_not_limited(self):
+        self.assertEqual(self.only("run", self.write("dp(2)", '"1KiB"', verb="verify"))["verdict"], "equal")
+
+    def test_no_size(self):
+        self.refused(2, ["memory"], "run", self.write("dp(2)", '"much"'))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
