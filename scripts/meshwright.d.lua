@@ -23,7 +23,8 @@ local mw = {}
 ---@field plan? meshwright.Strategy[] strategies, in mesh order: the ranks of the last one are adjacent (default [])
 ---@field batch integer sequences of one step, over all ranks (>= 1)
 ---@field microbatch? integer sequences that a rank computes at a time; all that it has if left out (>= 1)
----@field precision? "fp64"|"fp32" of parameters and computation (default "fp32")
+---@field precision? "fp64"|"fp32"|"bf16" of parameters and computation; with bf16 the optimizer keeps fp32 masters (default "fp32")
+---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
 ---@field recompute? "none" activations that backward computes again; all are kept so far (default "none")
 ---@field device? "cpu" where ranks compute (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }

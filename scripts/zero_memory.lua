@@ -1,8 +1,6 @@
 -- What a rank holds of parameters, gradients and optimizer state under ZeRO: table 1 of Rajbhandari et
--- al. 2020, from the predictor, and below it a small model's bytes, measured. The table is for mixed
--- precision: 2 + 2 + 12 bytes a parameter. Here training is in fp32 so far: 4 + 4 + 8. Both add up to 16,
--- so stage 3 agrees already; stages 1 and 2 part different shares of them, and their columns are not the
--- paper's until bf16 comes.
+-- al. 2020, from the predictor, and below it a small model's bytes, measured. Both in mixed precision:
+-- 2 + 2 + 12 bytes a parameter (bf16 parameters and gradients; fp32 masters and AdamW's two averages).
 local mw   = require "meshwright"
 local zero = mw.plugins("zero")
 
@@ -18,20 +16,18 @@ end
 
 local function experiment(model, ways, stage, sequence)
   return { model = model, data = mw.synthetic {}, sequence = sequence, plan = { zero { ways, stage = stage } },
-           batch = ways, optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
+           batch = ways, optimizer = mw.adamw { lr = 1e-3 }, steps = 2, precision = "bf16" }
 end
 
 local function quiet(result)                   -- a result that was shown is not printed at the end
   return tostring(result) and result
 end
 
--- Bytes of n parameters over d ranks. Of fp32, and of the paper's mixed precision.
-local fp32  = { function(n, d) return 8 * n + 8 * n / d end, function(n, d) return 4 * n + 12 * n / d end,
-                function(n, d) return 16 * n / d end }
-local mixed = { function(n, d) return 4 * n + 12 * n / d end, function(n, d) return 2 * n + 14 * n / d end,
-                function(n, d) return 16 * n / d end }
+-- Bytes of n parameters over d ranks (section 5 of the paper).
+local formulas = { function(n, d) return 4 * n + 12 * n / d end, function(n, d) return 2 * n + 14 * n / d end,
+                   function(n, d) return 16 * n / d end }
 
-print("GB a rank: predicted in fp32 | the paper's formula for mixed precision (not predicted: it waits for bf16)")
+print("GB a rank, predicted | by the paper's formula")
 local sizes = { { "7.5B", gpt(36, 4096, 7500000000) }, { "128B", gpt(101, 10240, 128000000000) },
                 { "1T", gpt(127, 25600, 1000000000000) } }
 local head = "   DP"
@@ -45,19 +41,19 @@ for _, ways in ipairs { 1, 4, 16, 64, 256, 1024 } do
     for stage = 1, 3 do
       local plan = quiet(mw.plan(experiment(size[2], ways, stage, 8)))
       row = row .. (" %9.2f |%8.2f"):format(states(plan.memory[1]) / 1e9,
-                                            mixed[stage](plan.parameters, ways) / 1e9)
+                                            formulas[stage](plan.parameters, ways) / 1e9)
     end
   end
   print(row)
 end
 
-print("\nKiB a rank of a model of 0.2 M parameters in fp32: measured, predicted, and by the formula")
+print("\nKiB a rank of a model of 0.2 M parameters in bf16: measured, predicted, and by the formula")
 local small = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 172, vocab = 256 }
 print(" ways  stage   measured  predicted    formula   off by")
 for _, ways in ipairs { 1, 2, 4, 8 } do
   for stage = 1, 3 do
     local run = quiet(mw.train(experiment(small, ways, stage, 16)))
-    local held, formula = states(run.memory), fp32[stage](run.predicted.parameters, ways)
+    local held, formula = states(run.memory), formulas[stage](run.predicted.parameters, ways)
     print(("%5d %6d %10.1f %10.1f %10.1f %7.3f %%"):format(ways, stage, held / 1024,
           states(run.predicted.memory[1]) / 1024, formula / 1024, 100 * (held / formula - 1)))
   end

@@ -23,10 +23,16 @@ bool is_hook(const std::string& name) {
 }
 
 // Null for "none".
-Hook make_hook(const std::string& name, std::int64_t rank) {
+Hook make_hook(const std::string& name, std::int64_t rank, const mw::BucketShape& bucket) {
   if (name == "bf16") return mw::bf16_hook();
-  if (name == "powersgd") return mw::powersgd_hook(rank);
-  return nullptr;
+  if (name != "powersgd") return nullptr;
+  if (bucket.element < 4) {
+    throw Error(mw::Stage::plan,
+                fmt::format("dp.hook: powersgd factors gradients, and {} has them in {} bytes each",
+                            bucket.name, bucket.element),
+                "write main_gradients = \"fp32\" beside precision = \"bf16\"");
+  }
+  return mw::powersgd_hook(rank);
 }
 
 Json describe(const mw::BucketShape& bucket) {
@@ -101,7 +107,7 @@ class DataParallel : public mw::Strategy {
                                   returned.is_null() ? "nothing" : returned.dump(), bucket.name),
                       fmt::format("return one of {}", hook_list));
         }
-        return make_hook(returned.get<std::string>(), rank);
+        return make_hook(returned.get<std::string>(), rank, bucket);
       };
       hook_note_ = "the hook that the script chooses for each bucket";
       return;
@@ -117,7 +123,7 @@ class DataParallel : public mw::Strategy {
     }
     const auto name = given.get<std::string>();
     if (name == "none") return;
-    hook_ = [hook = make_hook(name, rank)](const mw::BucketShape&) { return hook; };
+    hook_ = [name, rank](const mw::BucketShape& bucket) { return make_hook(name, rank, bucket); };
     hook_note_ = name == "powersgd" ? fmt::format("powersgd of rank {}, which loses bits", rank)
                                     : name + ", which loses bits";
   }

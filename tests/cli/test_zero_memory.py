@@ -20,9 +20,9 @@ PAPER = {
 PARAMETERS = (7.5, 128, 1000)  # 10^9
 
 
-def fp32(stage, parameters, ways):
-    """4 + 4 + 8 bytes a parameter, those from the stage's on in parts."""
-    parted = {1: 8, 2: 12, 3: 16}[stage]
+def mixed(stage, parameters, ways):
+    """2 + 2 + 12 bytes a parameter, those from the stage's on in parts."""
+    parted = {1: 12, 2: 14, 3: 16}[stage]
     return (16 - parted) * parameters + parted * parameters / ways
 
 
@@ -44,29 +44,20 @@ class ZeroMemory(unittest.TestCase):
             for ours, paper in zip(cells[1::2], PAPER[ways], strict=True):
                 self.assertLessEqual(abs(ours - paper), max(0.01 * paper, 0.006), ways)
 
-    def test_the_predicted_column_is_fp32s(self):
+    def test_the_predicted_column_is_the_papers_too(self):
         for ways, *cells in self.table:
-            for k, ours in enumerate(cells[0::2]):
-                wanted = fp32(1 + k % 3, PARAMETERS[k // 3], ways)
-                self.assertLessEqual(abs(ours - wanted), max(0.01 * wanted, 0.006), (ways, k))
-
-    def test_stage_3_is_the_papers_already(self):
-        for ways, *cells in self.table:
-            for k in (2, 5, 8):
-                self.assertLessEqual(abs(cells[2 * k] - PAPER[ways][k]), max(0.01 * PAPER[ways][k], 0.006))
+            for ours, paper in zip(cells[0::2], PAPER[ways], strict=True):
+                self.assertLessEqual(abs(ours - paper), max(0.01 * paper, 0.006), ways)
 
     def test_measured_is_predicted_and_the_formula(self):
         self.assertEqual([row[:2] for row in self.measured], [[w, s] for w in WAYS for s in (1, 2, 3)])
         one = self.measured[0][2] / 16
         for ways, stage, measured, predicted, formula, off in self.measured:
             self.assertEqual(measured, predicted)
-            wanted = fp32(stage, one, ways)
+            wanted = mixed(stage, one, ways)
             self.assertLess(abs(measured / wanted - 1), 0.01)
             self.assertLess(abs(formula / wanted - 1), 0.01)
             self.assertLess(abs(off), 1)
-
-    def test_it_says_what_waits_for_bf16(self):
-        self.assertIn("bf16", self.text)
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ Seen watch(const std::function<void()>& piece) {
   return {seen->now, seen->peak - seen->now};
 }
 
-// `slack`: oneDNN takes a scratchpad of some 64 KiB for some shapes of its products, by no rule of ours.
+// `slack`: oneDNN takes a scratchpad of some 64 KiB (in bf16 130) for some shapes of its products, by no rule of ours.
 void check_workspace(const char* what, std::int64_t seen, std::int64_t declared, double slack) {
   INFO(what << ": workspace " << seen << " seen, " << declared << " declared");
   const double allowed = std::max(slack, 0.02 * static_cast<double>(seen));
@@ -234,16 +234,23 @@ void check_workspace(const char* what, std::int64_t seen, std::int64_t declared,
 void check_memory(OpCase c, at::ScalarType type) {
   at::set_num_threads(1);
   INFO(c.op.name << " in " << at::toString(type));
+  // What cross-entropy's last op reads is the one before it's output, in fp32.
+  const bool wide_input = c.op.kind() == "ce_loss" && type == at::kBFloat16;
   for (at::Tensor& input : c.inputs) {
-    if (input.is_floating_point()) input = input.to(type);
+    if (input.is_floating_point()) input = input.to(wide_input ? at::kFloat : type);
   }
   const int element = static_cast<int>(c10::elementSize(type));
   const OpTraits traits = c.op.type->traits(c.op);
+  const auto is_wide = [&](std::size_t output) {
+    return output < traits.fp32_outputs.size() && traits.fp32_outputs[output] && element < 4;
+  };
   OpCall call = call_of(c, c.inputs);
   call.real = type;
   const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
   std::int64_t left = 0;
-  for (const Dims& output : c.op.output_dims) left += c.dims.count(output) * element;
+  for (std::size_t o = 0; o < c.op.output_dims.size(); ++o) {
+    left += c.dims.count(c.op.output_dims[o]) * (is_wide(o) ? 4 : element);
+  }
   for (const SavedValue& saved : traits.saved) {
     left += c.dims.count(saved.dims) * std::max<std::int64_t>(saved.extra, 1) *
             (saved.fp32_at_least ? std::max(element, 4) : element);
@@ -252,13 +259,14 @@ void check_memory(OpCase c, at::ScalarType type) {
   const auto declared = [&](Piece piece) {
     return c.op.type->cost(c.op, piece, c.dims, element).workspace;
   };
-  const double slack = c.op.kind() == "linear" && type == at::kFloat ? 128 * 1024.0 : 4096.0;
+  const double slack = c.op.kind() == "linear" && type != at::kDouble ? 160 * 1024.0 : 4096.0;
   check_workspace("forward", forward.workspace, declared(Piece::forward), slack);
   if (!traits.differentiable) return;
 
   keep_for_backward(traits, call);
-  for (const auto& output : c.op.output_dims) {
-    call.grad_outputs.push_back(at::randn(c.dims.shape(output), type));
+  for (std::size_t o = 0; o < c.op.output_dims.size(); ++o) {
+    call.grad_outputs.push_back(
+        at::randn(c.dims.shape(c.op.output_dims[o]), is_wide(o) ? at::kFloat : type));
   }
   const auto backward = [&](Piece piece, const std::vector<bool>& wants) {
     call.wants = wants;
@@ -271,7 +279,7 @@ void check_memory(OpCase c, at::ScalarType type) {
       if (call.accumulate[i]) {
         call.grad_inputs[i] = at::zeros_like(c.inputs[i]);
       } else {
-        gradients += c.inputs[i].numel() * element;
+        gradients += static_cast<std::int64_t>(c.inputs[i].nbytes());
       }
     }
     const Seen seen = watch([&] {

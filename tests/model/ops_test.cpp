@@ -283,7 +283,7 @@ TEST_CASE("AutogradOp differentiates what compute does") {
 }
 
 TEST_CASE("ops declare the memory that the allocator sees") {
-  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
   const auto [batch, seq, hidden, vocab] =
       GENERATE(table<std::int64_t, std::int64_t, std::int64_t, std::int64_t>(
           {{2, 24, 32, 50}, {4, 128, 256, 256}, {1, 300, 96, 1000}}));
@@ -341,7 +341,7 @@ TEST_CASE("ops declare the memory that the allocator sees") {
 }
 
 TEST_CASE("attention declares the memory that the allocator sees") {
-  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
   const Cut cut = GENERATE(Cut{4, 0, 4, 4, 0, 4, 128, 0, 128}, Cut{4, 2, 2, 4, 2, 2, 200, 0, 200},
                            Cut{8, 0, 8, 2, 0, 2, 128, 0, 128}, Cut{8, 0, 8, 1, 0, 1, 100, 0, 100},
                            Cut{8, 4, 4, 2, 0, 2, 800, 0, 800}, Cut{8, 2, 2, 2, 0, 2, 90, 0, 90},

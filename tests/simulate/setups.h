@@ -32,8 +32,8 @@ inline Setup gpt(std::vector<StrategyChoice> plan, std::int64_t microbatch = 0) 
 inline Device round_device(int cores = 2) {
   Device d;
   d.name = "round";
-  d.gemm32 = d.gemm64 = {1e11, 1e-6};
-  d.pointwise32 = d.pointwise64 = 1e10;
+  d.gemm16 = d.gemm32 = d.gemm64 = {1e11, 1e-6};
+  d.pointwise16 = d.pointwise32 = d.pointwise64 = 1e10;
   d.bandwidth = 1e10;
   d.op_overhead = 1e-6;
   d.handoff = 1e-5;

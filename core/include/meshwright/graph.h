@@ -32,6 +32,7 @@ struct Value {
   std::string name;
   Dims dims;
   Scalar scalar = Scalar::real;
+  bool fp32_at_least = false;  // kept in fp32 where the plan computes in less (OpTraits)
   Source source = Source::op;
   bool needs_grad = true;
   int producer = -1, output = 0;  // of Source::op: the op, and which of its outputs

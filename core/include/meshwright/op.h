@@ -55,6 +55,8 @@ struct OpTraits {
   std::vector<bool> backward_reads_input;   // one for each input
   std::vector<bool> backward_reads_output;  // one for each output
   std::vector<SavedValue> saved;
+  // One for each output, or none: kept in fp32 where the plan computes in less, its gradient too.
+  std::vector<bool> fp32_outputs;
   // Input that forward may overwrite with output 0 when nobody reads it later (-1: none).
   int forward_in_place = -1;
   // For each input: the gradient of output 0 is that input's gradient, unchanged (a residual add).

@@ -179,6 +179,9 @@ struct RankSet {
   friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 
+// Elements of a gradient that the optimizer widens to its masters' type at a time.
+constexpr std::int64_t widened_at_a_time = 1 << 20;
+
 struct Program {
   std::shared_ptr<const Graph> graph;
   Mesh mesh;
@@ -188,6 +191,9 @@ struct Program {
   std::vector<int> vstage_of;  // of each op of the graph; -1: wherever its outputs are needed
   int microbatches = 1;
   int element = 4;  // bytes of a real
+  // Of a parameter's gradient while it is added up and reduced; of the optimizer's own copy of the
+  // parameters, 0 where it updates those that compute.
+  int gradient_element = 4, master_element = 0;
   std::vector<Slot> slots;
   std::vector<ProgramParameter> parameters;
   std::vector<Bucket> buckets;

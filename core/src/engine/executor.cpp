@@ -6,6 +6,7 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "engine/precision.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -23,28 +24,29 @@ Error failed(const Instruction& i, int microbatch, const char* why) {
 
 }  // namespace
 
-Executor::Executor(const Program& program, int rank, at::ScalarType real, at::Device device,
-                   CommunicatorSource& source, Ledger& ledger, const StepInput& input)
+Executor::Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
+                   Ledger& ledger, const StepInput& input)
     : program_(program),
       graph_(*program.graph),
       rank_(rank),
       at_(program.mesh.coordinates(rank)),
-      real_(real),
+      real_(real_type(program.element)),
       device_(device),
       source_(source),
       ledger_(ledger),
       input_(input),
-      storage_(program, at_, at::TensorOptions().dtype(real).device(device), *input.optimizer,
-               ledger) {
+      storage_(program, at_, device, *input.optimizer, ledger) {
   for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
     dims_.push_back(program.local_dims(static_cast<int>(i), at_));
   }
   Ledger::Scope scope(ledger_, Category::buffers);
   for (const Bucket& bucket : program.buckets) {
-    hooked_.push_back(bucket.hook
-                          ? bucket.hook->make(shape_of(program, bucket, at_),
-                                              at::TensorOptions().dtype(real).device(device))
-                          : nullptr);
+    hooked_.push_back(
+        bucket.hook
+            ? bucket.hook->make(
+                  shape_of(program, bucket, at_),
+                  at::TensorOptions().dtype(real_type(program.gradient_element)).device(device))
+            : nullptr);
   }
 }
 
@@ -69,6 +71,10 @@ bool Executor::first_of(const std::vector<int>& atoms) const {
 const at::Tensor& Executor::tensor(const Microbatch& m, int slot) const {
   const int parameter = storage_.parameter_of(slot);
   return parameter >= 0 ? storage_.parameter(parameter) : m.slots[slot];
+}
+
+at::TensorOptions Executor::options(int slot) const {
+  return at::TensorOptions().dtype(type_of(program_, program_.slots[slot])).device(device_);
 }
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
@@ -139,7 +145,7 @@ void Executor::run(const Instruction& i, int microbatch) {
       break;
     }
     case Code::seed:
-      m.slots[i.outputs[0]] = at::ones({}, at::TensorOptions().dtype(real_).device(device_));
+      m.slots[i.outputs[0]] = at::ones({}, options(i.outputs[0]));
       break;
     case Code::add:
       add(i, m);
@@ -242,8 +248,19 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
     call.wants[input] = false;
     return;
   }
+  if (widens()) return;
   call.grad_inputs[input] = storage_.gradient(parameter);
   call.accumulate[input] = storage_.written(parameter);
+  storage_.write(parameter);
+}
+
+void Executor::add_gradient(int parameter, const at::Tensor& gradient) {
+  const at::Tensor& sum = storage_.gradient(parameter);
+  if (storage_.written(parameter)) {
+    sum.add_(gradient);
+  } else {
+    sum.copy_(gradient);
+  }
   storage_.write(parameter);
 }
 
@@ -295,8 +312,13 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   }
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     const int slot = i.grad_inputs[k];
-    if (slot < 0 || storage_.parameter_of(slot) >= 0) continue;
-    m.slots[slot] = call.grad_inputs[k];
+    if (slot < 0) continue;
+    const int parameter = storage_.parameter_of(slot);
+    if (parameter < 0) {
+      m.slots[slot] = call.grad_inputs[k];
+    } else if (call.wants[k] && widens()) {
+      add_gradient(parameter, call.grad_inputs[k]);
+    }
   }
 }
 
@@ -307,13 +329,7 @@ void Executor::add(const Instruction& i, Microbatch& m) {
     return;
   }
   if (!i.first_of.empty() && !first_of(i.first_of[0])) return;
-  const at::Tensor& gradient = storage_.gradient(parameter);
-  if (storage_.written(parameter)) {
-    gradient.add_(tensor(m, i.inputs[0]));
-  } else {
-    gradient.copy_(tensor(m, i.inputs[0]));
-  }
-  storage_.write(parameter);
+  add_gradient(parameter, tensor(m, i.inputs[0]));
 }
 
 Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from,
@@ -338,8 +354,7 @@ void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatc
     return;
   }
   const Slot& slot = program_.slots[i.outputs[0]];
-  const at::Tensor in =
-      at::empty(program_.local_shape(slot, at_), at::TensorOptions().dtype(real_).device(device_));
+  const at::Tensor in = at::empty(program_.local_shape(slot, at_), options(i.outputs[0]));
   m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
                            [in] { return in; }};
 }

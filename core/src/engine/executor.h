@@ -58,8 +58,8 @@ struct StepInput {
 class Executor {
  public:
   // Allocates the rank's storage. `at`: the rank's coordinates. The references must outlive it.
-  Executor(const Program& program, int rank, at::ScalarType real, at::Device device,
-           CommunicatorSource& source, Ledger& ledger, const StepInput& input);
+  Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
+           Ledger& ledger, const StepInput& input);
   ~Executor();
 
   StepOutcome step(std::int64_t index, double lr);
@@ -69,6 +69,7 @@ class Executor {
   int rank() const { return rank_; }
   Storage& storage() { return storage_; }
   at::ScalarType real() const { return real_; }
+  Ledger& ledger() { return ledger_; }
   void watch(Watcher* watcher) { watcher_ = watcher; }
   Communicator& group(const RankSet& set);
   // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
@@ -90,12 +91,17 @@ class Executor {
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
   void add(const Instruction& i, Microbatch& m);
+  // Whether parameters' gradients are added up in more bits than they are made in.
+  bool widens() const { return program_.gradient_element != program_.element; }
+  void add_gradient(int parameter, const at::Tensor& gradient);
   void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void start_reduce(const Instruction& i);
   void end_reduce(const Instruction& i);
   void start_gather(const Instruction& i);
   void totals();
   void update(const Instruction& i);
+  void update_masters(Storage::Flat& flat);
+  at::TensorOptions options(int slot) const;
   bool first_of(const std::vector<int>& atoms) const;
   Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const;
   const at::Tensor& tensor(const Microbatch& m, int slot) const;

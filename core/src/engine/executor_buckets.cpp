@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/executor.h"
+#include "engine/precision.h"
 #include "sizes/rank_view.h"
 
 namespace mw {
@@ -93,7 +94,10 @@ void Executor::totals() {
     if (!counts([&](int a) { return !among(bucket.sharded, a) && !among(bucket.parts, a); }))
       continue;
     storage_.settle_part(static_cast<int>(b));
-    const double norm = at::linalg_vector_norm(storage_.flats()[b].own_gradients, 2).item<double>();
+    const at::Tensor& own = storage_.flats()[b].own_gradients;
+    const double norm = at::linalg_vector_norm(own, 2, std::nullopt, false,
+                                               real_type(std::max(4, program_.gradient_element)))
+                            .item<double>();
     squares += norm * norm;
   }
   sums[1] = squares;
@@ -119,10 +123,29 @@ void Executor::update(const Instruction& i) {
   const bool host = program_.buckets[i.bucket].offload != Offload::nothing;
   const at::Device home = host ? at::Device(at::kCPU) : device_;
   Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
+  if (flat.master.defined()) {
+    update_masters(flat);
+    return;
+  }
   const at::Tensor parameters = flat.own_parameters.to(home);
   input_.optimizer->step(parameters, flat.own_gradients.to(home), flat.state, outcome_.lr, step_,
                          scale_);
   if (!parameters.is_same(flat.own_parameters)) flat.own_parameters.copy_(parameters);
+}
+
+// A piece at a time, so that no gradient is widened as a whole.
+void Executor::update_masters(Storage::Flat& flat) {
+  const std::int64_t elements = flat.master.numel();
+  for (std::int64_t at = 0; at < elements; at += widened_at_a_time) {
+    const std::int64_t count = std::min(widened_at_a_time, elements - at);
+    const auto piece = [&](const at::Tensor& whole) { return whole.narrow(0, at, count); };
+    const at::Tensor master = piece(flat.master);
+    OptimizerState state;
+    for (const at::Tensor& tensor : flat.state.tensors) state.tensors.push_back(piece(tensor));
+    input_.optimizer->step(master, piece(flat.own_gradients).to(master.options()), state,
+                           outcome_.lr, step_, scale_);
+    piece(flat.own_parameters).copy_(master);
+  }
 }
 
 }  // namespace mw

@@ -251,7 +251,11 @@ class Reader {
       experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
                                 std::int64_t step) { return call({Json(step)}); };
     }
-    request_.precision = values_.text("precision") == "fp64" ? Precision::fp64 : Precision::fp32;
+    const std::string precision = values_.text("precision");
+    request_.precision = precision == "fp64"   ? Precision::fp64
+                         : precision == "fp32" ? Precision::fp32
+                                               : Precision::bf16;
+    request_.fp32_gradients = values_.text("main_gradients") == "fp32";
   }
 
   std::string find_file(const std::string& path) {
@@ -319,8 +323,14 @@ const Options& experiment_options() {
           .at_least(1)
           .optional()
           .unit("sequences")
-          .choice("precision", {"fp64", "fp32"}, "of parameters and computation")
+          .choice("precision", {"fp64", "fp32", "bf16"},
+                  "of parameters and computation; with bf16 the optimizer keeps fp32 masters")
           .fallback("fp32")
+          .choice(
+              "main_gradients", {"compute", "fp32"},
+              "what gradients are added up and reduced in: the precision of computation, or fp32 "
+              "where that is less")
+          .fallback("compute")
           .choice("recompute", {"none"},
                   "activations that backward computes again; all are kept so far")
           .fallback("none")

@@ -1,14 +1,31 @@
-// The ATen type of a precision.
+// ATen types of what a program computes with and keeps.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include "engine/optimizer.h"
+#include "meshwright/program.h"
 #include "plan/plan.h"
 
 namespace mw {
 
-inline at::ScalarType scalar_type_of(Precision precision) {
-  return precision == Precision::fp64 ? at::kDouble : at::kFloat;
+// By the bytes of an element (Program::element, gradient_element, master_element).
+inline at::ScalarType real_type(int element) {
+  return element == 8 ? at::kDouble : element == 4 ? at::kFloat : at::kBFloat16;
+}
+
+inline at::ScalarType type_of(const Program& program, const Slot& slot) {
+  if (slot.scalar == Scalar::index) return at::kLong;
+  return real_type(slot.fp32_at_least ? std::max(program.element, 4) : program.element);
+}
+
+// What an optimizer keeps for each element of a parameter: its states, and the master copy where it is
+// not the parameter itself that it updates. In bytes.
+inline std::int64_t optimizer_bytes(const Program& program, const Optimizer& optimizer) {
+  const int updated = std::max(program.element, program.master_element);
+  return optimizer.bytes_per_element(real_type(updated)) + program.master_element;
 }
 
 }  // namespace mw

@@ -36,9 +36,8 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
           ledger.set_limit(experiment.memory, context.rank, experiment.memory_hint);
         }
         MemoryWatch watch(ledger);
-        Executor executor(plan.program_of(context.rank), context.rank,
-                          scalar_type_of(plan.request.precision), at::kCPU, *context.source, ledger,
-                          input);
+        Executor executor(plan.program_of(context.rank), context.rank, at::kCPU, *context.source,
+                          ledger, input);
         fill_parameters(executor, experiment);
         body(executor, ledger);
       },
@@ -51,11 +50,10 @@ void fill_parameters(Executor& executor, const Experiment& experiment) {
   const std::vector<WeightSpec> specs =
       experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
   Storage& storage = executor.storage();
+  Ledger::Scope scope(executor.ledger(), Category::buffers);
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const int bucket = static_cast<int>(b);
-    const bool parted = program.buckets[b].parted == Parted::parameters;
-    const at::Tensor whole = storage.open_parameters(bucket);
-    if (parted) whole.zero_();
+    const bool aside =  // not right into the tensor that computes
+        program.buckets[b].parted == Parted::parameters || program.master_element > 0;
     for (int p : program.buckets[b].parameters) {
       const ProgramParameter& parameter = program.parameters[p];
       const Value& value = program.graph->value(parameter.value);
@@ -66,7 +64,11 @@ void fill_parameters(Executor& executor, const Experiment& experiment) {
         ranges.push_back(
             local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
       }
-      const at::Tensor& out = storage.parameter(p);
+      const Slot& slot = program.slots[parameter.slot];
+      const at::Tensor out =
+          aside ? at::empty(program.local_shape(slot, executor.coordinates()),
+                            real_type(std::max(program.element, program.master_element)))
+                : storage.parameter(p);
       if (experiment.weights) {
         const auto spec = std::find_if(specs.begin(), specs.end(),
                                        [&](const WeightSpec& s) { return s.name == value.name; });
@@ -74,9 +76,8 @@ void fill_parameters(Executor& executor, const Experiment& experiment) {
       } else {
         fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
       }
+      storage.fill(p, out);
     }
-    storage.keep_part(bucket);
-    if (parted) storage.drop_parameters(bucket);
   }
 }
 

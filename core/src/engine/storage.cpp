@@ -1,11 +1,16 @@
 #include "engine/storage.h"
 
+#include <algorithm>
+
+#include "engine/precision.h"
+
 namespace mw {
 
-Storage::Storage(const Program& program, const Coordinates& at, at::TensorOptions options,
+Storage::Storage(const Program& program, const Coordinates& at, at::Device device,
                  const Optimizer& optimizer, Ledger& ledger)
     : program_(program),
-      options_(options),
+      options_(at::TensorOptions().device(device).dtype(real_type(program.element))),
+      gradient_options_(options_.dtype(real_type(program.gradient_element))),
       ledger_(ledger),
       flats_(program.buckets.size()),
       shapes_(program.parameters.size()),
@@ -40,9 +45,9 @@ Storage::Storage(const Program& program, const Coordinates& at, at::TensorOption
       const bool host = bucket.offload == Offload::parameters;
       Ledger::Scope scope(ledger, host ? Category::host : Category::parameters);
       if (bucket.parted == Parted::parameters) {
-        flat.own_parameters = at::zeros({parts_[b]}, host ? options.device(at::kCPU) : options);
+        flat.own_parameters = at::zeros({parts_[b]}, host ? options_.device(at::kCPU) : options_);
       } else {
-        flat.parameters = at::zeros({sizes_[b]}, options);
+        flat.parameters = at::zeros({sizes_[b]}, options_);
         flat.own_parameters = part_of(number, flat.parameters);
         view_parameters(number);
       }
@@ -50,18 +55,22 @@ Storage::Storage(const Program& program, const Coordinates& at, at::TensorOption
     {
       Ledger::Scope scope(ledger, Category::gradients);
       if (bucket.parted >= Parted::gradients) {
-        flat.own_gradients = at::zeros({parts_[b]}, options);
+        flat.own_gradients = at::zeros({parts_[b]}, gradient_options_);
       } else {
-        flat.gradients = at::zeros({sizes_[b]}, options);
+        flat.gradients = at::zeros({sizes_[b]}, gradient_options_);
         flat.own_gradients = part_of(number, flat.gradients);
         view_gradients(number);
       }
     }
     const bool host = bucket.offload != Offload::nothing;
     Ledger::Scope scope(ledger, host ? Category::host : Category::optimizer);
-    const bool beside = host && !options.device().is_cpu();
-    flat.state = optimizer.make_state(beside ? at::empty({parts_[b]}, options.device(at::kCPU))
-                                             : flat.own_parameters);
+    at::Tensor updated = flat.own_parameters;
+    if (host && !device.is_cpu()) updated = at::empty({parts_[b]}, options_.device(at::kCPU));
+    if (program.master_element > 0) {
+      updated = flat.master =
+          at::zeros({parts_[b]}, updated.options().dtype(real_type(program.master_element)));
+    }
+    flat.state = optimizer.make_state(updated);
   }
 }
 
@@ -88,17 +97,31 @@ at::Tensor Storage::slice(int parameter, const at::Tensor& whole) const {
       .view(shapes_[parameter]);
 }
 
-void Storage::keep_part(int bucket) {
-  Flat& flat = flats_[bucket];
-  const at::Tensor own = part_of(bucket, flat.parameters);
-  if (own.data_ptr() != flat.own_parameters.data_ptr()) flat.own_parameters.copy_(own);
+void Storage::fill(int parameter, const at::Tensor& numbers) {
+  const Flat& flat = flats_[bucket_of_[parameter]];
+  if (flat.parameters.defined()) {
+    if (!numbers.is_same(parameters_[parameter])) parameters_[parameter].copy_(numbers);
+  } else {
+    fill_part(parameter, numbers, flat.own_parameters);
+  }
+  if (flat.master.defined()) fill_part(parameter, numbers, flat.master);
+}
+
+void Storage::fill_part(int parameter, const at::Tensor& numbers, const at::Tensor& part) const {
+  const int bucket = bucket_of_[parameter];
+  const std::int64_t first = index_[bucket] * parts_[bucket], at = offsets_[parameter];
+  const std::int64_t begin = std::max(first, at);
+  const std::int64_t end = std::min(first + parts_[bucket], at + numbers.numel());
+  if (begin >= end) return;
+  part.narrow(0, begin - first, end - begin)
+      .copy_(numbers.reshape(-1).narrow(0, begin - at, end - begin));
 }
 
 const at::Tensor& Storage::gradient(int index) {
   const int bucket = bucket_of_[index];
   if (!flats_[bucket].gradients.defined()) {
     Ledger::Scope scope(ledger_, Category::buffers);
-    flats_[bucket].gradients = at::empty({sizes_[bucket]}, options_);
+    flats_[bucket].gradients = at::empty({sizes_[bucket]}, gradient_options_);
     view_gradients(bucket);
     for (int p : program_.buckets[bucket].parameters) written_[p] = false;
   }

@@ -15,7 +15,7 @@ namespace mw {
 class Storage {
  public:
   // Allocates; parameters are not yet filled.
-  Storage(const Program& program, const Coordinates& at, at::TensorOptions options,
+  Storage(const Program& program, const Coordinates& at, at::Device device,
           const Optimizer& optimizer, Ledger& ledger);
 
   // Of a bucket with parts, whole tensors have its parts one after the other, zeros at the end.
@@ -24,6 +24,8 @@ class Storage {
     at::Tensor gradients;   // whole; undefined where stored in parts and nobody has written any
     at::Tensor own_parameters;  // this rank's part (a slice of the whole one if that is kept)
     at::Tensor own_gradients;
+    at::Tensor master;  // of the part, in the optimizer's precision; undefined where that updates
+                        // own_parameters themselves
     OptimizerState state;  // of the part
     bool summed = false;   // own_gradients holds this step's sum so far
   };
@@ -48,8 +50,8 @@ class Storage {
 
   // A parameter's view into a whole flat tensor of its bucket.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
-  // Copies what was written to the whole parameters into this rank's part.
-  void keep_part(int bucket);
+  // Takes a parameter's first numbers (its local shape, any real type) into all that holds of them.
+  void fill(int parameter, const at::Tensor& numbers);
 
   // A gradient that nobody wrote in this step holds the last step's numbers until it is written.
   void begin_step();
@@ -64,9 +66,11 @@ class Storage {
   void view_parameters(int bucket);
   void view_gradients(int bucket);
   at::Tensor part_of(int bucket, const at::Tensor& whole) const;
+  // Gives `part`, this rank's of the bucket, those of a parameter's numbers that lie in it.
+  void fill_part(int parameter, const at::Tensor& numbers, const at::Tensor& part) const;
 
   const Program& program_;
-  const at::TensorOptions options_;
+  const at::TensorOptions options_, gradient_options_;
   Ledger& ledger_;
   std::vector<Flat> flats_;
   std::vector<std::int64_t> sizes_, parts_,

@@ -45,9 +45,11 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
   op.outputs.clear();
   // An op may call its outputs' dims otherwise than the values do; mostly it does not.
   const bool own_names = !op.output_dims.empty();
+  const std::vector<bool> wide = op.type->traits(op).fp32_outputs;
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     const Output& output = outputs[o];
     Value value;
+    value.fp32_at_least = o < wide.size() && wide[o];
     value.name = output.name.empty() ? op.name : output.name;
     value.dims = output.dims;
     value.scalar = output.scalar;

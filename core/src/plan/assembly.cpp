@@ -18,6 +18,7 @@ Slot slot_of(const Graph& graph, int value, const Layout& layout) {
   slot.dims = v.dims;
   slot.layout = layout;
   slot.scalar = v.scalar;
+  slot.fp32_at_least = v.fp32_at_least;
   slot.value = value;
   return slot;
 }

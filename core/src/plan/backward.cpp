@@ -50,6 +50,7 @@ class Backward {
     Slot one;
     one.name = "d " + graph_.value(graph_.loss).name;
     one.layout = gradient_layout(derived_.layout[graph_.loss]);
+    one.fp32_at_least = graph_.value(graph_.loss).fp32_at_least;
     Instruction seed;
     seed.code = Code::seed;
     seed.phase = "backward";
@@ -141,6 +142,7 @@ class Backward {
     Slot slot;
     slot.name = "d " + name;
     slot.dims = graph_.value(value).dims;
+    slot.fp32_at_least = graph_.value(value).fp32_at_least;
     slot.layout = layout;
     slot.value = value;
     return add_slot(program_, slot);

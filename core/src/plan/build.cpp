@@ -118,6 +118,8 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
     program.vstage_of = partition.vstage_of;
     program.microbatches = options.microbatches;
     program.element = options.element;
+    program.gradient_element = options.gradient_element;
+    program.master_element = options.master_element;
     program.cut = derived.cut;
     program.follow = derived.follow;
     program.loss = derived.layout[graph->loss];

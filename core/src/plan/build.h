@@ -12,7 +12,8 @@ namespace mw {
 
 struct BuildOptions {
   int microbatches = 1;
-  int element = 4;     // bytes of a real
+  int element = 4;  // bytes of a real; as Program has them
+  int gradient_element = 4, master_element = 0;
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them
 };
 

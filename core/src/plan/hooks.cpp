@@ -25,7 +25,7 @@ BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordin
     shape.shapes.push_back(program.local_shape(program.slots[parameter.slot], at));
   }
   shape.elements = program.elements(bucket, at);
-  shape.element = program.element;
+  shape.element = program.gradient_element;
   shape.ways = program.ways(program.reduction(bucket));
   return shape;
 }

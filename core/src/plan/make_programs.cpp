@@ -63,6 +63,8 @@ class ProgramMaker {
     BuildOptions options;
     options.microbatches = static_cast<int>(plan_.microbatches);
     options.element = element_bytes(plan_.request.precision);
+    options.gradient_element = std::max(options.element, plan_.request.fp32_gradients ? 4 : 0);
+    options.master_element = options.element < 4 ? 4 : 0;
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
     if (draft_.pipeline()) weigh();

@@ -95,10 +95,10 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
 }  // namespace
 
 int element_bytes(Precision precision) {
-  return precision == Precision::fp64 ? 8 : 4;
+  return precision == Precision::fp64 ? 8 : precision == Precision::fp32 ? 4 : 2;
 }
 const char* name_of(Precision precision) {
-  return precision == Precision::fp64 ? "fp64" : "fp32";
+  return precision == Precision::fp64 ? "fp64" : precision == Precision::fp32 ? "fp32" : "bf16";
 }
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
@@ -183,6 +183,9 @@ Json Plan::description() const {
   json["microbatch"] = microbatch;
   json["microbatches"] = microbatches;
   json["precision"] = name_of(request.precision);
+  if (request.precision == Precision::bf16) {
+    json["main_gradients"] = request.fp32_gradients ? "fp32" : "bf16";
+  }
   if (programs.front().stage_atom >= 0) json["schedule"] = to_csv(schedule);
   return json;
 }

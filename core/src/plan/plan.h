@@ -15,7 +15,9 @@
 
 namespace mw {
 
-enum class Precision : std::uint8_t { fp64, fp32 };
+// bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and sums whose
+// error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al. 2018, section 3.1).
+enum class Precision : std::uint8_t { fp64, fp32, bf16 };
 int element_bytes(Precision precision);
 const char* name_of(Precision precision);
 
@@ -35,6 +37,7 @@ struct PlanRequest {
   std::int64_t sequence = 0;               // tokens of each
   std::int64_t microbatch = 0;  // sequences that a rank computes at a time; 0: all it has
   Precision precision = Precision::fp32;
+  bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;
 };

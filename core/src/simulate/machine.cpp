@@ -164,7 +164,7 @@ std::string cpu_model() {
 }
 
 std::string cache_key() {
-  return fmt::format("{}, {} cores, torch {}, {}", cpu_model(), core_count(), TORCH_VERSION, 2);
+  return fmt::format("{}, {} cores, torch {}, {}", cpu_model(), core_count(), TORCH_VERSION, 3);
 }
 
 Json read_cache(const std::filesystem::path& file) {
@@ -218,8 +218,10 @@ double Device::peak(int ranks, int element, int threads) const {
 
 Json Device::to_json() const {
   return {{"name", name},
+          {"gemm16", fit_json(gemm16)},
           {"gemm32", fit_json(gemm32)},
           {"gemm64", fit_json(gemm64)},
+          {"pointwise16", pointwise16},
           {"pointwise32", pointwise32},
           {"pointwise64", pointwise64},
           {"bandwidth", bandwidth},
@@ -234,8 +236,10 @@ Json Device::to_json() const {
 Device Device::from_json(const Json& json) {
   Device d;
   d.name = json.at("name").get<std::string>();
+  d.gemm16 = read_fit(json.at("gemm16"));
   d.gemm32 = read_fit(json.at("gemm32"));
   d.gemm64 = read_fit(json.at("gemm64"));
+  d.pointwise16 = positive(json, "pointwise16");
   d.pointwise32 = positive(json, "pointwise32");
   d.pointwise64 = positive(json, "pointwise64");
   d.bandwidth = positive(json, "bandwidth");
@@ -259,8 +263,10 @@ Device measure_device() {
   std::thread([&d] {
     at::set_num_threads(1);
     d.name = cpu_model();
+    d.gemm16 = fit_gemm(at::kBFloat16);
     d.gemm32 = fit_gemm(at::kFloat);
     d.gemm64 = fit_gemm(at::kDouble);
+    d.pointwise16 = pointwise_rate(at::kBFloat16);
     d.pointwise32 = pointwise_rate(at::kFloat);
     d.pointwise64 = pointwise_rate(at::kDouble);
     d.bandwidth = copy_rate();

@@ -18,11 +18,12 @@ struct GemmFit {
 
 struct Device {
   std::string name;
-  GemmFit gemm32, gemm64;
-  double pointwise32 = 0, pointwise64 = 0;  // elementwise operations a second, in cache, one core
-  double bandwidth = 0;                     // bytes read and written a second, one core
-  double op_overhead = 0;                   // seconds of a call that does nothing
-  double handoff = 0;  // seconds for one rank to wake another (latency of a collective's step)
+  GemmFit gemm16, gemm32, gemm64;  // by an element's bits; 16: bf16
+  double pointwise16 = 0, pointwise32 = 0,
+         pointwise64 = 0;  // elementwise operations a second, in cache, one core
+  double bandwidth = 0;    // bytes read and written a second, one core
+  double op_overhead = 0;  // seconds of a call that does nothing
+  double handoff = 0;      // seconds for one rank to wake another (latency of a collective's step)
   // Ranks that are threads of one machine share its cores and memory, and copy their messages
   // themselves: nothing overlaps. 0: every rank has a device of its own, `link` to the others, and
   // transfers run beside compute.
@@ -32,8 +33,12 @@ struct Device {
   std::int64_t memory = 0;  // bytes; of the whole machine if cores are shared
 
   bool shared() const { return cores > 0; }
-  const GemmFit& gemm(int element) const { return element == 8 ? gemm64 : gemm32; }
-  double pointwise(int element) const { return element == 8 ? pointwise64 : pointwise32; }
+  const GemmFit& gemm(int element) const {
+    return element == 8 ? gemm64 : element == 4 ? gemm32 : gemm16;
+  }
+  double pointwise(int element) const {
+    return element == 8 ? pointwise64 : element == 4 ? pointwise32 : pointwise16;
+  }
   // Threads that each of `ranks` ranks computes with: what was asked for (0: nothing), or the cores
   // over the ranks, at least one. One on a device of the rank's own.
   int threads_of(int ranks, int asked) const;

@@ -136,7 +136,7 @@ class Search {
 }  // namespace
 
 std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer) {
-  const std::int64_t state = optimizer.bytes_per_element(scalar_type_of(plan.request.precision));
+  const std::int64_t state = optimizer_bytes(plan.programs.front(), optimizer);
   std::int64_t peak = 0;
   for (const Program& program : plan.programs) {
     for (const RankClass& kind : rank_classes(program)) {

@@ -10,10 +10,6 @@
 namespace mw {
 namespace {
 
-std::int64_t state_bytes(const Plan& plan, const Optimizer& optimizer) {
-  return optimizer.bytes_per_element(scalar_type_of(plan.request.precision));
-}
-
 void add_communication(Prediction& p, const StepTime& time, const Traffic& traffic) {
   for (const auto& [key, use] : traffic) {
     const auto known = std::find_if(p.communication.begin(), p.communication.end(),
@@ -71,7 +67,7 @@ Json memory_json(const StageForecast& stage) {
 
 Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
                    int threads) {
-  const std::int64_t state = state_bytes(plan, optimizer);
+  const std::int64_t state = optimizer_bytes(plan.programs.front(), optimizer);
   const int element = plan.programs.front().element;
   Prediction p;
   p.ranks = plan.ranks();
@@ -122,7 +118,8 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
 
 RankPrediction predict_rank(const Plan& plan, const Optimizer& optimizer, int rank) {
   const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
-  return {forecast_memory(view, state_bytes(plan, optimizer)), forecast_traffic(view)};
+  return {forecast_memory(view, optimizer_bytes(view.program(), optimizer)),
+          forecast_traffic(view)};
 }
 
 const StageForecast& Prediction::fullest() const {

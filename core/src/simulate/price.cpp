@@ -264,15 +264,19 @@ class Pricer::State {
       case Code::totals: {  // the gradients are read for their norm
         std::int64_t bytes = 0;
         for (std::size_t b = 0; b < program_.buckets.size(); ++b)
-          bytes += rank_.part_bytes(static_cast<int>(b));
+          bytes += rank_.flat(static_cast<int>(b)).part_of_gradients;
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
       case Code::update: {  // parameters and states are read and written, gradients read
         // Of what is offloaded, gradients go to the host; parameters that do not lie there, both ways.
         const Offload offload = program_.buckets[i.bucket].offload;
         const int trips = offload == Offload::nothing ? 0 : offload == Offload::optimizer ? 3 : 1;
-        return speed_.overhead + copy_seconds((3 + 2 * states_) * rank_.part_bytes(i.bucket)) +
-               host_seconds(trips * rank_.part_bytes(i.bucket));
+        const FlatBytes flat = rank_.flat(i.bucket);
+        const std::int64_t updated = std::max(program_.element, program_.master_element);
+        const std::int64_t element = 2 * states_ * updated + 2 * program_.element +
+                                     program_.gradient_element + 2 * program_.master_element;
+        return speed_.overhead + copy_seconds(element * flat.part_elements) +
+               host_seconds(trips * flat.part_of_parameters);
       }
       case Code::seed:
       case Code::report:
@@ -283,7 +287,7 @@ class Pricer::State {
         if (program_.buckets[i.bucket].hook)
           return hook_seconds(rank_.reduction(i.bucket).finish, executed);
         return program_.buckets[i.bucket].parted >= Parted::gradients
-                   ? speed_.overhead + copy_seconds(3 * rank_.part_bytes(i.bucket))
+                   ? speed_.overhead + copy_seconds(3 * rank_.flat(i.bucket).part_of_gradients)
                    : 0;
       case Code::reduce:
         return program_.buckets[i.bucket].hook
@@ -291,7 +295,7 @@ class Pricer::State {
                    : 0;
       case Code::gather:  // a part that lies in host memory goes to the device first
         return program_.buckets[i.bucket].offload == Offload::parameters
-                   ? host_seconds(rank_.part_bytes(i.bucket))
+                   ? host_seconds(rank_.flat(i.bucket).part_of_parameters)
                    : 0;
       case Code::reduce_parts:
       case Code::reduced_parts:

@@ -104,7 +104,8 @@ class Walk {
         compute(i);
         break;
       case Code::gather:
-        if (stored_in_parts(i, Parted::parameters)) open(held_.gathered[i.bucket], i.bucket);
+        if (stored_in_parts(i, Parted::parameters))
+          open(held_.gathered[i.bucket], rank_.flat(i.bucket).parameters);
         break;
       case Code::drop:
         close(held_.gathered[i.bucket]);
@@ -116,8 +117,8 @@ class Walk {
           take(-cost.start.workspace, true);
         }
         if (!stored_in_parts(i, Parted::gradients)) break;
-        open(held_.whole[i.bucket], i.bucket);  // if nothing was written
-        take(rank_.part_bytes(i.bucket), true);
+        open(held_.whole[i.bucket], rank_.flat(i.bucket).gradients);  // if nothing was written
+        take(rank_.flat(i.bucket).part_of_gradients, true);
         break;
       case Code::reduced:
         if (program_.buckets[i.bucket].hook) {
@@ -127,7 +128,7 @@ class Walk {
         }
         if (!stored_in_parts(i, Parted::gradients)) break;
         close(held_.whole[i.bucket]);
-        take(-rank_.part_bytes(i.bucket), true);
+        take(-rank_.flat(i.bucket).part_of_gradients, true);
         break;
       case Code::hand: {  // of a walk that begins here, nothing is known of who handed it on
         const int given = held_.storage[i.inputs[0]];
@@ -144,6 +145,13 @@ class Walk {
         break;
       case Code::wait:
         wait(i);
+        break;
+      case Code::update:
+        if (program_.buckets[i.bucket].offload != Offload::nothing) break;
+        if (program_.master_element > program_.gradient_element) {
+          pass(program_.master_element *
+               std::min(rank_.flat(i.bucket).part_elements, widened_at_a_time));
+        }
         break;
       case Code::add:
         if (program_.slots[i.outputs[0]].persistent) written(i.outputs[0]);
@@ -189,9 +197,9 @@ class Walk {
     return program_.buckets[i.bucket].parted >= what;
   }
   // A whole flat tensor beside the part that is kept.
-  void open(std::int64_t& bytes, int bucket) {
+  void open(std::int64_t& bytes, std::int64_t whole) {
     if (bytes > 0) return;
-    bytes = rank_.bucket_bytes(bucket);
+    bytes = whole;
     take(bytes, true);
   }
   void close(std::int64_t& bytes) {
@@ -202,13 +210,19 @@ class Walk {
   void written(int slot) {
     const int bucket = bucket_of_[slot];
     if (bucket < 0 || program_.buckets[bucket].parted < Parted::gradients) return;
-    open(held_.whole[bucket], bucket);
+    open(held_.whole[bucket], rank_.flat(bucket).gradients);
   }
 
   void compute(const Instruction& i) {
     if (!rank_.runs(i)) return;
-    for (int slot : i.grad_inputs) {
-      if (slot >= 0 && program_.slots[slot].persistent) written(slot);
+    std::int64_t narrow = 0;  // gradients that are widened as they are added up
+    for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
+      const int slot = i.grad_inputs[k];
+      if (slot < 0 || !program_.slots[slot].persistent) continue;
+      written(slot);
+      if (program_.gradient_element != program_.element && rank_.first_of(i.first_of[k])) {
+        narrow += rank_.bytes(slot);
+      }
     }
     if (i.piece == Piece::forward) {
       for (std::size_t k = 0; k < i.outputs.size(); ++k) yield(i.outputs[k], i.in_place && k == 0);
@@ -220,7 +234,7 @@ class Walk {
         yield(slot, i.in_place);
       }
     }
-    pass(rank_.cost(i.op, i.piece).workspace);
+    pass(rank_.cost(i.op, i.piece).workspace + narrow);
   }
 
   void start(const Instruction& i) {
@@ -314,11 +328,12 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     const int bucket = static_cast<int>(b);
     const Offload offload = program.buckets[b].offload;
+    const FlatBytes flat = rank.flat(bucket);
     forecast[offload == Offload::parameters ? Category::host : Category::parameters] +=
-        rank.parameter_bytes(bucket);
-    forecast[Category::gradients] += rank.gradient_bytes(bucket);
+        flat.kept_parameters;
+    forecast[Category::gradients] += flat.kept_gradients;
     forecast[offload == Offload::nothing ? Category::optimizer : Category::host] +=
-        rank.part_bytes(bucket) / program.element * optimizer_bytes;
+        flat.part_elements * optimizer_bytes;
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];

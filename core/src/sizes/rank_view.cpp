@@ -203,24 +203,19 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   return local;
 }
 
-std::int64_t RankView::part_bytes(int bucket) const {
+FlatBytes RankView::flat(int bucket) const {
   const Bucket& b = program_.buckets[bucket];
-  return program_.element * program_.part_elements(b, at_);
-}
-
-std::int64_t RankView::bucket_bytes(int bucket) const {
-  const Bucket& b = program_.buckets[bucket];
-  return part_bytes(bucket) * (b.parts.empty() ? 1 : program_.mesh.ways(b.parts));
-}
-
-std::int64_t RankView::parameter_bytes(int bucket) const {
-  return program_.buckets[bucket].parted == Parted::parameters ? part_bytes(bucket)
-                                                               : bucket_bytes(bucket);
-}
-
-std::int64_t RankView::gradient_bytes(int bucket) const {
-  return program_.buckets[bucket].parted >= Parted::gradients ? part_bytes(bucket)
-                                                              : bucket_bytes(bucket);
+  FlatBytes flat;
+  flat.part_elements = program_.part_elements(b, at_);
+  const std::int64_t elements =
+      flat.part_elements * (b.parts.empty() ? 1 : program_.mesh.ways(b.parts));
+  flat.parameters = program_.element * elements;
+  flat.gradients = program_.gradient_element * elements;
+  flat.part_of_parameters = program_.element * flat.part_elements;
+  flat.part_of_gradients = program_.gradient_element * flat.part_elements;
+  flat.kept_parameters = b.parted == Parted::parameters ? flat.part_of_parameters : flat.parameters;
+  flat.kept_gradients = b.parted >= Parted::gradients ? flat.part_of_gradients : flat.gradients;
+  return flat;
 }
 
 ReductionCost RankView::reduction(int bucket) const {

@@ -24,6 +24,14 @@ struct MoveSize {
   bool takes_held = false;      // ... or what start allocated: the wait copies nothing
 };
 
+// The flat tensors of a bucket on one rank, in bytes, padding included.
+struct FlatBytes {
+  std::int64_t part_elements = 0;  // of this rank's part; of the whole if it has no parts
+  std::int64_t parameters = 0, gradients = 0;  // whole
+  std::int64_t part_of_parameters = 0, part_of_gradients = 0;
+  std::int64_t kept_parameters = 0, kept_gradients = 0;  // from step to step
+};
+
 class RankView {
  public:
   // Keeps a reference to the program.
@@ -37,11 +45,7 @@ class RankView {
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  std::int64_t bucket_bytes(int bucket) const;  // of a whole flat tensor, padding included
-  std::int64_t part_bytes(int bucket) const;    // of this rank's part; the whole if it has no parts
-  // Of the flat tensors that are kept.
-  std::int64_t parameter_bytes(int bucket) const;
-  std::int64_t gradient_bytes(int bucket) const;
+  FlatBytes flat(int bucket) const;
   // Of a bucket with a hook.
   ReductionCost reduction(int bucket) const;
 

@@ -19,7 +19,7 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     }
     case Code::reduce: {
       const Bucket& bucket = program.buckets[instruction.bucket];
-      call.payload = rank.bucket_bytes(instruction.bucket);
+      call.payload = rank.flat(instruction.bucket).gradients;
       if (bucket.parts.empty()) {
         call.set = program.reduction(bucket);
       } else {
@@ -31,12 +31,12 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     }
     case Code::reduce_parts:
       call.set = program.part_reduction(program.buckets[instruction.bucket]);
-      call.payload = rank.part_bytes(instruction.bucket);
+      call.payload = rank.flat(instruction.bucket).part_of_gradients;
       break;
     case Code::gather:
       call.op = Collective::all_gather;
       call.set = {program.buckets[instruction.bucket].parts, {}};
-      call.payload = rank.bucket_bytes(instruction.bucket);
+      call.payload = rank.flat(instruction.bucket).parameters;
       call.wire = wire_bytes(call.op, call.payload, program.ways(call.set));
       break;
     case Code::totals:

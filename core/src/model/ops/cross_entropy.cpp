@@ -50,6 +50,7 @@ class CeStats final : public OpType {
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
+    traits.fp32_outputs = {true};
     traits.backward_reads_input = {true, true, true};
     traits.backward_reads_output = {false};
     traits.gradient_passes = {false, false, false};
@@ -63,7 +64,7 @@ class CeStats final : public OpType {
     const at::Tensor max = call.inputs[1].reshape({-1, 1});
     const at::Tensor labels = call.inputs[2].reshape({-1, 1});
     const std::int64_t count = max.size(0);
-    at::Tensor stats = at::empty({2, count}, max.options());
+    at::Tensor stats = at::empty({2, count}, options(logits));
     if (vocab.size == 0) stats.zero_();
     const std::int64_t step = chunk_rows(logits, count, vocab.size * logits.element_size());
     const at::Tensor buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
@@ -71,18 +72,14 @@ class CeStats final : public OpType {
       const std::int64_t n = std::min(step, count - r);
       const at::Tensor lc = logits.narrow(0, r, n), mc = max.narrow(0, r, n);
       at::Tensor shifted = buffer.narrow(0, 0, n);
-      at::sub_out(shifted, lc, mc);
+      shift(lc, mc, shifted);
       Held held = held_of(labels.narrow(0, r, n), vocab);
       at::Tensor picked = shifted.gather(1, held.index);
       if (held.factor.defined()) picked.mul_(held.factor);
       stats[1].narrow(0, r, n).copy_(picked.squeeze(1));
       shifted.exp_();
-      if (is_half(logits)) {
-        stats[0].narrow(0, r, n).copy_(shifted.sum(1));
-      } else {
-        at::Tensor to = stats[0].narrow(0, r, n);
-        at::sum_out(to, shifted, 1);
-      }
+      at::Tensor to = stats[0].narrow(0, r, n);
+      at::sum_out(to, shifted, 1);
     }
     set_outputs(call, {stats.view(call.dims.shape(op.output_dims[0]))});
   }
@@ -108,7 +105,7 @@ class CeStats final : public OpType {
       const std::int64_t n = std::min(step, count - r);
       at::Tensor goal = dlogits.narrow(0, r, n);
       at::Tensor made = apart ? buffer.narrow(0, 0, n) : goal;
-      at::sub_out(made, logits.narrow(0, r, n), max.narrow(0, r, n));
+      shift(logits.narrow(0, r, n), max.narrow(0, r, n), made);
       made.exp_().mul_(dsum.narrow(0, r, n));
       const Held held = held_of(labels.narrow(0, r, n), vocab);
       at::Tensor source = dpicked.narrow(0, r, n).to(made.scalar_type());
@@ -160,6 +157,15 @@ class CeStats final : public OpType {
     return {index.clamp_(0, vocab.size - 1), held};
   }
 
+  // made = logits - max, in the type of `made`.
+  static void shift(const at::Tensor& logits, const at::Tensor& max, at::Tensor& made) {
+    if (made.scalar_type() == logits.scalar_type()) {
+      at::sub_out(made, logits, max);
+    } else {
+      made.copy_(logits).sub_(max);
+    }
+  }
+
   static at::TensorOptions options(const at::Tensor& logits) {
     return logits.options().dtype(wide(logits));
   }
@@ -172,6 +178,7 @@ class CeLoss final : public OpType {
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
+    traits.fp32_outputs = {true};
     traits.backward_reads_input = {true};
     traits.backward_reads_output = {false};
     traits.gradient_passes = {false};
@@ -180,15 +187,13 @@ class CeLoss final : public OpType {
 
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor& stats = call.inputs[0];
-    const at::ScalarType type = wide(stats);
-    at::Tensor sum = stats[0].to(type).log().sub_(stats[1]).sum().mul_(scale_);
-    set_outputs(call, {sum.to(stats.scalar_type())});
+    set_outputs(call, {stats[0].log().sub_(stats[1]).sum().mul_(scale_)});
   }
 
   void backward(const Op&, OpCall& call) const override {
     if (!wanted(call, 0)) return;
     const at::Tensor& stats = call.inputs[0];
-    const at::Tensor dloss = call.grad_outputs[0].to(wide(stats)).mul(scale_);
+    const at::Tensor dloss = call.grad_outputs[0].mul(scale_);
     const Target to = target(call, 0, stats.sizes(), stats.options());
     if (to.add) {
       to.tensor[0].add_(dloss / stats[0]);
@@ -206,7 +211,7 @@ class CeLoss final : public OpType {
     Cost cost;
     cost.executed = static_cast<double>(elements);
     cost.bytes = static_cast<double>((forward ? 1 : 2) * elements * element);
-    if (forward) cost.workspace = elements / 2 * wide_element(element) * (element < 4 ? 2 : 1);
+    if (forward) cost.workspace = elements / 2 * wide_element(element);
     return cost;
   }
 

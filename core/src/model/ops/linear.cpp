@@ -108,6 +108,8 @@ class Linear final : public OpType {
       if (piece == Piece::wgrad) cost.workspace = n * element;
     }
     cost.bytes = elements * element;
+    // oneDNN adds a bf16 product to a copy.
+    if (piece == Piece::wgrad && element < 4) cost.workspace += n * k * element;
     return cost;
   }
 };

@@ -1,0 +1,96 @@
+// bf16: losses beside fp32's, masters that keep what bf16 cannot, the same numbers in every mix's parts.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/ranks.h"
+#include "engine/trainer.h"
+#include "fixture.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+Setup half(std::vector<StrategyChoice> plan, Precision precision = Precision::bf16) {
+  Setup setup;
+  setup.options = {{"layers", 2},   {"hidden", 64}, {"heads", 8},
+                   {"kv_heads", 4}, {"ffn", 96},    {"vocab", 64}};
+  setup.batch = 8;
+  setup.sequence = 16;
+  setup.microbatch = 2;
+  setup.plan = std::move(plan);
+  setup.precision = precision;
+  return setup;
+}
+
+std::vector<double> losses(const Setup& setup, std::int64_t steps, double lr) {
+  Experiment e = experiment(setup);
+  e.steps = steps;
+  e.schedule = [lr](std::int64_t) { return lr; };
+  std::vector<double> list;
+  train(e, nullptr, [&](const StepReport& report) { list.push_back(report.loss); });
+  return list;
+}
+
+double largest_gap(const std::vector<double>& a, const std::vector<double>& b) {
+  double gap = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) gap = std::max(gap, std::abs(a[i] - b[i]) / b[i]);
+  return gap;
+}
+
+}  // namespace
+
+TEST_CASE("Losses in bf16 stay beside those in fp32, in every mix") {
+  const std::int64_t steps = 40;
+  const std::vector<double> full = losses(half({}, Precision::fp32), steps, 3e-3);
+  REQUIRE(full.back() < full.front() - 0.5);
+  const bool wide = GENERATE(false, true);
+  const int mix = GENERATE(range(0, 9));
+  const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
+      {"one rank", {}},
+      {"dp", {dp(2)}},
+      {"tp", {tp(2)}},
+      {"zero 1", {zero(2, 1)}},
+      {"zero 2", {zero(4, 2)}},
+      {"zero 3", {zero(2, 3)}},
+      {"pp", {pp(2, "zb-h1", {1, 1})}},
+      {"pp x zero x tp", {pp(2, "1f1b", {1, 1}), zero(2, 3), tp(2)}},
+      {"zero, offloaded", {zero(2, 3, 1, 1, false, 1 << 12, Offload::parameters)}},
+  };
+  Setup setup = half(mixes[mix].second);
+  setup.fp32_gradients = wide;
+  const std::vector<double> narrow = losses(setup, steps, 3e-3);
+  const double gap = largest_gap(narrow, full);
+  INFO(mixes[mix].first << (wide ? ", fp32 gradients" : "") << ": largest gap " << gap);
+  CHECK(gap > 1e-6);  // it is bf16 that ran
+  CHECK(gap < 0.01);
+}
+
+TEST_CASE("Updates too small for bf16 add up in the masters") {
+  // AdamW's first steps are of lr's size; one is far below half a bf16 step of most weights.
+  const std::int64_t steps = 60;
+  const double lr = 2e-5;
+  const std::vector<double> full = losses(half({}, Precision::fp32), steps, lr);
+  const std::vector<double> narrow = losses(half({zero(2, 1)}), steps, lr);
+  const double gained = full.front() - full.back();
+  REQUIRE(gained > 0.005);
+  CHECK(narrow.front() - narrow.back() == Approx(gained).epsilon(0.25));
+}
+
+TEST_CASE("What is kept in bf16 and in fp32") {
+  const Experiment e = experiment(half({zero(2, 3)}));
+  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+    for (const Storage::Flat& flat : executor.storage().flats()) {
+      if (flat.own_parameters.scalar_type() != at::kBFloat16) throw std::logic_error("parameters");
+      if (flat.own_gradients.scalar_type() != at::kBFloat16) throw std::logic_error("gradients");
+      if (flat.master.scalar_type() != at::kFloat) throw std::logic_error("master");
+      for (const at::Tensor& state : flat.state.tensors) {
+        if (state.scalar_type() != at::kFloat) throw std::logic_error("state");
+      }
+      // The masters begin at more than bf16 has, and the parameters at their rounding.
+      if (!flat.master.to(at::kBFloat16).equal(flat.own_parameters)) throw std::logic_error("fill");
+    }
+  });
+}
