@@ -23,7 +23,8 @@ class Zero : public mw::Strategy {
         .range(1, 3)
         .integer(
             "replicas",
-            "copies of the model among these ranks; parts are kept inside ways / replicas ranks")
+            "copies of the model among these ranks; parts are kept inside ways / replicas ranks "
+            "(at stage 1: a sub-group's scope)")
         .fallback(1)
         .at_least(1)
         .integer("prefetch", "stage 3: layers whose parameters are gathered ahead")
@@ -31,7 +32,9 @@ class Zero : public mw::Strategy {
         .range(0, 1024)
         .boolean("keep", "stage 3: gather once a step, not again for each forward and backward")
         .fallback(false)
-        .bytes("bucket", "gradients that are reduced together, at most (stages 1 and 2)")
+        .bytes("bucket",
+               "gradients that are reduced together, at most (stage 1; stage 2 also parts them by "
+               "layer)")
         .fallback("25MiB")
         .at_least(1)
         .choice(
@@ -58,6 +61,12 @@ class Zero : public mw::Strategy {
                       "with all parameters it holds",
                       ways_, stage_),
           "nearest: offload = \"optimizer\", or stage = 3");
+    }
+    if (keep_ && stage_ < 3) {
+      throw mw::Error(mw::Stage::plan,
+                      fmt::format("zero({}): keep = true at stage {}, where parameters stay whole",
+                                  ways_, stage_),
+                      "leave keep out, or write stage = 3");
     }
     if (ways_ % replicas_ != 0) {
       int below = replicas_, above = replicas_;
@@ -89,6 +98,13 @@ class Zero : public mw::Strategy {
     storage.keeps = keep_ && stage_ == 3;
     storage.offload = offload_;
     draft.add_pass(mw::part_storage(storage));
+    if (stage_ < 3 && prefetch_ != 1) {
+      draft.note(fmt::format("zero({}): prefetch is for stage 3, this is stage {}", ways_, stage_));
+    }
+    if (stage_ == 3 && bucket_ != 25 << 20) {
+      draft.note(
+          fmt::format("zero({}): bucket is for stages 1 and 2; stage 3 reduces by layer", ways_));
+    }
   }
 
  private:

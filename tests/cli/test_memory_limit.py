@@ -67,6 +67,28 @@ class MemoryLimit(PipelineCase):
         error = self.refusal(["microbatch = "], "zero { 2, stage = 3 }", four * 9 // 10, 4)
         self.obey(error, four * 9 // 10)
 
+    def test_the_hint_has_all_options(self):
+        for plan in ('zero { 4, stage = 1, offload = "optimizer" }', "zero { 4, stage = 2, replicas = 2 }",
+                     'pp { 2, schedule = "zb-h1", layout = { 1, 3 } }, dp { 2, bucket = "16KiB" }',
+                     'zero { 2, stage = 3, prefetch = 0 }, tp(2)'):
+            with self.subTest(plan=plan):
+                whole = self.train(plan)["peak_bytes"]
+                error = self.refusal(["would fit"], plan, whole * 9 // 10)
+                for option in re.findall(r"(?:offload|replicas|schedule|prefetch|layout) = (?:\{.*?\}|[^ ,}]*)", plan):
+                    self.assertIn(option, error["hint"])
+                self.obey(error, whole * 9 // 10)
+
+    def test_plans_say_it_too(self):
+        result = self.only("plan", self.write("dp(4)", '"1MiB"'))
+        self.assertIs(result["fits"], False)
+        self.assertIn("zero { 4, stage = ", result["hint"])
+        self.assertIn("does not fit", result["text"])
+        self.assertIs(self.only("plan", self.write("dp(4)", '"1GiB"'))["fits"], True)
+        # No ranks run here, so more than this machine's threads may be named.
+        script = self.write("dp(1024)", '"1MiB"')
+        script.write_text(script.read_text().replace("batch = 8", "batch = 1024"))
+        self.assertIn("zero { 1024, stage = ", self.only("plan", script)["hint"])
+
     def test_nothing_fits(self):
         self.refusal(["no ZeRO stage and no smaller microbatch would fit", "the lowest is"], "dp(2)", '"1KiB"')
 

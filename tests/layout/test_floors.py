@@ -81,8 +81,19 @@ def file_findings(root):
                     yield f"{path}: a header without #pragma once"
 
 
+def merge_findings(root):
+    """No text in which a merge was left unfinished."""
+    files = [path for folder in [*FOLDERS, "docs"] for path in (root / folder).glob("**/*") if path.is_file()]
+    for path in sorted([*files, *root.glob("*.md")]):
+        if path.suffix not in {".md", *(pattern[4:] for pattern in TEXT_FILES)}:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.match(r"(<{7}|>{7}) ", line):
+                yield f"{path}:{number}: an unfinished merge"
+
+
 def findings(root):
-    return [*floor_findings(root), *sdk_findings(root), *file_findings(root)]
+    return [*floor_findings(root), *sdk_findings(root), *file_findings(root), *merge_findings(root)]
 
 
 class House(unittest.TestCase):
@@ -111,6 +122,7 @@ class House(unittest.TestCase):
             ("core/include/meshwright/a.h", "int x;\n", "#pragma once"),
             ("plugins/tp/a.cpp", '#include "plan/plan.h"\n', "not in the SDK"),
             ("tests/unit/a.cpp", "\n" * (MOST_LINES + 1), "more than 400"),
+            ("docs/a.md", "text\n" + ">" * 7 + " other\n", "unfinished merge"),
         ]
         for path, text, expected in cases:
             with self.subTest(path=path, text=text[:40]):

@@ -96,6 +96,20 @@ TEST_CASE("... in bf16 beside tp and pipelines, with offload") {
   check(setup);
 }
 
+TEST_CASE("... of GPTs in split backwards, beside tp and ZeRO") {
+  const std::string schedule = GENERATE(as<std::string>{}, "1f1b", "zb-h1");
+  const int t = GENERATE(1, 2), stages = GENERATE(1, 2), stage = GENERATE(0, 2);
+  std::vector<StrategyChoice> plan = {pp(stages, schedule, std::vector<int>(stages, 4 / stages))};
+  if (stage > 0) plan.push_back(zero(2, stage, 1, 1, false, 1 << 13));
+  if (t > 1) plan.push_back(tp(t));
+  Setup setup = gpt(plan, 4);
+  setup.options["layers"] = 4;
+  setup.batch = 8;
+  DYNAMIC_SECTION(schedule << " stages " << stages << " tp " << t << " zero " << stage) {
+    check(setup);
+  }
+}
+
 TEST_CASE("... with ZeRO, and what it offloads beside the rank's own") {
   const auto [stage, offload] = GENERATE(table<int, Offload>({{1, Offload::nothing},
                                                               {2, Offload::nothing},

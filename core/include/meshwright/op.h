@@ -61,6 +61,9 @@ struct OpTraits {
   int forward_in_place = -1;
   // For each input: the gradient of output 0 is that input's gradient, unchanged (a residual add).
   std::vector<bool> gradient_passes;
+  // Backward makes an input's gradient as a tensor of its own even where it is to be added to one
+  // that is there (memory only).
+  bool gradients_apart = false;
   // For each input: what backward reads may be overwritten for its gradient (memory only; a hint).
   bool backward_may_overwrite_saved = false;
 };

@@ -128,8 +128,7 @@ std::string title_of(const Made& made) {
 }
 
 std::string caption_of(const ScheduleTimeline& timeline) {
-  return fmt::format("bubble {}, makespan {}", percent(timeline.bubble),
-                     format_number(timeline.makespan));
+  return fmt::format("bubble {}, makespan {:.6g}", percent(timeline.bubble), timeline.makespan);
 }
 
 // Microbatches of a whole stage: one of its chunks holds a share.

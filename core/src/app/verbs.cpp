@@ -43,8 +43,11 @@ std::string comparison(const Measurements& measured, const Prediction& predicted
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     if (category == Category::host && measured.memory_peak(category) == 0) continue;
+    std::int64_t most = 0;  // as measured: of the rank that has most of it
+    for (const StageForecast& stage : predicted.stages)
+      most = std::max(most, stage.memory[category]);
     table.add({fmt::format("  {}", name_of(category)), bytes_text(measured.memory_peak(category)),
-               bytes_text(predicted.fullest().memory[category])});
+               bytes_text(most)});
   }
   for (const auto& [key, use] : measured.communication_use()) {
     std::string forecast = "-";
@@ -88,9 +91,11 @@ Json run_plan_verb(const Experiment& experiment) {
     const std::int64_t peak = prediction.fullest().memory.peak;
     result["rank_memory_limit"] = experiment.memory;
     if (peak > experiment.memory) {
-      text +=
-          fmt::format("  does not fit: {} a rank against its limit of {}; {}\n", bytes_text(peak),
-                      bytes_text(experiment.memory), memory_hint(experiment, experiment.memory));
+      const std::string hint = memory_hint(experiment, /*runs=*/false);
+      result["fits"] = false;
+      result["hint"] = hint;
+      text += fmt::format("  does not fit: {} a rank against its limit of {}; {}\n",
+                          bytes_text(peak), bytes_text(experiment.memory), hint);
     }
   }
   result["text"] = text;

@@ -23,6 +23,19 @@ std::string describe(const Json& value) {
   return value.dump();
 }
 
+std::string lua_text(const Json& value) {
+  if (is_function(value)) return "function(…) … end";
+  if (value.is_null()) return "nil";
+  if (!value.is_structured()) return value.dump();
+  std::string inside;
+  for (const auto& [key, item] : value.items()) {
+    if (key.starts_with("$")) continue;
+    inside += inside.empty() ? " " : ", ";
+    inside += value.is_array() ? lua_text(item) : key + " = " + lua_text(item);
+  }
+  return "{" + inside + " }";
+}
+
 std::string place_of(const Json& root, const std::string& path) {
   std::string place;
   const Json* at = &root;

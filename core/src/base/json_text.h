@@ -20,6 +20,8 @@ inline constexpr const char* place_key = "$at";
 bool is_function(const Json& value);
 // "4", "\"four\"", "true", "nil", "a table", "a list of 3", "a function".
 std::string describe(const Json& value);
+// As a script has it: 4, "four", true, { 1, 2 }, { name = 1 }; functions as "function(…) … end".
+std::string lua_text(const Json& value);
 // "script.lua:12" of the table nearest to the key path ("plan[2].ways") inside `root`; empty if
 // none says. The path counts lists from 1, as Lua does.
 std::string place_of(const Json& root, const std::string& path);

@@ -16,10 +16,13 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A kernel's or op's own words, and where they were said.
-Error failed(const Instruction& i, int microbatch, const char* why) {
-  return {Stage::run, fmt::format("{} (in the {} of {}, microbatch {})", why, name_of(i.piece),
-                                  i.label, microbatch)};
+// A kernel's, an op's or the ledger's own words, and where they were said.
+Error failed(const Instruction& i, int microbatch, const std::string& why,
+             const std::string& hint = "") {
+  return {Stage::run,
+          fmt::format("{} (in the {} of {}, microbatch {})", why, name_of(i.piece), i.label,
+                      microbatch),
+          hint};
 }
 
 }  // namespace
@@ -113,8 +116,9 @@ void Executor::run(const Instruction& i, int microbatch) {
     case Code::compute:
       try {
         compute(i, m, microbatch);
-      } catch (const Error&) {
-        throw;
+      } catch (const Error& error) {
+        const Problem& said = error.problems().front();
+        throw failed(i, microbatch, said.message, said.hint);
       } catch (const c10::Error& error) {
         throw failed(i, microbatch, error.what_without_backtrace());
       } catch (const std::exception& error) {

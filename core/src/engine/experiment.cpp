@@ -153,7 +153,9 @@ class Reader {
       }
       take(found);
     } catch (const Error& error) {
-      problems_.add(error);
+      for (const Problem& p : error.problems()) {
+        problems_.add(p.stage, placed(p.message, entry, path), p.hint);
+      }
       plan_broken_ = true;
     } catch (const std::exception& thrown) {
       problems_.add(Stage::plan,
@@ -162,6 +164,14 @@ class Reader {
                     "mend the plugin");
       plan_broken_ = true;
     }
+  }
+
+  // What a strategy said of its options, with the place of its entry: "plan[1].schedule: ...".
+  static std::string placed(const std::string& message, const Json& entry,
+                            const std::string& path) {
+    const std::string key = message.substr(0, message.find_first_of(":. ="));
+    const bool option = !key.empty() && entry.contains(key) && key.size() < message.size();
+    return path + (option ? "." : ": ") + message;
   }
 
   void read_optimizer() {

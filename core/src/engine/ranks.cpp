@@ -10,6 +10,9 @@
 #include "model/init.h"
 
 namespace mw {
+namespace {
+constexpr std::int64_t filled_at_a_time = 1 << 16;  // elements
+}
 
 void check_thread_ranks(const Plan& plan) {
   if (plan.ranks() <= most_thread_ranks) return;
@@ -44,40 +47,64 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
       options);
 }
 
+namespace {
+
+// Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is less
+// or more than that, piece by piece through one of their own.
+void fill_parameter(Executor& executor, const Experiment& experiment,
+                    const std::vector<WeightSpec>& specs, int index) {
+  const Program& program = executor.program();
+  const ProgramParameter& parameter = program.parameters[index];
+  const Value& value = program.graph->value(parameter.value);
+  std::vector<std::int64_t> shape;
+  std::vector<Range> ranges;
+  for (Dim dim : value.dims) {
+    shape.push_back(program.graph->size(dim));
+    ranges.push_back(
+        local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
+  }
+  const auto numbers = [&](const std::vector<Range>& part, const at::Tensor& out) {
+    if (experiment.weights) {
+      const auto spec = std::find_if(specs.begin(), specs.end(),
+                                     [&](const WeightSpec& s) { return s.name == value.name; });
+      experiment.weights->load(*spec, part, out);
+    } else {
+      fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, part);
+    }
+  };
+  Storage& storage = executor.storage();
+  const Bucket& bucket = program.buckets[storage.bucket_of(index)];
+  if (bucket.parted != Parted::parameters && program.master_element == 0) {
+    numbers(ranges, storage.parameter(index));
+    return;
+  }
+  std::int64_t row = 1;
+  for (std::size_t d = 1; d < ranges.size(); ++d) row *= ranges[d].size;
+  const std::int64_t rows = ranges[0].size;
+  const std::int64_t step =
+      std::max<std::int64_t>(1, filled_at_a_time / std::max<std::int64_t>(row, 1));
+  for (std::int64_t r = 0; r < rows; r += step) {
+    std::vector<Range> part = ranges;
+    part[0] = {ranges[0].offset + r, std::min(step, rows - r)};
+    std::vector<std::int64_t> sizes;
+    for (const Range& range : part) sizes.push_back(range.size);
+    const at::Tensor piece =
+        at::empty(sizes, real_type(std::max(program.element, program.master_element)));
+    numbers(part, piece);
+    storage.fill(index, r * row, piece);
+  }
+}
+
+}  // namespace
+
 void fill_parameters(Executor& executor, const Experiment& experiment) {
   const at::NoGradGuard no_grad;
   const Program& program = executor.program();
   const std::vector<WeightSpec> specs =
       experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
-  Storage& storage = executor.storage();
   Ledger::Scope scope(executor.ledger(), Category::buffers);
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const bool aside =  // not right into the tensor that computes
-        program.buckets[b].parted == Parted::parameters || program.master_element > 0;
-    for (int p : program.buckets[b].parameters) {
-      const ProgramParameter& parameter = program.parameters[p];
-      const Value& value = program.graph->value(parameter.value);
-      std::vector<std::int64_t> shape;
-      std::vector<Range> ranges;
-      for (Dim dim : value.dims) {
-        shape.push_back(program.graph->size(dim));
-        ranges.push_back(
-            local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
-      }
-      const Slot& slot = program.slots[parameter.slot];
-      const at::Tensor out =
-          aside ? at::empty(program.local_shape(slot, executor.coordinates()),
-                            real_type(std::max(program.element, program.master_element)))
-                : storage.parameter(p);
-      if (experiment.weights) {
-        const auto spec = std::find_if(specs.begin(), specs.end(),
-                                       [&](const WeightSpec& s) { return s.name == value.name; });
-        experiment.weights->load(*spec, ranges, out);
-      } else {
-        fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, ranges);
-      }
-      storage.fill(p, out);
-    }
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    fill_parameter(executor, experiment, specs, static_cast<int>(p));
   }
 }
 

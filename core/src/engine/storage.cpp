@@ -97,19 +97,21 @@ at::Tensor Storage::slice(int parameter, const at::Tensor& whole) const {
       .view(shapes_[parameter]);
 }
 
-void Storage::fill(int parameter, const at::Tensor& numbers) {
-  const Flat& flat = flats_[bucket_of_[parameter]];
+void Storage::fill(int parameter, std::int64_t first, const at::Tensor& numbers) {
+  const int bucket = bucket_of_[parameter];
+  const Flat& flat = flats_[bucket];
+  const std::int64_t at = offsets_[parameter] + first;
   if (flat.parameters.defined()) {
-    if (!numbers.is_same(parameters_[parameter])) parameters_[parameter].copy_(numbers);
+    flat.parameters.narrow(0, at, numbers.numel()).copy_(numbers.reshape(-1));
   } else {
-    fill_part(parameter, numbers, flat.own_parameters);
+    fill_part(bucket, at, numbers, flat.own_parameters);
   }
-  if (flat.master.defined()) fill_part(parameter, numbers, flat.master);
+  if (flat.master.defined()) fill_part(bucket, at, numbers, flat.master);
 }
 
-void Storage::fill_part(int parameter, const at::Tensor& numbers, const at::Tensor& part) const {
-  const int bucket = bucket_of_[parameter];
-  const std::int64_t first = index_[bucket] * parts_[bucket], at = offsets_[parameter];
+void Storage::fill_part(int bucket, std::int64_t at, const at::Tensor& numbers,
+                        const at::Tensor& part) const {
+  const std::int64_t first = index_[bucket] * parts_[bucket];
   const std::int64_t begin = std::max(first, at);
   const std::int64_t end = std::min(first + parts_[bucket], at + numbers.numel());
   if (begin >= end) return;

@@ -50,8 +50,8 @@ class Storage {
 
   // A parameter's view into a whole flat tensor of its bucket.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
-  // Takes a parameter's first numbers (its local shape, any real type) into all that holds of them.
-  void fill(int parameter, const at::Tensor& numbers);
+  // Takes a parameter's first numbers, from local element `first` on, into all that holds of them.
+  void fill(int parameter, std::int64_t first, const at::Tensor& numbers);
 
   // A gradient that nobody wrote in this step holds the last step's numbers until it is written.
   void begin_step();
@@ -66,8 +66,10 @@ class Storage {
   void view_parameters(int bucket);
   void view_gradients(int bucket);
   at::Tensor part_of(int bucket, const at::Tensor& whole) const;
-  // Gives `part`, this rank's of the bucket, those of a parameter's numbers that lie in it.
-  void fill_part(int parameter, const at::Tensor& numbers, const at::Tensor& part) const;
+  // Gives `part`, this rank's of the bucket, those of the numbers from element `at` of the bucket on that
+  // lie in it.
+  void fill_part(int bucket, std::int64_t at, const at::Tensor& numbers,
+                 const at::Tensor& part) const;
 
   const Program& program_;
   const at::TensorOptions options_, gradient_options_;

@@ -26,6 +26,10 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
 
 // Numbers the buckets.
 void name_buckets(Program& program);
+// Splits each by the segments that write its gradients, so that each segment reduces its own once; and by
+// layer, if asked. Those that several stages share stay as they are.
+void split_buckets(Program& program, bool by_layer);
+Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
 
 // Each stage's timeline: the schedule's actions, with sends, receives and their waits placed between
 // them. Segments that no action needs are dropped. A receive is begun one action ahead; a send's wait

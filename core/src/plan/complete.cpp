@@ -8,15 +8,6 @@
 namespace mw {
 namespace {
 
-Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase) {
-  Instruction i;
-  i.code = code;
-  i.bucket = bucket;
-  i.phase = phase;
-  i.label = program.buckets[bucket].name;
-  return i;
-}
-
 // The step's end, in three runs, so that each can be timed: what is left to reduce, the totals for which
 // all ranks meet, the optimizer.
 class Finish {

@@ -46,6 +46,7 @@ Pass hook_reductions(
 Pass reduce_each_microbatch(const std::string& axis) {
   return {"reduce each microbatch",
           [axis](Program& program) {
+            split_buckets(program, /*by_layer=*/false);
             for (Bucket& bucket : program.buckets) {
               bucket.each = bucket.stages.empty() && reduced_over(program, bucket, axis);
             }

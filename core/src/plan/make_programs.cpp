@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
@@ -130,6 +131,7 @@ class ProgramMaker {
       if (!check_reductions(program)) return;
       complete(program);
     }
+    check_shared_hooks();
   }
 
   // Of the stages' first ranks, and the stage.
@@ -163,6 +165,26 @@ class ProgramMaker {
   }
 
   // Hooks and reductions in every microbatch are for gradients that each rank keeps whole.
+  // Stages that share a bucket reduce it together, so by the same hook.
+  void check_shared_hooks() {
+    std::map<std::string, std::string> hooks;  // of buckets, by name
+    for (const Program& program : plan_.programs) {
+      for (const Bucket& bucket : program.buckets) {
+        if (bucket.stages.empty()) continue;
+        const std::string hook = bucket.hook ? bucket.hook->name() : "none";
+        const auto [known, fresh] = hooks.emplace(bucket.name, hook);
+        if (fresh || known->second == hook) continue;
+        problems_.add(
+            Stage::plan,
+            fmt::format("plan: {} lies on several stages, which chose different hooks for its "
+                        "gradient: {} and {}",
+                        bucket.name, known->second, hook),
+            "let the choice follow from the bucket alone, not from when it is asked");
+        return;
+      }
+    }
+  }
+
   bool check_reductions(const Program& program) {
     for (const Bucket& bucket : program.buckets) {
       if (bucket.parts.empty() || (bucket.hook == nullptr && !bucket.each)) continue;

@@ -8,15 +8,6 @@
 namespace mw {
 namespace {
 
-Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase) {
-  Instruction i;
-  i.code = code;
-  i.bucket = bucket;
-  i.phase = phase;
-  i.label = program.buckets[bucket].name;
-  return i;
-}
-
 using Inserts = std::multimap<int, Instruction>;  // before which instruction
 
 void insert(Segment& segment, const Inserts& inserts) {
@@ -41,7 +32,7 @@ class Parter {
   Parter(Program& program, const PartedStorage& storage) : program_(program), storage_(storage) {}
 
   void run() {
-    if (storage_.parted == Parted::parameters) split_by_layer();
+    if (storage_.parted >= Parted::gradients) split_buckets(program_, /*by_layer=*/true);
     bool any = false;
     for (Bucket& bucket : program_.buckets) {
       for (int atom : program_.mesh.axis(storage_.axis).atoms) {
@@ -68,44 +59,6 @@ class Parter {
   }
 
  private:
-  // A layer's parameters are gathered together. Those whose gradients different pieces of a split
-  // backward make stand apart, so that each is reduced once.
-  void split_by_layer() {
-    std::vector<int> layer(program_.graph->values().size(), 0);
-    for (const Op& op : program_.graph->ops()) {
-      for (const Use& use : op.inputs) layer[use.value] = op.layer;
-    }
-    std::map<int, std::set<int>> writers;  // of a gradient slot: segments
-    for (std::size_t s = 0; s < program_.segments.size(); ++s) {
-      for (const Instruction& i : program_.segments[s].code) {
-        for_each_slot(i, [&](int slot) {
-          if (program_.slots[slot].category == Category::gradients)
-            writers[slot].insert(static_cast<int>(s));
-        });
-      }
-    }
-    std::vector<Bucket> split;
-    for (const Bucket& bucket : program_.buckets) {
-      std::map<std::pair<int, std::set<int>>, Bucket> units;
-      for (int p : bucket.parameters) {
-        const ProgramParameter& parameter = program_.parameters[p];
-        // Stages that share a bucket part it alike.
-        const auto key = bucket.stages.empty()
-                             ? std::pair(layer[parameter.value], writers[parameter.gradient_slot])
-                             : std::pair(0, std::set<int>{});
-        Bucket& unit = units.try_emplace(key, bucket).first->second;
-        if (unit.parameters.size() == bucket.parameters.size() && unit.name == bucket.name) {
-          unit.parameters.clear();
-          unit.name.clear();
-        }
-        unit.parameters.push_back(p);
-      }
-      for (auto& [key, unit] : units) split.push_back(std::move(unit));
-    }
-    program_.buckets = std::move(split);
-    name_buckets(program_);
-  }
-
   std::vector<Span> spans(const Segment& segment, bool gradients) const {
     std::map<int, int> bucket_of;  // slot -> bucket
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
@@ -159,7 +112,12 @@ class Parter {
     const std::vector<Span> list = spans(segment, false);
     const auto ahead = static_cast<std::size_t>(storage_.prefetch);
     const char* phase = segment.kind == SegmentKind::forward ? "forward" : "backward";
-    Inserts inserts;
+    Inserts inserts;  // where several stand at one place, what lets go comes first
+    if (!storage_.keeps) {
+      for (const Span& span : list) {
+        inserts.emplace(span.last + 1, of_bucket(Code::drop, span.bucket, program_, phase));
+      }
+    }
     for (std::size_t n = 0; n < list.size(); ++n) {
       if (!storage_.keeps) {
         if (n == 0) {  // what nothing stands before
@@ -173,11 +131,6 @@ class Parter {
         }
       }
       inserts.emplace(list[n].first, of_bucket(Code::gathered, list[n].bucket, program_, phase));
-    }
-    if (!storage_.keeps) {
-      for (const Span& span : list) {
-        inserts.emplace(span.last + 1, of_bucket(Code::drop, span.bucket, program_, phase));
-      }
     }
     insert(segment, inserts);
   }

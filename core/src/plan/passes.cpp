@@ -19,7 +19,7 @@ int maker_of(const Program& program, const std::pair<int, int>& ready) {
   return ready.first < 0 ? -1 : program.segments[program.timeline[ready.first].segment].vstage;
 }
 
-void split_buckets(Program& program, std::int64_t limit) {
+void fill_buckets(Program& program, std::int64_t limit) {
   const auto at = gradients_ready(program);
   std::vector<Bucket> split;
   for (Bucket& bucket : program.buckets) {
@@ -99,7 +99,7 @@ void delay_wgrads(const Program& program, Segment& segment) {
 }  // namespace
 
 Pass bucket_gradients(std::int64_t bytes) {
-  return {"bucket gradients", [bytes](Program& program) { split_buckets(program, bytes); },
+  return {"bucket gradients", [bytes](Program& program) { fill_buckets(program, bytes); },
           Pass::buckets};
 }
 

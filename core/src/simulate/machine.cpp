@@ -230,6 +230,7 @@ Json Device::to_json() const {
           {"cores", cores},
           {"all_cores", all_cores},
           {"link", link},
+          {"host", host},
           {"memory", memory}};
 }
 
@@ -248,6 +249,7 @@ Device Device::from_json(const Json& json) {
   d.cores = json.at("cores").get<int>();
   d.all_cores = positive(json, "all_cores");
   d.link = json.at("link").get<double>();
+  d.host = json.value("host", 0.0);
   d.memory = json.at("memory").get<std::int64_t>();
   if (d.cores < 0 || d.memory <= 0 || (d.cores == 0 && !(d.link > 0))) {
     throw std::invalid_argument("cores, memory, link");

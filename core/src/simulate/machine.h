@@ -30,6 +30,7 @@ struct Device {
   int cores = 1;
   double all_cores = 1;     // rate of one core while all are busy, over its rate alone
   double link = 0;          // bytes a second
+  double host = 0;          // of a host's memory, where what is offloaded is updated; 0: as `link`
   std::int64_t memory = 0;  // bytes; of the whole machine if cores are shared
 
   bool shared() const { return cores > 0; }

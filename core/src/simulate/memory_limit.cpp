@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/json_text.h"
 #include "engine/precision.h"
 #include "engine/ranks.h"
 #include "sizes/memory.h"
@@ -24,16 +25,20 @@ struct Candidate {
 
 class Search {
  public:
-  Search(const Experiment& experiment, std::int64_t limit)
+  Search(const Experiment& experiment, std::int64_t limit, bool runs)
       : experiment_(experiment),
         request_(experiment.plan->request),
-        limit_(std::min(limit, predicted_peak(*experiment.plan, *experiment.optimizer) - 1)) {}
+        limit_(std::min(limit, predicted_peak(*experiment.plan, *experiment.optimizer) - 1)),
+        most_ranks_(runs ? most_thread_ranks
+                         : std::max(most_thread_ranks, experiment.plan->ranks())) {}
 
   std::string run() {
     for (int stage = 1; stage <= 3; ++stage) consider(with_zero(stage, 0), 0);
     for (std::int64_t m : smaller()) consider(request_.strategies, m);
     for (std::int64_t m : smaller()) consider(with_zero(3, 0), m);
-    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) consider(with_zero(3, ways), 0);
+    for (const std::int64_t m : {0, 1}) {
+      for (int ways = 2; ways <= most_thread_ranks; ways *= 2) consider(with_zero(3, ways), m);
+    }
     if (found_) {
       return fmt::format("{} would fit: {} a rank predicted", found_->text, text_of(found_->peak));
     }
@@ -95,7 +100,7 @@ class Search {
       plan = make_plan(request, problems);
     } catch (const Error&) {  // of a strategy's own
     }
-    if (!plan || plan->ranks() > most_thread_ranks) return;
+    if (!plan || plan->ranks() > most_ranks_) return;
     Candidate candidate{text(*plan, microbatch), predicted_peak(*plan, *experiment_.optimizer)};
     if (!lowest_ || candidate.peak < lowest_->peak) lowest_ = candidate;
     if (candidate.peak <= limit_) found_ = candidate;
@@ -108,28 +113,40 @@ class Search {
   std::string text(const Plan& plan, std::int64_t microbatch) const {
     std::string entries;
     for (const StrategyChoice& choice : plan.request.strategies) {
-      entries += entries.empty() ? "" : ", ";
-      const auto axes = choice.strategy->axes();
-      const int ways = axes.empty() ? 1 : axes.front().ways;
-      entries += choice.name == "zero" ? zero_text(choice.options, ways)
-                                       : fmt::format("{}({})", choice.name, ways);
+      entries += (entries.empty() ? "" : ", ") + text(choice);
     }
     return fmt::format("plan = {{ {} }}{}", entries,
                        microbatch > 0 ? fmt::format(" with microbatch = {}", microbatch) : "");
   }
 
-  // The bucket where it is not the default's: it decides what lies whole for a moment.
-  std::string zero_text(const Json& options, int ways) const {
-    const std::int64_t bucket = options.value("bucket", std::int64_t{0});
-    const Json plain = experiment_.make_strategy({{"plugin", "zero"}, {"ways", ways}}).options;
-    const bool own = plain.value("bucket", bucket) != bucket;
-    return fmt::format("zero {{ {}, stage = {}{} }}", ways, options["stage"].dump(),
-                       own ? fmt::format(", bucket = {}", bucket) : "");
+  // With every option that is not what it would be if left out.
+  std::string text(const StrategyChoice& choice) const {
+    Json plain = Json::object();
+    if (experiment_.make_strategy && choice.options.contains("ways")) {
+      try {
+        plain = experiment_
+                    .make_strategy({{"plugin", choice.name}, {"ways", choice.options.at("ways")}})
+                    .options;
+      } catch (const Error&) {  // needs more than ways
+      }
+    }
+    std::string options;
+    for (const auto& [key, value] : choice.options.items()) {
+      if (key == "ways" || key.starts_with("$")) continue;
+      if (plain.contains(key) && plain.at(key) == value) continue;
+      options += fmt::format(", {} = {}", key, lua_text(value));
+    }
+    const std::string ways =
+        choice.options.contains("ways") ? choice.options.at("ways").dump() : "";
+    if (options.empty()) return fmt::format("{}({})", choice.name, ways);
+    return fmt::format("{} {{ {} }}", choice.name,
+                       ways.empty() ? options.substr(2) : ways + options);
   }
 
   const Experiment& experiment_;
   const PlanRequest request_;
   const std::int64_t limit_;
+  const int most_ranks_;
   std::optional<Candidate> found_, lowest_;
 };
 
@@ -146,12 +163,12 @@ std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer) {
   return peak;
 }
 
-std::string memory_hint(const Experiment& experiment, std::int64_t limit) {
-  return Search(experiment, limit).run();
+std::string memory_hint(const Experiment& experiment, bool runs) {
+  return Search(experiment, experiment.memory, runs).run();
 }
 
 std::string check_memory_limit(const Experiment& experiment) {
-  std::string hint = memory_hint(experiment, experiment.memory);
+  std::string hint = memory_hint(experiment, /*runs=*/true);
   const std::int64_t peak = predicted_peak(*experiment.plan, *experiment.optimizer);
   if (peak > experiment.memory) {
     throw Error(

@@ -268,15 +268,21 @@ class Pricer::State {
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
       case Code::update: {  // parameters and states are read and written, gradients read
-        // Of what is offloaded, gradients go to the host; parameters that do not lie there, both ways.
         const Offload offload = program_.buckets[i.bucket].offload;
-        const int trips = offload == Offload::nothing ? 0 : offload == Offload::optimizer ? 3 : 1;
         const FlatBytes flat = rank_.flat(i.bucket);
         const std::int64_t updated = std::max(program_.element, program_.master_element);
         const std::int64_t element = 2 * states_ * updated + 2 * program_.element +
                                      program_.gradient_element + 2 * program_.master_element;
-        return speed_.overhead + copy_seconds(element * flat.part_elements) +
-               host_seconds(trips * flat.part_of_parameters);
+        const std::int64_t moved = element * flat.part_elements;
+        if (offload == Offload::nothing || device_.shared()) {
+          return speed_.overhead + copy_seconds(moved);
+        }
+        // The gradient goes to the host, and the parameters that do not lie there come back; without
+        // masters they went there first.
+        const int ways = offload == Offload::parameters ? 0 : program_.master_element > 0 ? 1 : 2;
+        return speed_.overhead +
+               host_seconds(flat.part_of_gradients + ways * flat.part_of_parameters) +
+               static_cast<double>(moved) / (device_.host > 0 ? device_.host : device_.link);
       }
       case Code::seed:
       case Code::report:

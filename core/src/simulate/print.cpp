@@ -97,6 +97,11 @@ std::string print(const Plan& plan, const Prediction& p) {
                       scaled(static_cast<double>(p.parameters)), name_of(plan.request.precision));
   text += fmt::format("  batch   {}\n", batch(plan));
   if (const std::string all = rules(plan); !all.empty()) text += fmt::format("  rules   {}\n", all);
+  if (plan.programs.front().stage_atom >= 0) {
+    const int stages = plan.stages(), chunks = plan.schedule.vstages() / stages;
+    text += fmt::format("  stages  {}{}, schedule {}\n", stages,
+                        chunks > 1 ? fmt::format(" of {} chunks", chunks) : "", plan.schedule.name);
+  }
   for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
   text += "\n" + memory(p) + "\n" + communication(p) + "\n";
   text +=

@@ -146,6 +146,9 @@ class Walk {
       case Code::wait:
         wait(i);
         break;
+      case Code::totals:
+        pass(64);  // a handful of scalars
+        break;
       case Code::update:
         if (program_.buckets[i.bucket].offload != Offload::nothing) break;
         if (program_.master_element > program_.gradient_element) {
@@ -215,13 +218,18 @@ class Walk {
 
   void compute(const Instruction& i) {
     if (!rank_.runs(i)) return;
-    std::int64_t narrow = 0;  // gradients that are widened as they are added up
+    std::int64_t apart = 0;  // gradients that are made on their own, then added
+    const Op& op = program_.graph->ops()[i.op];
     for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
       const int slot = i.grad_inputs[k];
-      if (slot < 0 || !program_.slots[slot].persistent) continue;
+      if (slot < 0) continue;
+      if (!program_.slots[slot].persistent) {
+        if (i.accumulate[k] && op.type->traits(op).gradients_apart) apart += rank_.bytes(slot);
+        continue;
+      }
       written(slot);
       if (program_.gradient_element != program_.element && rank_.first_of(i.first_of[k])) {
-        narrow += rank_.bytes(slot);
+        apart += rank_.bytes(slot);
       }
     }
     if (i.piece == Piece::forward) {
@@ -234,7 +242,7 @@ class Walk {
         yield(slot, i.in_place);
       }
     }
-    pass(rank_.cost(i.op, i.piece).workspace + narrow);
+    pass(rank_.cost(i.op, i.piece).workspace + apart);
   }
 
   void start(const Instruction& i) {

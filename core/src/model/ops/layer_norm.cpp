@@ -17,6 +17,7 @@ class LayerNorm final : public OpType {
     traits.backward_reads_output = {false};
     traits.saved = {{"mean", rows(op), 0, true}, {"rstd", rows(op), 0, true}};
     traits.gradient_passes = {false, false, false};
+    traits.gradients_apart = true;
     return traits;
   }
 
