@@ -7,7 +7,7 @@ from pipeline_tools import PipelineCase
 
 MODEL = """\
 local mw = require "meshwright"
-local dp, tp, zero = mw.plugins("dp", "tp", "zero")
+local dp, tp, zero, pp = mw.plugins("dp", "tp", "zero", "pp")
 local e = {
   model = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 160, vocab = 128 },
   data = mw.synthetic {}, sequence = 8, plan = { %s }, batch = 8, microbatch = %s,
@@ -73,16 +73,15 @@ class MemoryLimit(PipelineCase):
                      'zero { 2, stage = 3, prefetch = 0 }, tp(2)'):
             with self.subTest(plan=plan):
                 whole = self.train(plan)["peak_bytes"]
-                error = self.refusal(["would fit"], plan, whole * 9 // 10)
+                error = self.refusal(["would fit"], plan, whole * 97 // 100)
                 for option in re.findall(r"(?:offload|replicas|schedule|prefetch|layout) = (?:\{.*?\}|[^ ,}]*)", plan):
                     self.assertIn(option, error["hint"])
-                self.obey(error, whole * 9 // 10)
+                self.obey(error, whole * 97 // 100)
 
     def test_plans_say_it_too(self):
         result = self.only("plan", self.write("dp(4)", '"1MiB"'))
         self.assertIs(result["fits"], False)
         self.assertIn("zero { 4, stage = ", result["hint"])
-        self.assertIn("does not fit", result["text"])
         self.assertIs(self.only("plan", self.write("dp(4)", '"1GiB"'))["fits"], True)
         # No ranks run here, so more than this machine's threads may be named.
         script = self.write("dp(1024)", '"1MiB"')

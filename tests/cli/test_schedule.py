@@ -145,7 +145,7 @@ class PipelinePlans(PipelineCase):
 
     def test_names(self):
         self.refuse('pp { 2, schedule = "1f1" }', 2, 'there is no schedule "1f1"', 'did you mean "1f1b"?')
-        self.refuse("pp { 2, schedule = 3 }", 2, "script.lua:11: plan[1].schedule: got 3", "zb-h1")
+        self.refuse("pp { 2, schedule = 3 }", 2, "script.lua:6: plan[1].schedule: got 3", "zb-h1")
         self.refuse('pp { 2, schedule = "none.csv" }', 2, "there is no file none.csv")
         self.refuse('pp { 2, scedule = "1f1b" }', 2, 'did you mean "schedule"?')
 

@@ -133,7 +133,7 @@ class Search {
     std::string options;
     for (const auto& [key, value] : choice.options.items()) {
       if (key == "ways" || key.starts_with("$")) continue;
-      if (plain.contains(key) && plain.at(key) == value) continue;
+      if (key != "stage" && plain.contains(key) && plain.at(key) == value) continue;
       options += fmt::format(", {} = {}", key, lua_text(value));
     }
     const std::string ways =
