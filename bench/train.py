@@ -186,7 +186,7 @@ def verdict(rows):
             short.append(f"{r['size']} {r['mix']}: {r['speed']:.2f}x, target {target}x")
         if r["mix"].startswith("pp") and r.get("over_one", 0) > 1.05:
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.05")
-        if r["mix"].startswith("zero") and r.get("over_one", 0) > 1.10:
+        if r["mix"].startswith(("zero", "dp")) and r.get("over_one", 0) > 1.10:
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.10")
         if r.get("loss_difference", 0) > 1e-4:
             short.append(f"{r['size']} {r['mix']}: losses differ by {r['loss_difference']:.1e}")
