@@ -169,6 +169,14 @@ function mw.cosine(options) end
 ---pipeline parallelism: layers -> pp, with a schedule
 ---@alias meshwright.make.pp fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
 
+---@class meshwright.plugin.sp
+---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
+---@field [1]? integer the same as ways
+---@field form? "allgather"|"ulysses" with ranks of its own, how attention sees the whole sequence: keys and values are gathered; or an all-to-all gives each rank some heads of it
+
+---sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp
+---@alias meshwright.make.sp fun(options?: meshwright.plugin.sp|integer): meshwright.Strategy
+
 ---@class meshwright.plugin.tp
 ---@field ways integer ranks that heads, ffn and vocab are split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
@@ -191,7 +199,7 @@ function mw.cosine(options) end
 ---@alias meshwright.make.zero fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
 
 ---Plugins by name: `local dp, tp = mw.plugins("dp", "tp")`.
----@param ... "dp"|"pp"|"tp"|"zero"
+---@param ... "dp"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -216,6 +224,7 @@ function mw.schedule(name, order) end
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "pp"): meshwright.make.pp
+---@overload fun(name: "sp"): meshwright.make.sp
 ---@overload fun(name: "tp"): meshwright.make.tp
 ---@overload fun(name: "zero"): meshwright.make.zero
 ---@param name string

@@ -44,11 +44,15 @@ class PipelineCase(unittest.TestCase):
     def lines(self, done):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    def all(self, *arguments):
+        """The results of a call that must succeed."""
+        done = self.call(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        return self.lines(done)
+
     def only(self, *arguments):
         """The one result of a call that must succeed."""
-        done = self.call(*arguments, "--json")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        result, = self.lines(done)
+        result, = self.all(*arguments)
         return result
 
     def refused(self, code, fragments, *arguments):

@@ -54,6 +54,17 @@ class Deriver {
     return rule.dim == dim && (!rule.where || rule.where(op));
   }
 
+  const Rule* rule_for(const Op& op, Dim dim, std::size_t atom) const {
+    for (const Rule& rule : rules_) {
+      const auto& atoms = mesh_.axis(rule.axis).atoms;
+      if (applies(rule, op, dim) &&
+          std::find(atoms.begin(), atoms.end(), static_cast<int>(atom)) != atoms.end()) {
+        return &rule;
+      }
+    }
+    return nullptr;
+  }
+
   // For each atom, the rule that wins in this op.
   void cut_op(int index) {
     const Op& op = graph_.ops()[index];
@@ -80,20 +91,20 @@ class Deriver {
         }
       }
     }
+    std::set<Dim> left;  // followers that an outer atom does not cut: its parts hold no inner one's
     for (std::size_t a = 0; a < winner.size(); ++a) {
       if (winner[a] == nullptr) continue;
       const Dim dim = winner[a]->dim;
       result_.cut[index][a] = Placement::shard(dim);
       for (const auto& [follower, leader] : op.follows) {
         if (leader != dim) continue;
-        for (const Rule& rule : rules_) {
-          const auto& atoms = mesh_.axis(rule.axis).atoms;
-          if (applies(rule, op, follower) &&
-              std::find(atoms.begin(), atoms.end(), static_cast<int>(a)) != atoms.end()) {
-            result_.follow[index][a] = Placement::shard(follower);
-            check_even(result_.follow[index], rule);
-          }
+        const Rule* rule = left.count(follower) > 0 ? nullptr : rule_for(op, follower, a);
+        if (rule == nullptr) {
+          left.insert(follower);
+          continue;
         }
+        result_.follow[index][a] = Placement::shard(follower);
+        check_even(result_.follow[index], *rule);
       }
     }
     for (std::size_t a = 0; a < winner.size(); ++a) {

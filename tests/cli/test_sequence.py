@@ -1,0 +1,113 @@
+"""Sequence and context parallelism: every form equals one rank, alone and in mixes; what is sent is what the
+closed forms say; what cannot be is refused."""
+
+import unittest
+
+from pipeline_tools import PipelineCase
+
+MODELS = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp = mw.plugins("dp", "tp", "sp", "zero", "pp")
+local models = {
+  mha = mw.llama { layers = 2, hidden = 48, heads = 12, ffn = 40, vocab = 50 },
+  gqa = mw.llama { layers = 2, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 2, hidden = 48, heads = 12, vocab = 50, tied = true },
+}
+local function e(model, plan, verb)
+  return verb { model = models[model], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 8,
+    microbatch = 2, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
+end
+"""
+
+MIXES = MODELS + """
+local mixes = {
+  { tp(2), sp() }, { tp(4), sp() }, { dp(2), tp(2), sp() }, { zero { 2, stage = 3 }, tp(2), sp() },
+  { pp { 2, schedule = "zb-h1" }, tp(2), sp() }, { sp(), tp(3) },
+}
+for _, form in ipairs { "allgather", "ulysses" } do
+  for _, ways in ipairs { 2, 3, 4 } do table.insert(mixes, { sp { ways, form = form } }) end
+  table.insert(mixes, { sp { 2, form = form }, tp(2) })
+  table.insert(mixes, { tp(2), sp { 2, form = form } })
+  table.insert(mixes, { zero { 2, stage = 3 }, sp { 2, form = form } })
+  table.insert(mixes, { pp { 2, schedule = "1f1b" }, sp { 2, form = form } })
+  table.insert(mixes, { pp { 2, schedule = "zb-h1" }, zero { 2, stage = 2 }, sp { 3, form = form }, tp(2) })
+end
+for model in pairs(models) do
+  for _, mix in ipairs(mixes) do e(model, mix, mw.verify) end
+end
+"""
+
+
+class Sequence(PipelineCase):
+    def write(self, text):
+        path = self.folder / "script.lua"
+        path.write_text(text)
+        return path
+
+    def test_every_form_equals_one_rank(self):
+        results = self.all("verify", self.write(MIXES))
+        self.assertEqual(len(results), 3 * (6 + 2 * 8))
+        for result in results:
+            with self.subTest(result["plan"]):
+                self.assertEqual(result["verdict"], "equal", result["divergence"])
+                self.assertLessEqual(max(result["max_relative_error"].values()), 1e-10)
+        worst = max(max(result["max_relative_error"].values()) for result in results)
+        print(f"{len(results)} mixes, largest relative error {worst:.1e}")
+
+    def sent(self, model, plan):
+        """Bytes of a rank and step by axis and op, forward and backward; and the peak of its activations."""
+        result = self.only("run", self.write(MODELS + f'e("{model}", {plan}, mw.train)'))
+        kept = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
+        self.assertEqual(kept(result["communication"]), kept(result["predicted"]["communication"]))
+        total = {}
+        for c in result["communication"]:
+            if c["phase"] in ("forward", "backward"):
+                total[c["axis"], c["op"]] = total.get((c["axis"], c["op"]), 0) + c["bytes"]
+        return total, result["memory"]["activations"]
+
+    def test_megatrons_volume_is_that_of_tensor_parallelism(self):
+        for ways in (2, 4):
+            plain, whole = self.sent("mha", f"{{ tp({ways}) }}")
+            cut, parts = self.sent("mha", f"{{ tp({ways}), sp() }}")
+            # Cross-entropy's sums stay all-reduces; the rest is a reduce-scatter and an all-gather each.
+            self.assertEqual(cut["tp", "all-gather"], cut["tp", "reduce-scatter"])
+            self.assertEqual(cut["tp", "all-gather"] + cut["tp", "reduce-scatter"] + cut["tp", "all-reduce"],
+                             plain["tp", "all-reduce"])
+            self.assertLess(parts, whole)
+
+    def test_gathered_keys_by_the_closed_form(self):
+        for model, kv in (("mha", 12), ("gqa", 4)):
+            for ways in (2, 3, 4):
+                total, _ = self.sent(model, f'{{ sp {{ {ways}, form = "allgather" }} }}')
+                # K and V of 8 sequences x 12 tokens x kv heads x 4, in fp32, over two layers.
+                whole = 2 * 2 * 8 * 12 * kv * 4 * 4
+                self.assertEqual(total["cp", "all-gather"], whole * (ways - 1) // ways)
+                self.assertEqual(total["cp", "reduce-scatter"], whole * (ways - 1) // ways)
+
+    def test_ulysses_by_the_closed_form(self):
+        for model, kv in (("mha", 12), ("gqa", 4)):
+            for ways in (2, 4):
+                total, _ = self.sent(model, f'{{ sp {{ {ways}, form = "ulysses" }} }}')
+                # q, k, v and the output, each way; a rank sends all but its own part of its part.
+                whole = 2 * 2 * 8 * 12 * (2 * 12 + 2 * kv) * 4 * 4
+                self.assertEqual(total["cp", "all-to-all"], whole * (ways - 1) // ways // ways)
+                self.assertEqual(set(total), {("cp", "all-to-all")})
+
+    def test_activations_shrink(self):
+        one = self.sent("mha", "{}")[1]
+        for form in ("allgather", "ulysses"):
+            self.assertLess(self.sent("mha", f'{{ sp {{ 4, form = "{form}" }} }}')[1], 0.45 * one)
+
+    def test_what_cannot_be(self):
+        def refuse(plan, code, *fragments):
+            with self.subTest(plan):
+                self.refused(code, fragments, "plan", self.write(MODELS + f'e("gqa", {plan}, mw.plan)'))
+
+        refuse("{ sp() }", 3, "the plan has no tp", "sp { n, form")
+        refuse("{ sp { 5 } }", 3, "sp(5) cannot split 12 seq", "sp(4), sp(6)")
+        refuse('{ tp(2), sp { form = "ulysses" } }', 2, "plan[2].form", "is for ranks of sp's own")
+        refuse('{ sp { 2, form = "circle" } }', 2, '"allgather"')
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
