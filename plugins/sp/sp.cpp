@@ -30,14 +30,14 @@ class SequenceParallel : public mw::Strategy {
         .range(1, 1 << 20)
         .positional("ways")
         .optional()
-        .choice("form", {"allgather", "ulysses"},
-                "with ranks of its own, how attention sees the whole sequence: keys and values are "
-                "gathered; or an all-to-all gives each rank some heads of it")
+        .choice("form", {"ring", "allgather", "ulysses"},
+                "with ranks of its own, how attention sees the whole sequence: keys and values go "
+                "round; they are gathered; or an all-to-all gives each rank some heads of it")
         .optional();
   }
   explicit SequenceParallel(const mw::Values& values)
       : ways_(values.has("ways") ? static_cast<int>(values.integer("ways")) : 0),
-        ulysses_(values.has("form") && values.text("form") == "ulysses") {
+        form_(values.has("form") ? values.text("form") : "ring") {
     if (ways_ == 0 && values.has("form")) {
       throw mw::Error(mw::Stage::options,
                       fmt::format("form: \"{}\" is for ranks of sp's own", values.text("form")),
@@ -78,8 +78,9 @@ class SequenceParallel : public mw::Strategy {
 
   void cut_everywhere(mw::Draft& draft) const {
     draft.shard("seq", "cp");
-    if (!ulysses_) return;
     const auto attention = [](const mw::Op& op) { return op.kind() == "attention"; };
+    if (form_ == "ring") draft.rotate("keys", "cp", attention);
+    if (form_ != "ulysses") return;
     draft.shard_in("heads", "cp", attention);
     const std::int64_t keys = draft.graph().size("kv_heads");
     const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
@@ -94,7 +95,7 @@ class SequenceParallel : public mw::Strategy {
   }
 
   int ways_;
-  bool ulysses_;
+  std::string form_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ local mixes = {
   { tp(2), sp() }, { tp(4), sp() }, { dp(2), tp(2), sp() }, { zero { 2, stage = 3 }, tp(2), sp() },
   { pp { 2, schedule = "zb-h1" }, tp(2), sp() }, { sp(), tp(3) },
 }
-for _, form in ipairs { "allgather", "ulysses" } do
+for _, form in ipairs { "ring", "allgather", "ulysses" } do
   for _, ways in ipairs { 2, 3, 4 } do table.insert(mixes, { sp { ways, form = form } }) end
   table.insert(mixes, { sp { 2, form = form }, tp(2) })
   table.insert(mixes, { tp(2), sp { 2, form = form } })
@@ -46,7 +46,7 @@ class Sequence(PipelineCase):
 
     def test_every_form_equals_one_rank(self):
         results = self.all("verify", self.write(MIXES))
-        self.assertEqual(len(results), 3 * (6 + 2 * 8))
+        self.assertEqual(len(results), 3 * (6 + 3 * 8))
         for result in results:
             with self.subTest(result["plan"]):
                 self.assertEqual(result["verdict"], "equal", result["divergence"])
@@ -84,6 +84,14 @@ class Sequence(PipelineCase):
                 self.assertEqual(total["cp", "all-gather"], whole * (ways - 1) // ways)
                 self.assertEqual(total["cp", "reduce-scatter"], whole * (ways - 1) // ways)
 
+    def test_ring_by_the_closed_form(self):
+        for model, kv in (("mha", 12), ("gqa", 4)):
+            for ways in (2, 3, 4):
+                total, _ = self.sent(model, f"{{ sp {{ {ways} }} }}")
+                # K and V take n - 1 steps each way; their gradients, on their way with them, one more: home.
+                part = 2 * 2 * 8 * 12 * kv * 4 * 4 // ways
+                self.assertEqual(total, {("cp", "send"): part * (3 * (ways - 1) + 1), ("cp", "recv"): 0})
+
     def test_ulysses_by_the_closed_form(self):
         for model, kv in (("mha", 12), ("gqa", 4)):
             for ways in (2, 4):
@@ -95,7 +103,7 @@ class Sequence(PipelineCase):
 
     def test_activations_shrink(self):
         one = self.sent("mha", "{}")[1]
-        for form in ("allgather", "ulysses"):
+        for form in ("ring", "allgather", "ulysses"):
             self.assertLess(self.sent("mha", f'{{ sp {{ 4, form = "{form}" }} }}')[1], 0.45 * one)
 
     def test_what_cannot_be(self):

@@ -64,6 +64,8 @@ struct OpTraits {
   // Backward makes an input's gradient as a tensor of its own even where it is to be added to one
   // that is there (memory only).
   bool gradients_apart = false;
+  // A dim that the op needs whole unless it runs in turns over its parts; none: it cannot.
+  Dim rotates;
   // For each input: what backward reads may be overwritten for its gradient (memory only; a hint).
   bool backward_may_overwrite_saved = false;
 };
@@ -82,6 +84,10 @@ struct OpCall {
   std::vector<bool> wants, accumulate;
   bool in_place = false;             // forward: OpTraits::forward_in_place is granted
   at::ScalarType real = at::kFloat;  // the plan's precision, for ops whose inputs are all indices
+  // Of an op that runs in turns: `dims` has the part of the rotating dim that is here now. Forward: from
+  // turn 1 on, `outputs` and `saved` hold what the turns before made of the whole, and are brought up
+  // to date in place. Backward: each turn adds to the gradient of what stays.
+  int turn = 0, turns = 1;
 };
 
 // What one piece costs, of the local shapes.

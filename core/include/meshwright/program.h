@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,9 +29,10 @@ struct Move {
     all_gather,      // Shard(from) -> Replicate
     all_to_all,      // Shard(from) -> Shard(to)
     slice,           // Replicate -> Shard(to): local
-    keep,  // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
-    send,  // to the rank of stage `peer` that agrees on all other coordinates
-    recv,  // ... from it
+    keep,   // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
+    send,   // to the rank of stage `peer` that agrees on all other coordinates
+    recv,   // ... from it
+    shift,  // to the next rank of the atoms, round, and from the one before
   };
   Kind kind = Kind::all_reduce;
   std::vector<int> atoms;
@@ -103,6 +105,7 @@ struct Instruction {
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
   std::vector<std::vector<int>> first_of;
+  int turn = 0, turns = 1;  // of compute, where the op runs in turns (Rotation)
   const char* phase = "forward";
   std::string label;         // what it serves: an op, a value, a bucket
   std::vector<int> release;  // slots that nobody reads after this instruction
@@ -179,6 +182,13 @@ struct RankSet {
   friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 
+// An op that runs in turns: the parts of a dim that it needs whole go round the ranks of some atoms, and
+// in each turn it computes with the part that is there. In turn t that is the part of the t-th rank before.
+struct Rotation {
+  Dim dim;
+  std::vector<int> atoms;
+};
+
 // Elements of a gradient that the optimizer widens to its masters' type at a time.
 constexpr std::int64_t widened_at_a_time = 1 << 20;
 
@@ -202,7 +212,8 @@ struct Program {
   int pendings = 0;            // numbers used by start and wait
   std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
-  Layout loss;                 // layout of the loss value
+  std::map<int, Rotation> rotations;  // of ops of the graph
+  Layout loss;                        // layout of the loss value
 
   int segment(const std::string& name) const;  // index; -1
   // Index of the segment of that kind (and, of post, receive and sent, direction); -1.
@@ -221,7 +232,7 @@ struct Program {
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
   // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
-  LocalDims local_dims(int op, const Coordinates& at) const;
+  LocalDims local_dims(int op, const Coordinates& at, int turn = 0) const;
   std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at) const;
   int root(int slot) const;  // follows alias_of

@@ -41,6 +41,14 @@ struct StorageRule {
   std::function<bool(const Value&)> where;
 };
 
+// "In the ops that `where` takes, `dim` goes round the ranks of `axis`" instead of being gathered.
+struct RotationRule {
+  std::string strategy;
+  Dim dim;
+  std::string axis;
+  std::function<bool(const Op&)> where;
+};
+
 // "The layers live on `axis`": the model parted into virtual stages, and in which order each stage
 // computes. What crosses from one to another is sent; a parameter that several stages use is stored on
 // each, and its gradient is a sum over them.
@@ -74,6 +82,9 @@ class Draft {
   // A general rule limited to some ops (tp leaves the residual stream alone).
   void shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   void store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where);
+  // Where `axis` cuts such an op along the dim that its `dim` is called elsewhere (keys: seq), the parts are
+  // passed round in turns, while the part that is there is computed with (OpTraits::rotates).
+  void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   // True if `axis` cuts `dim` into equal parts.
   bool divides(const std::string& axis, Dim dim) const;
 
@@ -88,6 +99,7 @@ class Draft {
 
   const std::vector<Rule>& rules() const { return rules_; }
   const std::vector<StorageRule>& storage() const { return storage_; }
+  const std::vector<RotationRule>& rotations() const { return rotations_; }
   const std::vector<Pass>& passes() const { return passes_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::optional<Pipeline>& pipeline() const { return pipeline_; }
@@ -99,6 +111,7 @@ class Draft {
   std::string strategy_;
   std::vector<Rule> rules_;
   std::vector<StorageRule> storage_;
+  std::vector<RotationRule> rotations_;
   std::vector<Pass> passes_;
   std::vector<std::string> notes_;
   std::optional<Pipeline> pipeline_;

@@ -131,6 +131,10 @@ void Executor::run(const Instruction& i, int microbatch) {
         start_transfer(i, m, microbatch);
         break;
       }
+      if (i.move.kind == Move::Kind::shift) {
+        start_shift(i, m, microbatch);
+        break;
+      }
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
       const Moving what = moving(i.move, from.dims, from.layout, to.layout);
       if (i.code == Code::start) {
@@ -277,15 +281,32 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     }
     return tensors;
   };
-  OpCall call{dims_[i.op], gather(i.inputs), {}, {}, {}, {}, {}, {}, i.in_place, real_};
+  const LocalDims turned = i.turn > 0 ? program_.local_dims(i.op, at_, i.turn) : LocalDims();
+  OpCall call{i.turn > 0 ? turned : dims_[i.op],
+              gather(i.inputs),
+              {},
+              {},
+              {},
+              {},
+              {},
+              {},
+              i.in_place,
+              real_,
+              i.turn,
+              i.turns};
   if (i.piece == Piece::forward) {
-    call.outputs.resize(i.outputs.size());
-    call.saved.resize(i.saved.size());
+    if (i.turn > 0) {
+      call.outputs = gather(i.outputs);
+      call.saved = gather(i.saved);
+    } else {
+      call.outputs.resize(i.outputs.size());
+      call.saved.resize(i.saved.size());
+    }
     op.type->forward(op, call);
     for (std::size_t k = 0; k < i.outputs.size(); ++k)
       m.slots[i.outputs[k]] = std::move(call.outputs[k]);
     for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
-    if (watcher_ != nullptr) {
+    if (watcher_ != nullptr && i.turn + 1 == i.turns) {
       for (int slot : i.outputs) watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }
     return;
@@ -293,7 +314,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   call.outputs = gather(i.outputs);
   call.saved = gather(i.saved);
   call.grad_outputs = gather(i.grad_outputs);
-  if (watcher_ != nullptr && i.piece != Piece::wgrad) {
+  if (watcher_ != nullptr && i.piece != Piece::wgrad && i.turn == 0) {
     for (int slot : i.grad_outputs) {
       if (slot >= 0) watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }
@@ -361,6 +382,19 @@ void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatc
   const at::Tensor in = at::empty(program_.local_shape(slot, at_), options(i.outputs[0]));
   m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
                            [in] { return in; }};
+}
+
+void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
+  Communicator& ring = group({i.move.atoms, {}});
+  const int ways = ring.ways(), me = ring.index();
+  const int tag = i.pending * program_.microbatches + microbatch;
+  const Purpose purpose{i.phase, &i.label};
+  const at::Tensor out = tensor(m, i.inputs[0]).contiguous(), in = at::empty_like(out);
+  const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
+  m.underway[i.pending] = {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
+                             sent->wait();
+                             return in;
+                           }};
 }
 
 at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,

@@ -94,6 +94,7 @@ class Executor {
   // Whether parameters' gradients are added up in more bits than they are made in.
   bool widens() const { return program_.gradient_element != program_.element; }
   void add_gradient(int parameter, const at::Tensor& gradient);
+  void start_shift(const Instruction& i, Microbatch& m, int microbatch);
   void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void start_reduce(const Instruction& i);
   void end_reduce(const Instruction& i);

@@ -59,6 +59,14 @@ Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradie
 int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
                int slot, const Layout& layout, const char* phase);
 
+// Start and wait of `slot` going to the next rank of the rotation; and the slot that arrives.
+bool rotates(const Op& op, std::size_t input, const Rotation& rotation);
+struct Shift {
+  Instruction start, wait;
+  int slot = -1;
+};
+Shift shift(Program& program, int slot, const Rotation& rotation, const char* phase);
+
 void build_forward(Assembly& assembly, int vstage);
 // Appends segment "backward", or, split, segments "dgrad" and "wgrad". After those of later virtual
 // stages.

@@ -122,6 +122,7 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
     program.master_element = options.master_element;
     program.cut = derived.cut;
     program.follow = derived.follow;
+    program.rotations = derived.rotations;
     program.loss = derived.layout[graph->loss];
   }
   const Derived amended = with_shared(derived, partition);

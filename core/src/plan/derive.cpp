@@ -23,11 +23,13 @@ std::string nearest_ways(const std::string& strategy, std::int64_t size, int way
 class Deriver {
  public:
   Deriver(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
-          const std::vector<StorageRule>& storage, Problems& problems)
+          const std::vector<StorageRule>& storage, Problems& problems,
+          const std::vector<RotationRule>& rotations)
       : graph_(graph),
         mesh_(mesh),
         rules_(rules),
         storage_(storage),
+        rotation_rules_(rotations),
         problems_(problems),
         replicated_(mesh.atoms().size()) {}
 
@@ -110,6 +112,22 @@ class Deriver {
     for (std::size_t a = 0; a < winner.size(); ++a) {
       if (winner[a] != nullptr) check_even(result_.cut[index], *winner[a]);
     }
+    for (const RotationRule& rule : rotation_rules_) {
+      if (!rule.where || rule.where(op)) rotate(index, rule);
+    }
+  }
+
+  // The dim is then cut as its operand lies, so nothing has to be gathered.
+  void rotate(int index, const RotationRule& rule) {
+    const Op& op = graph_.ops()[index];
+    if (op.type->traits(op).rotates != rule.dim) return;
+    Rotation rotation{rule.dim, {}};
+    for (int atom : mesh_.axis(rule.axis).atoms) {
+      if (mesh_.atoms()[atom].ways == 1 || !result_.cut[index][atom].is_shard()) continue;
+      result_.follow[index][atom] = Placement::shard(rule.dim);
+      rotation.atoms.push_back(atom);
+    }
+    if (!rotation.atoms.empty()) result_.rotations[index] = rotation;
   }
 
   void clash(const Op& op, const Rule& a, const Rule& b, int atom) {
@@ -299,6 +317,7 @@ class Deriver {
   const Mesh& mesh_;
   const std::vector<Rule>& rules_;
   const std::vector<StorageRule>& storage_;
+  const std::vector<RotationRule>& rotation_rules_;
   Problems& problems_;
   const Layout replicated_;
   Derived result_;
@@ -318,8 +337,9 @@ Layout gradient_layout(const Layout& value) {
 }
 
 Derived derive(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
-               const std::vector<StorageRule>& storage, Problems& problems) {
-  return Deriver(graph, mesh, rules, storage, problems).run();
+               const std::vector<StorageRule>& storage, Problems& problems,
+               const std::vector<RotationRule>& rotations) {
+  return Deriver(graph, mesh, rules, storage, problems, rotations).run();
 }
 
 }  // namespace mw

@@ -2,6 +2,7 @@
 // and the redistributions that this makes necessary, forward and backward.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "meshwright/error.h"
@@ -26,7 +27,8 @@ struct Derived {
   std::vector<Layout> follow;             // for each op: the dim that follows the cut one, if any
   std::vector<std::vector<int>> view_of;  // for each op and input: index into views
   std::vector<View> views;
-  std::vector<Layout> layout;  // for each value: how it lies (parameters: stored)
+  std::vector<Layout> layout;         // for each value: how it lies (parameters: stored)
+  std::map<int, Rotation> rotations;  // of ops
 };
 
 // The layout in which a value's gradient must end: Shard stays, all else is Replicate.
@@ -35,6 +37,7 @@ Layout gradient_layout(const Layout& value);
 // Throws nothing: what is wrong goes to `problems` (dims that do not divide, strategies that claim
 // the same axis of an op with equal right). The result is complete only if none was added.
 Derived derive(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
-               const std::vector<StorageRule>& storage, Problems& problems);
+               const std::vector<StorageRule>& storage, Problems& problems,
+               const std::vector<RotationRule>& rotations = {});
 
 }  // namespace mw

@@ -30,6 +30,10 @@ void Draft::pipeline(Pipeline pipeline) {
   pipeline_ = std::move(pipeline);
 }
 
+void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
+  rotations_.push_back({strategy_, dim, axis, std::move(where)});
+}
+
 bool Draft::divides(const std::string& axis, Dim dim) const {
   const auto info = graph_.dims().find(dim);
   return info != graph_.dims().end() && info->second.size % mesh_.axis(axis).ways == 0;

@@ -49,8 +49,8 @@ class ProgramMaker {
   }
 
   void run() {
-    const Derived derived =
-        derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(), problems_);
+    const Derived derived = derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(),
+                                   problems_, draft_.rotations());
     // The placement is the strategy's, or follows from a schedule that needs no times.
     if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
       make_schedule();

@@ -22,6 +22,8 @@ const char* name_of(Move::Kind kind) {
       return "keep";
     case Move::Kind::send:
       return "send";
+    case Move::Kind::shift:
+      return "shift";
     case Move::Kind::recv:
       return "recv";
   }
@@ -37,6 +39,7 @@ Collective collective_of(Move::Kind kind) {
     case Move::Kind::all_to_all:
       return Collective::all_to_all;
     case Move::Kind::send:
+    case Move::Kind::shift:
       return Collective::send;
     case Move::Kind::recv:
       return Collective::recv;

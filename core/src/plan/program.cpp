@@ -137,12 +137,36 @@ int Program::root(int slot) const {
   return slot;
 }
 
-LocalDims Program::local_dims(int op, const Coordinates& at) const {
+namespace {
+
+// Where one comes from there by `steps` back around the ranks of `atoms`, the outermost counting most.
+Coordinates before(const Mesh& mesh, Coordinates at, const std::vector<int>& atoms, int steps) {
+  int index = 0, ways = 1;
+  for (int atom : atoms) {
+    index = index * mesh.atoms()[atom].ways + at[atom];
+    ways *= mesh.atoms()[atom].ways;
+  }
+  index = ((index - steps) % ways + ways) % ways;
+  for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
+    at[*atom] = index % mesh.atoms()[*atom].ways;
+    index /= mesh.atoms()[*atom].ways;
+  }
+  return at;
+}
+
+}  // namespace
+
+LocalDims Program::local_dims(int op, const Coordinates& at, int turn) const {
   LocalDims local;
   for (Dim dim : graph->ops()[op].space()) {
     const std::int64_t size = graph->size(dim);
     Range range = local_range(dim, size, cut[op], mesh, at);
     if (range.size == size) range = local_range(dim, size, follow[op], mesh, at);
+    const auto rotation = rotations.find(op);
+    if (turn > 0 && rotation != rotations.end() && rotation->second.dim == dim) {
+      range =
+          local_range(dim, size, follow[op], mesh, before(mesh, at, rotation->second.atoms, turn));
+    }
     local.set({dim, range.offset, range.size, size});
   }
   return local;
@@ -174,6 +198,7 @@ std::string describe(const Program& program, const Instruction& i) {
     case Code::compute:
       text = fmt::format("{:8} {}", name_of(i.piece), i.label);
       if (i.in_place) text += "  in place";
+      if (i.turns > 1) text += fmt::format("  turn {} of {}", i.turn + 1, i.turns);
       return text;
     case Code::start:
       if (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv) {

@@ -14,7 +14,7 @@ double seconds(const Program& program, const RankView& rank, int segment) {
   double total = 0;
   for (const Instruction& i : program.segments[segment].code) {
     if (i.code != Code::compute || !rank.runs(i)) continue;
-    const Cost& cost = rank.cost(i.op, i.piece);
+    const Cost& cost = rank.cost(i.op, i.piece, i.turn);
     total += std::max(cost.executed / rate, cost.bytes / bandwidth);
   }
   return total;

@@ -319,7 +319,7 @@ class Pricer::State {
 
   double op_seconds(const Instruction& i, double& executed) const {
     if (!rank_.runs(i)) return 0;
-    const Cost& cost = rank_.cost(i.op, i.piece);
+    const Cost& cost = rank_.cost(i.op, i.piece, i.turn);
     executed = cost.executed;
     const double memory = cost.bytes / speed_.bandwidth;
     if (cost.flops > 0) {

@@ -45,13 +45,18 @@ bool place_matters(const Program& program, std::size_t atom) {
   for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
     const Op& op = program.graph->ops()[i];
     if (!program.cut[i][atom].is_shard() || !seen.insert(op.type.get()).second) continue;
-    const LocalDims a = program.local_dims(static_cast<int>(i), first);
-    const LocalDims b = program.local_dims(static_cast<int>(i), last);
-    const Dim dim = program.cut[i][atom].dim;
-    if (a.at(dim).size != b.at(dim).size) continue;  // uneven: seen to already
-    const Cost x = op.type->cost(op, Piece::forward, a, program.element);
-    const Cost y = op.type->cost(op, Piece::forward, b, program.element);
-    if (x.executed != y.executed || x.workspace != y.workspace) return true;
+    const auto rotation = program.rotations.find(static_cast<int>(i));
+    const int turns =
+        rotation == program.rotations.end() ? 1 : program.mesh.ways(rotation->second.atoms);
+    for (int turn = 0; turn < turns; ++turn) {
+      const LocalDims a = program.local_dims(static_cast<int>(i), first, turn);
+      const LocalDims b = program.local_dims(static_cast<int>(i), last, turn);
+      const Dim dim = program.cut[i][atom].dim;
+      if (a.at(dim).size != b.at(dim).size) continue;  // uneven: seen to already
+      const Cost x = op.type->cost(op, Piece::forward, a, program.element);
+      const Cost y = op.type->cost(op, Piece::forward, b, program.element);
+      if (x.executed != y.executed || x.workspace != y.workspace) return true;
+    }
   }
   return false;
 }

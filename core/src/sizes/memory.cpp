@@ -232,17 +232,17 @@ class Walk {
         apart += rank_.bytes(slot);
       }
     }
-    if (i.piece == Piece::forward) {
+    if (i.piece == Piece::forward && i.turn == 0) {
       for (std::size_t k = 0; k < i.outputs.size(); ++k) yield(i.outputs[k], i.in_place && k == 0);
       for (int slot : i.saved) fresh(slot);
-    } else {
+    } else if (i.piece != Piece::forward) {
       for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
         const int slot = i.grad_inputs[k];
         if (slot < 0 || program_.slots[slot].persistent || i.accumulate[k]) continue;
         yield(slot, i.in_place);
       }
     }
-    pass(rank_.cost(i.op, i.piece).workspace + apart);
+    pass(rank_.cost(i.op, i.piece, i.turn).workspace + apart);
   }
 
   void start(const Instruction& i) {

@@ -123,7 +123,16 @@ RankView::RankView(const Program& program, Coordinates at)
   for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_));
 }
 
-const Cost& RankView::cost(int op, Piece piece) const {
+const Cost& RankView::cost(int op, Piece piece, int turn) const {
+  if (turn > 0) {
+    const auto [cost, missing] = turned_.try_emplace({op, piece, turn});
+    if (missing) {
+      const Op& what = program_.graph->ops()[op];
+      cost->second =
+          what.type->cost(what, piece, program_.local_dims(op, at_, turn), program_.element);
+    }
+    return cost->second;
+  }
   std::optional<Cost>& cost =
       costs_[static_cast<std::size_t>(op) * 4 + static_cast<std::size_t>(piece)];
   if (!cost) {
@@ -158,6 +167,13 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
     size.wire = sends ? size.payload : 0;
     if (sends) return size;
     size.held = size.start_peak = size.result = size.payload;
+    size.takes_held = true;
+    return size;
+  }
+  if (move.kind == Move::Kind::shift) {
+    MoveSize size;
+    size.payload = size.wire = size.held = size.start_peak = size.result =
+        bytes_[instruction.inputs[0]];
     size.takes_held = true;
     return size;
   }
@@ -196,6 +212,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
     case Move::Kind::keep:
     case Move::Kind::send:
     case Move::Kind::recv:
+    case Move::Kind::shift:
       break;
   }
   MoveSize local;

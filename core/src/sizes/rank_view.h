@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "meshwright/program.h"
@@ -40,7 +42,8 @@ class RankView {
   const Program& program() const { return program_; }
   const Coordinates& at() const { return at_; }
   std::int64_t bytes(int slot) const { return bytes_[slot]; }
-  const Cost& cost(int op, Piece piece) const;
+  // `turn`: of an op that runs in turns.
+  const Cost& cost(int op, Piece piece, int turn = 0) const;
   bool first_of(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
@@ -53,6 +56,7 @@ class RankView {
   const Program& program_;
   const Coordinates at_;
   std::vector<std::int64_t> bytes_;
+  mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
 };

@@ -75,6 +75,13 @@ std::vector<Call> calls_of(const RankView& rank, const Instruction& instruction)
   }
   Call call = call_of(rank, instruction);
   if (call.ways == 0) return {};
+  if (instruction.code == Code::start && instruction.move.kind == Move::Kind::shift) {
+    Call back = call;  // what comes in from the other side: no bytes of this rank's
+    back.op = Collective::recv;
+    back.wire = back.payload = 0;
+    back.key.op = name_of(Collective::recv);
+    return {std::move(call), std::move(back)};
+  }
   return {std::move(call)};
 }
 

@@ -34,16 +34,17 @@ double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
+constexpr std::int64_t sees_all = -1;  // as an offset
+
 at::Tensor scores(const at::Tensor& q, const at::Tensor& k, std::int64_t offset) {
-  return at::matmul(heads_first(q), k.permute({0, 2, 3, 1}))
-      .mul_(scale_of(q))
-      .add_(mask_of(q, offset));
+  at::Tensor s = at::matmul(heads_first(q), k.permute({0, 2, 3, 1})).mul_(scale_of(q));
+  if (offset != sees_all) s.add_(mask_of(q, offset));
+  return s;
 }
 
-}  // namespace
-
-Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                std::int64_t offset) {
+Attended forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 std::int64_t offset) {
+  const bool causal = offset != sees_all;
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   switch (way_of(q)) {
     case Way::cpu: {
@@ -54,11 +55,12 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       return {out.transpose(1, 2), lse};
     }
     case Way::flash: {  // causal from the bottom right, which is what an offset means
-      auto result = at::_scaled_dot_product_flash_attention(qh, kh, vh, 0.0, true, false);
+      auto result = at::_scaled_dot_product_flash_attention(qh, kh, vh, 0.0, causal, false);
       return {std::get<0>(result).transpose(1, 2), std::get<1>(result)};
     }
     case Way::efficient: {  // mask type 2: causal from the bottom right
-      auto result = at::_efficient_attention_forward(q, k, v, {}, {}, {}, {}, {}, 0.0, 2, true);
+      auto result =
+          at::_efficient_attention_forward(q, k, v, {}, {}, {}, {}, {}, 0.0, causal ? 2 : 0, true);
       // The kernel pads the rows of its log-sum-exp.
       return {std::get<0>(result), std::get<1>(result).narrow(2, 0, q.size(1)).contiguous()};
     }
@@ -71,8 +73,9 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return {at::matmul(s, vh).transpose(1, 2).contiguous(), lse};
 }
 
-AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const Attended& made, std::int64_t offset) {
+AttendGradients backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                         const at::Tensor& v, const Attended& made, std::int64_t offset) {
+  const bool causal = offset != sees_all;
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   const at::Tensor gh = heads_first(dout), oh = heads_first(made.out);
   const auto back = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
@@ -89,7 +92,7 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
     case Way::flash: {
       const at::Tensor unused = at::zeros({2}, q.options().dtype(at::kUInt64));
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
-          gh, qh, kh, vh, oh, made.lse, {}, {}, q.size(1), k.size(1), 0.0, true, unused, unused);
+          gh, qh, kh, vh, oh, made.lse, {}, {}, q.size(1), k.size(1), 0.0, causal, unused, unused);
       return back(dq, dk, dv);
     }
     case Way::efficient: {
@@ -97,8 +100,9 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
       const at::Tensor lse =
           at::constant_pad_nd(made.lse, {0, padded - n}, std::numeric_limits<double>::infinity());
       const at::Tensor unused = at::zeros({}, q.options().dtype(at::kLong));
-      auto result = at::_efficient_attention_backward(
-          dout, q, k, v, {}, made.out, {}, {}, n, k.size(1), lse, 0.0, unused, unused, 2, false);
+      auto result =
+          at::_efficient_attention_backward(dout, q, k, v, {}, made.out, {}, {}, n, k.size(1), lse,
+                                            0.0, unused, unused, causal ? 2 : 0, false);
       return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
     }
     case Way::plain:
@@ -111,6 +115,36 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
   return back(at::matmul(dp, kh), at::matmul(dp.transpose(2, 3), qh), dv);
 }
 
+}  // namespace
+
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                std::int64_t offset) {
+  return forward(q, k, v, offset);
+}
+Attended attend_all(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  return forward(q, k, v, sees_all);
+}
+
+void merge(const Attended& sum, const Attended& more) {
+  const at::Tensor both = at::logaddexp(sum.lse, more.lse);
+  const auto share = [&](const at::Tensor& lse) {
+    return (lse - both).exp_().transpose(1, 2).unsqueeze(-1);
+  };
+  sum.out.mul_(share(sum.lse));
+  sum.out.addcmul_(more.out, share(more.lse).to(more.out.scalar_type()));
+  sum.lse.copy_(both);
+}
+
+AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v, const Attended& made, std::int64_t offset) {
+  return backward(dout, q, k, v, made, offset);
+}
+AttendGradients attend_all_backward(const at::Tensor& dout, const at::Tensor& q,
+                                    const at::Tensor& k, const at::Tensor& v,
+                                    const Attended& made) {
+  return backward(dout, q, k, v, made, sees_all);
+}
+
 namespace {
 constexpr std::int64_t key_block = 512;
 std::int64_t query_block(std::int64_t queries) {
@@ -119,13 +153,14 @@ std::int64_t query_block(std::int64_t queries) {
 }  // namespace
 
 double attend_executed(const AttendSizes& sizes, bool backward) {
-  if (sizes.queries == 0) return 0;
+  if (sizes.queries == 0 || sizes.keys == 0) return 0;
   const std::int64_t block = query_block(sizes.queries);
   double scores = 0;
   for (std::int64_t m = 0; m < sizes.queries; m += block) {
     const std::int64_t rows = std::min(block, sizes.queries - m);
     // With an offset the mask is a tensor, and every key is computed.
-    std::int64_t keys = sizes.offset > 0 ? sizes.keys : std::min(m + rows, sizes.keys);
+    std::int64_t keys =
+        sizes.offset > 0 || !sizes.causal ? sizes.keys : std::min(m + rows, sizes.keys);
     // Backward computes the whole of every key block that it touches.
     if (backward) keys = std::min((keys + key_block - 1) / key_block * key_block, sizes.keys);
     scores += static_cast<double>(rows) * static_cast<double>(keys);
@@ -135,7 +170,7 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
 }
 
 std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backward) {
-  if (sizes.queries == 0) return 0;
+  if (sizes.queries == 0 || sizes.keys == 0) return 0;
   const std::int64_t rows = query_block(sizes.queries), keys = std::min(key_block, sizes.keys);
   const std::int64_t sum = wide_element(element), half = element < 4 ? element : 0;
   const std::int64_t mask = sizes.offset > 0 ? sizes.queries * sizes.keys * element : 0;

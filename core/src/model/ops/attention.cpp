@@ -94,6 +94,12 @@ Shape shape_of(const Op& op, const LocalDims& dims) {
   shape.sizes = {dims.at(q[0]).size, dims.at(q[2]).size,
                  queries.size,       queries.offset + queries.size,
                  dims.at(q[3]).size, queries.offset};
+  if (const LocalDim& keys = dims.at(k[1]); keys.size < keys.global) {
+    // A part of them, cut as the queries are: their own, one before them, or one that they do not see.
+    shape.sizes.causal = keys.offset == queries.offset;
+    shape.sizes.keys = keys.offset > queries.offset ? 0 : keys.size;
+    shape.sizes.offset = 0;
+  }
   shape.map = map_heads(dims.at(q[2]), dims.at(k[2]));
   return shape;
 }
@@ -109,26 +115,43 @@ class Attention final : public OpType {
     traits.backward_reads_output = {true};
     traits.saved = {{"lse", {q[0], q[2], q[1]}, 0, true}};
     traits.gradient_passes = {false, false, false};
+    traits.gradients_apart = true;
+    traits.rotates = op.inputs[1].dims[1];
     return traits;
   }
 
   void forward(const Op& op, OpCall& call) const override {
     const auto [sizes, map, all_keys] = shape_of(op, call.dims);
+    if (sizes.keys == 0) return;  // of a later turn
     const at::Tensor k = spread(call.inputs[1].narrow(1, 0, sizes.keys), map);
     const at::Tensor v = spread(call.inputs[2].narrow(1, 0, sizes.keys), map);
-    Attended made = attend(call.inputs[0], k, v, sizes.offset);
+    Attended made = sizes.causal ? attend(call.inputs[0], k, v, sizes.offset)
+                                 : attend_all(call.inputs[0], k, v);
+    if (call.turn > 0) {
+      merge({call.outputs[0], call.saved[0]}, made);
+      return;
+    }
     set_outputs(call, {made.out});
     call.saved = {made.lse};
   }
 
   void backward(const Op& op, OpCall& call) const override {
     const auto [sizes, map, all_keys] = shape_of(op, call.dims);
+    if (sizes.keys == 0) {
+      for (const std::size_t i : {1, 2}) {
+        if (wanted(call, i)) deliver(call, i, at::zeros_like(call.inputs[i]));
+      }
+      return;
+    }
     at::Tensor dk, dv;
     {
       const at::Tensor k = spread(call.inputs[1].narrow(1, 0, sizes.keys), map);
       const at::Tensor v = spread(call.inputs[2].narrow(1, 0, sizes.keys), map);
-      AttendGradients made = attend_backward(call.grad_outputs[0], call.inputs[0], k, v,
-                                             {call.outputs[0], call.saved[0]}, sizes.offset);
+      const Attended whole{call.outputs[0], call.saved[0]};
+      AttendGradients made =
+          sizes.causal
+              ? attend_backward(call.grad_outputs[0], call.inputs[0], k, v, whole, sizes.offset)
+              : attend_all_backward(call.grad_outputs[0], call.inputs[0], k, v, whole);
       if (wanted(call, 0)) deliver(call, 0, made.q);
       dk = made.k;
       dv = made.v;
@@ -148,7 +171,14 @@ class Attention final : public OpType {
     cost.flops = (backward ? 8.0 : 4.0) * static_cast<double>(all_keys) * static_cast<double>(q);
     cost.executed = attend_executed(sizes, backward);
     cost.bytes = static_cast<double>((backward ? 4 * q + 4 * k : 2 * q + 2 * k) * element + lse);
+    if (sizes.keys == 0) {  // keys that no query here sees
+      cost.flops = cost.executed = 0;
+      cost.bytes = backward ? static_cast<double>(2 * k * element) : 0;
+      return cost;
+    }
     cost.workspace = attend_workspace(sizes, element, backward);
+    // What a later turn sees is merged: its output, and the shares of both.
+    if (!backward && !sizes.causal) cost.workspace += q * element + 3 * lse;
     const std::int64_t copied = copies(map) ? 2 * spread : 0;
     if (!backward) {
       cost.workspace += copied;
