@@ -116,6 +116,9 @@ function mw.schedule(...)
   return setmetatable({ kind = "schedule", name = name, order = order }, made)
 end
 
+--- mw.bar_chart { file = "chart.svg", … }: horizontal bars, as SVG.
+mw.bar_chart = require "meshwright.chart"
+
 for _, verb in ipairs(core.verbs()) do
   mw[verb] = function(...) return core.call(verb, select(2, arguments(...))) end
 end

@@ -2,11 +2,13 @@
 // Recomputation", section 4.2.2): on tp's own ranks, the residual stream is cut along the sequence, so
 // that tp's all-reduces become reduce-scatters and all-gathers of the same bytes. sp { n } has ranks of
 // its own and cuts the sequence everywhere; its form says how attention gets at the other ranks' keys:
-// by gathering K and V (Llama 3 Team 2024, section 3.3.2), or by an all-to-all to whole sequences of
-// some heads (Jacobs et al. 2023, "DeepSpeed Ulysses").
+// they go round a ring (Liu et al. 2023, "Ring Attention"); they are gathered (Llama 3 Team 2024, section
+// 3.3.2); or an all-to-all gives each rank whole sequences of some heads (Jacobs et al. 2023, "DeepSpeed
+// Ulysses"). The last goes with either of the others (Fang and Zhao 2024, "USP").
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
@@ -33,22 +35,50 @@ class SequenceParallel : public mw::Strategy {
         .choice("form", {"ring", "allgather", "ulysses"},
                 "with ranks of its own, how attention sees the whole sequence: keys and values go "
                 "round; they are gathered; or an all-to-all gives each rank some heads of it")
-        .optional();
+        .optional()
+        .choice("balance", {"zigzag", "none"},
+                "with a ring or gathered keys, each rank has one part of the first half of the "
+                "sequence and its mirror image in the second, so that causal attention is as much "
+                "work on each; left out: zigzag where the sequence divides by twice the ranks")
+        .optional()
+        .integer(
+            "ulysses",
+            "with a ring or gathered keys: so many adjacent ranks share out heads by all-to-all, "
+            "and keys go round, or are gathered, among the others")
+        .range(1, 1 << 20)
+        .fallback(1);
   }
   explicit SequenceParallel(const mw::Values& values)
       : ways_(values.has("ways") ? static_cast<int>(values.integer("ways")) : 0),
-        form_(values.has("form") ? values.text("form") : "ring") {
-    if (ways_ == 0 && values.has("form")) {
-      throw mw::Error(mw::Stage::options,
-                      fmt::format("form: \"{}\" is for ranks of sp's own", values.text("form")),
-                      fmt::format("write sp {{ 2, form = \"{}\" }}, or sp() on tp's ranks",
-                                  values.text("form")));
+        heads_(static_cast<int>(values.integer("ulysses"))),
+        form_(values.has("form") ? values.text("form") : "ring"),
+        balance_(values.has("balance") ? values.text("balance") : "") {
+    for (const char* option : {"form", "balance"}) {
+      if (ways_ > 0 || !values.has(option)) continue;
+      refuse(fmt::format("{}: \"{}\" is for ranks of sp's own", option, values.text(option)),
+             fmt::format("write sp {{ 2, {} = \"{}\" }}, or sp() on tp's ranks", option,
+                         values.text(option)));
+    }
+    if (heads_ == 1) return;
+    if (ways_ == 0) {
+      refuse("ulysses: shares out ranks of sp's own", "write sp { 4, ulysses = 2 }");
+    }
+    if (form_ == "ulysses") {
+      refuse(fmt::format(
+                 "ulysses: {} of the ranks share out heads, and under form = \"ulysses\" all do",
+                 heads_),
+             "take form = \"ring\" or \"allgather\" for the others, or leave ulysses out");
+    }
+    if (ways_ % heads_ != 0) {
+      refuse(fmt::format("ulysses: {} does not divide sp's {} ranks", heads_, ways_),
+             fmt::format("nearest: ulysses = {}", nearest_divisor()));
     }
   }
 
   std::vector<mw::AxisRequest> axes() const override {
     if (ways_ == 0) return {};
-    return {{"cp", ways_, {}}};
+    if (heads_ == 1) return {{"cp", ways_, {}}};
+    return {{"cp", ways_ / heads_, {}}, {"ulysses", heads_, {}}};
   }
 
   void edit(mw::Draft& draft) const override {
@@ -56,7 +86,7 @@ class SequenceParallel : public mw::Strategy {
       cut_everywhere(draft);
     } else if (!draft.mesh().has("tp")) {
       draft.refuse("sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
-                   "add tp(n), or write sp { n, form = \"allgather\" } for ranks of its own");
+                   "add tp(n), or write sp { n, form = \"ring\" } for ranks of its own");
     } else {
       cut_the_stream(draft);
     }
@@ -76,26 +106,83 @@ class SequenceParallel : public mw::Strategy {
     });
   }
 
+  static bool is_attention(const mw::Op& op) { return op.kind() == "attention"; }
+
+  [[noreturn]] static void refuse(const std::string& message, const std::string& hint) {
+    throw mw::Error(mw::Stage::options, message, hint);
+  }
+
+  int nearest_divisor() const {
+    int best = 1;
+    for (int d = 1; d <= ways_; ++d) {
+      if (ways_ % d == 0 && std::abs(d - heads_) < std::abs(best - heads_)) best = d;
+    }
+    return best;
+  }
+
   void cut_everywhere(mw::Draft& draft) const {
     draft.shard("seq", "cp");
-    const auto attention = [](const mw::Op& op) { return op.kind() == "attention"; };
-    if (form_ == "ring") draft.rotate("keys", "cp", attention);
-    if (form_ != "ulysses") return;
-    draft.shard_in("heads", "cp", attention);
+    if (form_ == "ulysses") {
+      share_heads(draft, "cp", ways_);
+      if (balance_ == "zigzag") {
+        draft.note("sp: Ulysses is even without zigzag: every rank has all queries of its heads");
+      }
+      return;
+    }
+    if (heads_ > 1) {
+      draft.shard("seq", "ulysses");
+      share_heads(draft, "ulysses", heads_);
+    }
+    if (form_ == "ring") draft.rotate("keys", "cp", is_attention);
+    if (balance_ != "none") balance(draft, ways_ / heads_);
+  }
+
+  void share_heads(mw::Draft& draft, const char* axis, int ways) const {
+    draft.shard_in("heads", axis, is_attention);
     const std::int64_t keys = draft.graph().size("kv_heads");
     const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
-    if (keys % (ways_ * beside) == 0) {
-      draft.shard_in("kv_heads", "cp", attention);
+    if (keys % (static_cast<std::int64_t>(ways) * beside) == 0) {
+      draft.shard_in("kv_heads", axis, is_attention);
     } else {
       draft.note(fmt::format(
           "sp({}): {} key and value heads do not divide by {}: each rank gathers all of "
           "them",
-          ways_, keys, beside > 1 ? fmt::format("{} x {}", ways_, beside) : std::to_string(ways_)));
+          ways_, keys, beside > 1 ? fmt::format("{} x {}", ways, beside) : std::to_string(ways)));
     }
   }
 
+  // Of 2n equal parts the r-th rank's are r and 2n - 1 - r: together they have the same keys before them on
+  // every rank (Llama 3 Team 2024, section 3.3.2).
+  void balance(mw::Draft& draft, int ranks) const {
+    if (ranks == 1) return;
+    const std::int64_t length = draft.graph().size("seq"), parts = 2 * std::int64_t{ranks};
+    if (length % parts != 0) {
+      const std::string why = fmt::format(
+          "zigzag parts the sequence in {} (2 x {}), which does not divide its {} tokens", parts,
+          ranks, length);
+      if (balance_.empty()) {
+        draft.note(
+            fmt::format("sp({}): {}: ranks with later tokens have more to attend to", ways_, why));
+      } else {
+        draft.refuse(fmt::format("sp({}): {}", ways_, why),
+                     fmt::format("make the sequence {}, or write balance = \"none\"",
+                                 (length + parts - 1) / parts * parts));
+      }
+      return;
+    }
+    std::vector<mw::Range> order;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      for (const std::int64_t part : {rank, parts - 1 - rank}) {
+        order.push_back({part * (length / parts), length / parts});
+      }
+    }
+    draft.arrange("seq", std::move(order));
+  }
+
   int ways_;
+  int heads_;
   std::string form_;
+  std::string balance_;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@ closed forms say; what cannot be is refused."""
 
 import unittest
 
+import pandas
+
 from pipeline_tools import PipelineCase
 
 MODELS = """\
@@ -14,7 +16,7 @@ local models = {
   gpt = mw.gpt { layers = 2, hidden = 48, heads = 12, vocab = 50, tied = true },
 }
 local function e(model, plan, verb)
-  return verb { model = models[model], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 8,
+  return verb { model = models[model], data = mw.synthetic {}, sequence = 24, plan = plan, batch = 8,
     microbatch = 2, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
 end
 """
@@ -25,7 +27,15 @@ local mixes = {
   { pp { 2, schedule = "zb-h1" }, tp(2), sp() }, { sp(), tp(3) },
 }
 for _, form in ipairs { "ring", "allgather", "ulysses" } do
-  for _, ways in ipairs { 2, 3, 4 } do table.insert(mixes, { sp { ways, form = form } }) end
+  for _, ways in ipairs { 2, 3, 4 } do
+    table.insert(mixes, { sp { ways, form = form } })
+    if form ~= "ulysses" then table.insert(mixes, { sp { ways, form = form, balance = "none" } }) end
+  end
+  if form ~= "ulysses" then
+    table.insert(mixes, { sp { 4, form = form, ulysses = 2 } })
+    table.insert(mixes, { sp { 6, form = form, ulysses = 2, balance = "none" }, tp(2) })
+    table.insert(mixes, { tp(2), sp(), sp { 4, form = form, ulysses = 2 } })
+  end
   table.insert(mixes, { sp { 2, form = form }, tp(2) })
   table.insert(mixes, { tp(2), sp { 2, form = form } })
   table.insert(mixes, { zero { 2, stage = 3 }, sp { 2, form = form } })
@@ -46,7 +56,7 @@ class Sequence(PipelineCase):
 
     def test_every_form_equals_one_rank(self):
         results = self.all("verify", self.write(MIXES))
-        self.assertEqual(len(results), 3 * (6 + 3 * 8))
+        self.assertEqual(len(results), 3 * (6 + 3 * 8 + 2 * 6))
         for result in results:
             with self.subTest(result["plan"]):
                 self.assertEqual(result["verdict"], "equal", result["divergence"])
@@ -59,6 +69,8 @@ class Sequence(PipelineCase):
         result = self.only("run", self.write(MODELS + f'e("{model}", {plan}, mw.train)'))
         kept = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
         self.assertEqual(kept(result["communication"]), kept(result["predicted"]["communication"]))
+        predicted, measured = result["predicted"]["memory"][0], result["memory"]
+        self.assertAlmostEqual(measured["activations"] / predicted["activations"], 1, delta=0.02)
         total = {}
         for c in result["communication"]:
             if c["phase"] in ("forward", "backward"):
@@ -79,8 +91,8 @@ class Sequence(PipelineCase):
         for model, kv in (("mha", 12), ("gqa", 4)):
             for ways in (2, 3, 4):
                 total, _ = self.sent(model, f'{{ sp {{ {ways}, form = "allgather" }} }}')
-                # K and V of 8 sequences x 12 tokens x kv heads x 4, in fp32, over two layers.
-                whole = 2 * 2 * 8 * 12 * kv * 4 * 4
+                # K and V of 8 sequences x 24 tokens x kv heads x 4, in fp32, over two layers.
+                whole = 2 * 2 * 8 * 24 * kv * 4 * 4
                 self.assertEqual(total["cp", "all-gather"], whole * (ways - 1) // ways)
                 self.assertEqual(total["cp", "reduce-scatter"], whole * (ways - 1) // ways)
 
@@ -89,7 +101,7 @@ class Sequence(PipelineCase):
             for ways in (2, 3, 4):
                 total, _ = self.sent(model, f"{{ sp {{ {ways} }} }}")
                 # K and V take n - 1 steps each way; their gradients, on their way with them, one more: home.
-                part = 2 * 2 * 8 * 12 * kv * 4 * 4 // ways
+                part = 2 * 2 * 8 * 24 * kv * 4 * 4 // ways
                 self.assertEqual(total, {("cp", "send"): part * (3 * (ways - 1) + 1), ("cp", "recv"): 0})
 
     def test_ulysses_by_the_closed_form(self):
@@ -97,14 +109,39 @@ class Sequence(PipelineCase):
             for ways in (2, 4):
                 total, _ = self.sent(model, f'{{ sp {{ {ways}, form = "ulysses" }} }}')
                 # q, k, v and the output, each way; a rank sends all but its own part of its part.
-                whole = 2 * 2 * 8 * 12 * (2 * 12 + 2 * kv) * 4 * 4
+                whole = 2 * 2 * 8 * 24 * (2 * 12 + 2 * kv) * 4 * 4
                 self.assertEqual(total["cp", "all-to-all"], whole * (ways - 1) // ways // ways)
                 self.assertEqual(set(total), {("cp", "all-to-all")})
 
     def test_activations_shrink(self):
         one = self.sent("mha", "{}")[1]
         for form in ("ring", "allgather", "ulysses"):
-            self.assertLess(self.sent("mha", f'{{ sp {{ 4, form = "{form}" }} }}')[1], 0.45 * one)
+            self.assertLess(self.sent("mha", f'{{ sp {{ 4, form = "{form}" }} }}')[1], 0.5 * one)
+
+    def attention_work(self, plan):
+        """Floating-point operations of attention by rank, as the run file has them."""
+        log = self.folder / "work.h5"
+        self.only("run", self.write(f'''
+local mw = require "meshwright"
+local sp = mw.plugins("sp")
+mw.train {{ model = mw.llama {{ layers = 1, hidden = 16, heads = 2, ffn = 16, vocab = 16 }},
+  data = mw.synthetic {{}}, sequence = 4096, plan = {plan}, batch = 1, optimizer = mw.adamw {{ lr = 1e-3 }},
+  steps = 1, log = "{log}" }}'''))
+        work = pandas.read_hdf(log, "work")
+        work = work[work["op"].isin([b"attention", "attention"])]
+        self.assertTrue((work["seconds"] > 0).all())
+        return work.groupby("rank")["flops"].sum()
+
+    def test_zigzag_is_even(self):
+        for form in ("ring", "allgather"):
+            with self.subTest(form):
+                even = self.attention_work(f'{{ sp {{ 4, form = "{form}" }} }}')
+                self.assertEqual(len(even), 4)
+                self.assertLess(even.max() / even.mean(), 1.05)
+                self.assertGreater(even.min() / even.mean(), 0.95)
+                uneven = self.attention_work(f'{{ sp {{ 4, form = "{form}", balance = "none" }} }}')
+                self.assertGreater(uneven.max() / uneven.mean(), 1.5)
+                self.assertAlmostEqual(even.sum() / uneven.sum(), 1, delta=0.05)
 
     def test_what_cannot_be(self):
         def refuse(plan, code, *fragments):
@@ -112,9 +149,20 @@ class Sequence(PipelineCase):
                 self.refused(code, fragments, "plan", self.write(MODELS + f'e("gqa", {plan}, mw.plan)'))
 
         refuse("{ sp() }", 3, "the plan has no tp", "sp { n, form")
-        refuse("{ sp { 5 } }", 3, "sp(5) cannot split 12 seq", "sp(4), sp(6)")
+        refuse("{ sp { 5 } }", 3, "sp(5) cannot split 24 seq", "sp(4), sp(6)")
         refuse('{ tp(2), sp { form = "ulysses" } }', 2, "plan[2].form", "is for ranks of sp's own")
         refuse('{ sp { 2, form = "circle" } }', 2, '"allgather"')
+        refuse('{ tp(2), sp { balance = "none" } }', 2, "plan[2].balance", "is for ranks of sp's own")
+        refuse("{ sp { 6, ulysses = 4 } }", 2, "ulysses: 4 does not divide sp's 6 ranks", "nearest: ulysses = 3")
+        refuse('{ sp { 4, form = "ulysses", ulysses = 2 } }', 2, 'form = "ring" or "allgather"')
+        refuse('{ sp { 8, balance = "zigzag" } }', 3, "in 16 (2 x 8), which does not divide its 24 tokens",
+               "make the sequence 32", 'balance = "none"')
+
+    def test_without_a_word_of_balance_what_does_not_divide_is_left_uneven(self):
+        result = self.only("verify", self.write(MODELS + 'e("mha", { sp { 8 } }, mw.verify)'))
+        self.assertEqual(result["verdict"], "equal")
+        plan = self.call("plan", self.write(MODELS + 'e("mha", { sp { 8 } }, mw.plan)')).stdout
+        self.assertIn("does not divide its 24 tokens", plan)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ Reduced reduce(const ReductionHook& hook, const Shapes& shapes, int ways, at::Sc
     for (int step = 0; step < steps; ++step) {
       const at::Tensor own = gradient(context.rank, step), plain = own.clone();
       ranks->all_reduce(plain, Reduction::sum, {"plain", &label}).wait();
-      ledger.clear_communication();
+      ledger.clear_step();
       reduction->start(own, *ranks, {"gradients", &label});
       reduction->finish();
       mine.hooked.push_back(own);

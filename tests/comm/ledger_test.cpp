@@ -159,7 +159,7 @@ TEST_CASE("Collectives are booked by axis, op and phase, with the bytes of the o
     if (ledger.communication().size() != 7) ++wrong;
     // A collective needs no memory of its own.
     if (ledger.bytes() != memory || ledger.peak_bytes() != peak) ++wrong;
-    ledger.clear_communication();
+    ledger.clear_step();
     if (!ledger.communication().empty()) ++wrong;
   });
   REQUIRE(wrong == 0);

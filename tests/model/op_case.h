@@ -25,6 +25,8 @@ struct OpCase {
          const std::map<std::string, std::int64_t>& sizes);
   // This rank holds [offset, offset + size) of `global`.
   void cut(const char* dim, std::int64_t offset, std::int64_t size, std::int64_t global);
+  // ... or these ranges of it, as they lie.
+  void cut(const char* dim, std::vector<Range> runs, std::int64_t global);
   // Input i: normal numbers, which get a gradient; or indices below `limit`, which get none.
   void real(std::size_t i);
   void index(std::size_t i, std::int64_t limit);

@@ -24,14 +24,20 @@ OpCase::OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> in, std::ve
   op.output_dims = std::move(out);
   for (Dim dim : op.space()) {
     const std::int64_t size = sizes.at(dim.name());
-    dims.set({dim, 0, size, size});
+    dims.set({dim, 0, size, size, {}});
   }
   inputs.resize(op.inputs.size());
   wants.assign(op.inputs.size(), false);
 }
 
 void OpCase::cut(const char* dim, std::int64_t offset, std::int64_t size, std::int64_t global) {
-  dims.set({dim, offset, size, global});
+  dims.set({dim, offset, size, global, {}});
+}
+
+void OpCase::cut(const char* dim, std::vector<Range> runs, std::int64_t global) {
+  LocalDim local{dim, 0, 0, global, std::move(runs)};
+  for (const Range& run : local.runs) local.size += run.size;
+  dims.set(std::move(local));
 }
 
 void OpCase::real(std::size_t i) {

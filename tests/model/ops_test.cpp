@@ -172,6 +172,31 @@ TEST_CASE("attention: grouped key heads, cut heads, cut queries") {
   });
 }
 
+TEST_CASE("attention over tokens that lie in another order") {
+  using Runs = std::vector<Range>;
+  const Runs keys{{0, 6}, {18, 6}, {6, 6}, {12, 6}};
+  const std::vector<Runs> parts{keys, Runs{{0, 6}, {18, 6}}, Runs{{6, 12}}};
+  const Runs queries = parts[GENERATE(0, 1, 2)];
+  OpCase c = attention_case({8, 2, 4, 4, 0, 4, 24, 0, 24});
+  c.cut("seq", queries, 24);
+  c.cut("keys", keys, 24);
+  for (std::size_t i = 0; i < 3; ++i) c.real(i);
+  const auto places = [](const std::vector<Range>& runs) {
+    Tensors parts;
+    for (const Range& run : runs) parts.push_back(at::arange(run.offset, run.offset + run.size));
+    return at::cat(parts);
+  };
+  check_op(c, [&](const Tensors& in) {
+    const at::Tensor index = at::tensor({1, 1, 2, 2}, at::kLong);
+    const at::Tensor k = in[1].index_select(2, index), v = in[2].index_select(2, index);
+    const at::Tensor hidden = places(keys).unsqueeze(0).gt(places(queries).unsqueeze(1));
+    const at::Tensor scores = at::einsum("bsnd,btnd->bnst", {in[0], k}) / std::sqrt(6.0);
+    const at::Tensor p = scores.masked_fill(hidden, -INFINITY).softmax(-1);
+    return Tensors{at::einsum("bnst,btnd->bsnd", {p, v})};
+  });
+  check_memory(c, at::kDouble);
+}
+
 TEST_CASE("swiglu, gelu, add") {
   const std::int64_t seq = GENERATE(3, 5000);  // the last: several chunks
   const std::map<std::string, std::int64_t> sizes{{"batch", 2}, {"seq", seq}, {"ffn", 5}};

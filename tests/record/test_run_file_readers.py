@@ -17,6 +17,7 @@ COLUMNS = {
     "steps": "step seconds loss grad_norm lr tokens tokens_per_second mfu bubble",
     "memory": "rank stage category bytes peak_bytes predicted_bytes",
     "communication": "step rank axis op phase calls bytes seconds predicted_bytes predicted_seconds",
+    "work": "step rank stage op piece calls flops seconds",
     "actions": "step rank stage chunk action microbatch start end",
     "predicted_actions": "rank stage chunk action microbatch start end",
     "events": "time step kind message",
@@ -49,6 +50,7 @@ def check_h5py(path):
         assert communication[3]["step"] == 1 and communication[3]["bytes"] == 1 << 20
         assert f["memory"][1].tolist() == (1, 1, b"gradients", 4, 5, 6)
         assert f["actions"][5].tolist() == (5, 1, 0, 0, b"F", 1, 0.125, 0.25)
+        assert f["work"][5].tolist() == (5, 1, 0, b"linear", b"dgrad", 7, 1e9, 0.5)
         assert f["predicted_actions"][:].tolist() == [(1, 1, 0, b"receive F", 2, 0.5, 0.75)]
         assert f["events"][0]["message"].decode() == "héllo"
         assert f["events"][0]["time"] > 0

@@ -1,4 +1,5 @@
-// The books of one rank: memory by category, to the byte, and communication by (axis, op, phase).
+// The books of one rank: memory by category, to the byte; communication by (axis, op, phase); what its ops
+// computed.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>
@@ -31,6 +32,16 @@ struct CommunicationKey {
 struct CommunicationUse {
   std::int64_t calls = 0, bytes = 0;
   double seconds = 0;  // spent in start and wait on the rank's own thread
+};
+
+struct WorkKey {
+  std::string op, piece;  // an op's kind
+  friend auto operator<=>(const WorkKey&, const WorkKey&) = default;
+};
+struct WorkUse {
+  std::int64_t calls = 0;
+  double flops = 0;    // that the kernels really do (Cost::executed)
+  double seconds = 0;  // on the rank's own thread
 };
 
 // One rank's books. Not thread-safe: a rank's thread posts to its own.
@@ -75,7 +86,10 @@ class Ledger {
   const std::map<CommunicationKey, CommunicationUse>& communication() const {
     return communication_;
   }
-  void clear_communication();  // after each step's books are taken
+  void worked(const std::string& op, const char* piece, double flops, double seconds);
+  const std::map<WorkKey, WorkUse>& work() const { return work_; }
+  // Of communication and work, after each step's books are taken.
+  void clear_step();
 
  private:
   void add(MemoryUse& use, std::int64_t bytes);
@@ -95,6 +109,7 @@ class Ledger {
   std::string hint_;
   bool over_limit_ = false;
   std::map<CommunicationKey, CommunicationUse> communication_;
+  std::map<WorkKey, WorkUse> work_;
 };
 
 // While it lives, every ATen allocation and free of this thread (and of the autograd calls it

@@ -26,6 +26,9 @@ struct LocalDim {
   Dim dim;
   std::int64_t offset = 0, size = 0;  // this rank's part
   std::int64_t global = 0;            // of the whole dim
+  // Where the dim's elements lie in another order than their own (Draft::arrange): the ranges of it that are
+  // here, as they lie. Empty: [offset, offset + size).
+  std::vector<Range> runs;
 };
 class LocalDims {
  public:

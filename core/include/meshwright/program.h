@@ -213,7 +213,9 @@ struct Program {
   std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph
-  Layout loss;                        // layout of the loss value
+  // Of dims that lie in another order than their own (Draft::arrange): its ranges, as they lie.
+  std::map<Dim, std::vector<Range>> order;
+  Layout loss;  // layout of the loss value
 
   int segment(const std::string& name) const;  // index; -1
   // Index of the segment of that kind (and, of post, receive and sent, direction); -1.
@@ -233,6 +235,8 @@ struct Program {
   std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
   // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
   LocalDims local_dims(int op, const Coordinates& at, int turn = 0) const;
+  // What of a dim lies at `part` of it: [part] but where it lies in another order.
+  std::vector<Range> lying(Dim dim, Range part) const;
   std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at) const;
   int root(int slot) const;  // follows alias_of

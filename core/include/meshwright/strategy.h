@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,6 +86,9 @@ class Draft {
   // Where `axis` cuts such an op along the dim that its `dim` is called elsewhere (keys: seq), the parts are
   // passed round in turns, while the part that is there is computed with (OpTraits::rotates).
   void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
+  // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as they lie. The
+  // ranges are those of the whole dim, each once.
+  void arrange(Dim dim, std::vector<Range> order) { order_[dim] = std::move(order); }
   // True if `axis` cuts `dim` into equal parts.
   bool divides(const std::string& axis, Dim dim) const;
 
@@ -100,6 +104,7 @@ class Draft {
   const std::vector<Rule>& rules() const { return rules_; }
   const std::vector<StorageRule>& storage() const { return storage_; }
   const std::vector<RotationRule>& rotations() const { return rotations_; }
+  const std::map<Dim, std::vector<Range>>& order() const { return order_; }
   const std::vector<Pass>& passes() const { return passes_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::optional<Pipeline>& pipeline() const { return pipeline_; }
@@ -112,6 +117,7 @@ class Draft {
   std::vector<Rule> rules_;
   std::vector<StorageRule> storage_;
   std::vector<RotationRule> rotations_;
+  std::map<Dim, std::vector<Range>> order_;
   std::vector<Pass> passes_;
   std::vector<std::string> notes_;
   std::optional<Pipeline> pipeline_;

@@ -88,6 +88,15 @@ std::string bare(const Options& options) {
 }
 
 // Not declared anywhere: lua/meshwright/init.lua makes it.
+constexpr const char* chart_types =
+    "---@class meshwright.BarChart\n---@field file string where to: an SVG file\n"
+    "---@field title? string\n---@field unit? string of the numbers\n"
+    "---@field series string[] what a group's bars show, in order\n"
+    "---@field bars (string|number)[][] a group each: its name, and a number for each of the "
+    "series\n\n"
+    "---Writes horizontal bars as SVG.\n---@param chart meshwright.BarChart\n"
+    "---@return string file\nfunction mw.bar_chart(chart) end\n\n";
+
 constexpr const char* schedule_types =
     "---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "
     "\"2F0\"; the lists\n---have an entry for each virtual stage.\n"
@@ -162,10 +171,10 @@ std::string lua_types(PluginRegistry& plugins) {
       "---Plugins by name: `local dp, tp = mw.plugins(\"dp\", \"tp\")`.\n"
       "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
       "function mw.plugins(...) end\n\n"
-      "{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
       "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
       "function mw.plugin(name) end\n\nreturn mw\n",
-      known, schedule_types, overloads);
+      known, chart_types, schedule_types, overloads);
   return text;
 }
 

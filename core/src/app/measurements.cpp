@@ -128,6 +128,10 @@ void Measurements::write_rank(std::int64_t step, const RankReport& rank,
     }
     writer_->add(row);
   }
+  for (const auto& [key, use] : rank.work) {
+    writer_->add(WorkRow{step, rank.rank, program.stage, key.op, key.piece, use.calls, use.flops,
+                         use.seconds});
+  }
 }
 
 // The step begins when its first rank does: one clock for all, so that rows of several ranks compare.

@@ -114,8 +114,16 @@ void Ledger::waited(const std::string& axis, const char* op, const char* phase, 
   entry(axis, op, phase).seconds += seconds;
 }
 
-void Ledger::clear_communication() {
+void Ledger::worked(const std::string& op, const char* piece, double flops, double seconds) {
+  WorkUse& use = work_[{op, piece}];
+  ++use.calls;
+  use.flops += flops;
+  use.seconds += seconds;
+}
+
+void Ledger::clear_step() {
   communication_.clear();
+  work_.clear();
 }
 
 }  // namespace mw

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "engine/order.h"
 #include "engine/precision.h"
 #include "meshwright/error.h"
 
@@ -38,7 +39,8 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       source_(source),
       ledger_(ledger),
       input_(input),
-      storage_(program, at_, device, *input.optimizer, ledger) {
+      storage_(program, at_, device, *input.optimizer, ledger),
+      sizes_(program, at_) {
   for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
     dims_.push_back(program.local_dims(static_cast<int>(i), at_));
   }
@@ -213,10 +215,15 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
   at::Tensor tokens, labels;
   for (int slot : i.outputs) {
     const Slot& s = program_.slots[slot];
-    const Range columns = local_range(seq, sequence, s.layout, program_.mesh, at_);
+    const std::vector<Range> columns =
+        program_.lying(seq, local_range(seq, sequence, s.layout, program_.mesh, at_));
     at::Tensor data;
     if (s.name == "positions") {
-      data = at::arange(columns.offset, columns.offset + columns.size, cpu);
+      std::vector<at::Tensor> runs;
+      for (const Range& run : columns) {
+        runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
+      }
+      data = runs.size() == 1 ? runs[0] : at::cat(runs);
     } else if (s.name == "tokens" || s.name == "labels") {
       const Range part = local_range(batch, rows, s.layout, program_.mesh, at_);
       if (!tokens.defined()) {
@@ -225,9 +232,7 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
         input_.data->sample_rows(step_, input_.batch, microbatch * rows + part.offset, tokens,
                                  labels);
       }
-      data = (s.name == "labels" ? labels : tokens)
-                 .narrow(1, columns.offset, columns.size)
-                 .contiguous();
+      data = in_runs(s.name == "labels" ? labels : tokens, 1, columns).contiguous();
     } else {  // a model file's mistake
       throw std::logic_error("the model asks for the data value \"" + s.name +
                              "\"; there are tokens, labels and positions");
@@ -272,8 +277,28 @@ void Executor::add_gradient(int parameter, const at::Tensor& gradient) {
   storage_.write(parameter);
 }
 
-void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
+void Executor::call(const Instruction& i, OpCall& call) {
   const Op& op = graph_.ops()[i.op];
+  const double began = now();
+  switch (i.piece) {
+    case Piece::forward:
+      op.type->forward(op, call);
+      break;
+    case Piece::backward:
+      op.type->backward(op, call);
+      break;
+    case Piece::dgrad:
+      op.type->dgrad(op, call);
+      break;
+    case Piece::wgrad:
+      op.type->wgrad(op, call);
+      break;
+  }
+  ledger_.worked(op.kind(), name_of(i.piece), sizes_.cost(i.op, i.piece, i.turn).executed,
+                 now() - began);
+}
+
+void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   auto gather = [&](const std::vector<int>& slots) {
     std::vector<at::Tensor> tensors(slots.size());
     for (std::size_t k = 0; k < slots.size(); ++k) {
@@ -302,7 +327,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
       call.outputs.resize(i.outputs.size());
       call.saved.resize(i.saved.size());
     }
-    op.type->forward(op, call);
+    this->call(i, call);
     for (std::size_t k = 0; k < i.outputs.size(); ++k)
       m.slots[i.outputs[k]] = std::move(call.outputs[k]);
     for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
@@ -324,17 +349,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   call.accumulate.assign(i.grad_inputs.size(), false);
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) settle_gradient(i, k, m, call);
   if (std::none_of(call.wants.begin(), call.wants.end(), [](bool w) { return w; })) return;
-  switch (i.piece) {
-    case Piece::dgrad:
-      op.type->dgrad(op, call);
-      break;
-    case Piece::wgrad:
-      op.type->wgrad(op, call);
-      break;
-    default:
-      op.type->backward(op, call);
-      break;
-  }
+  this->call(i, call);
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     const int slot = i.grad_inputs[k];
     if (slot < 0) continue;
@@ -355,66 +370,6 @@ void Executor::add(const Instruction& i, Microbatch& m) {
   }
   if (!i.first_of.empty() && !first_of(i.first_of[0])) return;
   add_gradient(parameter, tensor(m, i.inputs[0]));
-}
-
-Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from,
-                        const Layout& to) const {
-  Moving what;
-  what.dims = dims;
-  auto parts = [&](Dim dim, const Layout& layout) {
-    return local_sizes(dim, graph_.size(dim), layout, program_.mesh, move.atoms, at_);
-  };
-  if (move.from.valid()) what.from_parts = parts(move.from, from);
-  if (move.to.valid()) what.to_parts = parts(move.to, to);
-  return what;
-}
-
-void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
-  Communicator& stages = group({i.move.atoms, {}});
-  const int tag = i.move.tag * program_.microbatches + microbatch;
-  if (i.move.kind == Move::Kind::send) {
-    const at::Tensor out = tensor(m, i.inputs[0]);
-    m.underway[i.pending] = {stages.send(out, i.move.peer, tag, {i.phase, &i.label}),
-                             [] { return at::Tensor(); }};
-    return;
-  }
-  const Slot& slot = program_.slots[i.outputs[0]];
-  const at::Tensor in = at::empty(program_.local_shape(slot, at_), options(i.outputs[0]));
-  m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
-                           [in] { return in; }};
-}
-
-void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
-  Communicator& ring = group({i.move.atoms, {}});
-  const int ways = ring.ways(), me = ring.index();
-  const int tag = i.pending * program_.microbatches + microbatch;
-  const Purpose purpose{i.phase, &i.label};
-  const at::Tensor out = tensor(m, i.inputs[0]).contiguous(), in = at::empty_like(out);
-  const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
-  m.underway[i.pending] = {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
-                             sent->wait();
-                             return in;
-                           }};
-}
-
-at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
-                                  const Layout& to) {
-  at::Tensor moved = tensor;
-  Layout now = from;
-  static const std::string label = "gather for comparison";
-  for (const Move& move : moves(from, to, program_.mesh)) {
-    const Layout next = after(now, move);
-    const Moving what = moving(move, dims, now, next);
-    if (communicates(move.kind)) {
-      moved = start_move(move, what, moved.contiguous(), false, group({move.atoms, {}}),
-                         {"verify", &label})
-                  .finish();
-    } else {
-      moved = local_move(move, what, moved, program_.mesh.index_in_group(rank_, move.atoms));
-    }
-    now = next;
-  }
-  return moved;
 }
 
 }  // namespace mw

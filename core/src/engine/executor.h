@@ -18,6 +18,7 @@
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/world.h"
+#include "sizes/rank_view.h"
 
 namespace mw {
 
@@ -89,6 +90,7 @@ class Executor {
   void run(const Instruction& i, int microbatch);
   void load(const Instruction& i, Microbatch& m, int microbatch);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
+  void call(const Instruction& i, struct OpCall& call);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
   void add(const Instruction& i, Microbatch& m);
   // Whether parameters' gradients are added up in more bits than they are made in.
@@ -117,6 +119,7 @@ class Executor {
   Ledger& ledger_;
   const StepInput input_;
   Storage storage_;
+  const RankView sizes_;
   std::vector<LocalDims> dims_;  // for each op
   std::map<RankSet, std::unique_ptr<Communicator>> groups_;
   std::map<int, Microbatch> microbatches_;

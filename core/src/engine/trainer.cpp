@@ -76,9 +76,10 @@ RankReport report_of(const Executor& executor, Ledger& ledger, StepOutcome& outc
     report.memory[c] = ledger.memory(static_cast<Category>(c));
   report.peak_bytes = ledger.peak_bytes();
   report.communication = ledger.communication();
+  report.work = ledger.work();
   report.began = outcome.began;
   report.runs = std::move(outcome.runs);
-  ledger.clear_communication();
+  ledger.clear_step();
   return report;
 }
 

@@ -18,6 +18,7 @@ struct RankReport {
   std::array<MemoryUse, category_count> memory{};
   std::int64_t peak_bytes = 0;
   std::map<CommunicationKey, CommunicationUse> communication;  // of this step
+  std::map<WorkKey, WorkUse> work;                             // ... and this
   double began = 0;  // the rank's step: seconds of a clock that all ranks share
   std::vector<RunTime> runs;
 };

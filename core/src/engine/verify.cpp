@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 
+#include "engine/order.h"
 #include "engine/ranks.h"
 #include "meshwright/reduction_hook.h"
 
@@ -103,7 +104,8 @@ class Comparer : public Watcher {
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
     const Slot& s = program_.slots[slot];
-    const at::Tensor full = executor_.redistribute(tensor, s.dims, s.layout, whole(program_));
+    const at::Tensor full = in_own_order(
+        program_, executor_.redistribute(tensor, s.dims, s.layout, whole(program_)), s.dims);
     const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
     if (found == reference_.activations.end() || parted_) return;
     const bool backward = i.piece != Piece::forward;

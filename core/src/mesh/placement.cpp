@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <shared_mutex>
@@ -78,6 +79,25 @@ std::vector<std::int64_t> local_sizes(Dim dim, std::int64_t size, const Layout& 
     sizes.push_back(local_range(dim, size, layout, mesh, mesh.coordinates(rank)).size);
   }
   return sizes;
+}
+
+std::vector<Range> lying_at(const std::vector<Range>& order, Range part) {
+  std::vector<Range> found;
+  std::int64_t lies = 0;
+  for (const Range& range : order) {
+    const std::int64_t from = std::max(part.offset, lies);
+    const std::int64_t to = std::min(part.offset + part.size, lies + range.size);
+    if (from < to) {
+      const Range piece{range.offset + from - lies, to - from};
+      if (!found.empty() && found.back().offset + found.back().size == piece.offset) {
+        found.back().size += piece.size;
+      } else {
+        found.push_back(piece);
+      }
+    }
+    lies += range.size;
+  }
+  return found;
 }
 
 }  // namespace mw

@@ -69,31 +69,6 @@ Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradie
   return program.segments.back();
 }
 
-bool rotates(const Op& op, std::size_t input, const Rotation& rotation) {
-  const Dims& dims = op.inputs[input].dims;
-  return std::find(dims.begin(), dims.end(), rotation.dim) != dims.end();
-}
-
-Shift shift(Program& program, int slot, const Rotation& rotation, const char* phase) {
-  Slot target = program.slots[slot];
-  target.persistent = false;
-  target.alias_of = -1;
-  target.category = Category::activations;
-  Shift made;
-  made.slot = add_slot(program, target);
-  made.start.code = Code::start;
-  made.start.inputs = {slot};
-  made.start.outputs = {made.slot};
-  made.start.move.kind = Move::Kind::shift;
-  made.start.move.atoms = rotation.atoms;
-  made.start.phase = phase;
-  made.start.label = target.name;
-  made.start.pending = program.pendings++;
-  made.wait = made.start;
-  made.wait.code = Code::wait;
-  return made;
-}
-
 int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
                int slot, const Layout& layout, const char* phase) {
   Layout now = layout;

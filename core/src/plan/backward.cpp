@@ -315,7 +315,7 @@ class Backward {
     }
     const auto rotation = program_.rotations.find(index);
     if (rotation != program_.rotations.end()) {
-      in_turns(std::move(instruction), rotation->second);
+      backward_in_turns(program_, std::move(instruction), rotation->second, code_);
       return;
     }
     if (split_ && piece == Piece::wgrad) {
@@ -324,75 +324,6 @@ class Backward {
     } else {
       code_.push_back(std::move(instruction));
     }
-  }
-
-  // The gradient of what rotates follows it round: each turn adds its share while the next part is on its
-  // way, and after the last it comes home.
-  void in_turns(Instruction instruction, const Rotation& rotation) {
-    const Op& op = graph_.ops()[instruction.op];
-    const std::vector<int> goals = instruction.grad_inputs;
-    const std::vector<bool> adds = instruction.accumulate;
-    std::vector<int> sums(goals.size(), -1);  // on their way around
-    std::vector<Instruction> arriving(goals.size());
-    instruction.turns = program_.mesh.ways(rotation.atoms);
-    for (int turn = 0; turn < instruction.turns; ++turn) {
-      const bool last = turn + 1 == instruction.turns;
-      instruction.turn = turn;
-      std::vector<int> next = instruction.inputs;
-      std::vector<Instruction> waits;
-      for (std::size_t i = 0; i < goals.size(); ++i) {
-        if (!rotates(op, i, rotation)) {
-          instruction.accumulate[i] = adds[i] || turn > 0;
-          continue;
-        }
-        if (!last && instruction.inputs[i] >= 0) {
-          Shift shifted = shift(program_, instruction.inputs[i], rotation, "backward");
-          code_.push_back(std::move(shifted.start));
-          waits.push_back(std::move(shifted.wait));
-          next[i] = shifted.slot;
-        }
-        if (goals[i] < 0) continue;
-        Slot share = program_.slots[goals[i]];
-        share.alias_of = -1;
-        instruction.grad_inputs[i] = add_slot(program_, share);
-        instruction.accumulate[i] = false;
-      }
-      code_.push_back(instruction);
-      for (std::size_t i = 0; i < goals.size(); ++i) {
-        if (goals[i] < 0 || !rotates(op, i, rotation)) continue;
-        const int share = instruction.grad_inputs[i];
-        if (turn == 0) {
-          sums[i] = share;
-        } else {
-          code_.push_back(arriving[i]);
-          code_.push_back(sum(sums[i], share));
-        }
-        Shift shifted = shift(program_, sums[i], rotation, "backward");
-        if (last && !adds[i]) {
-          shifted.slot = shifted.start.outputs[0] = shifted.wait.outputs[0] = goals[i];
-        }
-        code_.push_back(std::move(shifted.start));
-        arriving[i] = std::move(shifted.wait);
-        sums[i] = shifted.slot;
-      }
-      code_.insert(code_.end(), waits.begin(), waits.end());
-      instruction.inputs = next;
-    }
-    for (std::size_t i = 0; i < goals.size(); ++i) {
-      if (goals[i] < 0 || !rotates(op, i, rotation)) continue;
-      code_.push_back(arriving[i]);
-      if (adds[i]) code_.push_back(sum(goals[i], sums[i]));
-    }
-  }
-
-  Instruction sum(int to, int share) const {
-    Instruction add;
-    add.code = Code::add;
-    add.phase = "backward";
-    add.label = program_.slots[to].name;
-    add.inputs = {share};
-    add.outputs = {to};
-    return add;
   }
 
   // Where the gradient of operand `i` goes.

@@ -123,6 +123,7 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
     program.cut = derived.cut;
     program.follow = derived.follow;
     program.rotations = derived.rotations;
+    program.order = options.order;
     program.loss = derived.layout[graph->loss];
   }
   const Derived amended = with_shared(derived, partition);

@@ -1,6 +1,7 @@
 // From placements to programs: forward and backward segments over slots.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct BuildOptions {
   int microbatches = 1;
   int element = 4;  // bytes of a real; as Program has them
   int gradient_element = 4, master_element = 0;
+  std::map<Dim, std::vector<Range>> order;
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them
 };
 

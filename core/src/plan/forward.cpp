@@ -142,30 +142,9 @@ class Forward {
     if (rotation == program_.rotations.end()) {
       code_.push_back(std::move(instruction));
     } else {
-      in_turns(std::move(instruction), rotation->second);
+      forward_in_turns(program_, std::move(instruction), rotation->second, code_);
     }
     tape_.entries.push_back({Tape::Entry::op, index});
-  }
-
-  // While a turn computes, what it computes with goes on to the next rank.
-  void in_turns(Instruction instruction, const Rotation& rotation) {
-    const Op& op = graph_.ops()[instruction.op];
-    instruction.turns = program_.mesh.ways(rotation.atoms);
-    for (int turn = 0; turn < instruction.turns; ++turn) {
-      instruction.turn = turn;
-      std::vector<int> next = instruction.inputs;
-      std::vector<Instruction> waits;
-      for (std::size_t i = 0; i < next.size() && turn + 1 < instruction.turns; ++i) {
-        if (!rotates(op, i, rotation)) continue;
-        Shift shifted = shift(program_, instruction.inputs[i], rotation, "forward");
-        code_.push_back(std::move(shifted.start));
-        waits.push_back(std::move(shifted.wait));
-        next[i] = shifted.slot;
-      }
-      code_.push_back(instruction);
-      code_.insert(code_.end(), waits.begin(), waits.end());
-      instruction.inputs = next;
-    }
   }
 
   Layout saved_layout(int op, const Dims& dims) const {

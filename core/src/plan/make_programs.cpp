@@ -66,6 +66,7 @@ class ProgramMaker {
     options.element = element_bytes(plan_.request.precision);
     options.gradient_element = std::max(options.element, plan_.request.fp32_gradients ? 4 : 0);
     options.master_element = options.element < 4 ? 4 : 0;
+    options.order = draft_.order();
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
     if (draft_.pipeline()) weigh();

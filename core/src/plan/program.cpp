@@ -154,6 +154,15 @@ Coordinates before(const Mesh& mesh, Coordinates at, const std::vector<int>& ato
   return at;
 }
 
+// What the values call a dim of an op (keys: seq).
+Dim known_as(const Graph& graph, const Op& op, Dim dim) {
+  for (const Use& use : op.inputs) {
+    const auto found = std::find(use.dims.begin(), use.dims.end(), dim);
+    if (found != use.dims.end()) return graph.value(use.value).dims[found - use.dims.begin()];
+  }
+  return dim;
+}
+
 }  // namespace
 
 LocalDims Program::local_dims(int op, const Coordinates& at, int turn) const {
@@ -167,9 +176,16 @@ LocalDims Program::local_dims(int op, const Coordinates& at, int turn) const {
       range =
           local_range(dim, size, follow[op], mesh, before(mesh, at, rotation->second.atoms, turn));
     }
-    local.set({dim, range.offset, range.size, size});
+    LocalDim part{dim, range.offset, range.size, size, {}};
+    if (!order.empty()) part.runs = lying(known_as(*graph, graph->ops()[op], dim), range);
+    local.set(std::move(part));
   }
   return local;
+}
+
+std::vector<Range> Program::lying(Dim dim, Range part) const {
+  const auto found = order.find(dim);
+  return found == order.end() ? std::vector<Range>{part} : lying_at(found->second, part);
 }
 
 std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at) const {

@@ -39,6 +39,15 @@ struct CommunicationRow {
   double predicted_seconds = not_known;
 };
 
+struct WorkRow {
+  std::int64_t step = 0;
+  std::int32_t rank = 0, stage = 0;
+  std::string op, piece;  // an op's kind; "forward", "backward", "dgrad", "wgrad"
+  std::int64_t calls = 0;
+  double flops = 0;  // done by the kernels
+  double seconds = not_known;
+};
+
 struct ActionRow {
   std::int64_t step = 0;
   std::int32_t rank = 0, stage = 0, chunk = 0;

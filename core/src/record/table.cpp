@@ -11,7 +11,7 @@ static_assert(std::endian::native == std::endian::little, "rows are packed as li
 namespace {
 
 constexpr std::size_t category_bytes = 16, axis_bytes = 24, op_bytes = 24, phase_bytes = 16,
-                      action_bytes = 12, kind_bytes = 24, message_bytes = 240;
+                      piece_bytes = 16, action_bytes = 12, kind_bytes = 24, message_bytes = 240;
 
 Column int32(const char* name, const char* unit = "") {
   return {name, Column::Type::int32, 4, unit};
@@ -86,6 +86,15 @@ const TableLayout& communication_table() {
   return layout;
 }
 
+const TableLayout& work_table() {
+  static const TableLayout layout{
+      "work",
+      {int64("step"), int32("rank"), int32("stage"), text("op", op_bytes),
+       text("piece", piece_bytes), int64("calls"), float64("flops"), float64("seconds", "s")},
+      512};
+  return layout;
+}
+
 const TableLayout& action_table() {
   static const TableLayout layout{
       "actions",
@@ -139,6 +148,17 @@ void pack(const CommunicationRow& row, std::vector<char>& out) {
   put(out, row.seconds);
   put(out, row.predicted_bytes);
   put(out, row.predicted_seconds);
+}
+
+void pack(const WorkRow& row, std::vector<char>& out) {
+  put(out, row.step);
+  put(out, row.rank);
+  put(out, row.stage);
+  put_text(out, row.op, op_bytes);
+  put_text(out, row.piece, piece_bytes);
+  put(out, row.calls);
+  put(out, row.flops);
+  put(out, row.seconds);
 }
 
 void pack(const ActionRow& row, std::vector<char>& out) {

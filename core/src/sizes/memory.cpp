@@ -176,8 +176,8 @@ class Walk {
         put(slot, add(rank_.bytes(slot), true));
         continue;
       }
-      const std::int64_t columns =
-          local_range(seq, sequence, s.layout, program_.mesh, rank_.at()).size;
+      const Range columns = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
+      const bool together = program_.lying(seq, columns).size() == 1;
       const std::int64_t rows =
           local_range(batch, program_.graph->size(batch), s.layout, program_.mesh, rank_.at()).size;
       if (read[0] < 0) {
@@ -186,8 +186,8 @@ class Walk {
           ++held_.storages[storage].users;  // the reader's own
         }
       }
-      put(slot, columns == sequence || rows == 1 ? read[s.name == "labels"]
-                                                 : add(rank_.bytes(slot), true));
+      put(slot, together && (columns.size == sequence || rows == 1) ? read[s.name == "labels"]
+                                                                    : add(rank_.bytes(slot), true));
     }
     for (int storage : read) {
       if (storage < 0) continue;

@@ -19,13 +19,6 @@ Way way_of(const at::Tensor& q) {
   return Way::plain;  // fp64 on an accelerator: nothing fused
 }
 
-// Minus infinity where a query may not see a key.
-at::Tensor mask_of(const at::Tensor& q, std::int64_t offset) {
-  const std::int64_t n = q.size(1);
-  return at::full({n, offset + n}, -std::numeric_limits<double>::infinity(), q.options())
-      .triu_(offset + 1);
-}
-
 at::Tensor heads_first(const at::Tensor& t) {
   return t.transpose(1, 2);
 }
@@ -34,48 +27,45 @@ double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-constexpr std::int64_t sees_all = -1;  // as an offset
-
-at::Tensor scores(const at::Tensor& q, const at::Tensor& k, std::int64_t offset) {
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool causal) {
   at::Tensor s = at::matmul(heads_first(q), k.permute({0, 2, 3, 1})).mul_(scale_of(q));
-  if (offset != sees_all) s.add_(mask_of(q, offset));
+  if (causal) {
+    const std::int64_t n = q.size(1);
+    s.add_(at::full({n, n}, -std::numeric_limits<double>::infinity(), q.options()).triu_(1));
+  }
   return s;
 }
 
-Attended forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 std::int64_t offset) {
-  const bool causal = offset != sees_all;
+}  // namespace
+
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   switch (way_of(q)) {
     case Way::cpu: {
-      std::optional<at::Tensor> mask;
-      if (offset > 0) mask = mask_of(q, offset);
-      auto [out, lse] =
-          at::_scaled_dot_product_flash_attention_for_cpu(qh, kh, vh, 0.0, offset == 0, mask);
+      auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(qh, kh, vh, 0.0, causal);
       return {out.transpose(1, 2), lse};
     }
-    case Way::flash: {  // causal from the bottom right, which is what an offset means
+    case Way::flash: {
       auto result = at::_scaled_dot_product_flash_attention(qh, kh, vh, 0.0, causal, false);
       return {std::get<0>(result).transpose(1, 2), std::get<1>(result)};
     }
-    case Way::efficient: {  // mask type 2: causal from the bottom right
+    case Way::efficient: {  // mask type 1: causal from the top left
       auto result =
-          at::_efficient_attention_forward(q, k, v, {}, {}, {}, {}, {}, 0.0, causal ? 2 : 0, true);
+          at::_efficient_attention_forward(q, k, v, {}, {}, {}, {}, {}, 0.0, causal ? 1 : 0, true);
       // The kernel pads the rows of its log-sum-exp.
       return {std::get<0>(result), std::get<1>(result).narrow(2, 0, q.size(1)).contiguous()};
     }
     case Way::plain:
       break;
   }
-  at::Tensor s = scores(q, k, offset);
+  at::Tensor s = scores(q, k, causal);
   const at::Tensor lse = s.logsumexp(-1);
   s.sub_(lse.unsqueeze(-1)).exp_();
   return {at::matmul(s, vh).transpose(1, 2).contiguous(), lse};
 }
 
-AttendGradients backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                         const at::Tensor& v, const Attended& made, std::int64_t offset) {
-  const bool causal = offset != sees_all;
+AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v, const Attended& made, bool causal) {
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   const at::Tensor gh = heads_first(dout), oh = heads_first(made.out);
   const auto back = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
@@ -83,10 +73,8 @@ AttendGradients backward(const at::Tensor& dout, const at::Tensor& q, const at::
   };
   switch (way_of(q)) {
     case Way::cpu: {
-      std::optional<at::Tensor> mask;
-      if (offset > 0) mask = mask_of(q, offset);
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          gh, qh, kh, vh, oh, made.lse, 0.0, offset == 0, mask);
+          gh, qh, kh, vh, oh, made.lse, 0.0, causal);
       return back(dq, dk, dv);
     }
     case Way::flash: {
@@ -102,27 +90,17 @@ AttendGradients backward(const at::Tensor& dout, const at::Tensor& q, const at::
       const at::Tensor unused = at::zeros({}, q.options().dtype(at::kLong));
       auto result =
           at::_efficient_attention_backward(dout, q, k, v, {}, made.out, {}, {}, n, k.size(1), lse,
-                                            0.0, unused, unused, causal ? 2 : 0, false);
+                                            0.0, unused, unused, causal ? 1 : 0, false);
       return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
     }
     case Way::plain:
       break;
   }
-  at::Tensor p = scores(q, k, offset).sub_(made.lse.unsqueeze(-1)).exp_();
+  at::Tensor p = scores(q, k, causal).sub_(made.lse.unsqueeze(-1)).exp_();
   const at::Tensor dv = at::matmul(p.transpose(2, 3), gh);
   at::Tensor dp = at::matmul(gh, vh.transpose(2, 3));
   dp.sub_(gh.mul(oh).sum(-1, true)).mul_(p).mul_(scale_of(q));
   return back(at::matmul(dp, kh), at::matmul(dp.transpose(2, 3), qh), dv);
-}
-
-}  // namespace
-
-Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                std::int64_t offset) {
-  return forward(q, k, v, offset);
-}
-Attended attend_all(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return forward(q, k, v, sees_all);
 }
 
 void merge(const Attended& sum, const Attended& more) {
@@ -133,16 +111,6 @@ void merge(const Attended& sum, const Attended& more) {
   sum.out.mul_(share(sum.lse));
   sum.out.addcmul_(more.out, share(more.lse).to(more.out.scalar_type()));
   sum.lse.copy_(both);
-}
-
-AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const Attended& made, std::int64_t offset) {
-  return backward(dout, q, k, v, made, offset);
-}
-AttendGradients attend_all_backward(const at::Tensor& dout, const at::Tensor& q,
-                                    const at::Tensor& k, const at::Tensor& v,
-                                    const Attended& made) {
-  return backward(dout, q, k, v, made, sees_all);
 }
 
 namespace {
@@ -158,9 +126,7 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
   double scores = 0;
   for (std::int64_t m = 0; m < sizes.queries; m += block) {
     const std::int64_t rows = std::min(block, sizes.queries - m);
-    // With an offset the mask is a tensor, and every key is computed.
-    std::int64_t keys =
-        sizes.offset > 0 || !sizes.causal ? sizes.keys : std::min(m + rows, sizes.keys);
+    std::int64_t keys = sizes.causal ? std::min(m + rows, sizes.keys) : sizes.keys;
     // Backward computes the whole of every key block that it touches.
     if (backward) keys = std::min((keys + key_block - 1) / key_block * key_block, sizes.keys);
     scores += static_cast<double>(rows) * static_cast<double>(keys);
@@ -173,9 +139,8 @@ std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backwa
   if (sizes.queries == 0 || sizes.keys == 0) return 0;
   const std::int64_t rows = query_block(sizes.queries), keys = std::min(key_block, sizes.keys);
   const std::int64_t sum = wide_element(element), half = element < 4 ? element : 0;
-  const std::int64_t mask = sizes.offset > 0 ? sizes.queries * sizes.keys * element : 0;
-  if (backward) return (2 * rows * keys + rows) * sum + 2 * rows * keys * half + mask;
-  return rows * (keys + 2 + sizes.head_dim) * sum + rows * keys * half + mask;
+  if (backward) return (2 * rows * keys + rows) * sum + 2 * rows * keys * half;
+  return rows * (keys + 2 + sizes.head_dim) * sum + rows * keys * half;
 }
 
 }  // namespace mw::kernel

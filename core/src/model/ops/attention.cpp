@@ -1,5 +1,6 @@
 #include "model/ops.h"
 #include "model/ops/attend.h"
+#include "model/ops/blocks.h"
 #include "model/ops/kernel.h"
 
 namespace mw {
@@ -79,29 +80,42 @@ void fold(OpCall& call, std::size_t input, const at::Tensor& gradient, const Hea
 }
 
 struct Shape {
-  AttendSizes sizes;
+  std::vector<Block> blocks;
   HeadMap map;
-  std::int64_t all_keys = 0;
+  std::int64_t batch = 0, queries = 0, heads = 0, head_dim = 0;
+  std::int64_t keys = 0, read = 0;  // that are here; up to the last that some query sees
+
+  // The kernel's results are the op's own.
+  bool one() const {
+    return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
+  }
+  AttendSizes sizes(const Block& block) const {
+    return {batch, heads, block.queries.size, block.keys.size, head_dim, block.causal};
+  }
 };
 
 Shape shape_of(const Op& op, const LocalDims& dims) {
   const Dims& q = op.inputs[0].dims;
   const Dims& k = op.inputs[1].dims;
-  const LocalDim& queries = dims.at(q[1]);
   Shape shape;
-  shape.all_keys = dims.at(k[1]).size;
-  // Queries see no key after them: keys beyond this rank's last query are never read.
-  shape.sizes = {dims.at(q[0]).size, dims.at(q[2]).size,
-                 queries.size,       queries.offset + queries.size,
-                 dims.at(q[3]).size, queries.offset};
-  if (const LocalDim& keys = dims.at(k[1]); keys.size < keys.global) {
-    // A part of them, cut as the queries are: their own, one before them, or one that they do not see.
-    shape.sizes.causal = keys.offset == queries.offset;
-    shape.sizes.keys = keys.offset > queries.offset ? 0 : keys.size;
-    shape.sizes.offset = 0;
-  }
+  shape.blocks = causal_blocks(dims.at(q[1]), dims.at(k[1]));
   shape.map = map_heads(dims.at(q[2]), dims.at(k[2]));
+  shape.batch = dims.at(q[0]).size;
+  shape.queries = dims.at(q[1]).size;
+  shape.heads = dims.at(q[2]).size;
+  shape.head_dim = dims.at(q[3]).size;
+  shape.keys = dims.at(k[1]).size;
+  for (const Block& block : shape.blocks) {
+    shape.read = std::max(shape.read, block.keys.offset + block.keys.size);
+  }
   return shape;
+}
+
+at::Tensor part(const at::Tensor& tokens, const Range& range) {
+  return tokens.narrow(1, range.offset, range.size);
+}
+Attended part(const Attended& whole, const Range& queries) {
+  return {part(whole.out, queries), whole.lse.narrow(2, queries.offset, queries.size)};
 }
 
 class Attention final : public OpType {
@@ -121,78 +135,119 @@ class Attention final : public OpType {
   }
 
   void forward(const Op& op, OpCall& call) const override {
-    const auto [sizes, map, all_keys] = shape_of(op, call.dims);
-    if (sizes.keys == 0) return;  // of a later turn
-    const at::Tensor k = spread(call.inputs[1].narrow(1, 0, sizes.keys), map);
-    const at::Tensor v = spread(call.inputs[2].narrow(1, 0, sizes.keys), map);
-    Attended made = sizes.causal ? attend(call.inputs[0], k, v, sizes.offset)
-                                 : attend_all(call.inputs[0], k, v);
-    if (call.turn > 0) {
-      merge({call.outputs[0], call.saved[0]}, made);
+    const Shape shape = shape_of(op, call.dims);
+    if (shape.blocks.empty() && call.turn > 0) return;
+    const at::Tensor& q = call.inputs[0];
+    const at::Tensor k = spread(call.inputs[1].narrow(1, 0, shape.read), shape.map);
+    const at::Tensor v = spread(call.inputs[2].narrow(1, 0, shape.read), shape.map);
+    if (shape.one() && call.turn == 0) {
+      Attended made = attend(q, k, v, shape.blocks[0].causal);
+      set_outputs(call, {made.out});
+      call.saved = {made.lse};
       return;
     }
-    set_outputs(call, {made.out});
-    call.saved = {made.lse};
+    if (call.turn == 0) {
+      set_outputs(call, {at::empty(q.sizes(), q.options())});
+      call.saved = {
+          at::empty({shape.batch, shape.heads, shape.queries}, q.options().dtype(wide(q)))};
+    }
+    for (const Block& block : shape.blocks) {
+      const Attended made =
+          attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.causal);
+      const Attended sum = part({call.outputs[0], call.saved[0]}, block.queries);
+      if (block.causal) {
+        sum.out.copy_(made.out);
+        sum.lse.copy_(made.lse);
+      } else {
+        merge(sum, made);
+      }
+    }
   }
 
   void backward(const Op& op, OpCall& call) const override {
-    const auto [sizes, map, all_keys] = shape_of(op, call.dims);
-    if (sizes.keys == 0) {
+    const Shape shape = shape_of(op, call.dims);
+    if (shape.blocks.empty()) {
       for (const std::size_t i : {1, 2}) {
         if (wanted(call, i)) deliver(call, i, at::zeros_like(call.inputs[i]));
       }
       return;
     }
-    at::Tensor dk, dv;
-    {
-      const at::Tensor k = spread(call.inputs[1].narrow(1, 0, sizes.keys), map);
-      const at::Tensor v = spread(call.inputs[2].narrow(1, 0, sizes.keys), map);
-      const Attended whole{call.outputs[0], call.saved[0]};
-      AttendGradients made =
-          sizes.causal
-              ? attend_backward(call.grad_outputs[0], call.inputs[0], k, v, whole, sizes.offset)
-              : attend_all_backward(call.grad_outputs[0], call.inputs[0], k, v, whole);
-      if (wanted(call, 0)) deliver(call, 0, made.q);
-      dk = made.k;
-      dv = made.v;
-    }
-    if (wanted(call, 1)) fold(call, 1, dk, map, all_keys);
-    dk = at::Tensor();
-    if (wanted(call, 2)) fold(call, 2, dv, map, all_keys);
+    AttendGradients made = gradients(call, shape);
+    if (wanted(call, 0) && made.q.defined()) deliver(call, 0, made.q);
+    made.q = at::Tensor();
+    if (wanted(call, 1)) fold(call, 1, made.k, shape.map, shape.keys);
+    made.k = at::Tensor();
+    if (wanted(call, 2)) fold(call, 2, made.v, shape.map, shape.keys);
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const auto [sizes, map, all_keys] = shape_of(op, dims);
+    const Shape shape = shape_of(op, dims);
     const bool backward = piece != Piece::forward;
     const std::int64_t q = dims.count(op.inputs[0].dims), k = dims.count(op.inputs[1].dims);
-    const std::int64_t lse = sizes.batch * sizes.heads * sizes.queries * wide_element(element);
-    const std::int64_t spread = sizes.batch * sizes.keys * sizes.heads * sizes.head_dim * element;
+    const std::int64_t row = shape.batch * shape.heads;  // times head_dim: of a token
     Cost cost;
-    cost.flops = (backward ? 8.0 : 4.0) * static_cast<double>(all_keys) * static_cast<double>(q);
-    cost.executed = attend_executed(sizes, backward);
-    cost.bytes = static_cast<double>((backward ? 4 * q + 4 * k : 2 * q + 2 * k) * element + lse);
-    if (sizes.keys == 0) {  // keys that no query here sees
-      cost.flops = cost.executed = 0;
-      cost.bytes = backward ? static_cast<double>(2 * k * element) : 0;
+    cost.flops = (backward ? 8.0 : 4.0) * static_cast<double>(shape.keys) * static_cast<double>(q);
+    if (shape.blocks.empty()) {
+      if (backward) cost.bytes = static_cast<double>(2 * k * element);
       return cost;
     }
-    cost.workspace = attend_workspace(sizes, element, backward);
-    // What a later turn sees is merged: its output, and the shares of both.
-    if (!backward && !sizes.causal) cost.workspace += q * element + 3 * lse;
-    const std::int64_t copied = copies(map) ? 2 * spread : 0;
+    std::int64_t held = 0;  // at most, while a block is computed
+    for (const Block& block : shape.blocks) {
+      const AttendSizes sizes = shape.sizes(block);
+      const std::int64_t queries = row * sizes.queries * shape.head_dim * element,
+                         keys = row * sizes.keys * shape.head_dim * element,
+                         lse = row * sizes.queries * wide_element(element);
+      cost.executed += attend_executed(sizes, backward);
+      cost.bytes += static_cast<double>((backward ? 4 : 2) * (queries + keys) + lse);
+      std::int64_t during = attend_workspace(sizes, element, backward);
+      if (shape.one() && (backward || sizes.causal)) {
+        held = during;
+      } else if (backward) {
+        held = std::max(held, during + queries + 2 * keys);
+      } else {  // its output, and the shares of both while they are merged
+        held = std::max(held, std::max(during, sizes.causal ? 0 : 2 * lse) + queries + lse);
+      }
+    }
+    const std::int64_t spread = row * shape.read * shape.head_dim * element;
+    const std::int64_t copied = copies(shape.map) ? 2 * spread : 0;
+    cost.workspace = held;
     if (!backward) {
       cost.workspace += copied;
     } else {
       // While the kernel runs there are the copies, and key gradients that are not yet the op's
       // own; after it those of k are folded, then those of v. What stays is counted as output.
-      if (map.identity() && sizes.keys == all_keys) return cost;
+      if (shape.map.identity() && shape.read == shape.keys) return cost;
       const std::int64_t kept = k * element;
-      const bool in_part = !map.all() || sizes.keys < all_keys;
-      const std::int64_t sum = in_part && map.regular && map.repeat > 1 ? spread / map.repeat : 0;
+      const bool in_part = !shape.map.all() || shape.read < shape.keys;
+      const std::int64_t sum =
+          in_part && shape.map.regular && shape.map.repeat > 1 ? spread / shape.map.repeat : 0;
       cost.workspace = std::max(
           {cost.workspace + copied + 2 * (spread - kept), 2 * spread - kept + sum, spread + sum});
     }
     return cost;
+  }
+
+ private:
+  // Of q (undefined: it is delivered), and of the keys and values that are read, one for each query head.
+  static AttendGradients gradients(OpCall& call, const Shape& shape) {
+    const at::Tensor& q = call.inputs[0];
+    const at::Tensor& dout = call.grad_outputs[0];
+    const at::Tensor k = spread(call.inputs[1].narrow(1, 0, shape.read), shape.map);
+    const at::Tensor v = spread(call.inputs[2].narrow(1, 0, shape.read), shape.map);
+    const Attended whole{call.outputs[0], call.saved[0]};
+    if (shape.one()) return attend_backward(dout, q, k, v, whole, shape.blocks[0].causal);
+    const Target dq = target(call, 0, q.sizes(), q.options());
+    if (!dq.add) dq.tensor.zero_();
+    AttendGradients sum{{}, at::zeros(k.sizes(), k.options()), at::zeros(k.sizes(), k.options())};
+    for (const Block& block : shape.blocks) {
+      const AttendGradients made =
+          attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),
+                          part(v, block.keys), part(whole, block.queries), block.causal);
+      part(dq.tensor, block.queries).add_(made.q);
+      part(sum.k, block.keys).add_(made.k);
+      part(sum.v, block.keys).add_(made.v);
+    }
+    return sum;
   }
 };
 

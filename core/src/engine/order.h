@@ -1,0 +1,18 @@
+// Dims that lie in another order than their own (Draft::arrange): data is brought into it, and what is compared
+// with a run that does not have it is brought back.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "meshwright/program.h"
+
+namespace mw {
+
+// The elements of dim `at` of a tensor in the order of `runs`, or those of one run as a view.
+at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<Range>& runs);
+// A whole tensor of these dims with every dim in its own order.
+at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims);
+
+}  // namespace mw
