@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZES = {
     "tiny": dict(layers=4, hidden=256, heads=8, ffn=688, vocab=256, sequence=128, batch=16),
     "small": dict(layers=8, hidden=512, heads=8, ffn=1376, vocab=256, sequence=256, batch=8),
+    "long": dict(layers=2, hidden=256, heads=8, ffn=688, vocab=256, sequence=8192, batch=1),
 }
 
 
@@ -58,6 +59,15 @@ MIXES = {
 MIXES.update({
     f"zero{stage}-4": dict(ranks=4, theirs=["zero1" if stage == 1 else "fsdp2"], plan=f"{{zero{{4, stage={stage}}}}}",
                            least=1.0, beside="one") for stage in (1, 2, 3)})
+# Ours alone: the baseline has no context parallelism.
+MIXES.update({
+    "onelong": dict(ranks=1, theirs=None, plan="{}"),
+    "cp8-ring": dict(ranks=8, theirs=None, plan="{sp(8)}", beside="onelong"),
+    "cp8-uneven": dict(ranks=8, theirs=None, plan='{sp{8, balance="none"}}', beside="onelong"),
+    "cp8-gathered": dict(ranks=8, theirs=None, plan='{sp{8, form="allgather"}}', beside="onelong"),
+    "cp8-ulysses": dict(ranks=8, theirs=None, plan='{sp{8, form="ulysses"}}', beside="onelong"),
+    "cp8-both": dict(ranks=8, theirs=None, plan="{sp{8, ulysses=2}}", beside="onelong")})
+CONTEXT = [name for name in MIXES if name.startswith("cp") or name == "onelong"]
 PIPELINES = [name for name in MIXES if name.startswith("pp") or name == "one8"]
 # Wait passively: threads that spin beside other ranks take their cores. OpenMP reads this at start.
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="0")
@@ -188,6 +198,8 @@ def verdict(rows):
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.05")
         if r["mix"].startswith(("zero", "dp")) and r.get("over_one", 0) > 1.10:
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.10")
+        if r["mix"] == "cp8-ring" and r.get("over_one", 0) > 1.15:
+            short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.15")
         if r.get("loss_difference", 0) > 1e-4:
             short.append(f"{r['size']} {r['mix']}: losses differ by {r['loss_difference']:.1e}")
     return short
@@ -201,7 +213,7 @@ def arguments():
     p.add_argument("--data", default=str(ROOT / ".deps/text/gcide.txt"), help="text that both read")
     p.add_argument("--sizes", default="tiny,small", help="of " + ", ".join(SIZES))
     p.add_argument("--mixes", default="one,dp2,dp4,tp2,tp4",
-                   help="of " + ", ".join(MIXES) + "; or pipelines")
+                   help="of " + ", ".join(MIXES) + "; or pipelines; or context (of size long)")
     p.add_argument("--rounds", type=int, default=3, help="pairs of runs")
     p.add_argument("--steps", type=int, default=8)
     p.add_argument("--quiet", type=float, default=0.1, metavar="CORES",
@@ -210,7 +222,7 @@ def arguments():
     p.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
     p.add_argument("--json", metavar="FILE", help="also write the rows there")
     a = p.parse_args()
-    a.mixes = a.mixes.replace("pipelines", ",".join(PIPELINES))
+    a.mixes = a.mixes.replace("pipelines", ",".join(PIPELINES)).replace("context", ",".join(CONTEXT))
     if not a.baseline:
         p.error("--baseline 'python path/to/train.py' is needed: see bench/README.md")
     for chosen, known in ((a.sizes, SIZES), (a.mixes, MIXES)):

@@ -172,7 +172,9 @@ function mw.cosine(options) end
 ---@class meshwright.plugin.sp
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
 ---@field [1]? integer the same as ways
----@field form? "allgather"|"ulysses" with ranks of its own, how attention sees the whole sequence: keys and values are gathered; or an all-to-all gives each rank some heads of it
+---@field form? "ring"|"allgather"|"ulysses" with ranks of its own, how attention sees the whole sequence: keys and values go round; they are gathered; or an all-to-all gives each rank some heads of it
+---@field balance? "zigzag"|"none" with a ring or gathered keys, each rank has one part of the first half of the sequence and its mirror image in the second, so that causal attention is as much work on each; left out: zigzag where the sequence divides by twice the ranks
+---@field ulysses? integer with a ring or gathered keys: so many adjacent ranks share out heads by all-to-all, and keys go round, or are gathered, among the others (default 1) (1 .. 1048576)
 
 ---sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp
 ---@alias meshwright.make.sp fun(options?: meshwright.plugin.sp|integer): meshwright.Strategy
@@ -202,6 +204,18 @@ function mw.cosine(options) end
 ---@param ... "dp"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
+
+---@class meshwright.BarChart
+---@field file string where to: an SVG file
+---@field title? string
+---@field unit? string of the numbers
+---@field series string[] what a group's bars show, in order
+---@field bars (string|number)[][] a group each: its name, and a number for each of the series
+
+---Writes horizontal bars as SVG.
+---@param chart meshwright.BarChart
+---@return string file
+function mw.bar_chart(chart) end
 
 ---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "2F0"; the lists
 ---have an entry for each virtual stage.

@@ -133,7 +133,10 @@ class SequenceParallel : public mw::Strategy {
       draft.shard("seq", "ulysses");
       share_heads(draft, "ulysses", heads_);
     }
-    if (form_ == "ring") draft.rotate("keys", "cp", is_attention);
+    if (form_ == "ring") {
+      draft.rotate("keys", "cp", is_attention);
+      draft.note(fmt::format("sp({}): in attention, keys and values go round cp", ways_));
+    }
     if (balance_ != "none") balance(draft, ways_ / heads_);
   }
 
@@ -177,6 +180,9 @@ class SequenceParallel : public mw::Strategy {
       }
     }
     draft.arrange("seq", std::move(order));
+    draft.note(
+        fmt::format("sp({}): zigzag: of {} parts of the sequence rank r has parts r and {} - r",
+                    ways_, parts, parts - 1));
   }
 
   int ways_;

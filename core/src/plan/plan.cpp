@@ -206,8 +206,9 @@ std::string Plan::mix() const {
   for (const StrategyChoice& choice : request.strategies) {
     text += text.empty() ? "" : " x ";
     const auto axes = choice.strategy->axes();
-    text +=
-        axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, axes.front().ways);
+    int ways = 1;
+    for (const AxisRequest& axis : axes) ways *= axis.ways;
+    text += axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, ways);
   }
   return text.empty() ? "one rank" : text;
 }
