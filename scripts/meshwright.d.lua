@@ -84,6 +84,35 @@ function mw.llama(options) end
 ---@return meshwright.Model
 function mw.gpt(options) end
 
+---@class meshwright.moe
+---@field layers integer transformer layers (>= 1)
+---@field hidden integer width of the residual stream (>= 1)
+---@field heads integer query heads; must divide hidden (>= 1)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (>= 1)
+---@field ffn integer width of the feed-forward part (>= 1)
+---@field vocab integer size of the vocabulary (>= 1)
+---@field tied? boolean the output projection is the embedding's weight (default false)
+---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
+---@field experts integer experts of a layer (>= 1)
+---@field top_k integer experts that a token chooses (>= 1)
+---@field expert_ffn? integer width of an expert; default ffn (>= 1)
+---@field shared_experts? integer experts that every token goes through, as one of their width (default 0) (>= 0)
+---@field dense_layers? integer leading layers without experts, of width ffn (default 0) (>= 0)
+---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field balance? "aux"|"bias"|"none" how experts are kept even: a loss of each sequence's choices; a bias on the choice that moves against the load of each step; not (default "aux")
+---@field aux_weight? number of the balancing loss (default 0.01) (>= 0)
+---@field bias_rate? number of the bias, a step (default 0.001) (>= 0)
+---@field z_weight? number of the loss that keeps router logits small (default 0) (>= 0)
+---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
+---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
+---@field scale? number of the experts' weights (default 1)
+
+---Llama decoder with experts: top-k router, shared experts, dense leading layers
+---@param options? meshwright.moe
+---@return meshwright.Model
+function mw.moe(options) end
+
 ---@class meshwright.text
 ---@field path any a UTF-8 file, a folder of them (read in order of name), or a list
 ---@field [1]? any the same as path
@@ -157,6 +186,16 @@ function mw.cosine(options) end
 ---data parallelism: batch -> dp, bucketed gradient all-reduce
 ---@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
 
+---@class meshwright.plugin.ep
+---@field ways integer ranks that the experts are split over, of dp or zero, then cp, then tp (1 .. 1048576)
+---@field [1]? integer the same as ways
+---@field dispatch? "alltoall"|"allgather" how tokens get to their experts: each to those it chose; or all to all ranks, whose parts of the result are reduce-scattered (default "alltoall")
+---@field overlap? boolean what shared experts compute goes on while tokens are on their way (default false)
+---@field imbalance? number for predictions: tokens of the rank that has most over the average of the ranks (default 1) (>= 1)
+
+---expert parallelism: experts -> ep, on borrowed ranks
+---@alias meshwright.make.ep fun(options?: meshwright.plugin.ep|integer): meshwright.Strategy
+
 ---@class meshwright.plugin.pp
 ---@field ways integer stages that the layers are parted into (1 .. 65536)
 ---@field [1]? integer the same as ways
@@ -201,7 +240,7 @@ function mw.cosine(options) end
 ---@alias meshwright.make.zero fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
 
 ---Plugins by name: `local dp, tp = mw.plugins("dp", "tp")`.
----@param ... "dp"|"pp"|"sp"|"tp"|"zero"
+---@param ... "dp"|"ep"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -237,6 +276,7 @@ function mw.schedule(name, order) end
 
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
 ---@overload fun(name: "dp"): meshwright.make.dp
+---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "sp"): meshwright.make.sp
 ---@overload fun(name: "tp"): meshwright.make.tp

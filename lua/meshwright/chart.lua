@@ -4,12 +4,12 @@ local core = require "meshwright.core"
 local colours = { "#9aa7b8", "#2f6f9f", "#c8733f", "#5d8a4a" }  -- of the series
 
 local function escaped(text)
-  return (tostring(text):gsub("[&<>\"]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;" }))
+  return (tostring(text):gsub("%c", " "):gsub("[&<>\"]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;" }))
 end
 
 -- 12345 -> "12,345"
 local function grouped(value)
-  if value ~= math.floor(value) then return ("%.4g"):format(value) end
+  if value ~= math.floor(value) or value >= 2 ^ 53 then return ("%.4g"):format(value) end
   local text = ("%d"):format(value)
   repeat
     local more
@@ -42,6 +42,9 @@ local function check(chart)
   for i, bar in ipairs(chart.bars) do
     if type(bar) ~= "table" or #bar ~= #chart.series + 1 then
       refuse(("bars[%d] must be a name and %d numbers"):format(i, #chart.series))
+    end
+    if type(bar[1]) ~= "string" and type(bar[1]) ~= "number" then
+      refuse(("bars[%d][1] is %s, no name"):format(i, tostring(bar[1])))
     end
     for s = 2, #bar do
       if type(bar[s]) ~= "number" or bar[s] < 0 or bar[s] ~= bar[s] or bar[s] == math.huge then

@@ -84,10 +84,22 @@ class SequenceParallel : public mw::Strategy {
   void edit(mw::Draft& draft) const override {
     if (ways_ > 0) {
       cut_everywhere(draft);
-    } else if (!draft.mesh().has("tp")) {
+    } else if (const mw::Axis* tp = axis_of(draft.mesh(), "tp"); tp == nullptr) {
       draft.refuse("sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
                    "add tp(n), or write sp { n, form = \"ring\" } for ranks of its own");
+    } else if (const std::int64_t length = draft.graph().size("seq"); length % tp->ways != 0) {
+      draft.refuse(
+          fmt::format("sp(): {} tokens cannot be split over tp's {} ranks", length, tp->ways),
+          fmt::format("nearest: a sequence of {}, or leave sp() out",
+                      (length + tp->ways - 1) / tp->ways * tp->ways));
     } else {
+      const mw::Axis* cp = axis_of(draft.mesh(), "cp");
+      if (cp != nullptr && tp->atoms.front() < cp->atoms.front()) {
+        draft.note(
+            "sp(): tp stands before sp's own ranks, so every block gathers the sequence over both; "
+            "write "
+            "sp before tp to send and hold less");
+      }
       cut_the_stream(draft);
     }
   }
@@ -99,11 +111,16 @@ class SequenceParallel : public mw::Strategy {
     draft.shard_where("seq", "tp", [&draft](const mw::Op& op) {
       const mw::Dims space = op.space();
       if (!has(space, seq) || !has(space, hidden)) return false;
+      if (has(space, "experts") || has(space, "scores")) return false;  // ep's to cut
       return std::none_of(draft.rules().begin(), draft.rules().end(), [&](const mw::Rule& rule) {
         return rule.axis == "tp" && rule.dim != seq && has(space, rule.dim) &&
                (!rule.where || rule.where(op));
       });
     });
+  }
+
+  static const mw::Axis* axis_of(const mw::Mesh& mesh, const char* name) {
+    return mesh.has(name) ? &mesh.axis(name) : nullptr;
   }
 
   static bool is_attention(const mw::Op& op) { return op.kind() == "attention"; }
@@ -120,7 +137,31 @@ class SequenceParallel : public mw::Strategy {
     return best;
   }
 
+  // With ranks of its own: what its options divide, in their words.
+  bool divides(mw::Draft& draft) const {
+    const std::int64_t length = draft.graph().size("seq"), heads = draft.graph().size("heads");
+    const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
+    const std::int64_t left = heads / beside;  // if tp's own check lets it through
+    if (heads_ > 1 && heads % beside == 0 && left % heads_ != 0) {
+      int best = 1;
+      for (int d = 1; d <= ways_; ++d) {
+        if (ways_ % d == 0 && left % d == 0 && d <= heads_) best = d;
+      }
+      draft.refuse(fmt::format("sp({}): ulysses = {} cannot share out {} heads{}", ways_, heads_,
+                               left, beside > 1 ? " of each rank of tp" : ""),
+                   fmt::format("nearest: ulysses = {}", best));
+      return false;
+    }
+    if (heads_ > 1 && length % ways_ != 0) {
+      draft.refuse(fmt::format("sp({}) cannot split {} tokens", ways_, length),
+                   fmt::format("nearest: a sequence of {}", (length + ways_ - 1) / ways_ * ways_));
+      return false;
+    }
+    return true;
+  }
+
   void cut_everywhere(mw::Draft& draft) const {
+    if (!divides(draft)) return;
     draft.shard("seq", "cp");
     if (form_ == "ulysses") {
       share_heads(draft, "cp", ways_);
@@ -133,11 +174,12 @@ class SequenceParallel : public mw::Strategy {
       draft.shard("seq", "ulysses");
       share_heads(draft, "ulysses", heads_);
     }
-    if (form_ == "ring") {
+    const int round = ways_ / heads_;
+    if (form_ == "ring" && round > 1) {
       draft.rotate("keys", "cp", is_attention);
       draft.note(fmt::format("sp({}): in attention, keys and values go round cp", ways_));
     }
-    if (balance_ != "none") balance(draft, ways_ / heads_);
+    if (balance_ != "none") balance(draft, round);
   }
 
   void share_heads(mw::Draft& draft, const char* axis, int ways) const {
@@ -157,7 +199,10 @@ class SequenceParallel : public mw::Strategy {
   // Of 2n equal parts the r-th rank's are r and 2n - 1 - r: together they have the same keys before them on
   // every rank (Llama 3 Team 2024, section 3.3.2).
   void balance(mw::Draft& draft, int ranks) const {
-    if (ranks == 1) return;
+    if (ranks == 1) {
+      if (!balance_.empty()) draft.note("sp: one rank has the whole sequence: nothing to balance");
+      return;
+    }
     const std::int64_t length = draft.graph().size("seq"), parts = 2 * std::int64_t{ranks};
     if (length % parts != 0) {
       const std::string why = fmt::format(

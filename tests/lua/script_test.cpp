@@ -173,7 +173,8 @@ TEST_CASE_METHOD(Fixture, "a script's own errors have file, line and a hint") {
   CHECK_THAT(run("mw.train {"), Contains("s.lua:2: ") && Contains("near <eof>"));
   CHECK_THAT(run("mw.trian {}"),
              Contains("s.lua:2: there is no mw.trian [did you mean \"train\"?]"));
-  CHECK_THAT(run("mw.resnet {}"), Contains("there is no mw.resnet [there are: compare, llama, "));
+  CHECK_THAT(run("mw.resnet {}"),
+             Contains("there is no mw.resnet [there are: bar_chart, compare, llama, "));
   CHECK_THAT(run("mw.steps = 3"), Contains("s.lua:2: mw.steps cannot be set"));
   CHECK_THAT(run("mw.plugins('god')"), Contains("s.lua:2: there is no plugin \"god\" in ") &&
                                            Contains("did you mean \"good\"?"));

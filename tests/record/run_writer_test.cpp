@@ -50,6 +50,7 @@ void add_all(mw::RunWriter& writer, std::int64_t step) {
   writer.add(step_row(step));
   for (int rank = 0; rank < 2; ++rank) writer.add(communication_row(step, rank));
   writer.add(mw::WorkRow{step, 1, 0, "linear", "dgrad", 7, 1e9, 0.5});
+  writer.add(mw::ExpertRow{step, 1, 3, 9, 8});
   writer.add(mw::ActionRow{step, 1, 0, 0, "F", static_cast<std::int32_t>(step % 4), 0.125, 0.25});
   if (step % 2 == 0) writer.add_series(step, {{"accuracy", 0.5 * static_cast<double>(step)}});
   if (step == 4) writer.add_series(step, {{"late", 7.0}});
@@ -240,6 +241,7 @@ TEST_CASE("layouts and packed rows agree") {
   CHECK(size_of(mw::StepRow{}) == mw::step_table().row_bytes());
   CHECK(size_of(mw::CommunicationRow{}) == mw::communication_table().row_bytes());
   CHECK(size_of(mw::WorkRow{}) == mw::work_table().row_bytes());
+  CHECK(size_of(mw::ExpertRow{}) == mw::expert_table().row_bytes());
   CHECK(size_of(mw::ActionRow{}) == mw::action_table().row_bytes());
   CHECK(size_of(mw::EventRow{}) == mw::event_table().row_bytes());
 }

@@ -18,6 +18,7 @@ COLUMNS = {
     "memory": "rank stage category bytes peak_bytes predicted_bytes",
     "communication": "step rank axis op phase calls bytes seconds predicted_bytes predicted_seconds",
     "work": "step rank stage op piece calls flops seconds",
+    "experts": "step layer expert chosen taken",
     "actions": "step rank stage chunk action microbatch start end",
     "predicted_actions": "rank stage chunk action microbatch start end",
     "events": "time step kind message",
@@ -51,6 +52,7 @@ def check_h5py(path):
         assert f["memory"][1].tolist() == (1, 1, b"gradients", 4, 5, 6)
         assert f["actions"][5].tolist() == (5, 1, 0, 0, b"F", 1, 0.125, 0.25)
         assert f["work"][5].tolist() == (5, 1, 0, b"linear", b"dgrad", 7, 1e9, 0.5)
+        assert f["experts"][5].tolist() == (5, 1, 3, 9, 8)
         assert f["predicted_actions"][:].tolist() == [(1, 1, 0, b"receive F", 2, 0.5, 0.75)]
         assert f["events"][0]["message"].decode() == "héllo"
         assert f["events"][0]["time"] > 0

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,13 @@ struct HfName {
       parts = 1;  // rows [part/parts, (part+1)/parts) of a fused tensor, after transposing
 };
 
+// A parameter that no optimizer trains: its "gradient" counts what happens in a step (tokens that chose an
+// expert), over the global batch, and each element moves by `rate` towards evenness: up where the count is below
+// `mean`, down where it is above (Wang et al. 2024, "Auxiliary-Loss-Free Load Balancing", algorithm 1).
+struct Tally {
+  double mean = 0, rate = 0;
+};
+
 struct Value {
   enum class Source : std::uint8_t { op, parameter, data };
   std::string name;
@@ -38,6 +46,7 @@ struct Value {
   int producer = -1, output = 0;  // of Source::op: the op, and which of its outputs
   Init init;                      // of Source::parameter
   HfName hf;
+  std::optional<Tally> tally;  // of Source::parameter
 };
 
 // A dim's global size. For "batch" it is the sequences of one microbatch over all ranks.
@@ -55,6 +64,7 @@ class Graph {
   // Each returns the value's index.
   int add_data(std::string name, Dims dims, Scalar scalar);
   int add_parameter(std::string name, Dims dims, Init init, HfName hf);
+  int add_tally(std::string name, Dims dims, Tally tally, HfName hf);
 
   // One output of an op to be: its dims, and whether a gradient flows through it.
   struct Output {
@@ -77,7 +87,11 @@ class Graph {
   int layers = 0;  // transformer layers
   int loss =
       -1;  // the scalar value, a sum over the global microbatch's tokens divided by `loss_tokens`
-  std::string family;  // "llama", "gpt", ...
+  // Further terms, which are added to it (balancing losses of experts).
+  std::vector<int> other_losses;
+  std::vector<int> losses() const;  // all of them
+  Sparse sparse;                    // of its values; no dims: none are
+  std::string family;               // "llama", "gpt", ...
 
  private:
   std::map<Dim, DimInfo> dims_;

@@ -88,7 +88,12 @@ class Ledger {
   }
   void worked(const std::string& op, const char* piece, double flops, double seconds);
   const std::map<WorkKey, WorkUse>& work() const { return work_; }
-  // Of communication and work, after each step's books are taken.
+  // Rows of a group that an op of this layer worked on.
+  void took_rows(int layer, std::int64_t group, std::int64_t rows) {
+    rows_[{layer, group}] += rows;
+  }
+  const std::map<std::pair<int, std::int64_t>, std::int64_t>& rows() const { return rows_; }
+  // Of communication, work and rows, after each step's books are taken.
   void clear_step();
 
  private:
@@ -110,6 +115,7 @@ class Ledger {
   bool over_limit_ = false;
   std::map<CommunicationKey, CommunicationUse> communication_;
   std::map<WorkKey, WorkUse> work_;
+  std::map<std::pair<int, std::int64_t>, std::int64_t> rows_;  // of each layer and group
 };
 
 // While it lives, every ATen allocation and free of this thread (and of the autograd calls it

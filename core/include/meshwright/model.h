@@ -25,7 +25,7 @@ class ModelKind {
                       std::int64_t tokens_per_step) const = 0;
 };
 
-// The built-in kinds: llama, gpt.
+// The built-in kinds: llama, gpt, moe.
 const std::vector<const ModelKind*>& model_kinds();
 const ModelKind* find_model_kind(const std::string& name);  // nullptr if there is none
 

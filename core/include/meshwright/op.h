@@ -30,15 +30,27 @@ struct LocalDim {
   // here, as they lie. Empty: [offset, offset + size).
   std::vector<Range> runs;
 };
+
+// Of tensors that have all of these dims only a share of the cells is there: rows, those of one expert after
+// those of another, over the other dims (tokens that chose an expert).
+struct Sparse {
+  Dims dims;         // the first: that by which rows are grouped
+  double share = 1;  // of the cells; on average, where a rank holds a part
+  bool has(const Dims& dims) const;
+  std::int64_t rows(double cells) const;
+};
+
 class LocalDims {
  public:
   void set(LocalDim local);
   const LocalDim& at(Dim dim) const;  // throws std::out_of_range
   bool has(Dim dim) const;
   std::vector<std::int64_t> shape(const Dims& dims) const;
-  std::int64_t count(const Dims& dims) const;  // product of the local sizes; 1 for none
+  std::int64_t count(const Dims& dims) const;  // elements: product of the local sizes; 1 for none
+  void set_sparse(const Sparse& sparse) { sparse_ = sparse; }
 
  private:
+  Sparse sparse_;
   std::vector<LocalDim> list_;
 };
 
@@ -87,6 +99,9 @@ struct OpCall {
   std::vector<bool> wants, accumulate;
   bool in_place = false;             // forward: OpTraits::forward_in_place is granted
   at::ScalarType real = at::kFloat;  // the plan's precision, for ops whose inputs are all indices
+  // Of an op on sparse tensors: the rows of each group that is here, in order. One that makes them (dispatch)
+  // fills it in forward.
+  std::vector<std::int64_t> rows;
   // Of an op that runs in turns: `dims` has the part of the rotating dim that is here now. Forward: from
   // turn 1 on, `outputs` and `saved` hold what the turns before made of the whole, and are brought up
   // to date in place. Backward: each turn adds to the gradient of what stays.
@@ -130,6 +145,9 @@ struct Use {
   // The output is a sum to which this operand is added (a bias): where the output is Partial, so is
   // the operand, so that it counts once.
   bool additive = false;
+  // The op is linear in this operand: where that is a sum over ranks that cut nothing of the op, it may stay one,
+  // and so is the output.
+  bool linear = false;
 };
 
 // An op of the graph: a type, its operands, and the dims that must be whole.
@@ -145,6 +163,8 @@ class Op {
   // Pairs {a, b}: a is cut wherever b is if a rule says so too, else a is whole (kv_heads follow
   // heads: both are cut by tp, or the keys are replicated while the queries are cut).
   std::vector<std::pair<Dim, Dim>> follows;
+  // The ledger counts the rows of each group that this op works on.
+  bool counts_rows = false;
   // Reduction that a cut contracted dim leaves on the outputs.
   Reduction contraction = Reduction::sum;
 

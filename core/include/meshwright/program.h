@@ -38,6 +38,8 @@ struct Move {
   std::vector<int> atoms;
   Dim from, to;
   Reduction reduction = Reduction::sum;
+  // Of an all-to-all of sparse tensors: the layout that it leads to, on all its atoms at once.
+  Layout lands;
   int peer = -1;  // of send and recv: a stage
   int tag = 0;  // ... what is sent: the same on both sides, distinct in a step but for microbatches
 };
@@ -50,6 +52,10 @@ Collective collective_of(Move::Kind kind);
 // nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one let
 // go first and cut again after. Adjacent atoms that make the same move go together.
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
+// The same for a sparse tensor, whose rows are grouped by `group`: rows go from the ranks that hold tokens to
+// those that hold their groups, or back, in one exchange over all atoms where that changes; sums are made
+// before. Throws std::invalid_argument where that is not enough.
+std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group);
 // The layout that a move leads to.
 Layout after(const Layout& layout, const Move& move);
 
@@ -164,6 +170,7 @@ struct Bucket {
   std::vector<int> sharded;     // atoms over which the parameters are sharded
   std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
   std::string name;
+  bool tally = false;    // of counts (Tally), which no optimizer sees
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
   bool each = false;     // reduced after every run that adds to it, not after the last alone
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
@@ -213,9 +220,10 @@ struct Program {
   std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph
+  // Rows of sparse tensors on the rank that has most, over the average, where groups are cut; for predictions.
+  double imbalance = 1;
   // Of dims that lie in another order than their own (Draft::arrange): its ranges, as they lie.
   std::map<Dim, std::vector<Range>> order;
-  Layout loss;  // layout of the loss value
 
   int segment(const std::string& name) const;  // index; -1
   // Index of the segment of that kind (and, of post, receive and sent, direction); -1.
@@ -274,6 +282,9 @@ struct PartedStorage {
 // parameters all-gathered after the update, or, stored in parts themselves, before each use and let go
 // after it. Gradients stored in parts are reduced in every microbatch, as each bucket's are there.
 Pass part_storage(const PartedStorage& storage);
+// Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin as soon as
+// what they send is there, and are awaited where what they bring is read.
+Pass overlap_exchanges();
 // Lets weight gradients run while an input gradient is on its way: each collective of backward starts
 // right after the last dgrad that feeds it, and the wgrads that stood before it come between start
 // and wait.

@@ -21,7 +21,8 @@ namespace mw {
 struct AxisRequest {
   std::string name;
   int ways = 1;
-  std::vector<std::string> borrow_from;  // empty: ranks of its own
+  // Empty: ranks of its own. Else those of these axes, in this order, as far as the plan has them.
+  std::vector<std::string> borrow_from;
 };
 
 // "`dim` lives on `axis`" in the ops that `where` takes.
@@ -31,6 +32,10 @@ struct Rule {
   std::string axis;
   std::function<bool(const Op&)> where;  // empty: every op that has the dim
   bool named = false;                    // for particular ops: outweighs a general rule
+  std::vector<int> only;                 // atoms of the axis; empty: all of them
+  const std::vector<int>& atoms(const Mesh& mesh) const {
+    return only.empty() ? mesh.axis(axis).atoms : only;
+  }
 };
 
 // "The parameters that `where` takes are stored sharded on `axis` along `dim`" although they are not
@@ -78,8 +83,9 @@ class Draft {
   // A general rule: `dim` is cut by `axis` in every op that has it. A dim whose parts must be even
   // and are not makes the planner refuse the plan, with the nearest ways that fit.
   void shard(Dim dim, const std::string& axis);
-  // A rule for the ops that `where` takes; it outweighs general ones there.
-  void shard_in(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
+  // A rule for the ops that `where` takes; it outweighs general ones there. `atoms`: of the axis; empty: all.
+  void shard_in(Dim dim, const std::string& axis, std::function<bool(const Op&)> where,
+                std::vector<int> atoms = {});
   // A general rule limited to some ops (tp leaves the residual stream alone).
   void shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   void store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where);
@@ -88,7 +94,10 @@ class Draft {
   void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as they lie. The
   // ranges are those of the whole dim, each once.
-  void arrange(Dim dim, std::vector<Range> order) { order_[dim] = std::move(order); }
+  void arrange(Dim dim, std::vector<Range> order);
+  // For predictions: rows of sparse tensors on the rank that has most, over the average.
+  void expect_imbalance(double factor) { imbalance_ = factor; }
+  double imbalance() const { return imbalance_; }
   // True if `axis` cuts `dim` into equal parts.
   bool divides(const std::string& axis, Dim dim) const;
 
@@ -118,6 +127,7 @@ class Draft {
   std::vector<StorageRule> storage_;
   std::vector<RotationRule> rotations_;
   std::map<Dim, std::vector<Range>> order_;
+  double imbalance_ = 1;
   std::vector<Pass> passes_;
   std::vector<std::string> notes_;
   std::optional<Pipeline> pipeline_;

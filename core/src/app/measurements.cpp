@@ -75,6 +75,7 @@ void Measurements::add(const StepReport& report) {
   norms_.push_back(report.grad_norm);
   seconds_.push_back(report.seconds);
   cpu_seconds_.push_back(report.cpu_seconds);
+  loads_.take(report.ranks);
   if (writer_) write(report);
   if (experiment_.observe) add_metrics(report.step);
   if (writer_) writer_->flush_if_due();
@@ -96,6 +97,12 @@ void Measurements::write(const StepReport& report) {
 
   std::vector<MemoryRow> memory;
   for (const RankReport& rank : report.ranks) write_rank(report.step, rank, memory);
+  for (const auto& [layer, experts] : loads_.layers()) {
+    for (const auto& [expert, load] : experts) {
+      writer_->add(ExpertRow{report.step, layer, static_cast<std::int32_t>(expert), load.chosen,
+                             load.taken});
+    }
+  }
   write_actions(report);
   writer_->set_memory(memory);
 }
@@ -286,6 +293,7 @@ Json Measurements::result(RunStatus status) const {
   result["peak_bytes"] = peak_bytes();
   result["memory"] = memory();
   result["communication"] = communication();
+  if (!loads_.empty()) result["experts"] = loads_.to_json();
   result["predicted"] = prediction_.to_json();
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
   return result;

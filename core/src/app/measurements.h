@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/experts.h"
 #include "engine/trainer.h"
 #include "record/run_writer.h"
 #include "simulate/prediction.h"
@@ -30,7 +31,8 @@ class Measurements {
 
   double tokens_per_second() const;  // of the median step
   double step_seconds() const;       // median after the warm-up
-  double mfu() const;                // model flops over what the devices could have done
+  const ExpertLoads& experts() const { return loads_; }
+  double mfu() const;  // model flops over what the devices could have done
   // Bytes of a rank in the last step; of stages, the highest of each stage's first rank.
   std::map<CommunicationKey, CommunicationUse> communication_use() const;
   double bubble_fraction() const;  // of all ranks' time: waiting for another stage
@@ -54,6 +56,7 @@ class Measurements {
   std::vector<double> losses_, norms_, seconds_, cpu_seconds_, bubbles_;
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
+  ExpertLoads loads_;              // ... too
 };
 
 }  // namespace mw

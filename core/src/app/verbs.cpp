@@ -69,6 +69,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   if (!losses.empty()) {
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
     text += comparison(measured, predicted);
+    if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
   }
   if (!experiment.log.empty()) text += fmt::format("\n  run file: {}\n", experiment.log);
   return text;

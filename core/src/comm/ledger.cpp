@@ -124,6 +124,7 @@ void Ledger::worked(const std::string& op, const char* piece, double flops, doub
 void Ledger::clear_step() {
   communication_.clear();
   work_.clear();
+  rows_.clear();
 }
 
 }  // namespace mw

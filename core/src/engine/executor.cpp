@@ -44,6 +44,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
   for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
     dims_.push_back(program.local_dims(static_cast<int>(i), at_));
   }
+  number_rows();
   Ledger::Scope scope(ledger_, Category::buffers);
   for (const Bucket& bucket : program.buckets) {
     hooked_.push_back(
@@ -137,6 +138,10 @@ void Executor::run(const Instruction& i, int microbatch) {
         start_shift(i, m, microbatch);
         break;
       }
+      if (i.move.kind == Move::Kind::all_to_all && sparse(i.inputs[0])) {
+        m.underway[i.pending] = start_exchange(i, m);
+        break;
+      }
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
       const Moving what = moving(i.move, from.dims, from.layout, to.layout);
       if (i.code == Code::start) {
@@ -167,7 +172,9 @@ void Executor::run(const Instruction& i, int microbatch) {
       m.slots[i.outputs[0]] = tensor(m, i.inputs[0]).clone();
       break;
     case Code::report:
-      loss_.add_(tensor(m, i.inputs[0]));
+      if (gives([&](int a) { return !program_.slots[i.inputs[0]].layout[a].is_partial(); })) {
+        loss_.add_(tensor(m, i.inputs[0]));
+      }
       break;
     case Code::reduce:
       start_reduce(i);
@@ -317,6 +324,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
               {},
               i.in_place,
               real_,
+              {},
               i.turn,
               i.turns};
   if (i.piece == Piece::forward) {
@@ -327,7 +335,9 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
       call.outputs.resize(i.outputs.size());
       call.saved.resize(i.saved.size());
     }
+    take_rows(i, m, call);
     this->call(i, call);
+    keep_rows(i, m, call);
     for (std::size_t k = 0; k < i.outputs.size(); ++k)
       m.slots[i.outputs[k]] = std::move(call.outputs[k]);
     for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
@@ -349,7 +359,9 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   call.accumulate.assign(i.grad_inputs.size(), false);
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) settle_gradient(i, k, m, call);
   if (std::none_of(call.wants.begin(), call.wants.end(), [](bool w) { return w; })) return;
+  take_rows(i, m, call);
   this->call(i, call);
+  keep_rows(i, m, call);
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     const int slot = i.grad_inputs[k];
     if (slot < 0) continue;

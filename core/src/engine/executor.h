@@ -75,6 +75,8 @@ class Executor {
   Communicator& group(const RankSet& set);
   // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
   at::Tensor whole(int bucket, bool gradients);
+  // What tallies have counted in this step, by layer and element; nothing but on the first rank of a stage.
+  std::map<std::pair<int, std::int64_t>, std::int64_t> tallies();
   // A parameter's slice of what whole() returned.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
   // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's phase of training).
@@ -82,9 +84,17 @@ class Executor {
                           const Layout& to);
 
  private:
+  // Rows of sparse tensors in one layout: how many of each group, and, where they came by an exchange, from whom.
+  struct Rows {
+    std::vector<std::int64_t> of_group;
+    std::vector<std::vector<std::int64_t>> from;  // of each rank of the exchange, of each group
+    at::Tensor order;                             // where each lies of those that arrived
+  };
   struct Microbatch {
     std::vector<at::Tensor> slots;
     std::map<int, Underway> underway;
+    // Of sparse tensors, by the layer that makes them and how they lie.
+    std::map<int, Rows> rows;  // by rows_of_slot_
   };
 
   void run(const Instruction& i, int microbatch);
@@ -104,6 +114,24 @@ class Executor {
   void totals();
   void update(const Instruction& i);
   void update_masters(Storage::Flat& flat);
+  void even_out(int bucket);
+  // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this rank's to
+  // give to the world's sum.
+  template <class Whole>
+  bool gives(const Whole& whole) const {
+    for (std::size_t a = 0; a < at_.size(); ++a) {
+      if (static_cast<int>(a) == program_.stage_atom) continue;  // a stage's own, or zero
+      if (whole(static_cast<int>(a)) && at_[a] != 0) return false;
+    }
+    return true;
+  }
+  Underway start_exchange(const Instruction& i, Microbatch& m);
+  void number_rows();
+  bool sparse(int slot) const { return slot >= 0 && rows_of_slot_[slot] >= 0; }
+  // The slot whose rows are those of a compute's sparse operands: of its inputs, else of its outputs; -1.
+  int sparse_operand(const Instruction& i) const;
+  void take_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
+  void keep_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   at::TensorOptions options(int slot) const;
   bool first_of(const std::vector<int>& atoms) const;
   Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const;
@@ -121,6 +149,8 @@ class Executor {
   Storage storage_;
   const RankView sizes_;
   std::vector<LocalDims> dims_;  // for each op
+  // For each slot: which rows it has (equal where the same op made them and they lie alike); -1: not sparse.
+  std::vector<int> rows_of_slot_, layer_of_rows_;
   std::map<RankSet, std::unique_ptr<Communicator>> groups_;
   std::map<int, Microbatch> microbatches_;
   struct Reducing {

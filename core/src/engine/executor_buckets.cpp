@@ -75,30 +75,29 @@ at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
 // A quantity that several ranks hold alike is given by the first of them alone, so that it counts once.
 void Executor::totals() {
   at::Tensor sums = at::zeros({3}, at::kDouble);
-  auto counts = [&](auto&& whole) {
-    for (std::size_t a = 0; a < at_.size(); ++a) {
-      if (static_cast<int>(a) == program_.stage_atom) continue;  // a stage's own, or zero
-      if (whole(static_cast<int>(a)) && at_[a] != 0) return false;
-    }
-    return true;
-  };
-  if (counts([&](int a) { return !program_.loss[a].is_partial(); })) sums[0] = loss_.item<double>();
+  sums[0] = loss_.item<double>();
   double squares = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     const Bucket& bucket = program_.buckets[b];
     if (bucket.parts.empty() && bucket.reduce.empty()) storage_.settle(static_cast<int>(b));
+    if (bucket.tally) continue;
     if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
     const auto among = [](const std::vector<int>& atoms, int a) {
       return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
     };
-    if (!counts([&](int a) { return !among(bucket.sharded, a) && !among(bucket.parts, a); }))
+    if (!gives([&](int a) { return !among(bucket.sharded, a) && !among(bucket.parts, a); }))
       continue;
     storage_.settle_part(static_cast<int>(b));
     const at::Tensor& own = storage_.flats()[b].own_gradients;
-    const double norm = at::linalg_vector_norm(own, 2, std::nullopt, false,
-                                               real_type(std::max(4, program_.gradient_element)))
-                            .item<double>();
-    squares += norm * norm;
+    // In pieces, as what is in bf16 is widened first.
+    for (std::int64_t at = 0; at < own.numel(); at += widened_at_a_time) {
+      const double norm =
+          at::linalg_vector_norm(own.narrow(0, at, std::min(widened_at_a_time, own.numel() - at)),
+                                 2, std::nullopt, false,
+                                 real_type(std::max(4, program_.gradient_element)))
+              .item<double>();
+      squares += norm * norm;
+    }
   }
   sums[1] = squares;
   if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
@@ -123,6 +122,10 @@ void Executor::update(const Instruction& i) {
   const bool host = program_.buckets[i.bucket].offload != Offload::nothing;
   const at::Device home = host ? at::Device(at::kCPU) : device_;
   Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
+  if (program_.buckets[i.bucket].tally) {
+    even_out(i.bucket);
+    return;
+  }
   if (flat.master.defined()) {
     update_masters(flat);
     return;
@@ -131,6 +134,18 @@ void Executor::update(const Instruction& i) {
   input_.optimizer->step(parameters, flat.own_gradients.to(home), flat.state, outcome_.lr, step_,
                          scale_);
   if (!parameters.is_same(flat.own_parameters)) flat.own_parameters.copy_(parameters);
+}
+
+// The bias of a group that got less than the mean goes up, of one that got more goes down.
+void Executor::even_out(int bucket) {
+  Storage::Flat& flat = storage_.flats()[bucket];
+  const at::Tensor& sum = flat.master.defined() ? flat.master : flat.parameters;
+  for (int p : program_.buckets[bucket].parameters) {
+    const Tally& tally = *graph_.value(program_.parameters[p].value).tally;
+    const at::Tensor step = storage_.slice(p, flat.gradients).neg().add_(tally.mean).sign_();
+    storage_.slice(p, sum).add_(step.to(sum.scalar_type()), tally.rate);
+  }
+  if (flat.master.defined()) flat.parameters.copy_(sum);
 }
 
 // A piece at a time, so that no gradient is widened as a whole.

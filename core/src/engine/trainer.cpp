@@ -69,7 +69,7 @@ class Mailbox {
   std::vector<bool> failed_;  // of each rank
 };
 
-RankReport report_of(const Executor& executor, Ledger& ledger, StepOutcome& outcome) {
+RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
   RankReport report;
   report.rank = executor.rank();
   for (int c = 0; c < category_count; ++c)
@@ -77,6 +77,8 @@ RankReport report_of(const Executor& executor, Ledger& ledger, StepOutcome& outc
   report.peak_bytes = ledger.peak_bytes();
   report.communication = ledger.communication();
   report.work = ledger.work();
+  report.rows = ledger.rows();
+  report.chosen = executor.tallies();
   report.began = outcome.began;
   report.runs = std::move(outcome.runs);
   ledger.clear_step();

@@ -18,8 +18,10 @@ struct RankReport {
   std::array<MemoryUse, category_count> memory{};
   std::int64_t peak_bytes = 0;
   std::map<CommunicationKey, CommunicationUse> communication;  // of this step
-  std::map<WorkKey, WorkUse> work;                             // ... and this
-  double began = 0;  // the rank's step: seconds of a clock that all ranks share
+  // Rows that experts worked on, by layer and expert; and, of each stage's first rank, choices of all ranks.
+  std::map<std::pair<int, std::int64_t>, std::int64_t> rows, chosen;
+  std::map<WorkKey, WorkUse> work;  // ... and this
+  double began = 0;                 // the rank's step: seconds of a clock that all ranks share
   std::vector<RunTime> runs;
 };
 

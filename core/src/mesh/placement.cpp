@@ -88,12 +88,7 @@ std::vector<Range> lying_at(const std::vector<Range>& order, Range part) {
     const std::int64_t from = std::max(part.offset, lies);
     const std::int64_t to = std::min(part.offset + part.size, lies + range.size);
     if (from < to) {
-      const Range piece{range.offset + from - lies, to - from};
-      if (!found.empty() && found.back().offset + found.back().size == piece.offset) {
-        found.back().size += piece.size;
-      } else {
-        found.push_back(piece);
-      }
+      found.push_back({range.offset + from - lies, to - from});
     }
     lies += range.size;
   }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "meshwright/graph.h"
 #include "meshwright/options.h"
+#include "model/ops.h"
 
 namespace mw {
 
@@ -32,6 +34,18 @@ class Builder {
   int swiglu(const std::string& name, int gate, int up);
   int gelu(const std::string& name, int x);
   int add(const std::string& name, int stream, int branch);
+  // Experts: see ops.h.
+  std::pair<int, int> route(const std::string& name, int logits, int bias,
+                            const RouterOptions& options);  // weights, picks
+  int admit(const std::string& name, int picks, std::int64_t capacity);
+  // Adds a term to the loss.
+  void balance_loss(const std::string& name, int logits, int picks, RouterScore score,
+                    double factor);
+  void z_loss(const std::string& name, int logits, double factor);
+  std::pair<int, int> dispatch(const std::string& name, int x, int picks);  // rows, their places
+  // Its parameter is `name` + ".weight". `counts`: the ledger counts its rows.
+  int expert_linear(const std::string& name, int rows, Dims weight, bool counts = false);
+  int combine(const std::string& name, int rows, int weights, int places);
   // The three ops of the loss; sets Graph::loss.
   void cross_entropy(int logits, std::int64_t tokens);
 

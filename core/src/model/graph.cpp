@@ -40,6 +40,19 @@ int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf) {
   return static_cast<int>(values_.size()) - 1;
 }
 
+int Graph::add_tally(std::string name, Dims dims, Tally tally, HfName hf) {
+  const int value =
+      add_parameter(std::move(name), std::move(dims), {Init::Kind::zeros, 0}, std::move(hf));
+  values_[value].tally = tally;
+  return value;
+}
+
+std::vector<int> Graph::losses() const {
+  std::vector<int> all{loss};
+  all.insert(all.end(), other_losses.begin(), other_losses.end());
+  return all;
+}
+
 std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
   const int index = static_cast<int>(ops_.size());
   op.outputs.clear();

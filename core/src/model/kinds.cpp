@@ -3,7 +3,7 @@
 namespace mw {
 
 const std::vector<const ModelKind*>& model_kinds() {
-  static const std::vector<const ModelKind*> kinds{&llama_kind(), &gpt_kind()};
+  static const std::vector<const ModelKind*> kinds{&llama_kind(), &gpt_kind(), &moe_kind()};
   return kinds;
 }
 

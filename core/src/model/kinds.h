@@ -7,5 +7,6 @@ namespace mw {
 
 const ModelKind& llama_kind();
 const ModelKind& gpt_kind();
+const ModelKind& moe_kind();
 
 }  // namespace mw

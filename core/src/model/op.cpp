@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace mw {
@@ -49,10 +50,25 @@ std::vector<std::int64_t> LocalDims::shape(const Dims& dims) const {
   return sizes;
 }
 
+bool Sparse::has(const Dims& other) const {
+  return !dims.empty() && std::all_of(dims.begin(), dims.end(), [&](Dim dim) {
+    return std::find(other.begin(), other.end(), dim) != other.end();
+  });
+}
+
+std::int64_t Sparse::rows(double cells) const {
+  return static_cast<std::int64_t>(std::ceil(cells * share - 1e-9));
+}
+
 std::int64_t LocalDims::count(const Dims& dims) const {
-  std::int64_t product = 1;
-  for (Dim dim : dims) product *= at(dim).size;
-  return product;
+  const bool sparse = sparse_.has(dims);
+  std::int64_t cells = 1, product = 1;
+  for (Dim dim : dims) {
+    const auto& grid = sparse_.dims;
+    const bool cell = sparse && std::find(grid.begin(), grid.end(), dim) != grid.end();
+    (cell ? cells : product) *= at(dim).size;
+  }
+  return sparse ? sparse_.rows(static_cast<double>(cells)) * product : product;
 }
 
 namespace {

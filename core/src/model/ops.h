@@ -62,4 +62,37 @@ OpTypePtr ce_max();
 OpTypePtr ce_stats();
 OpTypePtr ce_loss(std::int64_t tokens);
 
+// Experts. What tokens chose an expert is sparse (Sparse): rows (experts, batch, seq; ...), of which each token
+// has `top`.
+
+enum class RouterScore : std::uint8_t { softmax, sigmoid };
+struct RouterOptions {
+  RouterScore score = RouterScore::softmax;
+  bool normalise = true;  // a token's weights sum to `scale`
+  double scale = 1;
+};
+// inputs: logits (batch, seq, scores), bias (scores; a Tally) -> weights (batch, seq, top), picks (index; the
+// same). Those with the highest affinity + bias are chosen, and weighed by affinity alone [Shazeer et al. 2017;
+// DeepSeek-AI 2024, "DeepSeek-V3", equations 12 to 16]. The bias's gradient is the number of tokens that chose
+// each. Needs scores and top whole.
+OpTypePtr route(const RouterOptions& options);
+// inputs: picks (batch, seq, top) -> the same, -1 where an expert has more than `capacity` choices of a sequence.
+// Needs seq and top whole; whatever order tokens lie in, those of earlier positions come first.
+OpTypePtr admit(std::int64_t capacity, std::int64_t experts);
+// inputs: logits, picks -> (load, batch, scores): choices, and sums of normalised affinities, of each sequence.
+OpTypePtr balance_stats(RouterScore score);
+// inputs: stats -> (): the sum over sequences and experts of choices x affinities, times `factor`
+// [Fedus et al. 2022, "Switch Transformer", equation 4, of each sequence].
+OpTypePtr balance_loss(double factor);
+// inputs: logits -> (): the sum over tokens of logsumexp(logits)^2, times `factor` [Zoph et al. 2022, "ST-MoE",
+// equation 5].
+OpTypePtr z_loss(double factor);
+// inputs: x (batch, seq, hidden), picks -> rows (experts, batch, seq; hidden), in the order of experts, then
+// tokens; their choices' places in picks (index; experts, batch, seq).
+OpTypePtr dispatch();
+// inputs: rows (linear), weights, places -> (batch, seq, hidden): each token's rows, weighed and summed.
+OpTypePtr combine();
+// inputs: rows (experts, batch, seq; in), weight (experts, out, in) -> rows of `out`. Splits into dgrad and wgrad.
+OpTypePtr expert_linear();
+
 }  // namespace mw

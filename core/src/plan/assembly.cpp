@@ -1,7 +1,5 @@
 #include "plan/assembly.h"
 
-#include <algorithm>
-
 namespace mw {
 
 std::string Assembly::name(const char* kind, int vstage) const {

@@ -21,7 +21,9 @@ class Backward {
         later_grad_(derived_.views.size(), -1) {}
 
   void run() {
-    if (tape_.value_slot[graph_.loss] >= 0) seed();
+    for (int loss : graph_.losses()) {
+      if (tape_.value_slot[loss] >= 0) seed(loss);
+    }
     arrive();
     for (std::size_t i = tape_.entries.size(); i-- > 0;) {
       const Tape::Entry& entry = tape_.entries[i];
@@ -46,17 +48,17 @@ class Backward {
     program_.segments.push_back(std::move(segment));
   }
 
-  void seed() {
+  void seed(int loss) {
     Slot one;
-    one.name = "d " + graph_.value(graph_.loss).name;
-    one.layout = gradient_layout(derived_.layout[graph_.loss]);
-    one.fp32_at_least = graph_.value(graph_.loss).fp32_at_least;
+    one.name = "d " + graph_.value(loss).name;
+    one.layout = gradient_layout(derived_.layout[loss]);
+    one.fp32_at_least = graph_.value(loss).fp32_at_least;
     Instruction seed;
     seed.code = Code::seed;
     seed.phase = "backward";
     seed.label = one.name;
     seed.outputs = {add_slot(program_, one)};
-    own(value_grad_[graph_.loss], seed.outputs[0]);
+    own(value_grad_[loss], seed.outputs[0]);
     code_.push_back(std::move(seed));
   }
 

@@ -67,7 +67,7 @@ void add_parameters(Assembly& assembly) {
 // One bucket for each set (axes to reduce over, axes that shard, stages that hold them): their
 // parameters can share flat tensors, one collective, and one share of the gradient norm.
 void make_buckets(Program& program, const Partition& partition) {
-  using Key = std::tuple<std::vector<int>, std::vector<int>, std::vector<int>>;
+  using Key = std::tuple<bool, std::vector<int>, std::vector<int>, std::vector<int>>;
   std::map<Key, std::vector<int>> sets;
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const ProgramParameter& parameter = program.parameters[p];
@@ -78,11 +78,12 @@ void make_buckets(Program& program, const Partition& partition) {
     }
     const auto shared = partition.shared.find(parameter.value);
     if (shared != partition.shared.end()) stages = shared->second;
-    sets[{stages, reduce, sharded}].push_back(static_cast<int>(p));
+    const bool tally = program.graph->value(parameter.value).tally.has_value();
+    sets[{tally, stages, reduce, sharded}].push_back(static_cast<int>(p));
   }
   for (auto& [key, parameters] : sets) {
     Bucket bucket;
-    std::tie(bucket.stages, bucket.reduce, bucket.sharded) = key;
+    std::tie(bucket.tally, bucket.stages, bucket.reduce, bucket.sharded) = key;
     bucket.parameters = parameters;
     program.buckets.push_back(std::move(bucket));
   }
@@ -124,7 +125,7 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
     program.follow = derived.follow;
     program.rotations = derived.rotations;
     program.order = options.order;
-    program.loss = derived.layout[graph->loss];
+    program.imbalance = options.imbalance;
   }
   const Derived amended = with_shared(derived, partition);
   Assembly assembly{*graph, amended, partition, programs, {}, {}, {}};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <stdexcept>
 
 #include "plan/nearest.h"
 
@@ -40,6 +41,13 @@ class Deriver {
     result_.layout.assign(graph_.values().size(), replicated_);
     for (std::size_t i = 0; i < ops; ++i) cut_op(static_cast<int>(i));
     for (std::size_t i = 0; i < ops; ++i) place_outputs(static_cast<int>(i));
+    for (const RotationRule& rule : rotation_rules_) {
+      if (rotates_.count(&rule) > 0) continue;
+      problems_.add(
+          Stage::plan,
+          fmt::format("{}: no op lets {} go round {}", rule.strategy, rule.dim.name(), rule.axis),
+          "an op says so in OpTraits::rotates");
+    }
     place_sources();
     result_.view_of.resize(ops);
     for (std::size_t i = 0; i < ops; ++i) make_views(static_cast<int>(i));
@@ -58,7 +66,7 @@ class Deriver {
 
   const Rule* rule_for(const Op& op, Dim dim, std::size_t atom) const {
     for (const Rule& rule : rules_) {
-      const auto& atoms = mesh_.axis(rule.axis).atoms;
+      const auto& atoms = rule.atoms(mesh_);
       if (applies(rule, op, dim) &&
           std::find(atoms.begin(), atoms.end(), static_cast<int>(atom)) != atoms.end()) {
         return &rule;
@@ -78,7 +86,7 @@ class Deriver {
       if (std::find(space.begin(), space.end(), rule.dim) == space.end()) continue;
       if (std::find(op.whole.begin(), op.whole.end(), rule.dim) != op.whole.end()) continue;
       if (follows(op, rule.dim)) continue;
-      for (int atom : mesh_.axis(rule.axis).atoms) {
+      for (int atom : rule.atoms(mesh_)) {
         if (mesh_.atoms()[atom].ways == 1) continue;
         candidates[atom].push_back(&rule);
         const Rule*& best = winner[atom];
@@ -121,9 +129,16 @@ class Deriver {
   void rotate(int index, const RotationRule& rule) {
     const Op& op = graph_.ops()[index];
     if (op.type->traits(op).rotates != rule.dim) return;
+    rotates_.insert(&rule);
     Rotation rotation{rule.dim, {}};
+    Dim own;  // what the operand that has it calls it elsewhere: keys are of the seq
+    for (const Use& use : op.inputs) {
+      if (Dim d = in_value(use.dims, graph_.value(use.value).dims, rule.dim); d.valid()) own = d;
+    }
     for (int atom : mesh_.axis(rule.axis).atoms) {
-      if (mesh_.atoms()[atom].ways == 1 || !result_.cut[index][atom].is_shard()) continue;
+      if (mesh_.atoms()[atom].ways == 1 || result_.cut[index][atom] != Placement::shard(own)) {
+        continue;
+      }
       result_.follow[index][atom] = Placement::shard(rule.dim);
       rotation.atoms.push_back(atom);
     }
@@ -167,10 +182,21 @@ class Deriver {
     return {};
   }
 
+  // Nothing of the op is cut there, and an operand that it is linear in is a sum over the ranks.
+  bool carries(int op, std::size_t atom) const {
+    const Op& node = graph_.ops()[op];
+    return !result_.cut[op][atom].is_shard() &&
+           std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Use& use) {
+             return use.linear && result_.layout[use.value][atom].is_partial();
+           });
+  }
+
   Placement output_placement(int op, std::size_t output, std::size_t atom) const {
     const Op& node = graph_.ops()[op];
     const Placement& cut = result_.cut[op][atom];
-    if (!cut.is_shard()) return Placement::replicate();
+    if (!cut.is_shard()) {
+      return carries(op, atom) ? Placement::partial() : Placement::replicate();
+    }
     const Dims& own = graph_.value(node.outputs[output]).dims;
     for (Dim dim : {cut.dim, result_.follow[op][atom].dim}) {
       if (!dim.valid()) continue;
@@ -202,7 +228,9 @@ class Deriver {
     const Op& node = graph_.ops()[op];
     const Use& use = node.inputs[input];
     const Placement& cut = result_.cut[op][atom];
-    if (!cut.is_shard()) return Placement::replicate();
+    if (!cut.is_shard()) {
+      return use.linear && carries(op, atom) ? Placement::partial() : Placement::replicate();
+    }
     for (Dim dim : {cut.dim, result_.follow[op][atom].dim}) {
       if (!dim.valid()) continue;
       if (Dim d = in_value(use.dims, graph_.value(use.value).dims, dim); d.valid()) {
@@ -287,11 +315,27 @@ class Deriver {
         view.need[a] = p;
         if (p.is_shard()) {
           view.gradient[a] = p;
-        } else if (p.is_replicate() && result_.cut[op][a].is_shard()) {
+        } else if (p.is_replicate() && (result_.cut[op][a].is_shard() || carries(op, a))) {
           view.gradient[a] = Placement::partial();
         }
       }
       result_.view_of[op].push_back(share(std::move(view)));
+    }
+  }
+
+  std::vector<Move> moves_of(int value, const Layout& from, const Layout& to) {
+    const Value& moved = graph_.value(value);
+    if (!graph_.sparse.has(moved.dims)) return moves(from, to, mesh_);
+    try {
+      return sparse_moves(from, to, graph_.sparse.dims.front());
+    } catch (const std::invalid_argument&) {
+      if (said_.insert("sparse/" + std::to_string(value)).second) {
+        problems_.add(Stage::plan,
+                      fmt::format("{}: tokens that chose experts lie as {} and are needed as {}",
+                                  moved.name, to_string(from, mesh_), to_string(to, mesh_)),
+                      "cut the ops that make and combine them like the experts, or along tokens");
+      }
+      return {};
     }
   }
 
@@ -303,9 +347,9 @@ class Deriver {
     }
     const Layout& layout = result_.layout[view.value];
     if (problems_.empty()) {
-      view.forward = moves(layout, view.need, mesh_);
+      view.forward = moves_of(view.value, layout, view.need);
       if (graph_.value(view.value).needs_grad) {
-        view.backward = moves(view.gradient, gradient_layout(layout), mesh_);
+        view.backward = moves_of(view.value, view.gradient, gradient_layout(layout));
       }
     }
     result_.views.push_back(std::move(view));
@@ -322,6 +366,7 @@ class Deriver {
   const Layout replicated_;
   Derived result_;
   std::map<int, std::vector<int>> by_value_;
+  std::set<const RotationRule*> rotates_;
   std::set<std::string> said_;
   std::set<const StorageRule*> stored_;
 };

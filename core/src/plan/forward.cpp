@@ -27,11 +27,12 @@ class Forward {
     load();
     for (int op : assembly_.partition.ops[vstage_]) compute(op);
     leave();
-    if (tape_.value_slot[graph_.loss] >= 0) {
+    for (int loss : graph_.losses()) {
+      if (tape_.value_slot[loss] < 0) continue;
       Instruction report;
       report.code = Code::report;
-      report.inputs = {tape_.value_slot[graph_.loss]};
-      report.label = graph_.value(graph_.loss).name;
+      report.inputs = {tape_.value_slot[loss]};
+      report.label = graph_.value(loss).name;
       code_.push_back(report);
     }
     Segment segment;

@@ -64,9 +64,16 @@ class ProgramMaker {
     BuildOptions options;
     options.microbatches = static_cast<int>(plan_.microbatches);
     options.element = element_bytes(plan_.request.precision);
-    options.gradient_element = std::max(options.element, plan_.request.fp32_gradients ? 4 : 0);
+    // Counts must be exact.
+    const std::vector<int> parameters = plan_.graph->parameters();
+    const bool counts = std::any_of(parameters.begin(), parameters.end(), [&](int value) {
+      return plan_.graph->value(value).tally.has_value();
+    });
+    options.gradient_element =
+        std::max(options.element, plan_.request.fp32_gradients || counts ? 4 : 0);
     options.master_element = options.element < 4 ? 4 : 0;
     options.order = draft_.order();
+    options.imbalance = draft_.imbalance();
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
     if (draft_.pipeline()) weigh();

@@ -181,6 +181,7 @@ class Mover {
 }  // namespace
 
 Layout after(const Layout& layout, const Move& move) {
+  if (!move.lands.empty()) return move.lands;
   Layout next = layout;
   for (int atom : move.atoms) {
     if (move.kind == Move::Kind::keep) {
@@ -190,6 +191,45 @@ Layout after(const Layout& layout, const Move& move) {
     }
   }
   return next;
+}
+
+std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group) {
+  Move sum, keep, exchange;
+  sum.kind = Move::Kind::all_reduce;
+  keep.kind = Move::Kind::keep;
+  exchange.kind = Move::Kind::all_to_all;
+  int out = 0, back = 0;
+  for (std::size_t a = 0; a < from.size(); ++a) {
+    const int atom = static_cast<int>(a);
+    if (from[a] == to[a]) continue;
+    if (from[a].is_partial() && to[a].is_replicate()) {
+      sum.atoms.push_back(atom);
+    } else if (from[a].is_replicate() && to[a].is_partial()) {
+      keep.atoms.push_back(atom);
+    } else if (from[a].is_shard() && to[a].is_shard() &&
+               (from[a].dim == group) != (to[a].dim == group)) {
+      exchange.atoms.push_back(atom);
+      ++(to[a].dim == group ? out : back);
+      exchange.from = from[a].dim;
+      exchange.to = to[a].dim;
+    } else {
+      throw std::invalid_argument("no exchange of groups");
+    }
+  }
+  if (out > 0 && back > 0) throw std::invalid_argument("rows would go both ways");
+  std::vector<Move> list;
+  Layout now = from;
+  for (Move* move : {&sum, &exchange, &keep}) {
+    if (move->atoms.empty()) continue;
+    if (move == &exchange) {
+      for (int atom : move->atoms) now[atom] = to[atom];
+      move->lands = now;
+    } else {
+      now = after(now, *move);
+    }
+    list.push_back(*move);
+  }
+  return list;
 }
 
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh) {

@@ -35,6 +35,7 @@ class Parter {
     if (storage_.parted >= Parted::gradients) split_buckets(program_, /*by_layer=*/true);
     bool any = false;
     for (Bucket& bucket : program_.buckets) {
+      if (bucket.tally) continue;  // all see all counts
       for (int atom : program_.mesh.axis(storage_.axis).atoms) {
         const auto& reduce = bucket.reduce;
         const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();

@@ -96,7 +96,40 @@ void delay_wgrads(const Program& program, Segment& segment) {
   }
 }
 
+bool is_exchange(const Program& program, const Instruction& i) {
+  return (i.code == Code::start || i.code == Code::wait) && i.move.kind == Move::Kind::all_to_all &&
+         program.graph->sparse.has(program.slots[i.inputs[0]].dims);
+}
+
+bool touches(const Program& program, const Instruction& i, int slot) {
+  bool found = false;
+  for_each_slot(i, [&](int other) { found = found || program.root(other) == program.root(slot); });
+  return found;
+}
+
+void spread_exchanges(const Program& program, std::vector<Instruction>& code) {
+  const auto at = [&](std::size_t i) { return code.begin() + static_cast<std::ptrdiff_t>(i); };
+  for (std::size_t n = code.size(); n-- > 0;) {
+    if (code[n].code != Code::wait || !is_exchange(program, code[n])) continue;
+    std::size_t to = n + 1;
+    while (to < code.size() && !touches(program, code[to], code[n].outputs[0])) ++to;
+    std::rotate(at(n), at(n + 1), at(to));
+  }
+  for (std::size_t n = 0; n < code.size(); ++n) {
+    if (code[n].code != Code::start || !is_exchange(program, code[n])) continue;
+    std::size_t to = n;
+    while (to > 0 && !touches(program, code[to - 1], code[n].inputs[0])) --to;
+    std::rotate(at(to), at(n), at(n + 1));
+  }
+}
+
 }  // namespace
+
+Pass overlap_exchanges() {
+  return {"overlap exchanges", [](Program& program) {
+            for (Segment& segment : program.segments) spread_exchanges(program, segment.code);
+          }};
+}
 
 Pass bucket_gradients(std::int64_t bytes) {
   return {"bucket gradients", [bytes](Program& program) { fill_buckets(program, bytes); },

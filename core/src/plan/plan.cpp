@@ -40,7 +40,19 @@ Mesh make_mesh(const PlanRequest& request, Problems& problems) {
   }
   try {
     Mesh mesh(own);
-    for (const AxisRequest& axis : borrowed) mesh.borrow(axis.name, axis.ways, axis.borrow_from);
+    for (const AxisRequest& axis : borrowed) {
+      std::vector<std::string> lenders;
+      std::copy_if(axis.borrow_from.begin(), axis.borrow_from.end(), std::back_inserter(lenders),
+                   [&](const std::string& name) { return mesh.has(name); });
+      if (lenders.empty()) {
+        problems.add(Stage::plan,
+                     fmt::format("{}({}) takes ranks of {}, and the plan has none of these axes",
+                                 axis.name, axis.ways, fmt::join(axis.borrow_from, ", ")),
+                     fmt::format("add {}({})", axis.borrow_from.front(), axis.ways));
+        continue;
+      }
+      mesh.borrow(axis.name, axis.ways, lenders);
+    }
     return mesh;
   } catch (const Error& error) {
     problems.add(error);
@@ -130,6 +142,10 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
   plan->notes = draft.notes();
   plan->rules = draft.rules();
+  for (Rule& rule : plan->rules) {  // what it was asked by may look at the draft, which goes
+    rule.named = rule.named || rule.where;
+    rule.where = {};
+  }
 
   const BatchSplit split = batch_split(draft, plan->mesh);
   plan->batch_ways = split.ways;
@@ -207,7 +223,11 @@ std::string Plan::mix() const {
     text += text.empty() ? "" : " x ";
     const auto axes = choice.strategy->axes();
     int ways = 1;
-    for (const AxisRequest& axis : axes) ways *= axis.ways;
+    const bool own = std::any_of(axes.begin(), axes.end(),
+                                 [](const AxisRequest& axis) { return axis.borrow_from.empty(); });
+    for (const AxisRequest& axis : axes) {
+      if (axis.borrow_from.empty() || !own) ways *= axis.ways;
+    }
     text += axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, ways);
   }
   return text.empty() ? "one rank" : text;

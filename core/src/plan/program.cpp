@@ -180,6 +180,13 @@ LocalDims Program::local_dims(int op, const Coordinates& at, int turn) const {
     if (!order.empty()) part.runs = lying(known_as(*graph, graph->ops()[op], dim), range);
     local.set(std::move(part));
   }
+  if (!graph->sparse.dims.empty()) {
+    Sparse sparse = graph->sparse;
+    const Dim group = sparse.dims.front();
+    if (local.has(group) && local.at(group).size < local.at(group).global)
+      sparse.share *= imbalance;
+    local.set_sparse(sparse);
+  }
   return local;
 }
 
@@ -191,9 +198,20 @@ std::vector<Range> Program::lying(Dim dim, Range part) const {
 std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at) const {
   std::vector<std::int64_t> shape;
   shape.reserve(slot.dims.size() + 1);
+  const Sparse& sparse = graph->sparse;
+  const bool rows = sparse.has(slot.dims);
+  double cells = 1;
   for (Dim dim : slot.dims) {
-    shape.push_back(local_range(dim, graph->size(dim), slot.layout, mesh, at).size);
+    const std::int64_t size = graph->size(dim);
+    const std::int64_t part = local_range(dim, size, slot.layout, mesh, at).size;
+    if (!rows || std::find(sparse.dims.begin(), sparse.dims.end(), dim) == sparse.dims.end()) {
+      shape.push_back(part);
+      continue;
+    }
+    cells *= static_cast<double>(part);
+    if (dim == sparse.dims.front() && part < size) cells *= imbalance;
   }
+  if (rows) shape.insert(shape.begin(), sparse.rows(cells));
   if (slot.extra > 0) shape.push_back(slot.extra);
   return shape;
 }

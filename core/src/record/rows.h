@@ -48,6 +48,12 @@ struct WorkRow {
   double seconds = not_known;
 };
 
+struct ExpertRow {
+  std::int64_t step = 0;
+  std::int32_t layer = 0, expert = 0;
+  std::int64_t chosen = 0, taken = 0;  // choices of tokens; those that it worked on
+};
+
 struct ActionRow {
   std::int64_t step = 0;
   std::int32_t rank = 0, stage = 0, chunk = 0;

@@ -125,7 +125,8 @@ RunWriter::RunWriter(fs::path path, const RunInfo& info, Interval interval)
       last_flush_(began_) {
   steps_.layout = &step_table();
   communication_.layout = &communication_table();
-  work_.layout = &work_table();
+  work_.layout = &work_table(), &expert_table();
+  experts_.layout = &expert_table();
   actions_.layout = &action_table();
   events_.layout = &event_table();
   std::error_code error;
@@ -169,8 +170,8 @@ void RunWriter::create(const fs::path& path, const RunInfo& info) const {
   out.write_text("script", info.script);
   out.write_text("plan", info.plan);
   for (const TableLayout* layout :
-       {&step_table(), &memory_table(), &communication_table(), &work_table(), &action_table(),
-        &predicted_action_table(), &event_table()})
+       {&step_table(), &memory_table(), &communication_table(), &work_table(), &expert_table(),
+        &action_table(), &predicted_action_table(), &event_table()})
     out.create_table(*layout);
   std::vector<char> predicted;
   for (const ActionRow& row : info.predicted_actions) pack_predicted(row, predicted);
@@ -196,6 +197,9 @@ void RunWriter::add(const CommunicationRow& row) {
 }
 void RunWriter::add(const WorkRow& row) {
   append(work_, row);
+}
+void RunWriter::add(const ExpertRow& row) {
+  append(experts_, row);
 }
 void RunWriter::add(const ActionRow& row) {
   append(actions_, row);
@@ -259,14 +263,14 @@ void RunWriter::finish(RunStatus status) {
 
 void RunWriter::write(int file) {
   Hdf5File out(file == hidden_ ? twin_ : path_, Hdf5File::Mode::append);
-  for (Rows* rows : {&steps_, &communication_, &work_, &actions_, &events_})
+  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
     write_rows(out, *rows, file);
   if (memory_stale_[file]) out.write_rows(memory_table(), 0, memory_.data(), memory_rows_);
   write_series(out, file);
   if (status_ != RunStatus::running) out.set_attribute("/", "status", name_of(status_));
   out.close();
   // Only now: if anything above threw, the next flush writes the same rows to the same places.
-  for (Rows* rows : {&steps_, &communication_, &work_, &actions_, &events_})
+  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
     rows->written[file] = rows->count;
   memory_stale_[file] = false;
   series_written_[file] = series_count_;
@@ -304,7 +308,7 @@ void RunWriter::drop_written() {
   const auto common = [&](const std::uint64_t(&written)[2]) {
     return swaps_ ? std::min(written[0], written[1]) : written[1 - hidden_];
   };
-  for (Rows* rows : {&steps_, &communication_, &work_, &actions_, &events_}) {
+  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_}) {
     const std::uint64_t keep_from = common(rows->written);
     const auto bytes = (keep_from - rows->first) * rows->layout->row_bytes();
     rows->packed.erase(rows->packed.begin(),
@@ -326,7 +330,7 @@ void RunWriter::copy_twin() {
   if (error) fail(path_, "cannot create its twin", error.value());
   const int published = 1 - hidden_;
   inode_[hidden_] = inode_of(twin_);
-  for (Rows* rows : {&steps_, &communication_, &work_, &actions_, &events_})
+  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
     rows->written[hidden_] = rows->written[published];
   series_written_[hidden_] = series_written_[published];
   for (auto& [name, series] : series_) series.created[hidden_] = series.created[published];

@@ -64,6 +64,7 @@ class RunWriter {
   void add(const StepRow& row);
   void add(const CommunicationRow& row);
   void add(const WorkRow& row);
+  void add(const ExpertRow& row);
   void add(const ActionRow& row);
   void add(const EventRow& row);  // `time` is set here
   // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
@@ -111,7 +112,7 @@ class RunWriter {
   int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
   std::uint64_t inode_[2] = {0, 0};
 
-  Rows steps_, communication_, work_, actions_, events_;
+  Rows steps_, communication_, work_, experts_, actions_, events_;
   std::vector<char> memory_;
   std::uint64_t memory_rows_ = 0;
   bool memory_stale_[2] = {false, false};

@@ -95,6 +95,14 @@ const TableLayout& work_table() {
   return layout;
 }
 
+const TableLayout& expert_table() {
+  static const TableLayout layout{
+      "experts",
+      {int64("step"), int32("layer"), int32("expert"), int64("chosen"), int64("taken")},
+      512};
+  return layout;
+}
+
 const TableLayout& action_table() {
   static const TableLayout layout{
       "actions",
@@ -159,6 +167,14 @@ void pack(const WorkRow& row, std::vector<char>& out) {
   put(out, row.calls);
   put(out, row.flops);
   put(out, row.seconds);
+}
+
+void pack(const ExpertRow& row, std::vector<char>& out) {
+  put(out, row.step);
+  put(out, row.layer);
+  put(out, row.expert);
+  put(out, row.chosen);
+  put(out, row.taken);
 }
 
 void pack(const ActionRow& row, std::vector<char>& out) {

@@ -30,6 +30,7 @@ const TableLayout& step_table();
 const TableLayout& memory_table();
 const TableLayout& communication_table();
 const TableLayout& work_table();
+const TableLayout& expert_table();
 const TableLayout& action_table();
 const TableLayout& predicted_action_table();  // action_table without `step`
 const TableLayout& event_table();
@@ -39,6 +40,7 @@ void pack(const StepRow& row, std::vector<char>& out);
 void pack(const MemoryRow& row, std::vector<char>& out);
 void pack(const CommunicationRow& row, std::vector<char>& out);
 void pack(const WorkRow& row, std::vector<char>& out);
+void pack(const ExpertRow& row, std::vector<char>& out);
 void pack(const ActionRow& row, std::vector<char>& out);
 void pack_predicted(const ActionRow& row, std::vector<char>& out);
 void pack(const EventRow& row, std::vector<char>& out);

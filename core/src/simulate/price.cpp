@@ -333,8 +333,10 @@ class Pricer::State {
     if (call.op == Collective::send || call.op == Collective::recv) {
       // Threads copy: read once, written once.
       const double bytes = static_cast<double>(call.payload);
-      return device_.handoff +
-             (device_.shared() ? 2 * bytes / speed_.bandwidth : bytes / device_.link);
+      // All ranks of a ring copy at once.
+      const double others = call.set.atoms.front() == program_.stage_atom ? 1 : speed_.stretch;
+      const double shared = 2 * bytes / speed_.bandwidth * others;
+      return device_.handoff + (device_.shared() ? shared : bytes / device_.link);
     }
     const double steps = call.op == Collective::all_reduce ? 2 : 1;
     if (!device_.shared()) {

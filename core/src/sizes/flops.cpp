@@ -10,7 +10,8 @@ namespace {
 
 LocalDims whole(const Graph& graph, const Op& op) {
   LocalDims dims;
-  for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim)});
+  for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim), {}});
+  dims.set_sparse(graph.sparse);
   return dims;
 }
 

@@ -148,6 +148,9 @@ class Walk {
         break;
       case Code::totals:
         pass(64);  // a handful of scalars
+        for (std::size_t b = 0; program_.gradient_element < 4 && b < program_.buckets.size(); ++b) {
+          pass(4 * std::min(rank_.flat(static_cast<int>(b)).part_elements, widened_at_a_time));
+        }
         break;
       case Code::update:
         if (program_.buckets[i.bucket].offload != Offload::nothing) break;
@@ -173,6 +176,8 @@ class Walk {
     for (int slot : i.outputs) {
       const Slot& s = program_.slots[slot];
       if (s.name == "positions") {
+        const Range own = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
+        if (program_.lying(seq, own).size() > 1) pass(rank_.bytes(slot));  // joined from its runs
         put(slot, add(rank_.bytes(slot), true));
         continue;
       }
@@ -341,7 +346,7 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
         flat.kept_parameters;
     forecast[Category::gradients] += flat.kept_gradients;
     forecast[offload == Offload::nothing ? Category::optimizer : Category::host] +=
-        flat.part_elements * optimizer_bytes;
+        flat.part_elements * (program.buckets[b].tally ? program.master_element : optimizer_bytes);
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];

@@ -179,6 +179,26 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   }
   const Slot &source = program_.slots[instruction.inputs[0]],
              &target = program_.slots[instruction.outputs[0]];
+  if (move.kind == Move::Kind::all_to_all && program_.graph->sparse.has(source.dims)) {
+    // Rows for other ranks are sent as they lie; where several groups are held, they are brought into order
+    // on arrival, or before they leave.
+    const Dim group = program_.graph->sparse.dims.front();
+    const std::int64_t sent = bytes_[instruction.inputs[0]], kept = bytes_[instruction.outputs[0]];
+    const std::int64_t ways = program_.mesh.ways(move.atoms);
+    const bool home = move.to != group;
+    const Layout& by_group = home ? source.layout : target.layout;
+    const bool ordered =
+        local_range(group, program_.graph->size(group), by_group, program_.mesh, at_).size > 1;
+    MoveSize size;
+    size.payload = std::max(sent, kept);
+    size.wire = sent * (ways - 1) / ways;
+    size.result = kept;
+    size.held = size.start_peak = kept + (home && ordered ? sent : 0);
+    size.takes_held = home || !ordered;
+    size.finish = size.takes_held ? 0 : kept;
+    size.copied = ordered ? (home ? sent : kept) : 0;
+    return size;
+  }
   Input in;
   in.shape = program_.local_shape(source, at_);
   in.item = source.scalar == Scalar::index ? 8 : program_.element;

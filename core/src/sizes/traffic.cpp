@@ -1,5 +1,7 @@
 #include "sizes/traffic.h"
 
+#include <string_view>
+
 namespace mw {
 namespace {
 
@@ -81,6 +83,20 @@ std::vector<Call> calls_of(const RankView& rank, const Instruction& instruction)
     back.wire = back.payload = 0;
     back.key.op = name_of(Collective::recv);
     return {std::move(call), std::move(back)};
+  }
+  const Sparse& sparse = program.graph->sparse;
+  if (instruction.code == Code::start && instruction.phase == std::string_view("forward") &&
+      instruction.move.kind == Move::Kind::all_to_all && !sparse.dims.empty() &&
+      instruction.move.to == sparse.dims.front() &&
+      sparse.has(program.slots[instruction.inputs[0]].dims)) {
+    Call counts = call;  // how many rows of each group are to come
+    const Slot& source = program.slots[instruction.inputs[0]];
+    const Dim group = sparse.dims.front();
+    counts.payload =
+        8 *
+        local_range(group, program.graph->size(group), source.layout, program.mesh, rank.at()).size;
+    counts.wire = counts.payload * (call.ways - 1) / call.ways;
+    return {std::move(counts), std::move(call)};
   }
   return {std::move(call)};
 }

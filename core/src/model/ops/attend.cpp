@@ -80,7 +80,8 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
     case Way::flash: {
       const at::Tensor unused = at::zeros({2}, q.options().dtype(at::kUInt64));
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
-          gh, qh, kh, vh, oh, made.lse, {}, {}, q.size(1), k.size(1), 0.0, causal, unused, unused);
+          gh, qh, kh, vh, oh, made.lse.contiguous(), {}, {}, q.size(1), k.size(1), 0.0, causal,
+          unused, unused);
       return back(dq, dk, dv);
     }
     case Way::efficient: {

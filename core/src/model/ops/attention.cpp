@@ -129,7 +129,6 @@ class Attention final : public OpType {
     traits.backward_reads_output = {true};
     traits.saved = {{"lse", {q[0], q[2], q[1]}, 0, true}};
     traits.gradient_passes = {false, false, false};
-    traits.gradients_apart = true;
     traits.rotates = op.inputs[1].dims[1];
     return traits;
   }
@@ -201,7 +200,8 @@ class Attention final : public OpType {
       cost.bytes += static_cast<double>((backward ? 4 : 2) * (queries + keys) + lse);
       std::int64_t during = attend_workspace(sizes, element, backward);
       if (shape.one() && (backward || sizes.causal)) {
-        held = during;
+        // A later turn's share of q's gradient is added to those before.
+        held = during + (backward && !sizes.causal ? queries : 0);
       } else if (backward) {
         held = std::max(held, during + queries + 2 * keys);
       } else {  // its output, and the shares of both while they are merged

@@ -1,0 +1,107 @@
+#include "model/decoder.h"
+
+#include <fmt/format.h>
+
+namespace mw {
+namespace {
+
+std::int64_t kv_heads(const Values& values) {
+  return values.has("kv_heads") ? values.integer("kv_heads") : values.integer("heads");
+}
+
+}  // namespace
+
+void add_decoder_options(Options& options) {
+  options.integer("layers", "transformer layers").at_least(1);
+  options.integer("hidden", "width of the residual stream").at_least(1);
+  options.integer("heads", "query heads; must divide hidden").at_least(1);
+  options.integer("kv_heads", "key and value heads; must divide heads, which they default to")
+      .at_least(1)
+      .optional();
+  options.integer("ffn", "width of the feed-forward part").at_least(1);
+  options.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
+  options.boolean("tied", "the output projection is the embedding's weight").fallback(false);
+  options.number("rope_theta", "base of the rotary angles").fallback(10000.0).at_least(1);
+  options.number("norm_eps", "added to the mean square in RMSNorm").fallback(1e-5).at_least(0);
+}
+
+void check_decoder(const Values& values, const std::string& path, Problems& problems) {
+  const std::int64_t width = check_heads(values, path, problems);
+  if (width % 2 != 0) {
+    problems.add(
+        Stage::options,
+        fmt::format("{}.heads: hidden / heads = {} / {} = {} is odd; rotary positions "
+                    "turn the dims of a head in pairs",
+                    path, values.integer("hidden"), values.integer("heads"), width),
+        fmt::format("make it even, e.g. hidden = {}", values.integer("heads") * (width + 1)));
+  }
+}
+
+Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
+                 std::int64_t sequence)
+    : b(std::move(family), batch, sequence, values.integer("vocab"), values.integer("hidden"),
+        values.integer("heads"), kv_heads(values), values.integer("ffn")),
+      eps_(values.number("norm_eps")),
+      theta_(values.number("rope_theta")),
+      tied_(values.flag("tied")) {
+  b.graph.layers = static_cast<int>(values.integer("layers"));
+  embedding_ = b.parameter("embedding.weight", {"vocab", "hidden"}, decoder_weights,
+                           {"model.embed_tokens.weight"});
+}
+
+int Decoder::embed() {
+  const int x = b.embedding("embedding", embedding_);
+  table_ = b.rope_table("rope", theta_);
+  return x;
+}
+
+std::string Decoder::name() const {
+  return fmt::format("layers.{}", b.layer);
+}
+std::string Decoder::hf() const {
+  return fmt::format("model.layers.{}", b.layer);
+}
+
+int Decoder::linear(const std::string& op, int in, Dims dims, const std::string& theirs) {
+  const int weight = b.parameter(op + ".weight", std::move(dims), decoder_weights, {theirs});
+  return b.linear(op, in, weight);
+}
+
+int Decoder::attention(int x) {
+  const std::string op = name() + ".attention", theirs = hf() + ".self_attn.";
+  int h = b.rms_norm(op + "_norm", x, {hf() + ".input_layernorm.weight"}, eps_);
+  int q = linear(op + ".q", h, {"heads", "head_dim", "hidden"}, theirs + "q_proj.weight");
+  int k = linear(op + ".k", h, {"kv_heads", "head_dim", "hidden"}, theirs + "k_proj.weight");
+  const int v = linear(op + ".v", h, {"kv_heads", "head_dim", "hidden"}, theirs + "v_proj.weight");
+  q = b.rope(op + ".q_rope", q, table_);
+  k = b.rope(op + ".k_rope", k, table_);
+  h = b.attention(op, q, k, v);
+  h = linear(op + ".o", h, {"hidden", "heads", "head_dim"}, theirs + "o_proj.weight");
+  return b.add(op + "_add", x, h);
+}
+
+int Decoder::mlp_norm(int x) {
+  return b.rms_norm(name() + ".mlp_norm", x, {hf() + ".post_attention_layernorm.weight"}, eps_);
+}
+
+int Decoder::mlp_add(int x, int branch) {
+  return b.add(name() + ".mlp_add", x, branch);
+}
+
+int Decoder::swiglu_block(const std::string& op, const std::string& theirs, int h, Dim width) {
+  const int gate = linear(op + ".gate", h, {width, "hidden"}, theirs + ".gate_proj.weight");
+  const int up = linear(op + ".up", h, {width, "hidden"}, theirs + ".up_proj.weight");
+  const int y = b.swiglu(op + ".swiglu", gate, up);
+  return linear(op + ".down", y, {"hidden", width}, theirs + ".down_proj.weight");
+}
+
+void Decoder::head_and_loss(int x, std::int64_t tokens_per_step) {
+  b.layer = b.graph.layers;
+  x = b.rms_norm("norm", x, {"model.norm.weight"}, eps_);
+  const int head =
+      tied_ ? embedding_
+            : b.parameter("head.weight", {"vocab", "hidden"}, decoder_weights, {"lm_head.weight"});
+  b.cross_entropy(b.linear("head", x, head), tokens_per_step);
+}
+
+}  // namespace mw

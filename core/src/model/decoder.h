@@ -1,0 +1,45 @@
+// The parts of Llama's decoder that other kinds take over: RMSNorm before each block, rotary positions, grouped
+// key heads, SwiGLU, no bias [Touvron et al. 2023].
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/builder.h"
+
+namespace mw {
+
+inline const Init decoder_weights{Init::Kind::normal, 0.02};
+
+// Options of the decoder's own: layers, hidden, heads, kv_heads, ffn, vocab, tied, rope_theta, norm_eps.
+void add_decoder_options(Options& options);
+// Checks heads and the width of one.
+void check_decoder(const Values& values, const std::string& path, Problems& problems);
+
+class Decoder {
+ public:
+  Decoder(std::string family, const Values& values, std::int64_t batch, std::int64_t sequence);
+
+  int embed();
+  // Of layer `b.layer`: x plus attention to it; a norm; x plus a SwiGLU block of `h`.
+  int attention(int x);
+  int mlp_norm(int x);
+  int mlp_add(int x, int branch);
+  // gate, up and down of a width's dim; parameters under `name`, `hf`.
+  int swiglu_block(const std::string& name, const std::string& hf, int h, Dim width);
+  void head_and_loss(int x, std::int64_t tokens_per_step);
+  std::string name() const;  // "layers.3"
+  std::string hf() const;    // "model.layers.3"
+
+  Builder b;
+
+ private:
+  int linear(const std::string& op, int in, Dims dims, const std::string& theirs);
+
+  const double eps_, theta_;
+  const bool tied_;
+  int embedding_ = -1;
+  std::vector<int> table_;
+};
+
+}  // namespace mw

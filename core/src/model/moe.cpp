@@ -1,0 +1,180 @@
+// Decoders with experts: Mixtral [Jiang et al. 2024], and DeepSeek's fine-grained and shared experts, leading dense
+// layers and balance by a bias [Dai et al. 2024; DeepSeek-AI 2024]. What tokens choose, and every loss, is defined
+// for each token or sequence, so that neither microbatches nor the mix change it.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/decoder.h"
+#include "model/kinds.h"
+#include "model/ops.h"
+
+namespace mw {
+namespace {
+
+class Moe final : public ModelKind {
+ public:
+  Moe() {
+    add_decoder_options(options_);
+    options_.integer("experts", "experts of a layer").at_least(1);
+    options_.integer("top_k", "experts that a token chooses").at_least(1);
+    options_.integer("expert_ffn", "width of an expert; default ffn").at_least(1).optional();
+    options_
+        .integer("shared_experts", "experts that every token goes through, as one of their width")
+        .at_least(0)
+        .fallback(0);
+    options_.integer("dense_layers", "leading layers without experts, of width ffn")
+        .at_least(0)
+        .fallback(0);
+    options_
+        .number(
+            "capacity",
+            "an expert takes at most so many times its even share of a sequence's choices, earlier "
+            "positions first; left out: all (dropless)")
+        .range(1e-3, 1e6)
+        .optional();
+    options_
+        .choice("balance", {"aux", "bias", "none"},
+                "how experts are kept even: a loss of each sequence's choices; a bias on the "
+                "choice that "
+                "moves against the load of each step; not")
+        .fallback("aux");
+    options_.number("aux_weight", "of the balancing loss").at_least(0).fallback(0.01);
+    options_.number("bias_rate", "of the bias, a step").at_least(0).fallback(0.001);
+    options_.number("z_weight", "of the loss that keeps router logits small")
+        .at_least(0)
+        .fallback(0.0);
+    options_
+        .choice("score", {"softmax", "sigmoid"}, "a token's affinity to the experts, from logits")
+        .fallback("softmax");
+    options_.boolean("normalise", "the weights of a token's experts sum to one (times scale)")
+        .fallback(true);
+    options_.number("scale", "of the experts' weights").fallback(1.0);
+  }
+
+  std::string name() const override { return "moe"; }
+  std::string doc() const override {
+    return "Llama decoder with experts: top-k router, shared experts, dense leading layers";
+  }
+  const Options& options() const override { return options_; }
+
+  void check(const Values& values, const std::string& path, Problems& problems) const override {
+    check_decoder(values, path, problems);
+    const std::int64_t experts = values.integer("experts"), top = values.integer("top_k");
+    if (top > experts) {
+      problems.add(
+          Stage::options,
+          fmt::format("{}.top_k: a token cannot choose {} of {} experts", path, top, experts),
+          fmt::format("top_k = {} at most", experts));
+    }
+    const std::int64_t layers = values.integer("layers"), dense = values.integer("dense_layers");
+    if (dense >= layers) {
+      problems.add(Stage::options,
+                   fmt::format("{}.dense_layers: {} of {} layers are dense: none has experts", path,
+                               dense, layers),
+                   fmt::format("dense_layers = {} at most, or mw.llama", layers - 1));
+    }
+  }
+
+  Graph build(const Values& values, std::int64_t batch, std::int64_t sequence,
+              std::int64_t tokens_per_step) const override {
+    Decoder d("moe", values, batch, sequence);
+    const std::int64_t width = values.integer(values.has("expert_ffn") ? "expert_ffn" : "ffn");
+    const std::int64_t shared = values.integer("shared_experts");
+    const std::int64_t experts = values.integer("experts"), top = values.integer("top_k");
+    Graph& graph = d.b.graph;
+    graph.set_dim("experts", experts);
+    graph.set_dim("scores", experts);
+    graph.set_dim("top", top);
+    graph.set_dim("load", 2);
+    graph.set_dim("expert_ffn", width, false);
+    if (shared > 0) graph.set_dim("shared_ffn", shared * width, false);
+    graph.sparse = {{"experts", "batch", "seq"},
+                    static_cast<double>(top) / static_cast<double>(experts)};
+    int x = d.embed();
+    for (d.b.layer = 0; d.b.layer < graph.layers; ++d.b.layer) {
+      x = d.attention(x);
+      const int h = d.mlp_norm(x);
+      if (d.b.layer < values.integer("dense_layers")) {
+        x = d.mlp_add(x, d.swiglu_block(d.name() + ".mlp", d.hf() + ".mlp", h, "ffn"));
+        continue;
+      }
+      const Routed routed = route(d, values, h, sequence, tokens_per_step);
+      // Between the two, so that it can go on while tokens are on their way.
+      const int beside = shared == 0
+                             ? -1
+                             : d.swiglu_block(d.name() + ".shared", d.hf() + ".mlp.shared_experts",
+                                              h, "shared_ffn");
+      x = d.mlp_add(x, through_experts(d, routed));
+      if (beside >= 0) x = d.b.add(d.name() + ".shared_add", x, beside);
+    }
+    d.head_and_loss(x, tokens_per_step);
+    return std::move(graph);
+  }
+
+ private:
+  struct Routed {
+    int rows = -1, places = -1, weights = -1;
+  };
+
+  static Routed route(Decoder& d, const Values& values, int h, std::int64_t sequence,
+                      std::int64_t tokens_per_step) {
+    Builder& b = d.b;
+    const std::string hf = d.hf() + ".mlp";
+    const auto experts = static_cast<double>(values.integer("experts")),
+               top = static_cast<double>(values.integer("top_k")),
+               length = static_cast<double>(sequence),
+               tokens = static_cast<double>(tokens_per_step);
+    const std::string balance = values.text("balance");
+    RouterOptions router;
+    router.score = values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
+    router.normalise = values.flag("normalise");
+    router.scale = values.number("scale");
+    const int weight = b.parameter(d.name() + ".router.weight", {"scores", "hidden"},
+                                   decoder_weights, {hf + ".gate.weight"});
+    const int bias = b.graph.add_tally(
+        d.name() + ".router.bias", {"scores"},
+        {tokens * top / experts, balance == "bias" ? values.number("bias_rate") : 0},
+        {hf + ".gate.e_score_correction_bias"});
+    const int logits = b.linear(d.name() + ".router", h, weight);
+    auto [weights, picks] = b.route(d.name() + ".route", logits, bias, router);
+    if (balance == "aux" && values.number("aux_weight") > 0) {
+      // alpha E / (k S) sum_i f_i sum_t P_i / S of a sequence, over the step's sequences.
+      const double factor =
+          values.number("aux_weight") * experts / (top * length * length) / (tokens / length);
+      b.balance_loss(d.name() + ".balance", logits, picks, router.score, factor);
+    }
+    if (values.number("z_weight") > 0) {
+      b.z_loss(d.name() + ".z_loss", logits, values.number("z_weight") / tokens);
+    }
+    if (values.has("capacity")) {
+      const double share = std::ceil(values.number("capacity") * length * top / experts - 1e-9);
+      picks = b.admit(d.name() + ".admit", picks, static_cast<std::int64_t>(share));
+    }
+    const auto [rows, places] = b.dispatch(d.name() + ".dispatch", h, picks);
+    return {rows, places, weights};
+  }
+
+  static int through_experts(Decoder& d, const Routed& routed) {
+    Builder& b = d.b;
+    const std::string name = d.name() + ".experts";
+    const int rows = routed.rows;
+    const int gate =
+        b.expert_linear(name + ".gate", rows, {"experts", "expert_ffn", "hidden"}, true);
+    const int up = b.expert_linear(name + ".up", rows, {"experts", "expert_ffn", "hidden"});
+    const int y = b.swiglu(name + ".swiglu", gate, up);
+    const int down = b.expert_linear(name + ".down", y, {"experts", "hidden", "expert_ffn"});
+    return b.combine(d.name() + ".combine", down, routed.weights, routed.places);
+  }
+
+  Options options_;
+};
+
+}  // namespace
+
+const ModelKind& moe_kind() {
+  static const Moe kind;
+  return kind;
+}
+
+}  // namespace mw
