@@ -1,6 +1,6 @@
 // The device mesh: named axes over ranks. Ranks are counted row-major, so the last axis is adjacent.
 // An axis may borrow ranks of other axes (ep takes dp's ranks): borrowing splits axes into *atoms*,
-// the finest factors that every axis is a run of. Placements are kept per atom.
+// the finest factors that every axis is made of. Placements are kept per atom.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class Mesh {
   explicit Mesh(const std::vector<std::pair<std::string, int>>& axes);
 
   // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from` (listed from
-  // the one borrowed first to the last; they must be adjacent in the mesh). Throws Error (plan)
+  // the one borrowed first to the last; of the last only as many as are left). Throws Error (plan)
   // with the nearest valid ways if the factors do not divide.
   void borrow(const std::string& name, int ways, const std::vector<std::string>& from);
 

@@ -96,11 +96,13 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
   }
   const double begin = now();
   outcome_.began = begin;
-  for (const SegmentRun& part : program_.timeline) {
+  for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
+    const SegmentRun& part = program_.timeline[r];
     RunTime time{part.segment, part.microbatch, now() - begin, 0};
     for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
     time.end = now() - begin;
     outcome_.runs.push_back(time);
+    if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
   }
   microbatches_.clear();
   return std::move(outcome_);

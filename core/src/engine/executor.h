@@ -150,7 +150,8 @@ class Executor {
   const RankView sizes_;
   std::vector<LocalDims> dims_;  // for each op
   // For each slot: which rows it has (equal where the same op made them and they lie alike); -1: not sparse.
-  std::vector<int> rows_of_slot_, layer_of_rows_;
+  std::vector<int> rows_of_slot_;
+  std::vector<bool> last_run_;  // for each run of the timeline: of its microbatch
   std::map<RankSet, std::unique_ptr<Communicator>> groups_;
   std::map<int, Microbatch> microbatches_;
   struct Reducing {

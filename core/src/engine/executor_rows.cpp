@@ -1,6 +1,7 @@
 // Sparse tensors: rows grouped by expert, of which only the ranks that hold them know how many there are.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "engine/executor.h"
 
@@ -25,6 +26,11 @@ std::vector<std::int64_t> by_rank(const std::vector<std::int64_t>& groups, int r
 
 void Executor::number_rows() {
   rows_of_slot_.assign(program_.slots.size(), -1);
+  std::set<int> seen;
+  last_run_.assign(program_.timeline.size(), false);
+  for (std::size_t r = last_run_.size(); r-- > 0;) {
+    last_run_[r] = seen.insert(program_.timeline[r].microbatch).second;
+  }
   if (graph_.sparse.dims.empty()) return;
   std::vector<std::pair<int, Layout>> known;
   for (std::size_t s = 0; s < program_.slots.size(); ++s) {
@@ -40,10 +46,7 @@ void Executor::number_rows() {
     const std::pair<int, Layout> key{graph_.ops()[graph_.value(slot.value).producer].layer, layout};
     const auto found = std::find(known.begin(), known.end(), key);
     rows_of_slot_[s] = static_cast<int>(found - known.begin());
-    if (found == known.end()) {
-      known.push_back(key);
-      layer_of_rows_.push_back(key.first);
-    }
+    if (found == known.end()) known.push_back(key);
   }
 }
 
@@ -85,14 +88,7 @@ void Executor::keep_rows(const Instruction& i, Microbatch& m, OpCall& call) {
       std::none_of(graph_.ops()[i.op].inputs.begin(), graph_.ops()[i.op].inputs.end(),
                    [&](const Use& use) { return graph_.sparse.has(use.dims); });
   if (!makes) return;
-  if (i.piece == Piece::forward) {
-    m.rows[rows_of_slot_[slot]] = {call.rows, {}, {}};
-    return;
-  }
-  // Nobody asks for them after the backward of the op that made them.
-  std::erase_if(m.rows, [&](const auto& entry) {
-    return layer_of_rows_[entry.first] == layer_of_rows_[rows_of_slot_[slot]];
-  });
+  if (i.piece == Piece::forward) m.rows[rows_of_slot_[slot]] = {call.rows, {}, {}};
 }
 
 std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::tallies() {

@@ -242,7 +242,8 @@ class Reader {
       DataContext context;
       context.seed = values_.has("seed") ? values_.integer("seed") : 0;
       context.sequence = sequence;
-      context.vocab = request_.model != nullptr ? request_.model_options.integer("vocab") : 0;
+      // A model that was refused says so itself.
+      context.vocab = request_.model != nullptr ? request_.model_options.integer("vocab") : 256;
       context.roots = context_.roots;
       experiment_.data = kind->open(values, "data", context, found);
     }

@@ -119,14 +119,6 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
     for (int& atom : taken) atom = atom >= cut ? atom + 1 : atom;
   }
   std::sort(taken.begin(), taken.end());
-  for (std::size_t i = 1; i < taken.size(); ++i) {
-    if (taken[i] != taken[i - 1] + 1) {
-      throw Error(
-          Stage::plan,
-          fmt::format("{}({}) would borrow ranks of axes that are not adjacent", name, ways),
-          fmt::format("the mesh is {}", describe()));
-    }
-  }
   axes_.push_back({name, ways, taken, true});
   for (const Axis& a : axes_) {  // name the atoms after the axis they are, or its parts
     if (a.borrowed) continue;

@@ -1,0 +1,188 @@
+"""Experts: every mix equals one rank, whatever is chosen; books of what was chosen, sent and dropped; refusals."""
+
+import unittest
+
+import pandas
+
+from pipeline_tools import PipelineCase
+
+MODELS = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
+local function moe(t)
+  local m = { layers = 2, hidden = 32, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 8, top_k = 2,
+              expert_ffn = 24 }
+  for key, value in pairs(t) do m[key] = value end
+  return mw.moe(m)
+end
+local models = {
+  moe {},
+  moe { top_k = 1, capacity = 1.0 },
+  moe { top_k = 4, shared_experts = 1, balance = "bias", bias_rate = 0.01, score = "sigmoid", scale = 2.5 },
+  moe { top_k = 2, capacity = 0.5, shared_experts = 2, dense_layers = 1, z_weight = 0.01 },
+  moe { top_k = 1, balance = "none", tied = true },
+  moe { top_k = 4, capacity = 1.5, balance = "bias", normalise = false },
+}
+local function e(model, plan, verb)
+  return verb { model = models[model], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 16,
+    microbatch = 1, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
+end
+"""
+
+# Experts 2, 4, 8 ways, with tp 1 and 2, in dp and in ZeRO's stages, in pipelines; the models take turns.
+MATRIX = MODELS + """
+local turn = 0
+local function check(plan)
+  turn = turn % #models + 1
+  e(turn, plan, mw.verify)
+end
+for _, ways in ipairs { 2, 4, 8 } do
+  for _, tensor in ipairs { 1, 2 } do
+    for stage = 0, 3 do
+      for _, schedule in ipairs { "", "1f1b", "zb-h1" } do
+        local data = stage == 0 and dp(ways) or zero { ways, stage = stage }
+        local plan = { data, tp(tensor), ep(ways) }
+        if schedule ~= "" then table.insert(plan, 1, pp { 2, schedule = schedule }) end
+        check(plan)
+      end
+    end
+  end
+end
+"""
+
+OTHERS = MODELS + """
+local mixes = {
+  {}, { dp(4) }, { tp(4) }, { dp(4), ep(2) }, { dp(8), ep(2) }, { zero { 8, stage = 3 }, ep(4) },
+  { zero { 8, stage = 2, replicas = 2 }, ep(4) }, { zero { 4, stage = 1 }, ep(2) },
+  { dp(2), tp(2), ep(4) }, { dp(2), tp(4), ep(4) }, { tp(2), ep(2) }, { tp(4), ep(2) },
+  { dp(2), tp(2), sp(), ep(2) }, { dp(2), tp(2), sp(), ep(4) }, { sp(2), ep(2) }, { sp(4), dp(2), ep(4) },
+  { dp(2), sp(2), ep(4) }, { dp(2), sp(2), tp(2), ep(8) }, { sp { 2, form = "allgather" }, ep(2) },
+  { dp(2), sp { 2, form = "ulysses" }, ep(4) }, { dp(4), ep { 4, dispatch = "allgather" } },
+  { dp(2), sp(2), ep { 4, dispatch = "allgather" } }, { dp(2), tp(2), ep { 4, dispatch = "allgather" } },
+  { dp(2), tp(2), sp(), ep { 2, dispatch = "allgather" } }, { dp(4), ep { 4, overlap = true } },
+  { pp { 2, schedule = "zb-h2" }, zero { 2, stage = 3 }, ep { 2, overlap = true } },
+  { pp { 2, schedule = "gpipe" }, dp(2), ep(2) },
+}
+for model = 1, #models do
+  for _, plan in ipairs(mixes) do e(model, plan, mw.verify) end
+end
+"""
+
+
+class Experts(PipelineCase):
+    def write(self, text):
+        path = self.folder / "script.lua"
+        path.write_text(text)
+        return path
+
+    def check(self, script, count):
+        results = self.all("verify", self.write(script))
+        self.assertEqual(len(results), count)
+        for result in results:
+            with self.subTest(result["plan"]):
+                self.assertEqual(result["verdict"], "equal", result["divergence"])
+                self.assertLessEqual(max(result["max_relative_error"].values()), 1e-10)
+        worst = max(max(result["max_relative_error"].values()) for result in results)
+        print(f"{len(results)} mixes, largest relative error {worst:.1e}")
+
+    def test_experts_beside_tensors_data_and_stages(self):
+        self.check(MATRIX, 3 * 2 * 4 * 3)
+
+    def test_other_mixes_of_every_model(self):
+        self.check(OTHERS, 6 * 27)
+
+    def test_one_expert_gets_all_tokens_and_the_others_none(self):
+        text = self.folder / "same.txt"
+        text.write_text("a" * 5000)
+        for top, dispatch in ((1, "alltoall"), (2, "alltoall"), (1, "allgather")):
+            script = MODELS + f"""
+local plan = {{ dp(4), ep {{ 4, dispatch = "{dispatch}" }} }}
+local function f(verb) return verb {{ model = moe {{ top_k = {top}, vocab = 256 }}, data = mw.text {{ "{text}" }}, sequence = 12, plan = plan,
+  batch = 16, microbatch = 2, optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 3 }} end
+f(mw.verify)
+f(mw.train)
+"""
+            verdict, run = self.all("run", self.write(script))
+            self.assertEqual(verdict["verdict"], "equal", verdict["divergence"])
+            self.assertTrue(all(loss == loss and 0 <= loss < 10 for loss in run["losses"]))
+            for layer in run["experts"]["layers"]:
+                self.assertEqual(sorted(layer["taken"]), [0] * (8 - top) + [192] * top)
+            self.assertEqual(run["experts"]["imbalance"], 8 / top)
+
+    def run_and_log(self, model, plan):
+        log = self.folder / "experts.h5"
+        result = self.only("run", self.write(MODELS + f"""
+mw.train {{ model = models[{model}], data = mw.synthetic {{}}, sequence = 12, plan = {plan}, batch = 16, microbatch = 1,
+  optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2, log = "{log}" }}"""))
+        return result, pandas.read_hdf(log, "experts")
+
+    def test_what_is_chosen_does_not_depend_on_the_mix(self):
+        for model, limited in ((1, False), (2, True), (4, True)):
+            reference = None
+            for plan in ("{}", "{ dp(4), ep(4) }", "{ dp(2), tp(2), ep(4) }", "{ sp(2), dp(2), ep(4) }",
+                         "{ pp(2), zero { 2, stage = 3 }, ep(2) }", "{ tp(2) }"):
+                with self.subTest(model=model, plan=plan):
+                    result, table = self.run_and_log(model, plan)
+                    top = {1: 2, 2: 1, 4: 2}[model]
+                    counts = table[table["step"] == 0].sort_values(["layer", "expert"])
+                    counts = counts[["layer", "expert", "chosen", "taken"]].values.tolist()
+                    for layer in set(row[0] for row in counts):
+                        rows = [row for row in counts if row[0] == layer]
+                        self.assertEqual(sum(row[2] for row in rows), 16 * 12 * top)
+                        self.assertEqual(all(row[2] == row[3] for row in rows), not limited)
+                    reference = reference or counts
+                    self.assertEqual(counts, reference)
+                    self.assertEqual(result["experts"]["dropped"] > 0, limited)
+
+    def test_a_bias_moves_against_the_load(self):
+        log = self.folder / "bias.h5"
+        self.only("run", self.write(MODELS + f"""
+mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.synthetic {{}}, sequence = 12,
+  plan = {{ dp(2), ep(2) }}, batch = 64, optimizer = mw.sgd {{ lr = 0 }}, steps = 40, log = "{log}" }}"""))
+        table = pandas.read_hdf(log, "experts")
+        spread = table.groupby(["step", "layer"])["chosen"].std().groupby("step").mean()
+        self.assertLess(spread.iloc[-10:].mean(), 0.5 * spread.iloc[0])
+
+    def test_bytes_of_an_exchange(self):
+        """A rank sends a share of its choices and their counts, about evenly; predicted for even choices."""
+        for ways in (2, 4):
+            result, _ = self.run_and_log(1, f"{{ dp({ways}), ep({ways}) }}")
+            sent = {c["phase"]: c["bytes"] for c in result["communication"] if c["op"] == "all-to-all"}
+            predicted = {c["phase"]: c["bytes"] for c in result["predicted"]["communication"]
+                         if c["op"] == "all-to-all"}
+            # 2 layers, 16 / ways sequences of 12, 2 choices, 32 wide, in fp32; there and back.
+            even = 2 * 2 * (16 // ways * 12) * 2 * 32 * 4 * (ways - 1) // ways
+            counts = 2 * 16 // ways * 8 * 8 * (ways - 1) // ways
+            self.assertEqual(predicted, {"forward": even + counts, "backward": even})
+            for phase in predicted:
+                self.assertLess(abs(sent[phase] / predicted[phase] - 1), 0.35)
+            calls = lambda uses: sorted((c["axis"], c["op"], c["phase"], c["calls"]) for c in uses)
+            self.assertEqual(calls(result["communication"]), calls(result["predicted"]["communication"]))
+
+    def test_imbalance_is_priced(self):
+        plan = lambda factor: self.only("plan", self.write(
+            MODELS + f"e(1, {{ dp(4), ep {{ 4, imbalance = {factor} }} }}, mw.plan)"))
+        even, uneven = plan(1.0), plan(2.0)
+        self.assertGreater(uneven["memory"][0]["activations"], even["memory"][0]["activations"])
+        self.assertGreater(uneven["compute_seconds"], even["compute_seconds"])
+
+    def test_what_cannot_be(self):
+        def refuse(plan, code, *fragments, model="1"):
+            with self.subTest(plan):
+                self.refused(code, fragments, "plan", self.write(MODELS + f"e({model}, {plan}, mw.plan)"))
+
+        refuse("{ ep(2) }", 3, "takes ranks of dp, zero, cp, tp", "add dp(2)")
+        refuse("{ dp(4), ep(3) }", 3, "ep(3) cannot borrow ranks of dp (4 ranks)", "1, 2, 4")
+        refuse("{ dp(16), ep(16) }", 3, "ep(16) cannot split 8 experts", "ep(8)")
+        refuse('{ dp(2), ep { 2, dispatch = "post" } }', 2, '"alltoall"')
+        self.refused(3, ["the model has no experts"], "plan", self.write(MODELS + """
+mw.plan { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 40, vocab = 50 }, data = mw.synthetic {},
+  sequence = 12, plan = { dp(2), ep(2) }, batch = 2, optimizer = mw.sgd { lr = 1 }, steps = 1 }"""))
+        self.refused(2, ["top_k: a token cannot choose 9 of 8 experts"], "plan", self.write(
+            MODELS + "models[1] = moe { top_k = 9 }\ne(1, {}, mw.plan)"))
+        self.refused(2, ["dense_layers: 2 of 2 layers are dense"], "plan", self.write(
+            MODELS + "models[1] = moe { dense_layers = 2 }\ne(1, {}, mw.plan)"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
