@@ -18,8 +18,11 @@ using Reference = std::function<Tensors(const Tensors&)>;
 struct OpCase {
   Op op;
   LocalDims dims;
-  Tensors inputs;           // float64 or int64
-  std::vector<bool> wants;  // inputs that get a gradient
+  Tensors inputs;                  // float64 or int64
+  std::vector<bool> wants;         // inputs that get a gradient
+  std::vector<bool> wide;          // inputs that are in fp32 where check_memory computes in bf16
+  Tensors tallies;                 // input i's gradient where it is no derivative (a Tally)
+  std::vector<std::int64_t> rows;  // OpCall::rows
 
   OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> inputs, std::vector<Dims> outputs,
          const std::map<std::string, std::int64_t>& sizes);
@@ -27,10 +30,16 @@ struct OpCase {
   void cut(const char* dim, std::int64_t offset, std::int64_t size, std::int64_t global);
   // ... or these ranges of it, as they lie.
   void cut(const char* dim, std::vector<Range> runs, std::int64_t global);
+  // Tensors over `dims` are rows, so many of each group.
+  void sparse(Dims dims, std::vector<std::int64_t> rows);
+  std::vector<std::int64_t> shape(const Dims& dims) const;
   // Input i: normal numbers, which get a gradient; or indices below `limit`, which get none.
   void real(std::size_t i);
   void index(std::size_t i, std::int64_t limit);
   void no_grad(std::size_t i) { wants[i] = false; }
+
+ private:
+  Sparse sparse_;
 };
 
 // |a - b| / |b|, the worst element's error over the largest element.
@@ -38,7 +47,9 @@ double error(const at::Tensor& a, const at::Tensor& b);
 
 struct Gradients {
   Tensors outputs, saved, inputs;
+  std::vector<std::int64_t> rows;  // OpCall::rows after forward
 };
+Gradients forward(const OpCase& c);
 enum class Into { fresh, given, added };
 // Runs forward, then backward (or dgrad and wgrad). `into`: fresh tensors, given ones that hold
 // nonsense, or given ones that hold `before`.

@@ -10,6 +10,7 @@
 
 #include <catch2/catch.hpp>
 #include <limits>
+#include <numeric>
 
 #include "model/ops.h"
 
@@ -27,7 +28,9 @@ OpCase::OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> in, std::ve
     dims.set({dim, 0, size, size, {}});
   }
   inputs.resize(op.inputs.size());
+  tallies.resize(op.inputs.size());
   wants.assign(op.inputs.size(), false);
+  wide.assign(op.inputs.size(), false);
 }
 
 void OpCase::cut(const char* dim, std::int64_t offset, std::int64_t size, std::int64_t global) {
@@ -40,13 +43,38 @@ void OpCase::cut(const char* dim, std::vector<Range> runs, std::int64_t global) 
   dims.set(std::move(local));
 }
 
+namespace {
+std::int64_t total(const std::vector<std::int64_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+}  // namespace
+
+void OpCase::sparse(Dims over, std::vector<std::int64_t> groups) {
+  rows = std::move(groups);
+  const double cells = static_cast<double>(c10::multiply_integers(dims.shape(over)));
+  sparse_ = {std::move(over), static_cast<double>(total(rows)) / std::max(cells, 1.0)};
+  dims.set_sparse(sparse_);
+}
+
+std::vector<std::int64_t> OpCase::shape(const Dims& of) const {
+  if (!sparse_.has(of)) return dims.shape(of);
+  std::vector<std::int64_t> shape{total(rows)};
+  for (Dim dim : of) {
+    const Dims& cells = sparse_.dims;
+    if (std::find(cells.begin(), cells.end(), dim) == cells.end()) {
+      shape.push_back(dims.at(dim).size);
+    }
+  }
+  return shape;
+}
+
 void OpCase::real(std::size_t i) {
-  inputs[i] = at::randn(dims.shape(op.inputs[i].dims), at::kDouble);
+  inputs[i] = at::randn(shape(op.inputs[i].dims), at::kDouble);
   wants[i] = true;
 }
 
 void OpCase::index(std::size_t i, std::int64_t limit) {
-  inputs[i] = at::randint(limit, dims.shape(op.inputs[i].dims), at::kLong);
+  inputs[i] = at::randint(limit, shape(op.inputs[i].dims), at::kLong);
 }
 
 double error(const at::Tensor& a, const at::Tensor& b) {
@@ -64,6 +92,7 @@ OpCall call_of(const OpCase& c, const Tensors& inputs) {
     if (input.is_floating_point()) call.real = input.scalar_type();
   }
   call.accumulate.assign(inputs.size(), false);
+  call.rows = c.rows;
   return call;
 }
 
@@ -90,11 +119,17 @@ void run_backward(const OpCase& c, const OpTraits& traits, OpCall& call) {
 
 }  // namespace
 
+Gradients forward(const OpCase& c) {
+  OpCall call = call_of(c, c.inputs);
+  c.op.type->forward(c.op, call);
+  return {call.outputs, call.saved, {}, call.rows};
+}
+
 Gradients run(const OpCase& c, const Tensors& seeds, Into into, const Tensors& before) {
   const OpTraits traits = c.op.type->traits(c.op);
   OpCall call = call_of(c, c.inputs);
   c.op.type->forward(c.op, call);
-  Gradients made{call.outputs, call.saved, {}};
+  Gradients made{call.outputs, call.saved, {}, call.rows};
   if (!traits.differentiable) return made;
   keep_for_backward(traits, call);
   call.grad_outputs = seeds;
@@ -123,7 +158,9 @@ Tensors reference_gradients(const OpCase& c, const Reference& reference, const T
   Tensors leaves, all;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     all.push_back(c.inputs[i].detach().clone());
-    if (c.wants[i]) leaves.push_back(all.back().requires_grad_(true));
+    if (c.wants[i] && !c.tallies[i].defined()) {
+      leaves.push_back(all.back().requires_grad_(true));
+    }
   }
   Tensors outputs = reference(all), roots, heads;
   for (std::size_t o = 0; o < outputs.size(); ++o) {
@@ -131,11 +168,15 @@ Tensors reference_gradients(const OpCase& c, const Reference& reference, const T
     roots.push_back(outputs[o]);
     heads.push_back(seeds[o]);
   }
-  const auto gradients = torch::autograd::grad(roots, leaves, heads, std::nullopt, false, true);
+  Tensors gradients;
+  if (!leaves.empty()) {
+    gradients = torch::autograd::grad(roots, leaves, heads, std::nullopt, false, true);
+  }
   Tensors result(c.inputs.size());
   std::size_t next = 0;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    if (!c.wants[i]) continue;
+    result[i] = c.tallies[i];
+    if (!c.wants[i] || c.tallies[i].defined()) continue;
     result[i] = gradients[next].defined() ? gradients[next] : at::zeros_like(c.inputs[i]);
     ++next;
   }
@@ -149,7 +190,9 @@ void check_op(const OpCase& c, const Reference& reference) {
   REQUIRE(traits.backward_reads_output.size() == c.op.output_dims.size());
   const Tensors expected = reference(c.inputs);
   Tensors seeds, before(c.inputs.size());
-  for (const at::Tensor& output : expected) seeds.push_back(at::randn_like(output));
+  for (const at::Tensor& output : expected) {
+    seeds.push_back(output.is_floating_point() ? at::randn_like(output) : at::Tensor());
+  }
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     if (c.wants[i]) before[i] = at::randn_like(c.inputs[i]);
   }
@@ -232,6 +275,7 @@ Seen watch(const std::function<void()>& piece) {
 double scratch(const std::string& kind, at::ScalarType type) {
   if (kind == "linear" && type == at::kFloat) return 128 * 1024.0;
   if ((kind == "linear" || kind == "attention") && type == at::kBFloat16) return 208 * 1024.0;
+  if (kind == "expert_linear" && type == at::kBFloat16) return 240 * 1024.0;
   return 4096.0;
 }
 void check_workspace(const char* what, std::int64_t seen, std::int64_t declared, double slack) {
@@ -247,8 +291,9 @@ void check_memory(OpCase c, at::ScalarType type) {
   INFO(c.op.name << " in " << at::toString(type));
   // What cross-entropy's last op reads is the one before it's output, in fp32.
   const bool wide_input = c.op.kind() == "ce_loss" && type == at::kBFloat16;
-  for (at::Tensor& input : c.inputs) {
-    if (input.is_floating_point()) input = input.to(wide_input ? at::kFloat : type);
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const bool wide = wide_input || (c.wide[i] && type == at::kBFloat16);
+    if (c.inputs[i].is_floating_point()) c.inputs[i] = c.inputs[i].to(wide ? at::kFloat : type);
   }
   const int element = static_cast<int>(c10::elementSize(type));
   const OpTraits traits = c.op.type->traits(c.op);
@@ -260,7 +305,8 @@ void check_memory(OpCase c, at::ScalarType type) {
   const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
   std::int64_t left = 0;
   for (std::size_t o = 0; o < c.op.output_dims.size(); ++o) {
-    left += c.dims.count(c.op.output_dims[o]) * (is_wide(o) ? 4 : element);
+    const bool index = !call.outputs[o].is_floating_point();
+    left += c.dims.count(c.op.output_dims[o]) * (index ? 8 : is_wide(o) ? 4 : element);
   }
   for (const SavedValue& saved : traits.saved) {
     left += c.dims.count(saved.dims) * std::max<std::int64_t>(saved.extra, 1) *
@@ -274,10 +320,13 @@ void check_memory(OpCase c, at::ScalarType type) {
   check_workspace("forward", forward.workspace, declared(Piece::forward), slack);
   if (!traits.differentiable) return;
 
+  std::vector<at::ScalarType> outputs;
+  for (const at::Tensor& output : call.outputs) outputs.push_back(output.scalar_type());
   keep_for_backward(traits, call);
   for (std::size_t o = 0; o < c.op.output_dims.size(); ++o) {
-    call.grad_outputs.push_back(
-        at::randn(c.dims.shape(c.op.output_dims[o]), is_wide(o) ? at::kFloat : type));
+    const bool index = outputs[o] == at::kLong;
+    call.grad_outputs.push_back(index ? at::Tensor()
+                                      : at::randn(c.shape(c.op.output_dims[o]), outputs[o]));
   }
   const auto backward = [&](Piece piece, const std::vector<bool>& wants) {
     call.wants = wants;
@@ -285,10 +334,11 @@ void check_memory(OpCase c, at::ScalarType type) {
     std::int64_t gradients = 0;
     for (std::size_t i = 0; i < wants.size(); ++i) {
       if (!wants[i]) continue;
-      // A GEMM's weight gradients are added to those of earlier microbatches.
-      call.accumulate[i] = piece == Piece::wgrad;
+      // A parameter's gradients are added to those of earlier microbatches.
+      call.accumulate[i] = piece == Piece::wgrad || c.tallies[i].defined();
       if (call.accumulate[i]) {
-        call.grad_inputs[i] = at::zeros_like(c.inputs[i]);
+        const bool counts = c.tallies[i].defined() && element < 4;
+        call.grad_inputs[i] = at::zeros_like(c.inputs[i], counts ? at::kFloat : type);
       } else {
         gradients += static_cast<std::int64_t>(c.inputs[i].nbytes());
       }

@@ -63,7 +63,8 @@ class Dispatch final : public OpType {
     Cost cost;
     cost.executed = static_cast<double>(piece == Piece::forward ? picks : cells);
     cost.bytes = static_cast<double>((piece == Piece::forward ? 2 : 3) * cells * element);
-    cost.workspace = piece == Piece::forward ? 8 * (2 * picks + 3 * rows) : 8 * rows;
+    const std::int64_t groups = dims.at(op.output_dims[0][0]).size;
+    cost.workspace = 8 * (piece == Piece::forward ? 3 * rows + groups : rows);
     return cost;
   }
 };
@@ -77,7 +78,6 @@ class Combine final : public OpType {
     traits.backward_reads_input = {true, true, true};
     traits.backward_reads_output = {false};
     traits.gradient_passes = {false, false, false};
-    traits.gradients_apart = true;
     return traits;
   }
 
@@ -85,42 +85,73 @@ class Combine final : public OpType {
     const at::Tensor& y = call.inputs[0];
     const std::vector<std::int64_t> shape = call.dims.shape(op.output_dims[0]);
     at::Tensor out = at::zeros(shape, y.options());
-    const Chosen chosen = chosen_of(call, y);
-    out.view({-1, shape.back()}).index_add_(0, chosen.tokens, y * chosen.weights);
+    at::Tensor sums = out.view({-1, shape.back()});
+    in_chunks(call, [&](const Chunk& c) { sums.index_add_(0, c.tokens, c.of(y) * c.weights); });
     set_outputs(call, {out});
   }
 
   void backward(const Op&, OpCall& call) const override {
-    const at::Tensor& y = call.inputs[0];
-    const Chosen chosen = chosen_of(call, y);
-    const at::Tensor rows = by_token(call.grad_outputs[0]).index_select(0, chosen.tokens);
-    if (wanted(call, 1)) {
-      const at::Tensor& weights = call.inputs[1];
-      at::Tensor gradient = at::zeros({weights.numel()}, weights.options());
-      gradient.index_copy_(0, call.inputs[2], (rows * y).sum(1).to(weights.scalar_type()));
-      deliver(call, 1, gradient.view(weights.sizes()));
-    }
-    if (wanted(call, 0)) deliver(call, 0, rows * chosen.weights);
+    const at::Tensor &y = call.inputs[0], &weights = call.inputs[1];
+    const at::Tensor gradient = by_token(call.grad_outputs[0]);
+    const Target dw =
+        wanted(call, 1) ? target(call, 1, weights.sizes(), weights.options()) : Target();
+    if (dw.tensor.defined() && !dw.add) dw.tensor.zero_();
+    const Target dy = wanted(call, 0) ? target(call, 0, y.sizes(), y.options()) : Target();
+    in_chunks(call, [&](const Chunk& c) {
+      const at::Tensor rows = gradient.index_select(0, c.tokens);
+      if (dw.tensor.defined()) {
+        dw.tensor.view({-1}).index_add_(0, c.places,
+                                        (rows * c.of(y)).sum(1, false, weights.scalar_type()));
+      }
+      if (!dy.tensor.defined()) return;
+      at::Tensor to = c.of(dy.tensor);
+      if (dy.add) {
+        to.addcmul_(rows, c.weights);
+      } else {
+        at::mul_out(to, rows, c.weights);
+      }
+    });
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const std::int64_t cells = dims.count(op.inputs[0].dims), rows = dims.count(op.inputs[2].dims);
+    const std::int64_t columns = dims.at(op.inputs[0].dims.back()).size;
+    const std::int64_t step = chunk_rows(rows, columns * element);
     Cost cost;
     cost.executed = static_cast<double>((piece == Piece::forward ? 2 : 4) * cells);
     cost.bytes = static_cast<double>((piece == Piece::forward ? 4 : 6) * cells * element);
-    cost.workspace = (8 + 2 * wide_element(element)) * rows +
-                     (piece == Piece::forward ? 1 : 2) * cells * element;
+    const std::int64_t wide = wide_element(element), row = columns * element;
+    cost.workspace = rows * (8 + element);
+    if (piece == Piece::forward) {
+      cost.workspace += step * row;
+    } else {
+      cost.workspace += step * (wide + (element < wide ? 4 : 2) * row);
+    }
     return cost;
   }
 
  private:
-  struct Chosen {
-    at::Tensor tokens, weights;  // of each row
+  // Some of the rows: from which tokens, in which of the places that weights have, and those.
+  struct Chunk {
+    std::int64_t first = 0;
+    at::Tensor tokens, places, weights;
+    at::Tensor of(const at::Tensor& rows) const { return rows.narrow(0, first, tokens.size(0)); }
   };
-  static Chosen chosen_of(const OpCall& call, const at::Tensor& like) {
-    const at::Tensor &weights = call.inputs[1], &order = call.inputs[2];
-    return {tokens_of(order, weights.size(-1)),
-            weights.flatten().index_select(0, order).to(like.scalar_type()).unsqueeze(1)};
+
+  template <class Do>
+  static void in_chunks(const OpCall& call, const Do& what) {
+    const at::Tensor &y = call.inputs[0], &places = call.inputs[2];
+    const at::Tensor tokens = tokens_of(places, call.inputs[1].size(-1));
+    const at::Tensor weights =
+        call.inputs[1].flatten().index_select(0, places).to(y.scalar_type()).unsqueeze(1);
+    const std::int64_t rows = y.size(0);
+    const std::int64_t step = chunk_rows(y, rows, y.size(1) * y.element_size());
+    for (std::int64_t first = 0; first < rows; first += step) {
+      const auto here = [&](const at::Tensor& all) {
+        return all.narrow(0, first, std::min(step, rows - first));
+      };
+      what({first, here(tokens), here(places), here(weights)});
+    }
   }
 };
 

@@ -1,4 +1,7 @@
 // Routing: which experts a token chooses and with what weight, and the losses that keep the choice even.
+#include <algorithm>
+#include <cmath>
+
 #include "meshwright/autograd_op.h"
 #include "model/ops.h"
 #include "model/ops/kernel.h"
@@ -25,6 +28,7 @@ class Route final : public OpType {
     traits.backward_reads_output = {false, true};
     traits.fp32_outputs = {true, false};
     traits.gradient_passes = {false, false};
+    traits.gradients_apart = true;
     return traits;
   }
 
@@ -33,7 +37,7 @@ class Route final : public OpType {
     const std::int64_t top = call.dims.at(op.output_dims[1].back()).size;
     const at::Tensor picks = std::get<1>((s + call.inputs[1].to(s.scalar_type())).topk(top, -1));
     at::Tensor weights = s.gather(-1, picks);
-    if (options_.normalise) weights = weights / sum_of(weights);
+    if (options_.normalise) weights.div_(sum_of(weights));
     set_outputs(call, {weights.mul_(options_.scale), picks});
   }
 
@@ -51,13 +55,18 @@ class Route final : public OpType {
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const std::int64_t logits = dims.count(op.inputs[0].dims), top = dims.count(op.output_dims[1]);
+    const std::int64_t logits = dims.count(op.inputs[0].dims);
+    const std::int64_t picks = dims.count(op.output_dims[1]);
+    const std::int64_t tokens = picks / dims.at(op.output_dims[1].back()).size;
     const std::int64_t wide = wide_element(element);
     Cost cost;
     cost.executed = 8.0 * static_cast<double>(logits);
     cost.bytes = static_cast<double>(logits * (element + 2 * wide));
-    cost.workspace = piece == Piece::forward ? logits * (2 * wide) + top * 2 * wide
-                                             : logits * (3 * wide) + top * 4 * wide;
+    cost.workspace = 2 * logits * wide;
+    if (piece != Piece::forward) {
+      const std::int64_t of_weights = options_.normalise ? logits + 3 * picks + 2 * tokens : 0;
+      cost.workspace = std::max(of_weights, 3 * logits + picks) * wide - logits * element;
+    }
     return cost;
   }
 
@@ -70,13 +79,13 @@ class Route final : public OpType {
     at::Tensor chosen = call.grad_outputs[0].to(s.scalar_type()) * options_.scale;
     if (options_.normalise) {  // of w / sum(w)
       const at::Tensor w = s.gather(-1, picks), total = sum_of(w);
-      chosen = (chosen - (chosen * w).sum(-1, true) / total) / total;
+      chosen.sub_((chosen * w).sum(-1, true).div_(total)).div_(total);
     }
     at::Tensor ds = at::zeros_like(s).scatter_(-1, picks, chosen);
     if (options_.score == RouterScore::softmax) {
-      ds = s * (ds - (ds * s).sum(-1, true));
+      ds = at::_softmax_backward_data(ds, s, -1, s.scalar_type());
     } else {
-      ds.mul_(s).mul_(1 - s);
+      ds = at::sigmoid_backward(ds, s);
     }
     return ds.to(call.inputs[0].scalar_type());
   }
@@ -88,8 +97,7 @@ class Route final : public OpType {
 // position, then the second ones, and so on, until it is full (Lepikhin et al. 2021, "GShard", algorithm 1).
 class Admit final : public OpType {
  public:
-  explicit Admit(std::int64_t capacity, std::int64_t experts)
-      : capacity_(capacity), experts_(experts) {}
+  explicit Admit(std::int64_t capacity) : capacity_(capacity) {}
 
   std::string kind() const override { return "admit"; }
 
@@ -114,13 +122,10 @@ class Admit final : public OpType {
       places = at::cat(runs).to(picks.device());
       picks = picks.index_select(1, at::argsort(places));
     }
-    const std::int64_t batch = picks.size(0), top = picks.size(2);
+    const std::int64_t batch = picks.size(0), seq = picks.size(1), top = picks.size(2);
     // (batch, top, seq): all first choices before all second ones.
-    const at::Tensor choices = picks.transpose(1, 2).reshape({batch, -1});
-    const at::Tensor taken = at::one_hot(choices, experts_).cumsum(1);
-    const at::Tensor rank = taken.gather(2, choices.unsqueeze(2)).squeeze(2);
-    at::Tensor admitted = at::where(rank <= capacity_, choices, at::full_like(choices, -1))
-                              .view({batch, top, -1})
+    at::Tensor admitted = first_of_each(picks.transpose(1, 2).reshape({batch, -1}))
+                              .view({batch, top, seq})
                               .transpose(1, 2)
                               .contiguous();
     if (places.defined()) admitted = admitted.index_select(1, places);
@@ -128,16 +133,28 @@ class Admit final : public OpType {
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int) const override {
-    const std::int64_t picks = dims.count(op.inputs[0].dims);
+    const Dims& choices = op.inputs[0].dims;
+    const std::int64_t picks = dims.count(choices);
+    const LocalDim& tokens = dims.at(choices[1]);
     Cost cost;
-    cost.executed = static_cast<double>(picks * experts_);
-    cost.bytes = static_cast<double>(16 * picks * experts_);
-    cost.workspace = 8 * picks * (2 * experts_ + 4);
+    cost.executed = static_cast<double>(picks) * std::log2(std::max<std::int64_t>(picks, 2));
+    cost.bytes = static_cast<double>(8 * 8 * picks);
+    cost.workspace = 8 * picks * (dims.at(choices[2]).size > 1 ? 4 : 3);
+    if (tokens.runs.size() > 1) cost.workspace += 8 * (picks + tokens.size);
     return cost;
   }
 
  private:
-  const std::int64_t capacity_, experts_;
+  // (rows, choices): of each row, the first `capacity` of those that are alike; -1 for the others.
+  at::Tensor first_of_each(const at::Tensor& choices) const {
+    auto [sorted, order] = choices.sort(/*stable=*/true, 1, /*descending=*/false);
+    const at::Tensor rank = at::searchsorted(sorted, sorted).neg_();
+    rank.add_(at::arange(choices.size(1), choices.options()));
+    sorted.masked_fill_(rank >= capacity_, -1);
+    return at::empty_like(choices).scatter_(1, order, sorted);
+  }
+
+  const std::int64_t capacity_;
 };
 
 class InFp32 : public AutogradOp {
@@ -145,6 +162,7 @@ class InFp32 : public AutogradOp {
   OpTraits traits(const Op& op) const override {
     OpTraits traits = AutogradOp::traits(op);
     traits.fp32_outputs = {true};
+    traits.gradients_apart = true;
     return traits;
   }
 };
@@ -159,8 +177,29 @@ class BalanceStats final : public InFp32 {
                                   const std::vector<at::Tensor>& inputs) const override {
     at::Tensor s = affinities(inputs[0], score_);
     if (score_ == RouterScore::sigmoid) s = s / s.sum(-1, true);
-    const at::Tensor chosen = at::one_hot(inputs[1], s.size(-1)).sum({1, 2}).to(s.scalar_type());
+    const at::Tensor choices = inputs[1].flatten(1);
+    const at::Tensor chosen =
+        at::zeros({s.size(0), s.size(2)}, s.options())
+            .scatter_add_(1, choices, at::ones({1, 1}, s.options()).expand_as(choices));
     return {at::stack({chosen, s.sum(1)})};
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const Dims& in = op.inputs[0].dims;
+    const std::int64_t logits = dims.count(in), tokens = logits / dims.at(in.back()).size;
+    const std::int64_t out = dims.count(op.output_dims[0]);
+    const std::int64_t wide = wide_element(element);
+    const bool sigmoid = score_ == RouterScore::sigmoid;
+    Cost cost = AutogradOp::cost(op, piece, dims, element);
+    if (piece != Piece::forward) {
+      const std::int64_t made = sigmoid ? 5 * logits + tokens : 3 * logits;
+      cost.workspace = (made + out) * wide - logits * element;
+    } else if (sigmoid) {
+      cost.workspace = (2 * logits + tokens - out) * wide;
+    } else {
+      cost.workspace = (element < wide ? 2 * logits - out : logits + out) * wide;
+    }
+    return cost;
   }
 
  private:
@@ -190,6 +229,19 @@ class ZLoss final : public InFp32 {
     return {logits.logsumexp(-1).square().sum() * factor_};
   }
 
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const Dims& in = op.inputs[0].dims;
+    const std::int64_t logits = dims.count(in), tokens = logits / dims.at(in.back()).size;
+    const std::int64_t wide = wide_element(element), widened = element < wide ? logits : 0;
+    Cost cost = AutogradOp::cost(op, piece, dims, element);
+    if (piece == Piece::forward) {
+      cost.workspace = (logits + widened + 2 * tokens) * wide;
+    } else {
+      cost.workspace = (3 * logits + widened + 2 * tokens) * wide - logits * element;
+    }
+    return cost;
+  }
+
  private:
   const double factor_;
 };
@@ -199,8 +251,8 @@ class ZLoss final : public InFp32 {
 OpTypePtr route(const RouterOptions& options) {
   return std::make_shared<Route>(options);
 }
-OpTypePtr admit(std::int64_t capacity, std::int64_t experts) {
-  return std::make_shared<Admit>(capacity, experts);
+OpTypePtr admit(std::int64_t capacity, std::int64_t) {
+  return std::make_shared<Admit>(capacity);
 }
 OpTypePtr balance_stats(RouterScore score) {
   return std::make_shared<BalanceStats>(score);
