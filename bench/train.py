@@ -59,6 +59,11 @@ MIXES = {
 MIXES.update({
     f"zero{stage}-4": dict(ranks=4, theirs=["zero1" if stage == 1 else "fsdp2"], plan=f"{{zero{{4, stage={stage}}}}}",
                            least=1.0, beside="one") for stage in (1, 2, 3)})
+# Experts: 8 of half the width, 2 of which a token chooses; no balancing loss, as in the baseline.
+MIXES.update({
+    f"moe-{ways}": dict(ranks=ways, theirs=["single" if ways == 1 else "ep"],
+                        plan="{}" if ways == 1 else f"{{dp({ways}), ep({ways})}}", experts=8, least=1.0,
+                        beside="moe-1") for ways in (1, 2, 4)})
 # Ours alone: the baseline has no context parallelism.
 MIXES.update({
     "onelong": dict(ranks=1, theirs=None, plan="{}"),
@@ -101,13 +106,15 @@ class Bench:
         self.arguments = arguments
         self.baseline = shlex.split(arguments.baseline)
 
-    def baseline_command(self, size, ranks, *rest):
+    def baseline_command(self, size, ranks, experts, *rest):
         s = SIZES[size]
         head = self.baseline
         if ranks > 1:
             head = [head[0], "-m", "torch.distributed.run", "--standalone",
                     f"--nproc-per-node={ranks}", *head[1:]]
         shape = [f"--{key}={s[key]}" for key in ("layers", "hidden", "heads", "ffn", "vocab", "batch")]
+        if experts:
+            shape += [f"--experts={experts}", "--topk=2", f"--ffn={s['ffn'] // 2}"]
         return [*head, *shape, f"--seq={s['sequence']}", "--threads=1", *rest]
 
     def theirs(self, size, mix):
@@ -115,7 +122,7 @@ class Bench:
         if m["theirs"] is None:
             return None
         name, *options = m["theirs"]
-        result, others = run(self.baseline_command(size, m["ranks"], f"--mix={name}", *options, f"--steps={a.steps}",
+        result, others = run(self.baseline_command(size, m["ranks"], m.get("experts"), f"--mix={name}", *options, f"--steps={a.steps}",
                                                    "--lr=0.001", f"--data={a.data}"))
         return dict(step=result["step_s"], cpu=result["cpu_s_per_step"], losses=result["losses"],
                     startup=result["startup_from_launch_s"], others=others)
@@ -123,7 +130,11 @@ class Bench:
     def ours(self, size, mix, weights):
         s, a = SIZES[size], self.arguments
         model = ", ".join(f"{key}={s[key]}" for key in ("layers", "hidden", "heads", "ffn", "vocab"))
-        settings = [f"model=llama{{{model}}}", f"plan={MIXES[mix]['plan']}", f"sequence={s['sequence']}",
+        kind = "llama"
+        if "experts" in MIXES[mix]:
+            kind = "moe"
+            model += f', experts={MIXES[mix]["experts"]}, top_k=2, expert_ffn={s["ffn"] // 2}, balance="none"'
+        settings = [f"model={kind}{{{model}}}", f"plan={MIXES[mix]['plan']}", f"sequence={s['sequence']}",
                     f"batch={s['batch']}", f"steps={a.steps}", f"weights={weights}",
                     f'data=text{{"{a.data}", order="sequential"}}']
         if "microbatches" in MIXES[mix]:
@@ -198,6 +209,8 @@ def verdict(rows):
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.05")
         if r["mix"].startswith(("zero", "dp")) and r.get("over_one", 0) > 1.10:
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.10")
+        if r["mix"] == "moe-4" and r.get("over_one", 0) > 1.15:
+            short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.15")
         if r["mix"] == "cp8-ring" and r.get("over_one", 0) > 1.15:
             short.append(f"{r['size']} {r['mix']}: {r['over_one']:.2f} times one rank's CPU seconds, target 1.15")
         if r.get("loss_difference", 0) > 1e-4:
@@ -241,13 +254,17 @@ def main():
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for size in a.sizes.split(","):
-            weights = os.path.join(folder, f"{size}.safetensors")
-            made = subprocess.run(bench.baseline_command(size, 1, f"--save-weights={weights}"),
-                                  env=ENVIRONMENT, capture_output=True, text=True)
-            if made.returncode != 0:
-                sys.exit(f"the baseline wrote no weights:\n{made.stderr[-3000:]}")
+            weights = {}
             for mix in a.mixes.split(","):
-                rows.append(bench.row(size, mix, weights))
+                experts = MIXES[mix].get("experts")
+                if experts not in weights:
+                    weights[experts] = os.path.join(folder, f"{size}-{experts}.safetensors")
+                    made = subprocess.run(
+                        bench.baseline_command(size, 1, experts, f"--save-weights={weights[experts]}"),
+                        env=ENVIRONMENT, capture_output=True, text=True)
+                    if made.returncode != 0:
+                        sys.exit(f"the baseline wrote no weights:\n{made.stderr[-3000:]}")
+                rows.append(bench.row(size, mix, weights[experts]))
                 beside_one(rows[-1], rows)
                 print(line(rows[-1]), flush=True)
     short = verdict(rows)

@@ -26,6 +26,9 @@ struct HfName {
   bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
   int part = 0,
       parts = 1;  // rows [part/parts, (part+1)/parts) of a fused tensor, after transposing
+  // The first dim's entries are tensors of their own, numbered where `name` has "{}" (experts).
+  bool apart = false;
+  bool optional = false;  // may be missing: then it starts as without weights
 };
 
 // A parameter that no optimizer trains: its "gradient" counts what happens in a step (tokens that chose an

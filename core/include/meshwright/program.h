@@ -186,6 +186,7 @@ struct Bucket {
 // `stages` is not empty, those of these stages (the stage's own atom is among `atoms` then).
 struct RankSet {
   std::vector<int> atoms, stages;
+  bool by_axis = false;  // named by their axis even where they are all ranks
   friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <string_view>
 
 #include "engine/executor.h"
 
@@ -66,7 +67,8 @@ void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
   if (known == m.rows.end()) return;  // to be made
   call.rows = known->second.of_group;
   const Op& op = graph_.ops()[i.op];
-  if (!op.counts_rows || i.piece != Piece::forward) return;
+  const bool again = i.phase == std::string_view("recompute");
+  if (!op.counts_rows || i.piece != Piece::forward || again) return;
   // Where several ranks work on the same rows, the first of them counts.
   const Dims& cells = graph_.sparse.dims;
   const auto alike = [&](int atom) {
@@ -111,7 +113,7 @@ std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::tallies() {
 
 Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   const at::Tensor& input = tensor(m, i.inputs[0]);
-  Communicator& ranks = group({i.move.atoms, {}});
+  Communicator& ranks = group({i.move.atoms, {}, true});
   const Purpose purpose{i.phase, &i.label};
   const int ways = ranks.ways();
   const auto counts = at::TensorOptions().dtype(at::kLong);

@@ -266,6 +266,7 @@ class Reader {
     request_.precision = precision == "fp64"   ? Precision::fp64
                          : precision == "fp32" ? Precision::fp32
                                                : Precision::bf16;
+    request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
   }
 
@@ -342,8 +343,10 @@ const Options& experiment_options() {
               "what gradients are added up and reduced in: the precision of computation, or fp32 "
               "where that is less")
           .fallback("compute")
-          .choice("recompute", {"none"},
-                  "activations that backward computes again; all are kept so far")
+          .any("recompute",
+               "activations that backward makes again: \"none\", \"selective\" (attention), "
+               "\"full\", "
+               "{ every = n }, { ops = { … } }, { fit = \"8GiB\" }, or a function of an op")
           .fallback("none")
           .choice("device", {"cpu"}, "where ranks compute")
           .fallback("cpu")

@@ -54,6 +54,26 @@ std::optional<at::Tensor> oriented(const at::Tensor& stored, const HfName& hf) {
   return tensor;
 }
 
+WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry) {
+  WeightSpec one = spec;
+  one.name = fmt::format("{}[{}]", spec.name, entry);
+  one.hf.name = fmt::format(fmt::runtime(spec.hf.name), entry);
+  one.hf.apart = false;
+  one.shape.erase(one.shape.begin());
+  return one;
+}
+
+std::vector<WeightSpec> with_entries(const std::vector<WeightSpec>& specs) {
+  std::vector<WeightSpec> all;
+  for (const WeightSpec& spec : specs) {
+    if (!spec.hf.apart) all.push_back(spec);
+    for (std::int64_t e = 0; spec.hf.apart && e < spec.shape[0]; ++e) {
+      all.push_back(entry_of(spec, e));
+    }
+  }
+  return all;
+}
+
 // Lists of names can be long: the first few, then how many more.
 std::string list_of(const std::vector<std::string>& names) {
   constexpr std::size_t shown = 6;
@@ -161,11 +181,11 @@ const std::string* Weights::resolve(const std::string& name) const {
 void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) const {
   std::set<std::string> used, missing;
   bool has_head = false;
-  for (const WeightSpec& spec : specs) {
+  for (const WeightSpec& spec : with_entries(specs)) {
     has_head |= spec.hf.name == "lm_head.weight";
     const std::string* name = resolve(spec.hf.name);
     if (!name) {
-      missing.insert(spec.hf.name);
+      if (!spec.hf.optional) missing.insert(spec.hf.name);
       continue;
     }
     used.insert(*name);
@@ -210,7 +230,17 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
 
 void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
                    const at::Tensor& out) const {
+  if (spec.hf.apart) {
+    for (std::int64_t e = 0; e < ranges[0].size; ++e) {
+      load(entry_of(spec, ranges[0].offset + e), {ranges.begin() + 1, ranges.end()}, out[e]);
+    }
+    return;
+  }
   const std::string* name = resolve(spec.hf.name);
+  if (!name && spec.hf.optional) {
+    out.zero_();
+    return;
+  }
   if (!name)
     throw Error(Stage::options,
                 fmt::format("weights: \"{}\" is missing in {}", spec.hf.name, path_.string()));
@@ -226,7 +256,15 @@ std::vector<std::pair<std::string, at::Tensor>> export_weights(
     const std::vector<at::Tensor>& parameters) {
   std::map<std::string, std::vector<at::Tensor>> parts;
   std::vector<std::string> order;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].hf.apart) {
+      for (std::int64_t e = 0; e < specs[i].shape[0]; ++e) {
+        tensors.emplace_back(entry_of(specs[i], e).hf.name,
+                             parameters[i].reshape(hf_shapes[i])[e].contiguous());
+      }
+      continue;
+    }
     auto& list = parts[specs[i].hf.name];
     if (list.empty()) order.push_back(specs[i].hf.name);
     list.resize(specs[i].hf.parts);
@@ -234,7 +272,6 @@ std::vector<std::pair<std::string, at::Tensor>> export_weights(
   }
   std::map<std::string, bool> transposed;
   for (const WeightSpec& spec : specs) transposed[spec.hf.name] = spec.hf.transposed;
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const std::string& name : order) {
     at::Tensor whole = parts[name].size() == 1 ? parts[name][0] : at::cat(parts[name], 0);
     if (transposed[name] && whole.dim() == 2) whole = whole.t();

@@ -44,7 +44,7 @@ class Builder {
   void z_loss(const std::string& name, int logits, double factor);
   std::pair<int, int> dispatch(const std::string& name, int x, int picks);  // rows, their places
   // Its parameter is `name` + ".weight". `counts`: the ledger counts its rows.
-  int expert_linear(const std::string& name, int rows, Dims weight, bool counts = false);
+  int expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts = false);
   int combine(const std::string& name, int rows, int weights, int places);
   // The three ops of the loss; sets Graph::loss.
   void cross_entropy(int logits, std::int64_t tokens);

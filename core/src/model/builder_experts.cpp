@@ -39,11 +39,11 @@ std::pair<int, int> Builder::dispatch(const std::string& name, int x, int picks)
   return {made[0], made[1]};
 }
 
-int Builder::expert_linear(const std::string& name, int rows, Dims weight, bool counts) {
+int Builder::expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts) {
   Dims out = graph.value(rows).dims;
   out.back() = weight[1];
   const int parameter_ =
-      parameter(name + ".weight", std::move(weight), {Init::Kind::normal, 0.02}, {});
+      parameter(name + ".weight", std::move(weight), {Init::Kind::normal, 0.02}, std::move(hf));
   Op made = op(name, mw::expert_linear(), {use(rows), use(parameter_)});
   made.counts_rows = counts;
   return graph.add(std::move(made), {{"", out}})[0];

@@ -12,6 +12,28 @@
 namespace mw {
 namespace {
 
+// Under which names a checkpoint has them: DeepSeek's where the model has what only those have, else Mixtral's.
+struct Names {
+  std::string router;
+  HfName bias, gate, up, down;
+  Names(const Values& values, const std::string& layer) {
+    const bool deepseek = values.integer("shared_experts") > 0 ||
+                          values.integer("dense_layers") > 0 || values.text("score") == "sigmoid";
+    const std::string block = layer + (deepseek ? ".mlp" : ".block_sparse_moe");
+    const auto expert = [&](const char* theirs, const char* mixtral) {
+      HfName name{block + ".experts.{}." + (deepseek ? theirs : mixtral) + ".weight"};
+      name.apart = true;
+      return name;
+    };
+    router = block + ".gate.weight";
+    bias = {block + ".gate.e_score_correction_bias"};
+    bias.optional = true;
+    gate = expert("gate_proj", "w1");
+    up = expert("up_proj", "w3");
+    down = expert("down_proj", "w2");
+  }
+};
+
 class Moe final : public ModelKind {
  public:
   Moe() {
@@ -105,7 +127,7 @@ class Moe final : public ModelKind {
                              ? -1
                              : d.swiglu_block(d.name() + ".shared", d.hf() + ".mlp.shared_experts",
                                               h, "shared_ffn");
-      x = d.mlp_add(x, through_experts(d, routed));
+      x = d.mlp_add(x, through_experts(d, routed, Names(values, d.hf())));
       if (beside >= 0) x = d.b.add(d.name() + ".shared_add", x, beside);
     }
     d.head_and_loss(x, tokens_per_step);
@@ -120,7 +142,7 @@ class Moe final : public ModelKind {
   static Routed route(Decoder& d, const Values& values, int h, std::int64_t sequence,
                       std::int64_t tokens_per_step) {
     Builder& b = d.b;
-    const std::string hf = d.hf() + ".mlp";
+    const Names names(values, d.hf());
     const auto experts = static_cast<double>(values.integer("experts")),
                top = static_cast<double>(values.integer("top_k")),
                length = static_cast<double>(sequence),
@@ -131,11 +153,10 @@ class Moe final : public ModelKind {
     router.normalise = values.flag("normalise");
     router.scale = values.number("scale");
     const int weight = b.parameter(d.name() + ".router.weight", {"scores", "hidden"},
-                                   decoder_weights, {hf + ".gate.weight"});
+                                   decoder_weights, {names.router});
     const int bias = b.graph.add_tally(
         d.name() + ".router.bias", {"scores"},
-        {tokens * top / experts, balance == "bias" ? values.number("bias_rate") : 0},
-        {hf + ".gate.e_score_correction_bias"});
+        {tokens * top / experts, balance == "bias" ? values.number("bias_rate") : 0}, names.bias);
     const int logits = b.linear(d.name() + ".router", h, weight);
     auto [weights, picks] = b.route(d.name() + ".route", logits, bias, router);
     if (balance == "aux" && values.number("aux_weight") > 0) {
@@ -155,15 +176,17 @@ class Moe final : public ModelKind {
     return {rows, places, weights};
   }
 
-  static int through_experts(Decoder& d, const Routed& routed) {
+  static int through_experts(Decoder& d, const Routed& routed, const Names& names) {
     Builder& b = d.b;
     const std::string name = d.name() + ".experts";
     const int rows = routed.rows;
-    const int gate =
-        b.expert_linear(name + ".gate", rows, {"experts", "expert_ffn", "hidden"}, true);
-    const int up = b.expert_linear(name + ".up", rows, {"experts", "expert_ffn", "hidden"});
+    const int gate = b.expert_linear(name + ".gate", rows, {"experts", "expert_ffn", "hidden"},
+                                     names.gate, true);
+    const int up =
+        b.expert_linear(name + ".up", rows, {"experts", "expert_ffn", "hidden"}, names.up);
     const int y = b.swiglu(name + ".swiglu", gate, up);
-    const int down = b.expert_linear(name + ".down", y, {"experts", "hidden", "expert_ffn"});
+    const int down =
+        b.expert_linear(name + ".down", y, {"experts", "hidden", "expert_ffn"}, names.down);
     return b.combine(d.name() + ".combine", down, routed.weights, routed.places);
   }
 

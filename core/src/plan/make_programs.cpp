@@ -76,6 +76,9 @@ class ProgramMaker {
     options.imbalance = draft_.imbalance();
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
+    const RecomputeSet again = resolve(plan_.request.recompute, *plan_.graph, problems_);
+    if (!problems_.empty()) return;
+    for (Program& program : plan_.programs) recompute(program, again);
     if (draft_.pipeline()) weigh();
     if (limit_ > 0) {
       keep_limit(partition);

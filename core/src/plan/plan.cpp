@@ -167,6 +167,7 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
   PlanRequest request = plan.request;
   request.strategies.clear();
   request.schedule.reset();
+  request.recompute = {};
   request.microbatch = same_microbatches ? plan.microbatch * plan.batch_ways : 0;
   Problems problems;
   auto one = make_plan(request, problems);
@@ -201,6 +202,9 @@ Json Plan::description() const {
   json["precision"] = name_of(request.precision);
   if (request.precision == Precision::bf16) {
     json["main_gradients"] = request.fp32_gradients ? "fp32" : "bf16";
+  }
+  if (request.recompute.kind != RecomputePolicy::Kind::none) {
+    json["recompute"] = request.recompute.describe();
   }
   if (programs.front().stage_atom >= 0) json["schedule"] = to_csv(schedule);
   return json;

@@ -98,8 +98,9 @@ int Program::ways(const RankSet& set) const {
 
 std::string Program::name_of(const RankSet& set) const {
   if (set.stages.empty()) {
-    return set.atoms.size() != 1 && mesh.ways(set.atoms) == mesh.size() ? "world"
-                                                                        : mesh.name_of(set.atoms);
+    return !set.by_axis && set.atoms.size() != 1 && mesh.ways(set.atoms) == mesh.size()
+               ? "world"
+               : mesh.name_of(set.atoms);
   }
   std::string text;
   for (int atom : set.atoms) {

@@ -4,6 +4,7 @@
 
 #include "engine/precision.h"
 #include "simulate/pipeline.h"
+#include "simulate/speed.h"
 #include "sizes/flops.h"
 #include "sizes/rank_view.h"
 
@@ -30,7 +31,35 @@ struct StageRanks {
   StageForecast forecast;
   std::int64_t everyone = 0;
   Coordinates slowest;
+  double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
+
+// Of experts, those that a token goes through.
+double active_parameters(const Graph& graph) {
+  double active = 0;
+  for (int value : graph.parameters()) {
+    const Dims& dims = graph.value(value).dims;
+    const bool some = !graph.sparse.dims.empty() &&
+                      std::find(dims.begin(), dims.end(), graph.sparse.dims.front()) != dims.end();
+    active += (some ? graph.sparse.share : 1) * static_cast<double>(graph.count(value));
+  }
+  return active;
+}
+
+// Where ranks share cores, one that is done leaves its share to the others: the step takes what all their work
+// takes, or the longest alone.
+void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
+  if (ranks.most <= 0) return;
+  const double share = std::max(ranks.mean, ranks.most / stretch) / ranks.most;
+  for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds})
+    *seconds *= share;
+  for (auto& stage : p.actions) {
+    for (TimedAction& action : stage) {
+      action.start *= share;
+      action.end *= share;
+    }
+  }
+}
 
 StageRanks look_at(const Program& program, const Device& device, std::int64_t state, int threads) {
   StageRanks found;
@@ -46,11 +75,13 @@ StageRanks look_at(const Program& program, const Device& device, std::int64_t st
         kinds.size() == 1
             ? 0
             : price_step(rank, device, static_cast<int>(state / program.element), threads).step;
+    found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
       slowest = seconds;
       found.slowest = kind.at;
     }
   }
+  found.most = slowest;
   return found;
 }
 
@@ -79,10 +110,12 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   std::int64_t everyone = 0, peak = 0;
   std::vector<RankView> slowest;
   std::vector<Coordinates> ranks;  // theirs
+  StageRanks last;
   for (const Program& program : plan.programs) {
     const StageRanks stage = look_at(program, device, state, threads);
     p.stages.push_back(stage.forecast);
     everyone += stage.everyone;
+    last = stage;
     peak = std::max(peak, stage.forecast.memory.peak);
     slowest.emplace_back(program, stage.slowest);
     ranks.push_back(stage.slowest);
@@ -100,6 +133,9 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
     p.exposed_seconds = std::max(p.exposed_seconds, time.stages[s].exposed);
     add_communication(p, time.stages[s], forecast_traffic(slowest[s]));
   }
+  if (device.shared() && ranks.size() == 1) {
+    share_cores(p, last, speed_of(device, p.ranks, element, threads).stretch);
+  }
   std::sort(p.communication.begin(), p.communication.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   p.memory_limit = device.memory;
@@ -112,7 +148,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   const double possible = p.peak_flops * p.step_seconds;
   p.mfu = p.flops_per_step / possible;
   p.hfu = p.hardware_flops_per_step / possible;
-  p.mfu_6n = 6.0 * static_cast<double>(p.parameters) * tokens / possible;
+  p.mfu_6n = 6.0 * active_parameters(*plan.graph) * tokens / possible;
   return p;
 }
 

@@ -3,30 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "simulate/speed.h"
+
 namespace mw {
 namespace {
-
-// Speeds of one rank among `ranks` on the device.
-struct Speed {
-  GemmFit gemm;
-  double pointwise = 0, bandwidth = 0, overhead = 0;
-  double stretch = 1;  // ranks that share a core take turns on it
-};
-
-Speed speed_of(const Device& device, int ranks, int element, int asked) {
-  Speed speed{device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead,
-              1};
-  if (!device.shared()) return speed;
-  const int threads = device.threads_of(ranks, asked);
-  const int busy = std::min(ranks * threads, device.cores);
-  const double loaded = busy == device.cores ? device.all_cores : 1;
-  speed.gemm.rate *= threads * loaded;
-  // Elementwise kernels work in chunks that fit a cache, too small to part among threads.
-  speed.pointwise *= loaded;
-  speed.bandwidth *= loaded;
-  speed.stretch = static_cast<double>(ranks * threads) / busy;
-  return speed;
-}
 
 struct Transfer {
   double seconds = 0;

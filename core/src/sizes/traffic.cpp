@@ -14,7 +14,7 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     case Code::start: {
       const MoveSize size = rank.size_of(instruction);
       call.op = collective_of(instruction.move.kind);
-      call.set = {instruction.move.atoms, {}};
+      call.set = {instruction.move.atoms, {}, !instruction.move.lands.empty()};
       call.wire = size.wire;
       call.payload = size.payload;
       break;

@@ -1,0 +1,204 @@
+#include "plan/recompute.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "plan/lifetimes.h"
+
+namespace mw {
+namespace {
+
+class Recomputer {
+ public:
+  Recomputer(Program& program, const RecomputeSet& set, int vstage)
+      : program_(program), set_(set), forward_(program.segment(SegmentKind::forward, vstage)) {
+    if (forward_ < 0) return;
+    const std::vector<Instruction>& code = program.segments[forward_].code;
+    for (std::size_t i = 0; i < code.size(); ++i) {
+      for (int slot : written(code[i])) writers_[slot].push_back(static_cast<int>(i));
+      for (int slot : read(code[i])) readers_[slot].push_back(static_cast<int>(i));
+    }
+    // "backward" is one way to go back; "dgrad", with "wgrad" after it, another.
+    for (const SegmentKind kind : {SegmentKind::backward, SegmentKind::dgrad}) {
+      const int segment = program.segment(kind, vstage);
+      if (segment < 0) continue;
+      const int later =
+          kind == SegmentKind::dgrad ? program.segment(SegmentKind::wgrad, vstage) : -1;
+      repeat_in(segment, later);
+    }
+  }
+
+ private:
+  static std::vector<int> written(const Instruction& i) {
+    std::vector<int> slots;
+    if (i.code == Code::report || i.code == Code::load) return slots;
+    if (i.code == Code::compute && i.piece != Piece::forward) return slots;
+    slots.insert(slots.end(), i.outputs.begin(), i.outputs.end());
+    slots.insert(slots.end(), i.saved.begin(), i.saved.end());
+    return slots;
+  }
+  static std::vector<int> read(const Instruction& i) {
+    std::vector<int> slots = i.inputs;
+    if (i.code == Code::compute && i.piece != Piece::forward) {  // of backward
+      for (const auto* more : {&i.outputs, &i.saved})
+        slots.insert(slots.end(), more->begin(), more->end());
+    }
+    slots.erase(std::remove(slots.begin(), slots.end(), -1), slots.end());
+    return slots;
+  }
+
+  const Instruction& forward(int index) const { return program_.segments[forward_].code[index]; }
+  int block_of(int layer) const { return layer < 0 ? -1 : layer / set_.every; }
+
+  // The block of layers that makes a slot again; -1: it is kept.
+  int block(int slot) {
+    const auto [known, fresh] = block_.try_emplace(slot, -1);
+    if (!fresh) return known->second;
+    const auto writers = writers_.find(slot);
+    if (writers == writers_.end() || program_.slots[slot].persistent) return -1;
+    const Instruction& first = forward(writers->second.front());
+    const auto found = readers_.find(slot);
+    const std::vector<int> readers = found == readers_.end() ? std::vector<int>() : found->second;
+    int block = -1;
+    if (first.code == Code::compute) {
+      if (!set_.ops[first.op]) return -1;
+      block = block_of(layer(first.op));
+    } else if (first.code == Code::start || first.code == Code::move) {
+      if (first.move.kind == Move::Kind::send || first.move.kind == Move::Kind::recv) return -1;
+      if (set_.keep_moves && communicates(first.move.kind)) return -1;
+      // As its readers are.
+      for (int reader : readers) {
+        const int theirs = block_of_reader(reader);
+        if (theirs < 0 || (block >= 0 && theirs != block)) return -1;
+        block = theirs;
+      }
+    }
+    for (int reader : readers) {  // what another block starts from is kept
+      if (block_of_reader(reader) != block && forward(reader).code != Code::wait) block = -1;
+    }
+    return block_[slot] = block;
+  }
+
+  // The block in which a reader of forward is made again, or in which its gradient is taken.
+  int block_of_reader(int index) {
+    const Instruction& i = forward(index);
+    if (i.code == Code::compute) return block_of(layer(i.op));
+    if (i.code == Code::start || i.code == Code::move || i.code == Code::wait) {
+      const int slot = i.outputs.empty() ? -1 : i.outputs[0];
+      const auto readers = readers_.find(slot);
+      if (slot < 0 || readers == readers_.end()) return -1;
+      for (int reader : readers->second) {
+        if (reader != index) return block_of_reader(reader);
+      }
+    }
+    return -1;
+  }
+
+  int layer(int op) const { return program_.graph->ops()[op].layer; }
+
+  void repeat_in(int segment, int later) {
+    std::map<int, std::set<int>> again;  // block -> forward instructions
+    std::map<int, int> where;            // block -> before which instruction
+    const std::vector<Instruction> before = program_.segments[segment].code;
+    const auto look = [&](const std::vector<Instruction>& code, bool own) {
+      for (std::size_t n = 0; n < code.size(); ++n) {
+        for (int slot : read(code[n])) {
+          const int b = block(slot);
+          if (b < 0) continue;
+          need(slot, again[b]);
+          const int at = own ? static_cast<int>(n) : static_cast<int>(before.size());
+          const auto [place, fresh] = where.try_emplace(b, at);
+          if (!fresh) place->second = std::min(place->second, at);
+        }
+      }
+    };
+    look(before, true);
+    if (later >= 0) look(program_.segments[later].code, false);
+    std::map<int, int> made;  // slot -> its copy
+    std::vector<Instruction> code;
+    for (std::size_t n = 0; n <= before.size(); ++n) {
+      for (const auto& [b, at] : where) {
+        if (at == static_cast<int>(n)) copy(again[b], made, code);
+      }
+      if (n < before.size()) code.push_back(before[n]);
+    }
+    for (Instruction& i : code) {
+      if (i.phase != phase_) replace(i, made);
+    }
+    program_.segments[segment].code = std::move(code);
+    if (later < 0) return;
+    for (Instruction& i : program_.segments[later].code) replace(i, made);
+  }
+
+  void need(int slot, std::set<int>& instructions) {
+    for (int writer : writers_.at(slot)) {
+      if (!instructions.insert(writer).second) continue;
+      for (int input : read(forward(writer))) {
+        if (block(input) >= 0) need(input, instructions);
+      }
+    }
+  }
+
+  void copy(const std::set<int>& instructions, std::map<int, int>& made,
+            std::vector<Instruction>& code) {
+    std::map<int, int> pendings;
+    for (int index : instructions) {
+      Instruction again = forward(index);
+      again.phase = phase_;
+      if (again.pending >= 0) {
+        const auto [pending, fresh] = pendings.try_emplace(again.pending, program_.pendings);
+        if (fresh) ++program_.pendings;
+        again.pending = pending->second;
+      }
+      for (auto* slots : {&again.outputs, &again.saved}) {
+        for (int& slot : *slots) {
+          const auto [own, fresh] = made.try_emplace(slot, static_cast<int>(program_.slots.size()));
+          if (fresh) program_.slots.push_back(program_.slots[slot]);
+          slot = own->second;
+        }
+      }
+      for (int& slot : again.inputs) {
+        const auto own = made.find(slot);
+        if (own != made.end()) slot = own->second;
+      }
+      code.push_back(std::move(again));
+    }
+  }
+
+  static void replace(Instruction& i, const std::map<int, int>& made) {
+    const bool backward = i.code == Code::compute && i.piece != Piece::forward;
+    for (auto* slots :
+         {&i.inputs, backward ? &i.outputs : nullptr, backward ? &i.saved : nullptr}) {
+      if (slots == nullptr) continue;
+      for (int& slot : *slots) {
+        const auto own = made.find(slot);
+        if (own != made.end()) slot = own->second;
+      }
+    }
+  }
+
+  static constexpr const char* phase_ = "recompute";
+  Program& program_;
+  const RecomputeSet& set_;
+  const int forward_;
+  std::map<int, std::vector<int>> writers_, readers_;  // of slots: forward's instructions
+  std::map<int, int> block_;
+};
+
+}  // namespace
+
+bool RecomputeSet::any() const {
+  return std::any_of(ops.begin(), ops.end(), [](bool op) { return op; });
+}
+
+void recompute(Program& program, const RecomputeSet& set) {
+  if (!set.any()) return;
+  std::set<int> vstages;
+  for (const Segment& segment : program.segments) {
+    if (segment.kind == SegmentKind::forward) vstages.insert(segment.vstage);
+  }
+  for (int vstage : vstages) Recomputer(program, set, vstage);
+}
+
+}  // namespace mw

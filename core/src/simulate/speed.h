@@ -1,0 +1,17 @@
+// How fast one of several ranks is on a device.
+#pragma once
+
+#include "simulate/machine.h"
+
+namespace mw {
+
+struct Speed {
+  GemmFit gemm;
+  double pointwise = 0, bandwidth = 0, overhead = 0;
+  double stretch = 1;  // ranks that share a core take turns on it
+};
+
+// Of one of `ranks`, with reals of `element` bytes; `threads`: asked for (0: nothing).
+Speed speed_of(const Device& device, int ranks, int element, int threads);
+
+}  // namespace mw

@@ -1,0 +1,108 @@
+"""Recompute: gradients are those of a run that keeps everything, in every mode and mix; memory is what is predicted and
+less; what is made again is counted."""
+
+import unittest
+
+from pipeline_tools import PipelineCase
+
+MODELS = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
+local models = {
+  llama = mw.llama { layers = 4, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 4, hidden = 48, heads = 12, vocab = 50, tied = true },
+  moe = mw.moe { layers = 4, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50, experts = 4, top_k = 2,
+                 shared_experts = 1, dense_layers = 1 },
+}
+local modes = {
+  "selective", "full", { every = 2 }, { ops = { "attention", "add" } },
+  { every = 1, collectives = "keep" }, function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
+}
+local function e(model, plan, recompute, verb)
+  return verb { model = models[model], data = mw.synthetic {}, sequence = 24, plan = plan, batch = 8, microbatch = 1,
+    recompute = recompute, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
+end
+"""
+
+MIXES = MODELS + """
+local mixes = {
+  {}, { dp(2) }, { tp(2) }, { tp(2), sp() }, { zero { 2, stage = 3 } }, { sp(2) }, { sp { 2, form = "ulysses" } },
+  { sp { 2, form = "allgather" }, tp(2) }, { pp { 2, schedule = "1f1b" } }, { pp { 2, schedule = "zb-h1" }, tp(2) },
+  { pp { 2, schedule = "zbv" } }, { pp { 2, schedule = "interleaved", chunks = 2 }, zero { 2, stage = 2 } },
+}
+local experts = { { dp(2), ep(2) }, { dp(2), tp(2), ep(4) }, { pp(2), zero { 2, stage = 3 }, ep(2) } }
+for _, mode in ipairs(modes) do
+  for _, model in ipairs { "llama", "gpt", "moe" } do
+    for _, mix in ipairs(mixes) do
+      if model ~= "moe" or #mix < 2 then e(model, mix, mode, mw.verify) end
+    end
+  end
+  for _, mix in ipairs(experts) do e("moe", mix, mode, mw.verify) end
+end
+"""
+
+
+class Recompute(PipelineCase):
+    def write(self, text):
+        path = self.folder / "script.lua"
+        path.write_text(text)
+        return path
+
+    def test_every_mode_and_mix_equals_one_rank(self):
+        results = self.all("verify", self.write(MIXES))
+        self.assertGreater(len(results), 150)
+        for result in results:
+            with self.subTest(result["plan"]):
+                self.assertEqual(result["verdict"], "equal", result["divergence"])
+                self.assertLessEqual(max(result["max_relative_error"].values()), 1e-10)
+        worst = max(max(result["max_relative_error"].values()) for result in results)
+        print(f"{len(results)} mixes, largest relative error {worst:.1e}")
+
+    def ran(self, model, plan, mode):
+        result = self.only("run", self.write(MODELS + f'e("{model}", {plan}, {mode}, mw.train)'))
+        predicted = result["predicted"]["memory"][0]["activations"]
+        self.assertAlmostEqual(result["memory"]["activations"] / predicted, 1, delta=0.02)
+        books = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
+        self.assertEqual(books(result["communication"]), books(result["predicted"]["communication"]))
+        return result
+
+    def test_less_is_kept_and_more_is_done(self):
+        for model in ("llama", "gpt"):
+            for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }"):
+                with self.subTest(model=model, plan=plan):
+                    kept = self.ran(model, plan, '"none"')
+                    part = self.ran(model, plan, '"selective"')
+                    full = self.ran(model, plan, '"full"')
+                    self.assertEqual(kept["losses"], part["losses"])
+                    self.assertEqual(kept["losses"], full["losses"])
+                    self.assertLess(part["memory"]["activations"], kept["memory"]["activations"])
+                    self.assertLess(full["memory"]["activations"], 0.75 * part["memory"]["activations"])
+                    flops = [r["predicted"]["hardware_flops_per_step"] for r in (kept, part, full)]
+                    self.assertLess(flops[0], flops[1])
+                    self.assertLess(flops[1], flops[2])
+                    self.assertEqual(len({r["predicted"]["flops_per_step"] for r in (kept, part, full)}), 1)
+
+    def test_collectives_are_repeated_or_kept(self):
+        plan = "{ tp(2) }"
+        bytes_of = lambda r: sum(c["bytes"] for c in r["communication"] if c["phase"] == "recompute")
+        self.assertEqual(bytes_of(self.ran("llama", plan, '"none"')), 0)
+        again = self.ran("llama", plan, '"full"')
+        forward = sum(c["bytes"] for c in again["communication"] if c["phase"] == "forward")
+        # Of a layer, attention's sum is made again; the mlp's is not, as nothing of the layer reads it.
+        self.assertGreater(bytes_of(again), 0.3 * forward)
+        self.assertEqual(bytes_of(self.ran("llama", plan, '{ every = 1, collectives = "keep" }')), 0)
+
+    def test_what_cannot_be(self):
+        def refuse(mode, *fragments):
+            with self.subTest(mode):
+                self.refused(2, fragments, "plan", self.write(MODELS + f'e("llama", {{}}, {mode}, mw.plan)'))
+
+        refuse('"half"', 'there is no "half"', '"selective"')
+        refuse("{ every = 0 }", "recompute.every")
+        refuse('{ every = 1, ops = { "mlp" } }', "three ways to choose")
+        refuse('{ ops = { "mpl" } }', 'no op of a layer is called "mpl"', "attention")
+        refuse("function(op) return op.kind end", "the function returned", "return true or false")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
