@@ -9,9 +9,9 @@ MODELS = """\
 local mw = require "meshwright"
 local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
 local models = {
-  llama = mw.llama { layers = 4, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50 },
-  gpt = mw.gpt { layers = 4, hidden = 48, heads = 12, vocab = 50, tied = true },
-  moe = mw.moe { layers = 4, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50, experts = 4, top_k = 2,
+  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
+  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
                  shared_experts = 1, dense_layers = 1 },
 }
 local modes = {
@@ -19,8 +19,8 @@ local modes = {
   { every = 1, collectives = "keep" }, function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
 }
 local function e(model, plan, recompute, verb)
-  return verb { model = models[model], data = mw.synthetic {}, sequence = 24, plan = plan, batch = 8, microbatch = 1,
-    recompute = recompute, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
+  return verb { model = models[model], data = mw.synthetic {}, sequence = verb == mw.train and 256 or 12, plan = plan,
+    batch = 4, microbatch = 1, recompute = recompute, threads = 1, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 1 }
 end
 """
 
