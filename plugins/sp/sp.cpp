@@ -110,13 +110,19 @@ class SequenceParallel : public mw::Strategy {
   static void cut_the_stream(mw::Draft& draft) {
     draft.shard_where("seq", "tp", [&draft](const mw::Op& op) {
       const mw::Dims space = op.space();
-      if (!has(space, seq) || !has(space, hidden)) return false;
+      if (!has(space, seq) || !along_the_stream(space)) return false;
       if (has(space, "experts") || has(space, "scores")) return false;  // ep's to cut
       return std::none_of(draft.rules().begin(), draft.rules().end(), [&](const mw::Rule& rule) {
         return rule.axis == "tp" && rule.dim != seq && has(space, rule.dim) &&
                (!rule.where || rule.where(op));
       });
     });
+  }
+
+  // Latents (DeepSeek-V2's attention) are narrower than the stream: gathered where heads are made of them.
+  static bool along_the_stream(const mw::Dims& space) {
+    return has(space, hidden) || has(space, "q_rank") || has(space, "kv_rank") ||
+           (has(space, "rope_dim") && has(space, "batch"));
   }
 
   static const mw::Axis* axis_of(const mw::Mesh& mesh, const char* name) {

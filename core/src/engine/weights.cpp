@@ -282,11 +282,13 @@ std::vector<std::pair<std::string, at::Tensor>> export_weights(
 
 std::vector<std::int64_t> hf_shape(const Value& value, const Graph& graph) {
   Shape shape;
+  bool of_heads = false;
   for (const Dim dim : value.dims) {
-    if (!shape.empty() && dim == Dim("head_dim"))
+    if (of_heads)
       shape.back() *= graph.size(dim);
     else
       shape.push_back(graph.size(dim));
+    of_heads = dim == Dim("heads") || dim == Dim("kv_heads");
   }
   return shape;
 }

@@ -59,7 +59,7 @@ class Weights {
 std::vector<std::pair<std::string, at::Tensor>> export_weights(
     const std::vector<WeightSpec>& specs, const std::vector<std::vector<std::int64_t>>& hf_shapes,
     const std::vector<at::Tensor>& parameters);
-// The shape of a parameter in a checkpoint: head_dim joined to the heads before it.
+// The shape of a parameter in a checkpoint: the width of a head joined to the heads before it.
 std::vector<std::int64_t> hf_shape(const Value& value, const Graph& graph);
 
 }  // namespace mw

@@ -64,8 +64,9 @@ int Builder::linear(const std::string& name, int x, int weight, int bias) {
 }
 
 int Builder::rms_norm(const std::string& name, int x, HfName hf, double eps) {
-  const int weight = parameter(name + ".weight", {"hidden"}, {Init::Kind::ones, 0}, std::move(hf));
-  return graph.add(op(name, mw::rms_norm(eps), {use(x), use(weight)}, {"hidden"}),
+  const Dim width = graph.value(x).dims.back();
+  const int weight = parameter(name + ".weight", {width}, {Init::Kind::ones, 0}, std::move(hf));
+  return graph.add(op(name, mw::rms_norm(eps), {use(x), use(weight)}, {width}),
                    {{"", graph.value(x).dims}})[0];
 }
 
@@ -83,16 +84,19 @@ int Builder::add_positions(const std::string& name, int x, int weight) {
       {{"", graph.value(x).dims}})[0];
 }
 
-std::vector<int> Builder::rope_table(const std::string& name, double theta) {
-  const Dims dims{"seq", "head_dim"};
+std::vector<int> Builder::rope_table(const std::string& name, double theta, Dim width,
+                                     RopePairs pairs) {
+  const Dims dims{"seq", width};
   return graph.add(
-      op(name, mw::rope_table(theta), {use(positions)}, {"head_dim"}),
+      op(name, mw::rope_table(theta, pairs), {use(positions)}, {width}),
       {{name + ".cos", dims, Scalar::real, false}, {name + ".sin", dims, Scalar::real, false}});
 }
 
-int Builder::rope(const std::string& name, int x, const std::vector<int>& table) {
-  return graph.add(op(name, mw::rope(), {use(x), use(table[0]), use(table[1])}, {"head_dim"}),
-                   {{"", graph.value(x).dims}})[0];
+int Builder::rope(const std::string& name, int x, const std::vector<int>& table, RopePairs pairs) {
+  const Dims& dims = graph.value(x).dims;
+  return graph.add(op(name, mw::rope(pairs), {use(x), use(table[0]), use(table[1])},
+                      {dims.back(), graph.value(table[0]).dims.back()}),
+                   {{"", dims}})[0];
 }
 
 int Builder::attention(const std::string& name, int q, int k, int v) {
@@ -101,9 +105,35 @@ int Builder::attention(const std::string& name, int q, int k, int v) {
     std::replace(renamed.dims.begin(), renamed.dims.end(), Dim("seq"), Dim("keys"));
     return renamed;
   };
-  Op made = op(name, mw::attention(), {use(q), keys(k), keys(v)}, {"keys", "head_dim"});
+  const Dim value = graph.value(v).dims.back();
+  Dims out = graph.value(q).dims;
+  Op made = op(name, mw::attention(), {use(q), keys(k), keys(v)}, {"keys", out.back(), value});
   made.follows = {{"kv_heads", "heads"}};
-  return graph.add(std::move(made), {{"", graph.value(q).dims}})[0];
+  out.back() = value;
+  return graph.add(std::move(made), {{"", out}})[0];
+}
+
+std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Dim second) {
+  Dims one = graph.value(x).dims, two = one;
+  const Dim whole = one.back();
+  one.back() = first;
+  two.back() = second;
+  const std::vector<int> made =
+      graph.add(op(name, mw::split(), {use(x)}, {whole, first, second}),
+                {{name + "." + first.name(), one}, {name + "." + second.name(), two}});
+  return {made[0], made[1]};
+}
+
+std::pair<int, int> Builder::latent_keys(const std::string& name, int kv, int turned, Dim width,
+                                         Dim value) {
+  Dims keys = graph.value(kv).dims, values = keys;
+  const Dims whole{keys.back(), graph.value(turned).dims.back(), width, value};
+  keys.back() = width;
+  values.back() = value;
+  const std::vector<int> made =
+      graph.add(op(name, mw::latent_keys(), {use(kv), use(turned)}, whole),
+                {{name + ".k", keys}, {name + ".v", values}});
+  return {made[0], made[1]};
 }
 
 int Builder::swiglu(const std::string& name, int gate, int up) {

@@ -25,12 +25,19 @@ class Builder {
   int embedding(const std::string& name, int weight);
   // `bias` -1: none. The output's dims are x's rows and those of the weight that x lacks.
   int linear(const std::string& name, int x, int weight, int bias = -1);
-  int rms_norm(const std::string& name, int x, HfName hf, double eps);
+  int rms_norm(const std::string& name, int x, HfName hf, double eps);  // over the last dim
   int layer_norm(const std::string& name, int x, const std::string& hf, double eps);
   int add_positions(const std::string& name, int x, int weight);
-  std::vector<int> rope_table(const std::string& name, double theta);
-  int rope(const std::string& name, int x, const std::vector<int>& table);
+  // Tables of `width`'s angles: those that `rope` turns of x's last dim.
+  std::vector<int> rope_table(const std::string& name, double theta, Dim width,
+                              RopePairs pairs = RopePairs::halves);
+  int rope(const std::string& name, int x, const std::vector<int>& table,
+           RopePairs pairs = RopePairs::halves);
   int attention(const std::string& name, int q, int k, int v);
+  std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second);
+  // k, of width `width`, and v.
+  std::pair<int, int> latent_keys(const std::string& name, int kv, int turned, Dim width,
+                                  Dim value);
   int swiglu(const std::string& name, int gate, int up);
   int gelu(const std::string& name, int x);
   int add(const std::string& name, int stream, int branch);

@@ -26,6 +26,8 @@ void add_decoder_options(Options& options) {
 }
 
 void check_decoder(const Values& values, const std::string& path, Problems& problems) {
+  check_latent(values, path, problems);
+  if (is_latent(values)) return;
   const std::int64_t width = check_heads(values, path, problems);
   if (width % 2 != 0) {
     problems.add(
@@ -45,13 +47,15 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
       theta_(values.number("rope_theta")),
       tied_(values.flag("tied")) {
   b.graph.layers = static_cast<int>(values.integer("layers"));
+  if (is_latent(values)) set_latent_dims(values);
   embedding_ = b.parameter("embedding.weight", {"vocab", "hidden"}, decoder_weights,
                            {"model.embed_tokens.weight"});
 }
 
 int Decoder::embed() {
   const int x = b.embedding("embedding", embedding_);
-  table_ = b.rope_table("rope", theta_);
+  table_ = latent_ ? b.rope_table("rope", theta_, "rope_dim", RopePairs::neighbours)
+                   : b.rope_table("rope", theta_, "head_dim");
   return x;
 }
 
@@ -70,6 +74,7 @@ int Decoder::linear(const std::string& op, int in, Dims dims, const std::string&
 int Decoder::attention(int x) {
   const std::string op = name() + ".attention", theirs = hf() + ".self_attn.";
   int h = b.rms_norm(op + "_norm", x, {hf() + ".input_layernorm.weight"}, eps_);
+  if (latent_) return b.add(op + "_add", x, latent_attention(op, theirs, h));
   int q = linear(op + ".q", h, {"heads", "head_dim", "hidden"}, theirs + "q_proj.weight");
   int k = linear(op + ".k", h, {"kv_heads", "head_dim", "hidden"}, theirs + "k_proj.weight");
   const int v = linear(op + ".v", h, {"kv_heads", "head_dim", "hidden"}, theirs + "v_proj.weight");

@@ -13,7 +13,12 @@ inline const Init decoder_weights{Init::Kind::normal, 0.02};
 
 // Options of the decoder's own: layers, hidden, heads, kv_heads, ffn, vocab, tied, rope_theta, norm_eps.
 void add_decoder_options(Options& options);
-// Checks heads and the width of one.
+// Latent attention instead of grouped: q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, the
+// names of DeepSeek's configuration. For kinds that want it, after the decoder's own.
+void add_latent_options(Options& options);
+bool is_latent(const Values& values);
+void check_latent(const Values& values, const std::string& path, Problems& problems);
+// Checks heads and the width of one, or those of latent attention.
 void check_decoder(const Values& values, const std::string& path, Problems& problems);
 
 class Decoder {
@@ -34,10 +39,13 @@ class Decoder {
   Builder b;
 
  private:
+  void set_latent_dims(const Values& values);
+  int latent_attention(const std::string& op, const std::string& theirs, int h);
   int linear(const std::string& op, int in, Dims dims, const std::string& theirs);
 
   const double eps_, theta_;
   const bool tied_;
+  bool latent_ = false, q_latent_ = false;
   int embedding_ = -1;
   std::vector<int> table_;
 };

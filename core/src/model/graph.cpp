@@ -93,7 +93,10 @@ std::int64_t Graph::count(int value) const {
 
 std::int64_t Graph::parameter_count() const {
   std::int64_t sum = 0;
-  for (int value : parameters()) sum += count(value);
+  for (int value : parameters()) {
+    const std::optional<Tally>& tally = values_[value].tally;
+    if (!tally || tally->rate != 0) sum += count(value);  // one that never moves counts, no more
+  }
   return sum;
 }
 

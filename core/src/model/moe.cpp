@@ -38,6 +38,7 @@ class Moe final : public ModelKind {
  public:
   Moe() {
     add_decoder_options(options_);
+    add_latent_options(options_);
     options_.integer("experts", "experts of a layer").at_least(1);
     options_.integer("top_k", "experts that a token chooses").at_least(1);
     options_.integer("expert_ffn", "width of an expert; default ffn").at_least(1).optional();

@@ -30,18 +30,28 @@ OpTypePtr layer_norm(double eps);
 // positions. Needs positions whole.
 OpTypePtr add_positions();
 
+// Which elements of a head turn together: i and i + width / 2, as Hugging Face's Llama lays them out, or 2 i and
+// 2 i + 1, as the paper [Su et al. 2021] and DeepSeek's checkpoints do.
+enum class RopePairs : std::uint8_t { halves, neighbours };
 // inputs: positions (seq, index) -> cos, sin, each (seq, head_dim), such that a head is rotated by
-// x * cos + swap(x) * sin, where swap exchanges the two halves; sin carries the sign
-// [Su et al. 2021; the halves as Hugging Face's Llama lays them out]. Not differentiable.
-OpTypePtr rope_table(double theta);
+// x * cos + swap(x) * sin, where swap exchanges the two of a pair; sin carries the sign. Not differentiable.
+OpTypePtr rope_table(double theta, RopePairs pairs = RopePairs::halves);
 
-// inputs: x (batch, seq, heads, head_dim), cos, sin. May run in place. Needs head_dim whole.
-OpTypePtr rope();
+// inputs: x (batch, seq, [heads,] head_dim), cos, sin (seq, turned): the last `turned` of head_dim are rotated, the
+// others are left. May run in place. Needs head_dim and turned whole.
+OpTypePtr rope(RopePairs pairs = RopePairs::halves);
 
-// inputs: q (batch, seq, heads, head_dim), k and v (batch, keys, kv_heads, head_dim) -> q's dims.
-// Causal. Needs keys and head_dim whole; kv_heads follow heads: they are cut alike, or every rank
-// holds all of them and picks those of its own queries.
+// inputs: q (batch, seq, heads, head_dim), k (batch, keys, kv_heads, head_dim), v (batch, keys, kv_heads, width)
+// -> (batch, seq, heads, width). Causal. Needs keys, head_dim and width whole; kv_heads follow heads: they are cut
+// alike, or every rank holds all of them and picks those of its own queries.
 OpTypePtr attention();
+
+// Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
+// inputs: x (..., first + second) -> (..., first), (..., second). Needs all three whole.
+OpTypePtr split();
+// inputs: kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> k (batch, seq, heads, plain +
+// turned), of which the second part is the same in every head; v (batch, seq, heads, value). Needs all widths whole.
+OpTypePtr latent_keys();
 
 // inputs: gate, up -> silu(gate) * up.
 OpTypePtr swiglu();

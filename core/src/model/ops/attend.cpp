@@ -11,11 +11,11 @@ namespace {
 
 enum class Way { cpu, flash, efficient, plain };
 
-Way way_of(const at::Tensor& q) {
+Way way_of(const at::Tensor& q, const at::Tensor& v) {
   if (q.is_cpu()) return Way::cpu;
-  const std::int64_t width = q.size(-1);
-  if (is_half(q) && width % 8 == 0 && width <= 256) return Way::flash;
-  if (q.scalar_type() != at::kDouble && width % 8 == 0) return Way::efficient;
+  const std::int64_t width = q.size(-1), values = v.size(-1);
+  if (is_half(q) && width % 8 == 0 && width <= 256 && values == width) return Way::flash;
+  if (q.scalar_type() != at::kDouble && width % 8 == 0 && values % 8 == 0) return Way::efficient;
   return Way::plain;  // fp64 on an accelerator: nothing fused
 }
 
@@ -25,6 +25,15 @@ at::Tensor heads_first(const at::Tensor& t) {
 
 double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
+}
+
+// The CPU kernel takes one width: the narrower operands are filled up with zeros, which change neither scores
+// nor results, and what it makes of them is cut off again.
+at::Tensor padded(const at::Tensor& t, std::int64_t width) {
+  return t.size(-1) == width ? t : at::constant_pad_nd(t, {0, width - t.size(-1)});
+}
+at::Tensor cut(const at::Tensor& t, std::int64_t width) {
+  return t.size(-1) == width ? t : t.narrow(-1, 0, width).contiguous();
 }
 
 at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool causal) {
@@ -40,10 +49,13 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool causal) {
 
 Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
-  switch (way_of(q)) {
+  switch (way_of(q, v)) {
     case Way::cpu: {
-      auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(qh, kh, vh, 0.0, causal);
-      return {out.transpose(1, 2), lse};
+      const std::int64_t width = std::max(q.size(-1), v.size(-1));
+      const auto wide = [&](const at::Tensor& t) { return heads_first(padded(t, width)); };
+      auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+          wide(q), wide(k), wide(v), 0.0, causal, {}, scale_of(q));
+      return {cut(out.transpose(1, 2), v.size(-1)), lse};
     }
     case Way::flash: {
       auto result = at::_scaled_dot_product_flash_attention(qh, kh, vh, 0.0, causal, false);
@@ -71,11 +83,15 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
   const auto back = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
     return AttendGradients{a.transpose(1, 2), b.transpose(1, 2), c.transpose(1, 2)};
   };
-  switch (way_of(q)) {
+  switch (way_of(q, v)) {
     case Way::cpu: {
+      const std::int64_t width = std::max(q.size(-1), v.size(-1));
+      const auto wide = [&](const at::Tensor& t) { return heads_first(padded(t, width)); };
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          gh, qh, kh, vh, oh, made.lse, 0.0, causal);
-      return back(dq, dk, dv);
+          wide(dout), wide(q), wide(k), wide(v), wide(made.out), made.lse, 0.0, causal, {},
+          scale_of(q));
+      const AttendGradients whole = back(dq, dk, dv);
+      return {cut(whole.q, q.size(-1)), cut(whole.k, q.size(-1)), cut(whole.v, v.size(-1))};
     }
     case Way::flash: {
       const at::Tensor unused = at::zeros({2}, q.options().dtype(at::kUInt64));
@@ -133,15 +149,32 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
     scores += static_cast<double>(rows) * static_cast<double>(keys);
   }
   const double products = backward ? 5 : 2;
-  return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads * sizes.head_dim);
+  const std::int64_t width = std::max(sizes.head_dim, sizes.value_dim);
+  return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads * width);
 }
 
 std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backward) {
   if (sizes.queries == 0 || sizes.keys == 0) return 0;
   const std::int64_t rows = query_block(sizes.queries), keys = std::min(key_block, sizes.keys);
   const std::int64_t sum = wide_element(element), half = element < 4 ? element : 0;
-  if (backward) return (2 * rows * keys + rows) * sum + 2 * rows * keys * half;
-  return rows * (keys + 2 + sizes.head_dim) * sum + rows * keys * half;
+  const std::int64_t width = std::max(sizes.head_dim, sizes.value_dim);
+  std::int64_t kernel = rows * (keys + 2 + width) * sum + rows * keys * half;
+  if (backward) kernel = (2 * rows * keys + rows) * sum + 2 * rows * keys * half;
+  if (sizes.head_dim == sizes.value_dim) return kernel;
+  // Of tensors filled up to `width`: operands, and results, before and after these are cut.
+  const std::int64_t column = sizes.batch * sizes.heads * element;
+  const std::int64_t q = column * sizes.queries, k = column * sizes.keys;
+  std::int64_t operands = 0, wide = 0, cut = 0;
+  if (width > sizes.value_dim) {
+    operands = backward ? k + 2 * q : k;
+    wide = (backward ? k : q) * width;
+    cut = (backward ? k : q) * sizes.value_dim;
+  } else {
+    operands = q + k;
+    wide = backward ? (q + k) * width : 0;
+    cut = backward ? (q + k) * sizes.head_dim : 0;
+  }
+  return std::max(kernel + operands * width + wide - cut, wide);
 }
 
 }  // namespace mw::kernel

@@ -7,10 +7,11 @@
 
 namespace mw::kernel {
 
-// Tensors are (batch, tokens, heads, head_dim), as many heads in k and v as in q. Causal: queries and keys
+// Tensors are (batch, tokens, heads, width), as many heads in k and v as in q; values may have another width than
+// queries and keys. Causal: queries and keys
 // are the same tokens; else every query sees every key, of which there may be any number.
 struct Attended {
-  at::Tensor out;  // as q
+  at::Tensor out;  // as q, of v's width
   at::Tensor lse;  // (batch, heads, queries): log of the sum of exp(scores), fp32 at least
 };
 Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal);
@@ -28,7 +29,8 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
 // What ATen's CPU kernels do for these sizes. The block sizes are ATen's own (its
 // FlashAttentionKernel.cpp): they decide how much of a causal score matrix is computed.
 struct AttendSizes {
-  std::int64_t batch = 0, heads = 0, queries = 0, keys = 0, head_dim = 0;
+  std::int64_t batch = 0, heads = 0, queries = 0, keys = 0;
+  std::int64_t head_dim = 0, value_dim = 0;
   bool causal = true;
 };
 double attend_executed(const AttendSizes& sizes, bool backward);

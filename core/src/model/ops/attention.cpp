@@ -82,7 +82,8 @@ void fold(OpCall& call, std::size_t input, const at::Tensor& gradient, const Hea
 struct Shape {
   std::vector<Block> blocks;
   HeadMap map;
-  std::int64_t batch = 0, queries = 0, heads = 0, head_dim = 0;
+  std::int64_t batch = 0, queries = 0, heads = 0;
+  std::int64_t head_dim = 0, value_dim = 0;
   std::int64_t keys = 0, read = 0;  // that are here; up to the last that some query sees
 
   // The kernel's results are the op's own.
@@ -90,7 +91,7 @@ struct Shape {
     return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
   }
   AttendSizes sizes(const Block& block) const {
-    return {batch, heads, block.queries.size, block.keys.size, head_dim, block.causal};
+    return {batch, heads, block.queries.size, block.keys.size, head_dim, value_dim, block.causal};
   }
 };
 
@@ -104,6 +105,7 @@ Shape shape_of(const Op& op, const LocalDims& dims) {
   shape.queries = dims.at(q[1]).size;
   shape.heads = dims.at(q[2]).size;
   shape.head_dim = dims.at(q[3]).size;
+  shape.value_dim = dims.at(op.inputs[2].dims[3]).size;
   shape.keys = dims.at(k[1]).size;
   for (const Block& block : shape.blocks) {
     shape.read = std::max(shape.read, block.keys.offset + block.keys.size);
@@ -146,7 +148,7 @@ class Attention final : public OpType {
       return;
     }
     if (call.turn == 0) {
-      set_outputs(call, {at::empty(q.sizes(), q.options())});
+      set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
       call.saved = {
           at::empty({shape.batch, shape.heads, shape.queries}, q.options().dtype(wide(q)))};
     }
@@ -182,34 +184,39 @@ class Attention final : public OpType {
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const Shape shape = shape_of(op, dims);
     const bool backward = piece != Piece::forward;
-    const std::int64_t q = dims.count(op.inputs[0].dims), k = dims.count(op.inputs[1].dims);
-    const std::int64_t row = shape.batch * shape.heads;  // times head_dim: of a token
+    const std::int64_t q = dims.count(op.inputs[0].dims), out = dims.count(op.output_dims[0]);
+    const std::int64_t kept_k = dims.count(op.inputs[1].dims) * element,
+                       kept_v = dims.count(op.inputs[2].dims) * element;
+    const std::int64_t row = shape.batch * shape.heads;  // times a width: of a token
+    const std::int64_t wide = row * shape.head_dim * element,
+                       deep = row * shape.value_dim * element;
     Cost cost;
-    cost.flops = (backward ? 8.0 : 4.0) * static_cast<double>(shape.keys) * static_cast<double>(q);
+    cost.flops =
+        (backward ? 4.0 : 2.0) * static_cast<double>(shape.keys) * static_cast<double>(q + out);
     if (shape.blocks.empty()) {
-      if (backward) cost.bytes = static_cast<double>(2 * k * element);
+      if (backward) cost.bytes = static_cast<double>(kept_k + kept_v);
       return cost;
     }
     std::int64_t held = 0;  // at most, while a block is computed
     for (const Block& block : shape.blocks) {
       const AttendSizes sizes = shape.sizes(block);
-      const std::int64_t queries = row * sizes.queries * shape.head_dim * element,
-                         keys = row * sizes.keys * shape.head_dim * element,
+      const std::int64_t queries = sizes.queries * wide, made = sizes.queries * deep,
+                         keys = sizes.keys * (wide + deep),
                          lse = row * sizes.queries * wide_element(element);
       cost.executed += attend_executed(sizes, backward);
-      cost.bytes += static_cast<double>((backward ? 4 : 2) * (queries + keys) + lse);
+      cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
       std::int64_t during = attend_workspace(sizes, element, backward);
       if (shape.one() && (backward || sizes.causal)) {
         // A later turn's share of q's gradient is added to those before.
         held = during + (backward && !sizes.causal ? queries : 0);
       } else if (backward) {
-        held = std::max(held, during + queries + 2 * keys);
+        held = std::max(held, during + queries + keys);
       } else {  // its output, and the shares of both while they are merged
-        held = std::max(held, std::max(during, sizes.causal ? 0 : 2 * lse) + queries + lse);
+        held = std::max(held, std::max(during, sizes.causal ? 0 : 2 * lse) + made + lse);
       }
     }
-    const std::int64_t spread = row * shape.read * shape.head_dim * element;
-    const std::int64_t copied = copies(shape.map) ? 2 * spread : 0;
+    const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
+    const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
     cost.workspace = held;
     if (!backward) {
       cost.workspace += copied;
@@ -217,12 +224,12 @@ class Attention final : public OpType {
       // While the kernel runs there are the copies, and key gradients that are not yet the op's
       // own; after it those of k are folded, then those of v. What stays is counted as output.
       if (shape.map.identity() && shape.read == shape.keys) return cost;
-      const std::int64_t kept = k * element;
       const bool in_part = !shape.map.all() || shape.read < shape.keys;
-      const std::int64_t sum =
-          in_part && shape.map.regular && shape.map.repeat > 1 ? spread / shape.map.repeat : 0;
-      cost.workspace = std::max(
-          {cost.workspace + copied + 2 * (spread - kept), 2 * spread - kept + sum, spread + sum});
+      const bool sums = in_part && shape.map.regular && shape.map.repeat > 1;
+      cost.workspace =
+          std::max({cost.workspace + copied + spread_k + spread_v - kept_k - kept_v,
+                    spread_k + spread_v - kept_v + (sums ? spread_k / shape.map.repeat : 0),
+                    spread_v + (sums ? spread_v / shape.map.repeat : 0)});
     }
     return cost;
   }
@@ -238,7 +245,7 @@ class Attention final : public OpType {
     if (shape.one()) return attend_backward(dout, q, k, v, whole, shape.blocks[0].causal);
     const Target dq = target(call, 0, q.sizes(), q.options());
     if (!dq.add) dq.tensor.zero_();
-    AttendGradients sum{{}, at::zeros(k.sizes(), k.options()), at::zeros(k.sizes(), k.options())};
+    AttendGradients sum{{}, at::zeros(k.sizes(), k.options()), at::zeros(v.sizes(), v.options())};
     for (const Block& block : shape.blocks) {
       const AttendGradients made =
           attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),

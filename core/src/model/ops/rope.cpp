@@ -8,7 +8,7 @@ using namespace kernel;
 
 class RopeTable final : public OpType {
  public:
-  explicit RopeTable(double theta) : theta_(theta) {}
+  RopeTable(double theta, RopePairs pairs) : theta_(theta), pairs_(pairs) {}
   std::string kind() const override { return "rope_table"; }
 
   OpTraits traits(const Op&) const override {
@@ -29,7 +29,11 @@ class RopeTable final : public OpType {
                   at::pow(theta_, at::arange(0, width, 2, options).mul_(-1.0 / double(width))));
     const at::Tensor cosine = angle.cos().to(call.real);
     const at::Tensor sine = angle.sin().to(call.real);
-    set_outputs(call, {at::cat({cosine, cosine}, 1), at::cat({sine.neg(), sine}, 1)});
+    const auto both = [&](const at::Tensor& first, const at::Tensor& second) {
+      if (pairs_ == RopePairs::halves) return at::cat({first, second}, 1);
+      return at::stack({first, second}, 2).flatten(1);
+    };
+    set_outputs(call, {both(cosine, cosine), both(sine.neg(), sine)});
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
@@ -45,6 +49,7 @@ class RopeTable final : public OpType {
 
  private:
   double theta_;
+  RopePairs pairs_;
 };
 
 // A chunk of x as (batch, seq, heads, head_dim): whole sequences, or part of one.
@@ -75,9 +80,16 @@ void swap_halves(at::Tensor out, const at::Tensor& x) {
   to.narrow(-1, half, half).copy_(from.narrow(-1, 0, half));
 }
 
+// Exchanges the two of each pair.
+void swap_neighbours(const at::Tensor& out, const at::Tensor& x) {
+  const at::Tensor from = x.unflatten(-1, {-1, 2}), to = out.unflatten(-1, {-1, 2});
+  to.select(-1, 0).copy_(from.select(-1, 1));
+  to.select(-1, 1).copy_(from.select(-1, 0));
+}
+
 // y = x * cos + sign * swap(x) * sin, chunk by chunk; y may be x. Adds to y if `add`.
 void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_table,
-            const at::Tensor& sin_table, double sign, bool add) {
+            const at::Tensor& sin_table, RopePairs pairs, double sign, bool add) {
   const std::int64_t batch = x.size(0), seq = x.size(1), heads = x.size(2), width = x.size(3);
   if (x.numel() == 0) return;
   Chunks step{batch, seq};
@@ -93,7 +105,11 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
       at::Tensor yc = y.narrow(0, b, nb).narrow(1, s, ns);
       at::Tensor swapped = buffer.narrow(0, 0, nb * ns).view({nb, ns, heads, width});
       const at::Tensor c = cosine.narrow(0, s, ns);
-      swap_halves(swapped, xc);
+      if (pairs == RopePairs::halves) {
+        swap_halves(swapped, xc);
+      } else {
+        swap_neighbours(swapped, xc);
+      }
       if (add) {
         yc.addcmul_(xc, c);
       } else {
@@ -104,8 +120,19 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
   }
 }
 
+// Of x's last dim the end turns, as much as the table is wide: (batch, seq, heads, turned).
+at::Tensor turning(const at::Tensor& x, const at::Tensor& table) {
+  const std::int64_t width = table.size(-1);
+  const at::Tensor part = x.narrow(-1, x.size(-1) - width, width);
+  return x.dim() == 3 ? part.unsqueeze(2) : part;
+}
+at::Tensor still(const at::Tensor& x, const at::Tensor& table) {
+  return x.narrow(-1, 0, x.size(-1) - table.size(-1));
+}
+
 class Rope final : public OpType {
  public:
+  explicit Rope(RopePairs pairs) : pairs_(pairs) {}
   std::string kind() const override { return "rope"; }
 
   OpTraits traits(const Op&) const override {
@@ -118,42 +145,55 @@ class Rope final : public OpType {
   }
 
   void forward(const Op&, OpCall& call) const override {
-    const at::Tensor& x = call.inputs[0];
+    const at::Tensor &x = call.inputs[0], &table = call.inputs[1];
     const at::Tensor y = call.in_place ? x : at::empty_like(x, at::MemoryFormat::Contiguous);
-    rotate(y, x, call.inputs[1], call.inputs[2], 1, false);
+    if (!call.in_place) still(y, table).copy_(still(x, table));
+    rotate(turning(y, table), turning(x, table), table, call.inputs[2], pairs_, 1, false);
     set_outputs(call, {y});
   }
 
   // The inverse rotation. Writing over the output's gradient is fine.
   void backward(const Op&, OpCall& call) const override {
     if (!wanted(call, 0)) return;
-    const at::Tensor& dy = call.grad_outputs[0];
+    const at::Tensor &dy = call.grad_outputs[0], &table = call.inputs[1];
     const Target dx = target(call, 0, dy.sizes(), dy.options());
-    rotate(dx.tensor, dy, call.inputs[1], call.inputs[2], -1, dx.add);
+    if (dx.add) {
+      still(dx.tensor, table).add_(still(dy, table));
+    } else if (dx.tensor.data_ptr() != dy.data_ptr()) {
+      still(dx.tensor, table).copy_(still(dy, table));
+    }
+    rotate(turning(dx.tensor, table), turning(dy, table), table, call.inputs[2], pairs_, -1,
+           dx.add);
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
     const Dims& d = op.inputs[0].dims;
-    const std::int64_t row = dims.at(d[2]).size * dims.at(d[3]).size;
-    const std::int64_t elements = dims.count(d), table = dims.count(op.inputs[1].dims);
+    const Dims& angles = op.inputs[1].dims;
+    const std::int64_t width = dims.at(angles.back()).size;
+    const std::int64_t row = d.size() == 3 ? width : dims.at(d[2]).size * width;
+    const std::int64_t elements = dims.count(d), table = dims.count(angles);
     const Chunks step = chunks_of(dims.at(d[0]).size, dims.at(d[1]).size, row * element);
     Cost cost;
-    cost.executed = 3.0 * static_cast<double>(elements);
+    cost.executed = 3.0 * static_cast<double>(dims.at(d[0]).size * dims.at(d[1]).size * row);
     cost.bytes = static_cast<double>((2 * elements + 2 * table) * element);
     cost.workspace = elements == 0 ? 0 : step.batch * step.seq * row * element;
     return cost;
   }
+
+ private:
+  RopePairs pairs_;
 };
 
 }  // namespace
 
-OpTypePtr rope_table(double theta) {
-  return std::make_shared<RopeTable>(theta);
+OpTypePtr rope_table(double theta, RopePairs pairs) {
+  return std::make_shared<RopeTable>(theta, pairs);
 }
 
-OpTypePtr rope() {
-  static const OpTypePtr type = std::make_shared<Rope>();
-  return type;
+OpTypePtr rope(RopePairs pairs) {
+  static const OpTypePtr halves = std::make_shared<Rope>(RopePairs::halves),
+                         neighbours = std::make_shared<Rope>(RopePairs::neighbours);
+  return pairs == RopePairs::halves ? halves : neighbours;
 }
 
 }  // namespace mw

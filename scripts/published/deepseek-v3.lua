@@ -1,0 +1,31 @@
+-- DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", sections 2.1, 3.2 and 4.2): 671.0 B parameters,
+-- 37 B of them for a token, on 2048 GPUs: PP 16, EP 64, ZeRO-1, no TP.
+-- `./meshwright plan scripts/published/deepseek-v3.lua` resolves and prices it.
+-- Left out: the multi-token prediction module (14 B more), routing limited to 4 nodes, the loss of 1e-4 that keeps
+-- each sequence even beside the bias, FP8, moments in bf16, and recomputing norms, up-projections and SwiGLU, so
+-- activations are larger. DualPipe, which keeps two copies of the parameters, is 1F1B here; which stage has 3
+-- layers and which 4 is not published.
+local mw           = require "meshwright"
+local pp, zero, ep = mw.plugins("pp", "zero", "ep")
+
+mw.train {
+  model = mw.moe {
+    layers = 61, dense_layers = 3, hidden = 7168, heads = 128, ffn = 18432, vocab = 129280,
+    q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128,
+    experts = 256, top_k = 8, expert_ffn = 2048, shared_experts = 1,
+    score = "sigmoid", normalise = true, scale = 2.5, balance = "bias", bias_rate = 0.001,
+    rope_theta = 10000, norm_eps = 1e-6,
+  },
+  data = mw.synthetic {}, sequence = 4096,
+  plan = {
+    -- The first stage has the embedding and most microbatches at once, the last the output projection.
+    pp { 16, schedule = "1f1b", layout = { 3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3 } },
+    zero { 128, stage = 1 },
+    ep(64),                                            -- 4 experts to a rank; 2 ranks hold the same
+  },
+  batch = 15360, microbatch = 1,
+  precision = "bf16", main_gradients = "fp32",
+  optimizer = mw.adamw { lr = 2.2e-4, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip = 1.0 },
+  schedule = mw.cosine { warmup = 2000 },
+  steps = 20000,
+}

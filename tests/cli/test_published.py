@@ -1,0 +1,55 @@
+"""Published configurations resolve: parameters, ranks and axes as their reports say, in seconds."""
+
+import time
+import unittest
+
+from pipeline_tools import SOURCE, PipelineCase
+
+# Parameters as published, in billions; ranks; the mix.
+CONFIGURATIONS = {
+    "mixtral-8x22b": (140.6, 256, "pp(4) x zero(16) x tp(4) x sp() x ep(8)"),
+    "deepseek-v3": (671.0, 2048, "pp(16) x zero(128) x ep(64)"),
+}
+
+
+class Published(PipelineCase):
+    def plan(self, name):
+        return self.only("plan", SOURCE / "scripts/published" / f"{name}.lua")
+
+    def test_plans(self):
+        for name, (billions, ranks, mix) in CONFIGURATIONS.items():
+            with self.subTest(name):
+                start = time.monotonic()
+                plan = self.plan(name)
+                seconds = time.monotonic() - start
+                print(f"{name}: {plan['parameters'] / 1e9:.2f} B parameters, {plan['ranks']} ranks, {seconds:.1f} s")
+                self.assertLess(abs(plan["parameters"] / 1e9 / billions - 1), 1e-3)
+                self.assertEqual((plan["ranks"], plan["plan"]), (ranks, mix))
+                self.assertLess(seconds, 20)
+
+    def check(self, name, parameters, matrices, scores, tokens):
+        """`matrices`: elements that a token is multiplied by; `scores`: flops of its attention, forward."""
+        plan = self.plan(name)
+        self.assertEqual(plan["parameters"], parameters)
+        self.assertLess(abs(plan["flops_per_step"] / tokens / (6 * matrices + 3 * scores) - 1), 1e-6)
+
+    def test_mixtral_exactly(self):
+        h, layers, ffn, vocab, s = 6144, 56, 16384, 32768, 4096
+        attention, expert, router = 2 * h * h + 2 * h * 1024, 3 * h * ffn, 8 * h
+        self.check("mixtral-8x22b", 2 * vocab * h + h + layers * (attention + 8 * expert + router + 2 * h),
+                   vocab * h + layers * (attention + 2 * expert + router), layers * 4 * s * h, 256 * s)
+
+    def test_deepseek_exactly(self):
+        """By the checkpoint's own tensors, the bias of each router among them."""
+        h, layers, dense, vocab, heads, s = 7168, 61, 3, 129280, 128, 4096
+        attention = h * 1536 + 1536 * heads * 192 + h * (512 + 64) + 512 * heads * 256 + heads * 128 * h
+        mlp, expert, router = 3 * h * 18432, 3 * h * 2048, 256 * h
+        self.check("deepseek-v3",
+                   2 * vocab * h + h + layers * (attention + 1536 + 512 + 2 * h) + dense * mlp +
+                   (layers - dense) * (257 * expert + router + 256),
+                   vocab * h + layers * attention + dense * mlp + (layers - dense) * (9 * expert + router),
+                   layers * 2 * s * heads * (192 + 128), 15360 * s)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
