@@ -6,6 +6,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "engine/precision.h"
 
 namespace mw {
 namespace {
@@ -295,6 +296,11 @@ class Reader {
     request_.batch = values_.integer("batch");
     request_.sequence = sequence;
     request_.microbatch = has("microbatch") ? values_.integer("microbatch") : 0;
+    if (experiment_.optimizer) {
+      const int element = element_bytes(request_.precision);
+      request_.optimizer_bytes =
+          optimizer_bytes(*experiment_.optimizer, element, element < 4 ? 4 : 0);
+    }
     Problems found;
     experiment_.plan = make_plan(request_, found);
     take(found);

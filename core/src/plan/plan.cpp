@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "plan/make_programs.h"
 #include "plan/nearest.h"
+#include "plan/recompute_fit.h"
 
 namespace mw {
 namespace {
@@ -114,6 +115,7 @@ const char* name_of(Precision precision) {
 }
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
+  if (request.recompute.kind == RecomputePolicy::Kind::fit) return fit_recompute(request, problems);
   Problems found;
   auto give_up = [&]() -> std::shared_ptr<const Plan> {
     for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
@@ -141,6 +143,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   }
   for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
   plan->notes = draft.notes();
+  if (!request.recompute.note.empty()) plan->notes.push_back(request.recompute.note);
   plan->rules = draft.rules();
   for (Rule& rule : plan->rules) {  // what it was asked by may look at the draft, which goes
     rule.named = rule.named || rule.where;

@@ -193,7 +193,7 @@ bool RecomputeSet::any() const {
 }
 
 void recompute(Program& program, const RecomputeSet& set) {
-  if (!set.any()) return;
+  if (!set.any()) return;  // nothing, or a set without ops
   std::set<int> vstages;
   for (const Segment& segment : program.segments) {
     if (segment.kind == SegmentKind::forward) vstages.insert(segment.vstage);

@@ -95,8 +95,10 @@ Json RecomputePolicy::describe() const {
       json = Json{{"fit", fit}};
       break;
     case Kind::function:
+      json = "function";
+      break;
     case Kind::fixed:
-      json = "chosen";
+      json = fit > 0 ? Json{{"fit", fit}} : Json("chosen");
       break;
   }
   return keep_collectives ? Json{{"what", json}, {"collectives", "keep"}} : json;

@@ -21,6 +21,7 @@ struct RecomputePolicy {
   bool keep_collectives = false;  // what they brought is kept, not fetched again
   std::int64_t fit = 0;           // bytes a rank may hold; the cheapest set that does
   RecomputeSet set;               // fixed: resolved already
+  std::string note;               // for the printed plan
   // For the plan's description.
   Json describe() const;
 };

@@ -1,0 +1,199 @@
+#include "plan/recompute_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/json_text.h"
+#include "sizes/memory.h"
+
+namespace mw {
+namespace {
+
+// An op of every layer: "attention.q" of "layers.3.attention.q".
+std::string part_of(const Op& op) {
+  const std::size_t first = op.name.find('.'), second = op.name.find('.', first + 1);
+  return second == std::string::npos ? op.name : op.name.substr(second + 1);
+}
+
+class Fitter {
+ public:
+  explicit Fitter(const PlanRequest& request) : request_(request), limit_(request.recompute.fit) {}
+
+  std::shared_ptr<const Plan> run(Problems& problems) {
+    plan_ = made({}, problems);
+    if (plan_ == nullptr || peak(*plan_) <= limit_) return plan_;
+    graph_ = plan_->graph;
+    const std::vector<std::string> order = by_cost();
+    // The fewest that suffice, of an order in which each next costs more for what it saves.
+    std::size_t too_few = 0, enough = order.size() + 1;
+    std::int64_t least = peak(*plan_);
+    for (std::size_t n = order.size(); n > too_few && enough > too_few + 1;
+         n = (too_few + enough) / 2) {
+      std::map<std::string, int> from;  // the layer from which on a part is made again
+      for (std::size_t i = 0; i < n; ++i) from[order[i]] = 0;
+      if (fits(from, least)) {
+        enough = n;
+        from_ = from;
+      } else if (n == order.size()) {
+        problems.add(
+            Stage::plan,
+            fmt::format(
+                "recompute: with all of it a rank still holds {} at most, above the {} asked for",
+                format_bytes(static_cast<double>(least)),
+                format_bytes(static_cast<double>(limit_))),
+            "a smaller microbatch, more ways of a form that shards, or a higher limit");
+        return nullptr;
+      } else {
+        too_few = n;
+      }
+    }
+    for (auto part = order.rbegin(); part != order.rend(); ++part) {
+      if (from_.count(*part) > 0) let_off(*part);
+    }
+    Problems none;
+    return made(set_of(from_), none, note());
+  }
+
+ private:
+  std::string note() const {
+    std::string parts;
+    for (const auto& [part, from] : from_) {
+      parts += fmt::format("{}{}", parts.empty() ? "" : ", ", part);
+      if (from > 0)
+        parts += fmt::format(" in {} of {} layers", graph_->layers - from, graph_->layers);
+    }
+    return fmt::format("recompute, to fit {}: {}", format_bytes(static_cast<double>(limit_)),
+                       parts);
+  }
+
+  std::shared_ptr<const Plan> made(const RecomputeSet& set, Problems& problems,
+                                   const std::string& note = "") const {
+    PlanRequest request = request_;
+    request.recompute.kind = RecomputePolicy::Kind::fixed;
+    request.recompute.set = set;
+    request.recompute.note = note;
+    return make_plan(request, problems);
+  }
+
+  std::int64_t peak(const Plan& plan) const {
+    std::int64_t peak = 0;
+    for (const Program& program : plan.programs) {
+      for (const RankClass& kind : rank_classes(program)) {
+        peak = std::max(peak,
+                        forecast_memory(RankView(program, kind.at), request_.optimizer_bytes).peak);
+      }
+    }
+    return peak;
+  }
+
+  RecomputeSet set_of(const std::map<std::string, int>& from) const {
+    RecomputeSet set;
+    set.keep_moves = request_.recompute.keep_collectives;
+    for (const Op& op : graph_->ops()) {
+      const bool inside = op.layer >= 0 && op.layer < graph_->layers;
+      const auto found = inside ? from.find(part_of(op)) : from.end();
+      set.ops.push_back(found != from.end() && op.layer >= found->second);
+    }
+    return set;
+  }
+
+  bool fits(const std::map<std::string, int>& from, std::int64_t& least) const {
+    Problems problems;
+    const auto plan = made(set_of(from), problems);
+    if (plan == nullptr) return false;
+    const std::int64_t needs = peak(*plan);
+    least = std::min(least, needs);
+    return needs <= limit_;
+  }
+
+  // The parts, those that cost least for a byte they save first.
+  std::vector<std::string> by_cost() const {
+    struct Saving {
+      double seconds = 0, bytes = 0;
+      bool splits = false;
+    };
+    std::map<std::string, Saving> parts;
+    for (const Program& program : plan_->programs) {
+      const RankView rank(program, program.first());
+      std::set<int> kept;  // slots that some backward reads
+      for (const Segment& segment : program.segments) {
+        if (segment.kind == SegmentKind::forward) continue;
+        for (const Instruction& i : segment.code) {
+          if (i.code != Code::compute) continue;
+          for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
+            for (int slot : *slots) {
+              if (slot >= 0) kept.insert(program.root(slot));
+            }
+          }
+        }
+      }
+      for (const Segment& segment : program.segments) {
+        if (segment.kind != SegmentKind::forward) continue;
+        for (const Instruction& i : segment.code) {
+          if (i.code != Code::compute) continue;
+          const Op& op = graph_->ops()[i.op];
+          if (op.layer < 0 || op.layer >= graph_->layers) continue;
+          Saving& part = parts[part_of(op)];
+          const Cost& cost = rank.cost(i.op, Piece::forward, i.turn);
+          // A device does some tens of operations while it moves a byte (plan/work.cpp).
+          part.seconds += std::max(cost.executed, 20 * cost.bytes);
+          part.splits = op.type->traits(op).splits;
+          if (i.turn > 0) continue;
+          for (const auto* slots : {&i.outputs, &i.saved}) {
+            for (int slot : *slots) {
+              if (kept.count(program.root(slot)) > 0)
+                part.bytes += static_cast<double>(rank.bytes(slot));
+            }
+          }
+        }
+      }
+    }
+    std::vector<std::string> order;
+    for (const auto& [name, part] : parts) order.push_back(name);
+    const auto price = [&](const std::string& name) {
+      const Saving& part = parts.at(name);
+      return part.seconds / std::max(part.bytes, 1.0);
+    };
+    std::stable_sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) {
+      // What keeps nothing itself is only made again for others: with the products that need it.
+      const bool idle_a = parts.at(a).bytes == 0, idle_b = parts.at(b).bytes == 0;
+      return idle_a != idle_b ? idle_b : price(a) < price(b);
+    });
+    return order;
+  }
+
+  // Keeps a part in the first layers, as many as the limit allows.
+  void let_off(const std::string& part) {
+    int again = from_.at(part), kept = graph_->layers;
+    std::int64_t least = 0;
+    auto tried = from_;
+    tried.erase(part);
+    if (fits(tried, least)) {
+      from_ = tried;
+      return;
+    }
+    while (kept - again > 1) {
+      const int middle = (again + kept) / 2;
+      tried[part] = middle;
+      (fits(tried, least) ? again : kept) = middle;
+    }
+    from_[part] = again;
+  }
+
+  const PlanRequest& request_;
+  const std::int64_t limit_;
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const Graph> graph_;
+  std::map<std::string, int> from_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
+  return Fitter(request).run(problems);
+}
+
+}  // namespace mw
