@@ -32,7 +32,9 @@ class TensorParallel : public mw::Strategy {
           "tp: {} key and value heads do not divide by {}: each rank computes all of them",
           draft.graph().size("kv_heads"), ways_));
     }
-    for (const char* width : {"ffn", "expert_ffn", "shared_ffn"}) draft.shard(width, "tp");
+    for (const char* width : {"ffn", "expert_ffn", "shared_ffn"}) {
+      if (draft.graph().dims().count(width) > 0) draft.shard(width, "tp");
+    }
     draft.shard("vocab", "tp");
     if (overlap_ && ways_ > 1) draft.add_pass(mw::overlap_wgrad());
   }

@@ -2,9 +2,8 @@
 -- 37 B of them for a token, on 2048 GPUs: PP 16, EP 64, ZeRO-1, no TP.
 -- `./meshwright plan scripts/published/deepseek-v3.lua` resolves and prices it.
 -- Left out: the multi-token prediction module (14 B more), routing limited to 4 nodes, the loss of 1e-4 that keeps
--- each sequence even beside the bias, FP8, moments in bf16, and recomputing norms, up-projections and SwiGLU, so
--- activations are larger. DualPipe, which keeps two copies of the parameters, is 1F1B here; which stage has 3
--- layers and which 4 is not published.
+-- each sequence even beside the bias, FP8, moments in bf16. DualPipe, which keeps two copies of the parameters, is
+-- 1F1B here; which stage has 3 layers and which 4 is not published.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
 
@@ -24,6 +23,11 @@ mw.train {
     ep(64),                                            -- 4 experts to a rank; 2 ranks hold the same
   },
   batch = 15360, microbatch = 1,
+  -- Norms, attention's up-projections and SwiGLU (section 3.2.3); no token is dispatched again.
+  recompute = {
+    ops = { "rms_norm", "swiglu", "attention.q", "attention.q_rope", "attention.kv", "attention.keys" },
+    collectives = "keep",
+  },
   precision = "bf16", main_gradients = "fp32",
   optimizer = mw.adamw { lr = 2.2e-4, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip = 1.0 },
   schedule = mw.cosine { warmup = 2000 },

@@ -18,9 +18,9 @@ local models = {
   latent { shared_experts = 1, balance = "bias", bias_rate = 0.01, score = "sigmoid", scale = 2.5 },
   latent { q_lora_rank = false, v_head_dim = 14, tied = true },   -- values wider than keys
 }
-local function e(model, plan, verb)
+local function e(model, plan, verb, recompute)
   return verb { model = models[model], data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8,
-    microbatch = 1, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
+    microbatch = 1, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2, recompute = recompute }
 end
 """
 
@@ -40,6 +40,11 @@ local mixes = {
 for model = 1, #models do
   for _, plan in ipairs(mixes) do e(model, plan, mw.verify) end
 end
+local again = { "full", "selective", { ops = { "rms_norm", "attention.q", "attention.q_rope", "attention.kv",
+                                               "attention.keys" } } }
+for _, plan in ipairs { { dp(2), tp(2), ep(4) }, { pp(2), tp(2), sp() }, { sp(2), zero { 2, stage = 3 } } } do
+  for _, recompute in ipairs(again) do e(1, plan, mw.verify, recompute) end
+end
 """
 
 
@@ -51,7 +56,7 @@ class LatentAttention(PipelineCase):
 
     def test_every_mix_equals_one_rank(self):
         results = self.all("verify", self.write(MIXES))
-        self.assertEqual(len(results), 2 * 25)
+        self.assertEqual(len(results), 2 * 25 + 3 * 3)
         for result in results:
             with self.subTest(result["plan"]):
                 self.assertEqual(result["verdict"], "equal", result["divergence"])
