@@ -92,6 +92,35 @@ class Recompute(PipelineCase):
         self.assertGreater(bytes_of(again), 0.3 * forward)
         self.assertEqual(bytes_of(self.ran("llama", plan, '{ every = 1, collectives = "keep" }')), 0)
 
+    def test_the_cheapest_set_that_fits(self):
+        big = lambda mode, verb: MODELS + f"""
+{verb} {{ model = mw.llama {{ layers = 6, hidden = 64, heads = 4, kv_heads = 2, ffn = 172, vocab = 64 }},
+  data = mw.synthetic {{}}, sequence = 256, plan = {{ tp(2) }}, batch = 4, recompute = {mode}, threads = 1,
+  optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2 }}"""
+        plan = lambda mode: self.only("plan", self.write(big(mode, "mw.plan")))
+        peak = lambda result: result["memory"][0]["peak"]
+        none, selective, full = plan('"none"'), plan('"selective"'), plan('"full"')
+        flops = []
+        for share in (0.8, 0.5, 0.2):
+            limit = int(peak(full) + share * (peak(none) - peak(full)))
+            with self.subTest(share=share):
+                fitted = plan(f"{{ fit = {limit} }}")
+                self.assertLessEqual(peak(fitted), limit)
+                flops.append(fitted["hardware_flops_per_step"])
+                # Of the other modes those that fit take longer.
+                self.assertGreater(peak(none), limit)
+                if peak(selective) <= limit:
+                    self.assertLess(fitted["step_seconds"], selective["step_seconds"])
+                self.assertLess(fitted["step_seconds"], full["step_seconds"])
+                run = self.only("run", self.write(big(f"{{ fit = {limit} }}", "mw.train")))
+                self.assertLessEqual(run["peak_bytes"], limit)
+                verdict = self.only("verify", self.write(big(f"{{ fit = {limit} }}", "mw.verify")))
+                self.assertEqual(verdict["verdict"], "equal")
+        self.assertEqual(flops, sorted(flops))
+        self.assertEqual(peak(plan('{ fit = "1GiB" }')), peak(none))
+        self.refused(3, ["with all of it a rank still holds", "smaller microbatch"], "plan",
+                     self.write(big('{ fit = "1MiB" }', "mw.plan")))
+
     def test_what_cannot_be(self):
         def refuse(mode, *fragments):
             with self.subTest(mode):
