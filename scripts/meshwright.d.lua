@@ -62,6 +62,7 @@ function mw.verify(experiment) end
 ---@field vocab integer size of the vocabulary (>= 1)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (>= 1)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
 
 ---Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias
@@ -93,6 +94,7 @@ function mw.gpt(options) end
 ---@field vocab integer size of the vocabulary (>= 1)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (>= 1)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
 ---@field kv_lora_rank? integer latent attention: width of the latent that keys and values of all heads are made from; left out: grouped attention (>= 1)
 ---@field q_lora_rank? integer width of the latent that queries are made from; left out: from the stream (>= 1)

@@ -14,6 +14,7 @@ local models = {
   mha = mw.llama { layers = 2, hidden = 48, heads = 12, ffn = 40, vocab = 50 },
   gqa = mw.llama { layers = 2, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50 },
   gpt = mw.gpt { layers = 2, hidden = 48, heads = 12, vocab = 50, tied = true },
+  window = mw.llama { layers = 2, hidden = 48, heads = 12, kv_heads = 4, ffn = 40, vocab = 50, window = 7 },
 }
 local function e(model, plan, verb)
   return verb { model = models[model], data = mw.synthetic {}, sequence = 24, plan = plan, batch = 8,
@@ -56,7 +57,7 @@ class Sequence(PipelineCase):
 
     def test_every_form_equals_one_rank(self):
         results = self.all("verify", self.write(MIXES))
-        self.assertEqual(len(results), 3 * (6 + 3 * 8 + 2 * 6))
+        self.assertEqual(len(results), 4 * (6 + 3 * 8 + 2 * 6))
         for result in results:
             with self.subTest(result["plan"]):
                 self.assertEqual(result["verdict"], "equal", result["divergence"])
@@ -117,6 +118,21 @@ class Sequence(PipelineCase):
         one = self.sent("mha", "{}")[1]
         for form in ("ring", "allgather", "ulysses"):
             self.assertLess(self.sent("mha", f'{{ sp {{ 4, form = "{form}" }} }}')[1], 0.5 * one)
+
+    def test_memory_of_blocks_is_predicted_to_the_byte(self):
+        script = """
+local mw = require "meshwright"
+local sp = mw.plugins("sp")
+for _, plan in ipairs { {}, { sp(2) }, { sp(4) }, { sp { 4, balance = "none" } }, { sp { 2, form = "allgather" } } } do
+  for _, window in ipairs { 4096, 300 } do
+    mw.train { model = mw.llama { layers = 2, hidden = 256, heads = 8, ffn = 256, vocab = 64, window = window },
+      data = mw.synthetic {}, sequence = 2048, plan = plan, batch = 1, threads = 1, optimizer = mw.sgd { lr = 1e-3 },
+      steps = 1 }
+  end
+end"""
+        for result in self.all("run", self.write(script)):
+            with self.subTest(result["plan"]):
+                self.assertEqual(result["memory"]["activations"], result["predicted"]["memory"][0]["activations"])
 
     def attention_work(self, plan):
         """Floating-point operations of attention by rank, as the run file has them."""

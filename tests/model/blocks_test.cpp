@@ -7,6 +7,7 @@
 
 using namespace mw;
 using kernel::Block;
+using kernel::Sight;
 
 namespace {
 
@@ -24,15 +25,20 @@ std::vector<std::int64_t> tokens(const LocalDim& dim) {
   return list;
 }
 
-void check(const LocalDim& queries, const LocalDim& keys) {
+void check(const LocalDim& queries, const LocalDim& keys, std::int64_t window = 0) {
   const std::vector<std::int64_t> q = tokens(queries), k = tokens(keys);
   std::map<std::pair<std::int64_t, std::int64_t>, int> met;
-  for (const Block& block : kernel::causal_blocks(queries, keys)) {
-    if (block.causal) REQUIRE(block.queries.size == block.keys.size);
+  for (const Block& block : kernel::causal_blocks(queries, keys, window)) {
+    if (block.sight.causal()) REQUIRE(block.queries.size == block.keys.size);
     for (std::int64_t i = 0; i < block.queries.size; ++i) {
-      for (std::int64_t j = 0; j < (block.causal ? i + 1 : block.keys.size); ++j) {
+      bool any = false;
+      for (std::int64_t j = 0; j < block.keys.size; ++j) {
+        if (block.sight.causal() && j > i) continue;
+        if (block.sight.kind == Sight::Kind::band && j - i < block.sight.diagonal) continue;
         ++met[{block.queries.offset + i, block.keys.offset + j}];
+        any = true;
       }
+      REQUIRE(any);  // else its log-sum-exp is that of nothing
     }
   }
   for (std::size_t i = 0; i < q.size(); ++i) {
@@ -40,7 +46,8 @@ void check(const LocalDim& queries, const LocalDim& keys) {
       const auto pair = std::pair<std::int64_t, std::int64_t>(i, j);
       const int times = met.count(pair) > 0 ? met.at(pair) : 0;
       INFO("query " << q[i] << ", key " << k[j]);
-      REQUIRE(times == (k[j] <= q[i] ? 1 : 0));
+      const bool sees = k[j] <= q[i] && (window == 0 || k[j] > q[i] - window);
+      REQUIRE(times == (sees ? 1 : 0));
     }
   }
 }
@@ -65,7 +72,9 @@ TEST_CASE("causal blocks cover what queries see, once") {
       local("x", {{40, 8}, {4, 12}}), local("x", {{0, 16}, {48, 16}, {16, 16}, {32, 16}}),
       local("x", {{10, 3}}),          local("x", {{11, 20}, {3, 5}, {40, 1}})};
   for (const LocalDim& queries : parts) {
-    for (const LocalDim& keys : parts) check(queries, keys);
+    for (const LocalDim& keys : parts) {
+      for (std::int64_t window : {0, 1, 2, 7, 16, 20, 63, 64, 100}) check(queries, keys, window);
+    }
   }
 }
 

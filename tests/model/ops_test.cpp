@@ -172,6 +172,22 @@ TEST_CASE("attention: grouped key heads, cut heads, cut queries") {
   });
 }
 
+TEST_CASE("attention over a window") {
+  const std::int64_t window = GENERATE(1, 4, 24, 40);
+  const auto [first, count] =
+      GENERATE(table<std::int64_t, std::int64_t>({{0, 24}, {8, 8}, {16, 8}}));
+  OpCase c = attention_case({4, 0, 4, 2, 0, 2, 24, first, count});
+  c.op.type = attention(window);
+  check_op(c, [&, q0 = first, q = count](const Tensors& in) {
+    const at::Tensor k = in[1].repeat_interleave(2, 2), v = in[2].repeat_interleave(2, 2);
+    const at::Tensor query = at::arange(q0, q0 + q).unsqueeze(1), key = at::arange(24).unsqueeze(0);
+    const at::Tensor hidden = key.gt(query).logical_or_(key.le(query - window));
+    const at::Tensor scores = at::einsum("bsnd,btnd->bnst", {in[0], k}) / std::sqrt(6.0);
+    const at::Tensor p = scores.masked_fill(hidden, -INFINITY).softmax(-1);
+    return Tensors{at::einsum("bnst,btnd->bsnd", {p, v})};
+  });
+}
+
 TEST_CASE("attention over tokens that lie in another order") {
   using Runs = std::vector<Range>;
   const Runs keys{{0, 6}, {18, 6}, {6, 6}, {12, 6}};

@@ -99,7 +99,7 @@ int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
                    {{"", dims}})[0];
 }
 
-int Builder::attention(const std::string& name, int q, int k, int v) {
+int Builder::attention(const std::string& name, int q, int k, int v, std::int64_t window) {
   const auto keys = [&](int value) {
     Use renamed = use(value);
     std::replace(renamed.dims.begin(), renamed.dims.end(), Dim("seq"), Dim("keys"));
@@ -107,7 +107,8 @@ int Builder::attention(const std::string& name, int q, int k, int v) {
   };
   const Dim value = graph.value(v).dims.back();
   Dims out = graph.value(q).dims;
-  Op made = op(name, mw::attention(), {use(q), keys(k), keys(v)}, {"keys", out.back(), value});
+  Op made =
+      op(name, mw::attention(window), {use(q), keys(k), keys(v)}, {"keys", out.back(), value});
   made.follows = {{"kv_heads", "heads"}};
   out.back() = value;
   return graph.add(std::move(made), {{"", out}})[0];

@@ -33,7 +33,7 @@ class Builder {
                               RopePairs pairs = RopePairs::halves);
   int rope(const std::string& name, int x, const std::vector<int>& table,
            RopePairs pairs = RopePairs::halves);
-  int attention(const std::string& name, int q, int k, int v);
+  int attention(const std::string& name, int q, int k, int v, std::int64_t window = 0);
   std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second);
   // k, of width `width`, and v.
   std::pair<int, int> latent_keys(const std::string& name, int kv, int turned, Dim width,

@@ -22,6 +22,10 @@ void add_decoder_options(Options& options) {
   options.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
   options.boolean("tied", "the output projection is the embedding's weight").fallback(false);
   options.number("rope_theta", "base of the rotary angles").fallback(10000.0).at_least(1);
+  options.integer("window", "tokens that a query sees, itself and those before it; left out: all")
+      .at_least(1)
+      .optional()
+      .unit("tokens");
   options.number("norm_eps", "added to the mean square in RMSNorm").fallback(1e-5).at_least(0);
 }
 
@@ -45,6 +49,7 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
         values.integer("heads"), kv_heads(values), values.integer("ffn")),
       eps_(values.number("norm_eps")),
       theta_(values.number("rope_theta")),
+      window_(values.has("window") ? values.integer("window") : 0),
       tied_(values.flag("tied")) {
   b.graph.layers = static_cast<int>(values.integer("layers"));
   if (is_latent(values)) set_latent_dims(values);
@@ -80,7 +85,7 @@ int Decoder::attention(int x) {
   const int v = linear(op + ".v", h, {"kv_heads", "head_dim", "hidden"}, theirs + "v_proj.weight");
   q = b.rope(op + ".q_rope", q, table_);
   k = b.rope(op + ".k_rope", k, table_);
-  h = b.attention(op, q, k, v);
+  h = b.attention(op, q, k, v, window_);
   h = linear(op + ".o", h, {"hidden", "heads", "head_dim"}, theirs + "o_proj.weight");
   return b.add(op + "_add", x, h);
 }

@@ -44,6 +44,7 @@ class Decoder {
   int linear(const std::string& op, int in, Dims dims, const std::string& theirs);
 
   const double eps_, theta_;
+  const std::int64_t window_;
   const bool tied_;
   bool latent_ = false, q_latent_ = false;
   int embedding_ = -1;

@@ -44,7 +44,8 @@ OpTypePtr rope(RopePairs pairs = RopePairs::halves);
 // inputs: q (batch, seq, heads, head_dim), k (batch, keys, kv_heads, head_dim), v (batch, keys, kv_heads, width)
 // -> (batch, seq, heads, width). Causal. Needs keys, head_dim and width whole; kv_heads follow heads: they are cut
 // alike, or every rank holds all of them and picks those of its own queries.
-OpTypePtr attention();
+// A query sees itself and the `window` - 1 tokens before it; 0: all before it [Jiang et al. 2023, "Mistral 7B"].
+OpTypePtr attention(std::int64_t window = 0);
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
 // inputs: x (..., first + second) -> (..., first), (..., second). Needs all three whole.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "model/ops/kernel.h"
 
@@ -11,8 +12,9 @@ namespace {
 
 enum class Way { cpu, flash, efficient, plain };
 
-Way way_of(const at::Tensor& q, const at::Tensor& v) {
+Way way_of(const at::Tensor& q, const at::Tensor& v, Sight sight) {
   if (q.is_cpu()) return Way::cpu;
+  if (sight.kind == Sight::Kind::band) return Way::plain;  // small blocks
   const std::int64_t width = q.size(-1), values = v.size(-1);
   if (is_half(q) && width % 8 == 0 && width <= 256 && values == width) return Way::flash;
   if (q.scalar_type() != at::kDouble && width % 8 == 0 && values % 8 == 0) return Way::efficient;
@@ -36,25 +38,37 @@ at::Tensor cut(const at::Tensor& t, std::int64_t width) {
   return t.size(-1) == width ? t : t.narrow(-1, 0, width).contiguous();
 }
 
-at::Tensor scores(const at::Tensor& q, const at::Tensor& k, bool causal) {
+// Minus infinity where a query does not see a key; undefined if all see all.
+at::Tensor mask_of(const at::Tensor& q, const at::Tensor& k, Sight sight) {
+  if (sight.kind == Sight::Kind::all) return {};
+  at::Tensor mask =
+      at::full({q.size(1), k.size(1)}, -std::numeric_limits<double>::infinity(), q.options());
+  return sight.causal() ? mask.triu_(1) : mask.tril_(sight.diagonal - 1);
+}
+
+at::Tensor scores(const at::Tensor& q, const at::Tensor& k, Sight sight) {
   at::Tensor s = at::matmul(heads_first(q), k.permute({0, 2, 3, 1})).mul_(scale_of(q));
-  if (causal) {
-    const std::int64_t n = q.size(1);
-    s.add_(at::full({n, n}, -std::numeric_limits<double>::infinity(), q.options()).triu_(1));
-  }
+  if (const at::Tensor mask = mask_of(q, k, sight); mask.defined()) s.add_(mask);
   return s;
+}
+
+// What the CPU kernel is told by a mask; what is merely causal it knows itself.
+std::optional<at::Tensor> band_of(const at::Tensor& q, const at::Tensor& k, Sight sight) {
+  if (sight.kind != Sight::Kind::band) return std::nullopt;
+  return mask_of(q, k, sight);
 }
 
 }  // namespace
 
-Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight) {
+  const bool causal = sight.causal();
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
-  switch (way_of(q, v)) {
+  switch (way_of(q, v, sight)) {
     case Way::cpu: {
       const std::int64_t width = std::max(q.size(-1), v.size(-1));
       const auto wide = [&](const at::Tensor& t) { return heads_first(padded(t, width)); };
       auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-          wide(q), wide(k), wide(v), 0.0, causal, {}, scale_of(q));
+          wide(q), wide(k), wide(v), 0.0, causal, band_of(q, k, sight), scale_of(q));
       return {cut(out.transpose(1, 2), v.size(-1)), lse};
     }
     case Way::flash: {
@@ -70,26 +84,27 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, b
     case Way::plain:
       break;
   }
-  at::Tensor s = scores(q, k, causal);
+  at::Tensor s = scores(q, k, sight);
   const at::Tensor lse = s.logsumexp(-1);
   s.sub_(lse.unsqueeze(-1)).exp_();
   return {at::matmul(s, vh).transpose(1, 2).contiguous(), lse};
 }
 
 AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const Attended& made, bool causal) {
+                                const at::Tensor& v, const Attended& made, Sight sight) {
+  const bool causal = sight.causal();
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   const at::Tensor gh = heads_first(dout), oh = heads_first(made.out);
   const auto back = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
     return AttendGradients{a.transpose(1, 2), b.transpose(1, 2), c.transpose(1, 2)};
   };
-  switch (way_of(q, v)) {
+  switch (way_of(q, v, sight)) {
     case Way::cpu: {
       const std::int64_t width = std::max(q.size(-1), v.size(-1));
       const auto wide = [&](const at::Tensor& t) { return heads_first(padded(t, width)); };
       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          wide(dout), wide(q), wide(k), wide(v), wide(made.out), made.lse, 0.0, causal, {},
-          scale_of(q));
+          wide(dout), wide(q), wide(k), wide(v), wide(made.out), made.lse, 0.0, causal,
+          band_of(q, k, sight), scale_of(q));
       const AttendGradients whole = back(dq, dk, dv);
       return {cut(whole.q, q.size(-1)), cut(whole.k, q.size(-1)), cut(whole.v, v.size(-1))};
     }
@@ -113,7 +128,7 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
     case Way::plain:
       break;
   }
-  at::Tensor p = scores(q, k, causal).sub_(made.lse.unsqueeze(-1)).exp_();
+  at::Tensor p = scores(q, k, sight).sub_(made.lse.unsqueeze(-1)).exp_();
   const at::Tensor dv = at::matmul(p.transpose(2, 3), gh);
   at::Tensor dp = at::matmul(gh, vh.transpose(2, 3));
   dp.sub_(gh.mul(oh).sum(-1, true)).mul_(p).mul_(scale_of(q));
@@ -143,7 +158,8 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
   double scores = 0;
   for (std::int64_t m = 0; m < sizes.queries; m += block) {
     const std::int64_t rows = std::min(block, sizes.queries - m);
-    std::int64_t keys = sizes.causal ? std::min(m + rows, sizes.keys) : sizes.keys;
+    std::int64_t keys =
+        sizes.sight == Sight::Kind::same ? std::min(m + rows, sizes.keys) : sizes.keys;
     // Backward computes the whole of every key block that it touches.
     if (backward) keys = std::min((keys + key_block - 1) / key_block * key_block, sizes.keys);
     scores += static_cast<double>(rows) * static_cast<double>(keys);
@@ -160,6 +176,7 @@ std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backwa
   const std::int64_t width = std::max(sizes.head_dim, sizes.value_dim);
   std::int64_t kernel = rows * (keys + 2 + width) * sum + rows * keys * half;
   if (backward) kernel = (2 * rows * keys + rows) * sum + 2 * rows * keys * half;
+  if (sizes.sight == Sight::Kind::band) kernel += sizes.queries * sizes.keys * element;  // mask
   if (sizes.head_dim == sizes.value_dim) return kernel;
   // Of tensors filled up to `width`: operands, and results, before and after these are cut.
   const std::int64_t column = sizes.batch * sizes.heads * element;

@@ -8,13 +8,22 @@
 namespace mw::kernel {
 
 // Tensors are (batch, tokens, heads, width), as many heads in k and v as in q; values may have another width than
-// queries and keys. Causal: queries and keys
-// are the same tokens; else every query sees every key, of which there may be any number.
+// queries and keys.
+
+// Which keys a query sees. `same`: queries and keys are the same tokens, and none sees what is after it. `band`: the
+// i-th query sees the j-th key where j - i >= diagonal; each sees one at least. Else: every query sees every key.
+struct Sight {
+  enum class Kind : std::uint8_t { all, same, band };
+  Kind kind = Kind::all;
+  std::int64_t diagonal = 0;
+  bool causal() const { return kind == Kind::same; }
+};
+
 struct Attended {
   at::Tensor out;  // as q, of v's width
   at::Tensor lse;  // (batch, heads, queries): log of the sum of exp(scores), fp32 at least
 };
-Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal);
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight);
 // Brings `sum` up to date, in place, with what its queries see in more keys [Milakov and Gimelshein
 // 2018; Dao 2023, "FlashAttention-2", section 3.1].
 void merge(const Attended& sum, const Attended& more);
@@ -24,14 +33,14 @@ struct AttendGradients {
 };
 // `made`: of these keys, or of more of which these are some.
 AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const Attended& made, bool causal);
+                                const at::Tensor& v, const Attended& made, Sight sight);
 
 // What ATen's CPU kernels do for these sizes. The block sizes are ATen's own (its
 // FlashAttentionKernel.cpp): they decide how much of a causal score matrix is computed.
 struct AttendSizes {
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0;
   std::int64_t head_dim = 0, value_dim = 0;
-  bool causal = true;
+  Sight::Kind sight = Sight::Kind::same;
 };
 double attend_executed(const AttendSizes& sizes, bool backward);
 std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backward);

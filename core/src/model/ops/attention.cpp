@@ -91,15 +91,16 @@ struct Shape {
     return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
   }
   AttendSizes sizes(const Block& block) const {
-    return {batch, heads, block.queries.size, block.keys.size, head_dim, value_dim, block.causal};
+    return {batch,    heads,     block.queries.size, block.keys.size,
+            head_dim, value_dim, block.sight.kind};
   }
 };
 
-Shape shape_of(const Op& op, const LocalDims& dims) {
+Shape shape_of(const Op& op, const LocalDims& dims, std::int64_t window) {
   const Dims& q = op.inputs[0].dims;
   const Dims& k = op.inputs[1].dims;
   Shape shape;
-  shape.blocks = causal_blocks(dims.at(q[1]), dims.at(k[1]));
+  shape.blocks = causal_blocks(dims.at(q[1]), dims.at(k[1]), window);
   shape.map = map_heads(dims.at(q[2]), dims.at(k[2]));
   shape.batch = dims.at(q[0]).size;
   shape.queries = dims.at(q[1]).size;
@@ -122,6 +123,8 @@ Attended part(const Attended& whole, const Range& queries) {
 
 class Attention final : public OpType {
  public:
+  explicit Attention(std::int64_t window) : window_(window) {}
+
   std::string kind() const override { return "attention"; }
 
   OpTraits traits(const Op& op) const override {
@@ -136,13 +139,13 @@ class Attention final : public OpType {
   }
 
   void forward(const Op& op, OpCall& call) const override {
-    const Shape shape = shape_of(op, call.dims);
+    const Shape shape = shape_of(op, call.dims, window_);
     if (shape.blocks.empty() && call.turn > 0) return;
     const at::Tensor& q = call.inputs[0];
     const at::Tensor k = spread(call.inputs[1].narrow(1, 0, shape.read), shape.map);
     const at::Tensor v = spread(call.inputs[2].narrow(1, 0, shape.read), shape.map);
     if (shape.one() && call.turn == 0) {
-      Attended made = attend(q, k, v, shape.blocks[0].causal);
+      Attended made = attend(q, k, v, shape.blocks[0].sight);
       set_outputs(call, {made.out});
       call.saved = {made.lse};
       return;
@@ -154,9 +157,9 @@ class Attention final : public OpType {
     }
     for (const Block& block : shape.blocks) {
       const Attended made =
-          attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.causal);
+          attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight);
       const Attended sum = part({call.outputs[0], call.saved[0]}, block.queries);
-      if (block.causal) {
+      if (block.sight.causal()) {
         sum.out.copy_(made.out);
         sum.lse.copy_(made.lse);
       } else {
@@ -166,7 +169,7 @@ class Attention final : public OpType {
   }
 
   void backward(const Op& op, OpCall& call) const override {
-    const Shape shape = shape_of(op, call.dims);
+    const Shape shape = shape_of(op, call.dims, window_);
     if (shape.blocks.empty()) {
       for (const std::size_t i : {1, 2}) {
         if (wanted(call, i)) deliver(call, i, at::zeros_like(call.inputs[i]));
@@ -182,7 +185,7 @@ class Attention final : public OpType {
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const Shape shape = shape_of(op, dims);
+    const Shape shape = shape_of(op, dims, window_);
     const bool backward = piece != Piece::forward;
     const std::int64_t q = dims.count(op.inputs[0].dims), out = dims.count(op.output_dims[0]);
     const std::int64_t kept_k = dims.count(op.inputs[1].dims) * element,
@@ -206,13 +209,14 @@ class Attention final : public OpType {
       cost.executed += attend_executed(sizes, backward);
       cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
       std::int64_t during = attend_workspace(sizes, element, backward);
-      if (shape.one() && (backward || sizes.causal)) {
+      if (shape.one() && (backward || sizes.sight == Sight::Kind::same)) {
         // A later turn's share of q's gradient is added to those before.
-        held = during + (backward && !sizes.causal ? queries : 0);
+        held = during + (backward && sizes.sight != Sight::Kind::same ? queries : 0);
       } else if (backward) {
         held = std::max(held, during + queries + keys);
       } else {  // its output, and the shares of both while they are merged
-        held = std::max(held, std::max(during, sizes.causal ? 0 : 2 * lse) + made + lse);
+        held = std::max(
+            held, std::max(during, sizes.sight == Sight::Kind::same ? 0 : 2 * lse) + made + lse);
       }
     }
     const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
@@ -242,26 +246,29 @@ class Attention final : public OpType {
     const at::Tensor k = spread(call.inputs[1].narrow(1, 0, shape.read), shape.map);
     const at::Tensor v = spread(call.inputs[2].narrow(1, 0, shape.read), shape.map);
     const Attended whole{call.outputs[0], call.saved[0]};
-    if (shape.one()) return attend_backward(dout, q, k, v, whole, shape.blocks[0].causal);
+    if (shape.one()) return attend_backward(dout, q, k, v, whole, shape.blocks[0].sight);
     const Target dq = target(call, 0, q.sizes(), q.options());
     if (!dq.add) dq.tensor.zero_();
     AttendGradients sum{{}, at::zeros(k.sizes(), k.options()), at::zeros(v.sizes(), v.options())};
     for (const Block& block : shape.blocks) {
       const AttendGradients made =
           attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),
-                          part(v, block.keys), part(whole, block.queries), block.causal);
+                          part(v, block.keys), part(whole, block.queries), block.sight);
       part(dq.tensor, block.queries).add_(made.q);
       part(sum.k, block.keys).add_(made.k);
       part(sum.v, block.keys).add_(made.v);
     }
     return sum;
   }
+
+  const std::int64_t window_;
 };
 
 }  // namespace
 
-OpTypePtr attention() {
-  static const OpTypePtr type = std::make_shared<Attention>();
+OpTypePtr attention(std::int64_t window) {
+  if (window > 0) return std::make_shared<Attention>(window);
+  static const OpTypePtr type = std::make_shared<Attention>(0);
   return type;
 }
 

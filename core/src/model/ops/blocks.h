@@ -4,18 +4,20 @@
 #include <vector>
 
 #include "meshwright/op.h"
+#include "model/ops/attend.h"
 
 namespace mw::kernel {
 
-// Tokens `queries` of the rank's own and `keys` of those that are there, as they lie. Causal: the same tokens
-// of the sequence, each seeing what is not after it; else each query sees each key.
+// Tokens `queries` of the rank's own and `keys` of those that are there, as they lie.
 struct Block {
   Range queries, keys;
-  bool causal = false;
+  Sight sight;
 };
 
-// Causal attention. Every query and key that may meet is in one block; causal blocks come first, and cover all
+// Causal attention. Every query and key that may meet is in one block; those of the same tokens come first, and cover all
 // queries if their own tokens are among the keys.
-std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys);
+// A query sees itself and the `window` - 1 tokens before it; 0: all before it.
+std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys,
+                                 std::int64_t window = 0);
 
 }  // namespace mw::kernel
