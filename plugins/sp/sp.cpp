@@ -87,11 +87,15 @@ class SequenceParallel : public mw::Strategy {
     } else if (const mw::Axis* tp = axis_of(draft.mesh(), "tp"); tp == nullptr) {
       draft.refuse("sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
                    "add tp(n), or write sp { n, form = \"ring\" } for ranks of its own");
-    } else if (const std::int64_t length = draft.graph().size("seq"); length % tp->ways != 0) {
-      draft.refuse(
-          fmt::format("sp(): {} tokens cannot be split over tp's {} ranks", length, tp->ways),
-          fmt::format("nearest: a sequence of {}, or leave sp() out",
-                      (length + tp->ways - 1) / tp->ways * tp->ways));
+    } else if (const std::int64_t over = tp->ways * others(draft.mesh());
+               draft.graph().size("seq") % over != 0) {
+      const std::int64_t length = draft.graph().size("seq");
+      const std::string beside =
+          over > tp->ways ? fmt::format(" and the {} that have parts of it", over / tp->ways) : "";
+      draft.refuse(fmt::format("sp(): {} tokens cannot be split over tp's {} ranks{}", length,
+                               tp->ways, beside),
+                   fmt::format("nearest: a sequence of {}, or leave sp() out",
+                               (length + over - 1) / over * over));
     } else {
       const mw::Axis* cp = axis_of(draft.mesh(), "cp");
       if (cp != nullptr && tp->atoms.front() < cp->atoms.front()) {
@@ -129,6 +133,15 @@ class SequenceParallel : public mw::Strategy {
     return mesh.has(name) ? &mesh.axis(name) : nullptr;
   }
 
+  // Ranks that another sp cuts the sequence over.
+  static std::int64_t others(const mw::Mesh& mesh) {
+    std::int64_t ways = 1;
+    for (const char* name : {"cp", "ulysses"}) {
+      if (const mw::Axis* axis = axis_of(mesh, name)) ways *= axis->ways;
+    }
+    return ways;
+  }
+
   static bool is_attention(const mw::Op& op) { return op.kind() == "attention"; }
 
   [[noreturn]] static void refuse(const std::string& message, const std::string& hint) {
@@ -148,6 +161,16 @@ class SequenceParallel : public mw::Strategy {
     const std::int64_t length = draft.graph().size("seq"), heads = draft.graph().size("heads");
     const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
     const std::int64_t left = heads / beside;  // if tp's own check lets it through
+    if (form_ == "ulysses" && heads % beside == 0 && left % ways_ != 0) {
+      int best = 1;
+      for (int d = 1; d <= ways_; ++d) {
+        if (left % d == 0) best = d;
+      }
+      draft.refuse(fmt::format("sp({}) cannot share out {} heads{}", ways_, left,
+                               beside > 1 ? " of each rank of tp" : ""),
+                   fmt::format("nearest: sp {{ {}, form = \"ulysses\" }}", best));
+      return false;
+    }
     if (heads_ > 1 && heads % beside == 0 && left % heads_ != 0) {
       int best = 1;
       for (int d = 1; d <= ways_; ++d) {

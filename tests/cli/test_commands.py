@@ -183,10 +183,9 @@ class Commands(unittest.TestCase):
         done = self.call("run", "--json", self.script("e.schedule = mw.cosine { warmup = 10 }"))
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_what_may_be_named_but_has_one_choice_so_far(self):
-        done = self.call("plan", "--json", self.script('e.recompute = "none"'))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.refused('e.recompute = "full"', 2, "recompute")
+    def test_a_refused_value_of_what_has_a_default(self):
+        self.refused('e.precision = "fp8"', 2, "precision")
+        self.refused("e.threads = -1", 2, "threads")
 
     # --- Refusals ---
 

@@ -212,9 +212,7 @@ double Measurements::mfu() const {
 
 std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() const {
   std::map<CommunicationKey, CommunicationUse> most;
-  std::set<int> seen;
   for (const RankReport& rank : ranks_) {
-    if (!seen.insert(experiment_.plan->stage_of(rank.rank)).second) continue;
     for (const auto& [key, use] : rank.communication) {
       CommunicationUse& known = most[key];
       if (use.bytes > known.bytes || use.calls > known.calls) known = use;

@@ -304,14 +304,17 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
     if (found != table.end()) {
       if (auto value = KeyReader(option, path_of(option.name), problems).read(*found)) {
         values[option.name] = std::move(*value);
+        continue;
       }
-    } else if (option.fallback) {
+    }
+    // What was refused has its default too, so that the other values can still be looked at.
+    if (option.fallback) {
       Json fallback = *option.fallback;
       if (option.type == OptionType::bytes && fallback.is_string()) {
         fallback = parse_bytes(fallback.get<std::string>()).value();
       }
       values[option.name] = std::move(fallback);
-    } else if (!option.optional) {
+    } else if (!option.optional && found == table.end()) {
       problems.add(Stage::options, fmt::format("{} is missing", path_of(option.name)),
                    fmt::format("{}{}{}", noun(option), option.doc.empty() ? "" : ": ", option.doc));
     }

@@ -304,8 +304,9 @@ void Executor::call(const Instruction& i, OpCall& call) {
       op.type->wgrad(op, call);
       break;
   }
-  ledger_.worked(op.kind(), name_of(i.piece), sizes_.cost(i.op, i.piece, i.turn).executed,
-                 now() - began);
+  double flops = sizes_.cost(i.op, i.piece, i.turn).executed;
+  if (!call.rows.empty()) flops *= share_of_rows(i, call.rows);
+  ledger_.worked(op.kind(), name_of(i.piece), flops, now() - began);
 }
 
 void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {

@@ -127,6 +127,8 @@ class Executor {
   }
   Underway start_exchange(const Instruction& i, Microbatch& m);
   void number_rows();
+  // Rows that there are, over those that the op's cost supposes.
+  double share_of_rows(const Instruction& i, const std::vector<std::int64_t>& rows) const;
   bool sparse(int slot) const { return slot >= 0 && rows_of_slot_[slot] >= 0; }
   // The slot whose rows are those of a compute's sparse operands: of its inputs, else of its outputs; -1.
   int sparse_operand(const Instruction& i) const;

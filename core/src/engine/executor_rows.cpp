@@ -51,6 +51,11 @@ void Executor::number_rows() {
   }
 }
 
+double Executor::share_of_rows(const Instruction& i, const std::vector<std::int64_t>& rows) const {
+  const std::int64_t supposed = dims_[i.op].count(graph_.sparse.dims);
+  return supposed > 0 ? static_cast<double>(sum(rows)) / static_cast<double>(supposed) : 1;
+}
+
 int Executor::sparse_operand(const Instruction& i) const {
   if (graph_.sparse.dims.empty()) return -1;
   for (const auto* slots : {&i.inputs, &i.grad_outputs, &i.outputs, &i.grad_inputs}) {

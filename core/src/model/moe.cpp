@@ -114,6 +114,11 @@ class Moe final : public ModelKind {
     if (shared > 0) graph.set_dim("shared_ffn", shared * width, false);
     graph.sparse = {{"experts", "batch", "seq"},
                     static_cast<double>(top) / static_cast<double>(experts)};
+    if (values.has("capacity")) {  // choices that are admitted at most
+      const auto choices = static_cast<double>(sequence * top);
+      const double admitted = static_cast<double>(room(values, sequence) * experts);
+      graph.sparse.share *= std::min(1.0, admitted / choices);
+    }
     int x = d.embed();
     for (d.b.layer = 0; d.b.layer < graph.layers; ++d.b.layer) {
       x = d.attention(x);
@@ -136,6 +141,13 @@ class Moe final : public ModelKind {
   }
 
  private:
+  // Choices of a sequence that an expert takes.
+  static std::int64_t room(const Values& values, std::int64_t sequence) {
+    const auto even = static_cast<double>(sequence * values.integer("top_k")) /
+                      static_cast<double>(values.integer("experts"));
+    return static_cast<std::int64_t>(std::ceil(values.number("capacity") * even - 1e-9));
+  }
+
   struct Routed {
     int rows = -1, places = -1, weights = -1;
   };
@@ -170,8 +182,7 @@ class Moe final : public ModelKind {
       b.z_loss(d.name() + ".z_loss", logits, values.number("z_weight") / tokens);
     }
     if (values.has("capacity")) {
-      const double share = std::ceil(values.number("capacity") * length * top / experts - 1e-9);
-      picks = b.admit(d.name() + ".admit", picks, static_cast<std::int64_t>(share));
+      picks = b.admit(d.name() + ".admit", picks, room(values, sequence));
     }
     const auto [rows, places] = b.dispatch(d.name() + ".dispatch", h, picks);
     return {rows, places, weights};

@@ -97,6 +97,11 @@ int Program::ways(const RankSet& set) const {
 }
 
 std::string Program::name_of(const RankSet& set) const {
+  if (set.by_axis) {  // the axis that borrowed them, if one did
+    for (auto axis = mesh.axes().rbegin(); axis != mesh.axes().rend(); ++axis) {
+      if (axis->atoms == set.atoms) return axis->name;
+    }
+  }
   if (set.stages.empty()) {
     return !set.by_axis && set.atoms.size() != 1 && mesh.ways(set.atoms) == mesh.size()
                ? "world"

@@ -69,6 +69,8 @@ class Recomputer {
       if (set_.keep_moves && communicates(first.move.kind)) return -1;
       // As its readers are.
       for (int reader : readers) {
+        const Instruction& i = forward(reader);
+        if (i.code == Code::compute && !set_.ops[i.op]) return -1;
         const int theirs = block_of_reader(reader);
         if (theirs < 0 || (block >= 0 && theirs != block)) return -1;
         block = theirs;

@@ -57,6 +57,10 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
                  what_there_is);
     return;
   }
+  if (said == 0) {
+    problems.add(Stage::options, "recompute: a table says what: every, ops or fit", what_there_is);
+    return;
+  }
   policy.keep_collectives = values.text("collectives") == "keep";
   policy.kind = Kind::full;
   if (values.has("every")) policy.every = static_cast<int>(values.integer("every"));

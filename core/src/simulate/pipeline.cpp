@@ -205,7 +205,10 @@ class Simulation {
         const double stretch = own > 0 ? std::max(1.0, busy / own) : 1;
         stage.compute *= stretch;
         stage.exposed *= stretch;
-        for (auto& [key, transfer] : stage.transfers) transfer.exposed *= stretch;
+        for (auto& [key, transfer] : stage.transfers) {
+          transfer.seconds *= stretch;
+          transfer.exposed *= stretch;
+        }
         stage.idle = std::max(0.0, result_.step - stage.compute - stage.exposed);
       }
       idle += stage.idle;
