@@ -148,6 +148,8 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
         for ways in (2, 4):
             result, _ = self.run_and_log(1, f"{{ dp({ways}), ep({ways}) }}")
             sent = {c["phase"]: c["bytes"] for c in result["communication"] if c["op"] == "all-to-all"}
+            axes = {c["axis"] for c in result["communication"] if c["op"] == "all-to-all"}
+            self.assertEqual(axes, {"ep"})  # though dp's are the same ranks
             predicted = {c["phase"]: c["bytes"] for c in result["predicted"]["communication"]
                          if c["op"] == "all-to-all"}
             # 2 layers, 16 / ways sequences of 12, 2 choices, 32 wide, in fp32; there and back.
@@ -158,6 +160,25 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
                 self.assertLess(abs(sent[phase] / predicted[phase] - 1), 0.35)
             calls = lambda uses: sorted((c["axis"], c["op"], c["phase"], c["calls"]) for c in uses)
             self.assertEqual(calls(result["communication"]), calls(result["predicted"]["communication"]))
+
+    def test_work_is_that_of_the_rows_that_came(self):
+        for model, plan in ((1, "{ dp(4), ep(4) }"), (4, "{ dp(2), sp(2), ep(4) }")):
+            with self.subTest(model=model):
+                _, table = self.run_and_log(model, plan)
+                work = pandas.read_hdf(self.folder / "experts.h5", "work")
+                is_expert = work["op"].isin(["expert_linear", b"expert_linear"])
+                done = work[is_expert & work["piece"].isin(["forward", b"forward"])].groupby("step")["flops"].sum()
+                taken = table.groupby("step")["taken"].sum()
+                for step in (0, 1):  # gate, up and down of 24 x 32
+                    self.assertEqual(done[step], taken[step] * 3 * 2 * 24 * 32)
+
+    def test_a_limited_capacity_is_predicted(self):
+        peak = lambda capacity: self.only("plan", self.write(
+            MODELS + f"models[1] = moe {{ capacity = {capacity} }}\ne(1, {{ dp(4), ep(4) }}, mw.plan)"))
+        full, half = peak("nil"), peak("0.5")
+        sent = lambda r: sum(c["bytes"] for c in r["communication"] if c["op"] == "all-to-all")
+        self.assertLess(half["memory"][0]["activations"], full["memory"][0]["activations"])
+        self.assertLess(sent(half), 0.75 * sent(full))
 
     def test_imbalance_is_priced(self):
         plan = lambda factor: self.only("plan", self.write(

@@ -92,6 +92,11 @@ class Recompute(PipelineCase):
         self.assertGreater(bytes_of(again), 0.3 * forward)
         self.assertEqual(bytes_of(self.ran("llama", plan, '{ every = 1, collectives = "keep" }')), 0)
 
+    def test_nothing_is_fetched_for_what_is_kept(self):
+        for mode in ('{ ops = { "swiglu" } }', '"selective"'):
+            run = self.ran("llama", "{ tp(2), sp() }", mode)
+            self.assertEqual([c for c in run["communication"] if c["phase"] == "recompute"], [])
+
     def test_the_cheapest_set_that_fits(self):
         big = lambda mode, verb: MODELS + f"""
 {verb} {{ model = mw.llama {{ layers = 6, hidden = 64, heads = 4, kv_heads = 2, ffn = 172, vocab = 64 }},
@@ -128,6 +133,7 @@ class Recompute(PipelineCase):
 
         refuse('"half"', 'there is no "half"', '"selective"')
         refuse("{ every = 0 }", "recompute.every")
+        refuse('{ collectives = "keep" }', "a table says what")
         refuse('{ every = 1, ops = { "mlp" } }', "three ways to choose")
         refuse('{ ops = { "mpl" } }', 'no op of a layer is called "mpl"', "attention")
         refuse("function(op) return op.kind end", "the function returned", "return true or false")

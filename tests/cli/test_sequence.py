@@ -168,6 +168,9 @@ mw.train {{ model = mw.llama {{ layers = 1, hidden = 16, heads = 2, ffn = 16, vo
         refuse("{ sp { 5 } }", 3, "sp(5) cannot split 24 seq", "sp(4), sp(6)")
         refuse('{ tp(2), sp { form = "ulysses" } }', 2, "plan[2].form", "is for ranks of sp's own")
         refuse('{ sp { 2, form = "circle" } }', 2, '"allgather"')
+        refuse('{ sp { 8, form = "ulysses" }, tp(2) }', 3, "sp(8) cannot share out 6 heads of each rank of tp",
+               'nearest: sp { 6, form = "ulysses" }')
+        refuse("{ sp(4), tp(4), sp() }", 3, "24 tokens cannot be split over tp's 4 ranks and the 4 that have parts")
         refuse('{ tp(2), sp { balance = "none" } }', 2, "plan[2].balance", "is for ranks of sp's own")
         refuse("{ sp { 6, ulysses = 4 } }", 2, "ulysses: 4 does not divide sp's 6 ranks", "nearest: ulysses = 3")
         refuse('{ sp { 4, form = "ulysses", ulysses = 2 } }', 2, 'form = "ring" or "allgather"')
