@@ -34,7 +34,7 @@ class PipelineCase(unittest.TestCase):
 
     def call(self, *arguments, **environment):
         return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env={**os.environ, **environment},
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=400)
 
     def script(self, plan, more=""):
         path = self.folder / "script.lua"
