@@ -156,29 +156,30 @@ class SequenceParallel : public mw::Strategy {
     return best;
   }
 
+  template <class Fits>
+  static int largest(int limit, const Fits& fits) {
+    while (limit > 1 && !fits(limit)) --limit;
+    return limit;
+  }
+
   // With ranks of its own: what its options divide, in their words.
   bool divides(mw::Draft& draft) const {
     const std::int64_t length = draft.graph().size("seq"), heads = draft.graph().size("heads");
     const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
     const std::int64_t left = heads / beside;  // if tp's own check lets it through
     if (form_ == "ulysses" && heads % beside == 0 && left % ways_ != 0) {
-      int best = 1;
-      for (int d = 1; d <= ways_; ++d) {
-        if (left % d == 0) best = d;
-      }
       draft.refuse(fmt::format("sp({}) cannot share out {} heads{}", ways_, left,
                                beside > 1 ? " of each rank of tp" : ""),
-                   fmt::format("nearest: sp {{ {}, form = \"ulysses\" }}", best));
+                   fmt::format("nearest: sp {{ {}, form = \"ulysses\" }}",
+                               largest(ways_, [&](int d) { return left % d == 0; })));
       return false;
     }
     if (heads_ > 1 && heads % beside == 0 && left % heads_ != 0) {
-      int best = 1;
-      for (int d = 1; d <= ways_; ++d) {
-        if (ways_ % d == 0 && left % d == 0 && d <= heads_) best = d;
-      }
       draft.refuse(fmt::format("sp({}): ulysses = {} cannot share out {} heads{}", ways_, heads_,
                                left, beside > 1 ? " of each rank of tp" : ""),
-                   fmt::format("nearest: ulysses = {}", best));
+                   fmt::format("nearest: ulysses = {}", largest(heads_, [&](int d) {
+                                 return ways_ % d == 0 && left % d == 0;
+                               })));
       return false;
     }
     if (heads_ > 1 && length % ways_ != 0) {

@@ -36,10 +36,13 @@ class PipelineCase(unittest.TestCase):
         return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env={**os.environ, **environment},
                               capture_output=True, text=True, timeout=400)
 
-    def script(self, plan, more=""):
+    def write(self, text):
         path = self.folder / "script.lua"
-        path.write_text(SCRIPT % (plan, more))
+        path.write_text(text)
         return path
+
+    def script(self, plan, more=""):
+        return self.write(SCRIPT % (plan, more))
 
     def lines(self, done):
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -54,6 +57,22 @@ class PipelineCase(unittest.TestCase):
         """The one result of a call that must succeed."""
         result, = self.all(*arguments)
         return result
+
+    def verify_all(self, text):
+        """The verdicts of a script's plans, each of which must equal one rank."""
+        results = self.all("verify", self.write(text))
+        for result in results:
+            with self.subTest(result["plan"]):
+                self.assertEqual(result["verdict"], "equal", result["divergence"])
+                self.assertLessEqual(max(result["max_relative_error"].values()), 1e-10)
+        worst = max(max(result["max_relative_error"].values()) for result in results)
+        print(f"{len(results)} mixes, largest relative error {worst:.1e}")
+        return results
+
+    def sent_as_predicted(self, run):
+        """Calls and bytes of a run's every axis, op and phase are those predicted."""
+        books = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
+        self.assertEqual(books(run["communication"]), books(run["predicted"]["communication"]))
 
     def refused(self, code, fragments, *arguments):
         """Refused with one message for all of these words."""

@@ -50,26 +50,14 @@ end
 
 
 class Sequence(PipelineCase):
-    def write(self, text):
-        path = self.folder / "script.lua"
-        path.write_text(text)
-        return path
-
     def test_every_form_equals_one_rank(self):
-        results = self.all("verify", self.write(MIXES))
+        results = self.verify_all(MIXES)
         self.assertEqual(len(results), 4 * (6 + 3 * 8 + 2 * 6))
-        for result in results:
-            with self.subTest(result["plan"]):
-                self.assertEqual(result["verdict"], "equal", result["divergence"])
-                self.assertLessEqual(max(result["max_relative_error"].values()), 1e-10)
-        worst = max(max(result["max_relative_error"].values()) for result in results)
-        print(f"{len(results)} mixes, largest relative error {worst:.1e}")
 
     def sent(self, model, plan):
         """Bytes of a rank and step by axis and op, forward and backward; and the peak of its activations."""
         result = self.only("run", self.write(MODELS + f'e("{model}", {plan}, mw.train)'))
-        kept = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
-        self.assertEqual(kept(result["communication"]), kept(result["predicted"]["communication"]))
+        self.sent_as_predicted(result)
         predicted, measured = result["predicted"]["memory"][0], result["memory"]
         self.assertAlmostEqual(measured["activations"] / predicted["activations"], 1, delta=0.02)
         total = {}

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
-#include <string_view>
 
 #include "engine/order.h"
 #include "engine/precision.h"
@@ -42,9 +41,6 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       input_(input),
       storage_(program, at_, device, *input.optimizer, ledger),
       sizes_(program, at_) {
-  for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
-    dims_.push_back(program.local_dims(static_cast<int>(i), at_));
-  }
   number_rows();
   Ledger::Scope scope(ledger_, Category::buffers);
   for (const Bucket& bucket : program.buckets) {
@@ -68,10 +64,6 @@ Communicator& Executor::group(const RankSet& set) {
         make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index), &ledger_);
   }
   return *communicator;
-}
-
-bool Executor::first_of(const std::vector<int>& atoms) const {
-  return std::all_of(atoms.begin(), atoms.end(), [&](int a) { return at_[a] == 0; });
 }
 
 // Parameters are looked up at each use: those stored in parts come and go.
@@ -141,7 +133,7 @@ void Executor::run(const Instruction& i, int microbatch) {
         start_shift(i, m, microbatch);
         break;
       }
-      if (i.move.kind == Move::Kind::all_to_all && sparse(i.inputs[0])) {
+      if (!i.move.lands.empty()) {
         m.underway[i.pending] = start_exchange(i, m);
         break;
       }
@@ -267,7 +259,7 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
     }
     return;
   }
-  if (!first_of(i.first_of[input])) {
+  if (!sizes_.first_of(i.first_of[input])) {
     call.wants[input] = false;
     return;
   }
@@ -317,8 +309,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     }
     return tensors;
   };
-  const LocalDims turned = i.turn > 0 ? program_.local_dims(i.op, at_, i.turn) : LocalDims();
-  OpCall call{i.turn > 0 ? turned : dims_[i.op],
+  OpCall call{sizes_.dims(i.op, i.turn),
               gather(i.inputs),
               {},
               {},
@@ -345,8 +336,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     for (std::size_t k = 0; k < i.outputs.size(); ++k)
       m.slots[i.outputs[k]] = std::move(call.outputs[k]);
     for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
-    const bool again = i.phase == std::string_view("recompute");
-    if (watcher_ != nullptr && i.turn + 1 == i.turns && !again) {
+    if (watcher_ != nullptr && i.turn + 1 == i.turns && !recomputes(i)) {
       for (int slot : i.outputs) watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }
     return;
@@ -385,7 +375,7 @@ void Executor::add(const Instruction& i, Microbatch& m) {
     tensor(m, i.outputs[0]).add_(tensor(m, i.inputs[0]));
     return;
   }
-  if (!i.first_of.empty() && !first_of(i.first_of[0])) return;
+  if (!i.first_of.empty() && !sizes_.first_of(i.first_of[0])) return;
   add_gradient(parameter, tensor(m, i.inputs[0]));
 }
 

@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/optimizer.h"
@@ -127,6 +129,8 @@ class Executor {
   }
   Underway start_exchange(const Instruction& i, Microbatch& m);
   void number_rows();
+  // Whether it makes again what forward made.
+  static bool recomputes(const Instruction& i) { return i.phase == std::string_view("recompute"); }
   // Rows that there are, over those that the op's cost supposes.
   double share_of_rows(const Instruction& i, const std::vector<std::int64_t>& rows) const;
   bool sparse(int slot) const { return slot >= 0 && rows_of_slot_[slot] >= 0; }
@@ -135,7 +139,6 @@ class Executor {
   void take_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   void keep_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   at::TensorOptions options(int slot) const;
-  bool first_of(const std::vector<int>& atoms) const;
   Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const;
   const at::Tensor& tensor(const Microbatch& m, int slot) const;
 
@@ -150,10 +153,10 @@ class Executor {
   const StepInput input_;
   Storage storage_;
   const RankView sizes_;
-  std::vector<LocalDims> dims_;  // for each op
   // For each slot: which rows it has (equal where the same op made them and they lie alike); -1: not sparse.
   std::vector<int> rows_of_slot_;
-  std::vector<bool> last_run_;  // for each run of the timeline: of its microbatch
+  std::vector<std::pair<int, int>> tallies_;  // parameters that count, and their layers
+  std::vector<bool> last_run_;                // for each run of the timeline: of its microbatch
   std::map<RankSet, std::unique_ptr<Communicator>> groups_;
   std::map<int, Microbatch> microbatches_;
   struct Reducing {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <string_view>
 
 #include "engine/executor.h"
 
@@ -32,6 +31,15 @@ void Executor::number_rows() {
   for (std::size_t r = last_run_.size(); r-- > 0;) {
     last_run_[r] = seen.insert(program_.timeline[r].microbatch).second;
   }
+  for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+    const int value = program_.parameters[p].value;
+    if (!graph_.value(value).tally) continue;
+    const auto user = std::find_if(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
+      return std::any_of(op.inputs.begin(), op.inputs.end(),
+                         [&](const Use& use) { return use.value == value; });
+    });
+    tallies_.emplace_back(static_cast<int>(p), user->layer);
+  }
   if (graph_.sparse.dims.empty()) return;
   std::vector<std::pair<int, Layout>> known;
   for (std::size_t s = 0; s < program_.slots.size(); ++s) {
@@ -52,7 +60,7 @@ void Executor::number_rows() {
 }
 
 double Executor::share_of_rows(const Instruction& i, const std::vector<std::int64_t>& rows) const {
-  const std::int64_t supposed = dims_[i.op].count(graph_.sparse.dims);
+  const std::int64_t supposed = sizes_.dims(i.op).count(graph_.sparse.dims);
   return supposed > 0 ? static_cast<double>(sum(rows)) / static_cast<double>(supposed) : 1;
 }
 
@@ -72,8 +80,7 @@ void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
   if (known == m.rows.end()) return;  // to be made
   call.rows = known->second.of_group;
   const Op& op = graph_.ops()[i.op];
-  const bool again = i.phase == std::string_view("recompute");
-  if (!op.counts_rows || i.piece != Piece::forward || again) return;
+  if (!op.counts_rows || i.piece != Piece::forward || recomputes(i)) return;
   // Where several ranks work on the same rows, the first of them counts.
   const Dims& cells = graph_.sparse.dims;
   const auto alike = [&](int atom) {
@@ -81,7 +88,7 @@ void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
     return !cut.is_shard() || std::find(cells.begin(), cells.end(), cut.dim) == cells.end();
   };
   if (gives(alike)) {
-    const std::int64_t first = dims_[i.op].at(graph_.sparse.dims.front()).offset;
+    const std::int64_t first = sizes_.dims(i.op).at(graph_.sparse.dims.front()).offset;
     for (std::size_t g = 0; g < call.rows.size(); ++g) {
       ledger_.took_rows(op.layer, first + static_cast<std::int64_t>(g), call.rows[g]);
     }
@@ -101,17 +108,10 @@ void Executor::keep_rows(const Instruction& i, Microbatch& m, OpCall& call) {
 std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::tallies() {
   std::map<std::pair<int, std::int64_t>, std::int64_t> counts;
   if (!gives([](int) { return true; })) return counts;
-  for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-    const int value = program_.parameters[p].value;
-    if (!graph_.value(value).tally) continue;
-    const auto user = std::find_if(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
-      return std::any_of(op.inputs.begin(), op.inputs.end(),
-                         [&](const Use& use) { return use.value == value; });
-    });
-    const at::Tensor count = storage_.gradient(static_cast<int>(p)).to(at::kCPU, at::kLong);
-    for (std::int64_t i = 0; i < count.numel(); ++i) {
-      counts[{user->layer, i}] = count[i].item<std::int64_t>();
-    }
+  for (const auto& [parameter, layer] : tallies_) {
+    const at::Tensor count = storage_.gradient(parameter).to(at::kCPU, at::kLong).contiguous();
+    const auto* element = count.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < count.numel(); ++i) counts[{layer, i}] = element[i];
   }
   return counts;
 }

@@ -33,6 +33,16 @@ Instruction hand(const Program& program, int from, int to, const char* phase) {
   return i;
 }
 
+Instruction addition(const Program& program, int to, int share) {
+  Instruction i;
+  i.code = Code::add;
+  i.phase = "backward";
+  i.label = program.slots[to].name;
+  i.inputs = {share};
+  i.outputs = {to};
+  return i;
+}
+
 Instruction transfer(const Assembly& assembly, int crossing, bool gradient, Move::Kind kind,
                      Code code, int slot, int pending) {
   const Crossing& c = assembly.partition.crossings[crossing];

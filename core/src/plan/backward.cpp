@@ -169,13 +169,7 @@ class Backward {
   void add(int& gradient, int contribution) {
     if (!sole(gradient) && sole(contribution)) std::swap(gradient, contribution);
     claim(gradient);
-    Instruction add;
-    add.code = Code::add;
-    add.phase = "backward";
-    add.label = program_.slots[gradient].name;
-    add.inputs = {contribution};
-    add.outputs = {gradient};
-    code_.push_back(std::move(add));
+    code_.push_back(addition(program_, gradient, contribution));
     disown(contribution);
   }
 
@@ -220,12 +214,7 @@ class Backward {
     }
     const std::vector<Move> list = moves(view.gradient, target, program_.mesh);
     const int moved = emit_moves(program_, code, list, gradient, view.gradient, "backward");
-    Instruction add;
-    add.code = Code::add;
-    add.phase = "backward";
-    add.label = program_.slots[parameter.gradient_slot].name;
-    add.inputs = {moved};
-    add.outputs = {parameter.gradient_slot};
+    Instruction add = addition(program_, parameter.gradient_slot, moved);
     add.first_of = {first_of(parameter, target)};
     code.push_back(std::move(add));
     if (moved == gradient) disown(gradient);

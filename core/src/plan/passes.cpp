@@ -96,9 +96,8 @@ void delay_wgrads(const Program& program, Segment& segment) {
   }
 }
 
-bool is_exchange(const Program& program, const Instruction& i) {
-  return (i.code == Code::start || i.code == Code::wait) && i.move.kind == Move::Kind::all_to_all &&
-         program.graph->sparse.has(program.slots[i.inputs[0]].dims);
+bool is_exchange(const Instruction& i) {
+  return (i.code == Code::start || i.code == Code::wait) && !i.move.lands.empty();
 }
 
 bool touches(const Program& program, const Instruction& i, int slot) {
@@ -110,13 +109,13 @@ bool touches(const Program& program, const Instruction& i, int slot) {
 void spread_exchanges(const Program& program, std::vector<Instruction>& code) {
   const auto at = [&](std::size_t i) { return code.begin() + static_cast<std::ptrdiff_t>(i); };
   for (std::size_t n = code.size(); n-- > 0;) {
-    if (code[n].code != Code::wait || !is_exchange(program, code[n])) continue;
+    if (code[n].code != Code::wait || !is_exchange(code[n])) continue;
     std::size_t to = n + 1;
     while (to < code.size() && !touches(program, code[to], code[n].outputs[0])) ++to;
     std::rotate(at(n), at(n + 1), at(to));
   }
   for (std::size_t n = 0; n < code.size(); ++n) {
-    if (code[n].code != Code::start || !is_exchange(program, code[n])) continue;
+    if (code[n].code != Code::start || !is_exchange(code[n])) continue;
     std::size_t to = n;
     while (to > 0 && !touches(program, code[to - 1], code[n].inputs[0])) --to;
     std::rotate(at(to), at(n), at(n + 1));

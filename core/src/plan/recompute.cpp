@@ -195,7 +195,7 @@ bool RecomputeSet::any() const {
 }
 
 void recompute(Program& program, const RecomputeSet& set) {
-  if (!set.any()) return;  // nothing, or a set without ops
+  if (!set.any()) return;
   std::set<int> vstages;
   for (const Segment& segment : program.segments) {
     if (segment.kind == SegmentKind::forward) vstages.insert(segment.vstage);

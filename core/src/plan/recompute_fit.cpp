@@ -79,22 +79,14 @@ class Fitter {
   }
 
   std::int64_t peak(const Plan& plan) const {
-    std::int64_t peak = 0;
-    for (const Program& program : plan.programs) {
-      for (const RankClass& kind : rank_classes(program)) {
-        peak = std::max(peak,
-                        forecast_memory(RankView(program, kind.at), request_.optimizer_bytes).peak);
-      }
-    }
-    return peak;
+    return highest_peak(plan.programs, request_.optimizer_bytes);
   }
 
   RecomputeSet set_of(const std::map<std::string, int>& from) const {
     RecomputeSet set;
     set.keep_moves = request_.recompute.keep_collectives;
     for (const Op& op : graph_->ops()) {
-      const bool inside = op.layer >= 0 && op.layer < graph_->layers;
-      const auto found = inside ? from.find(part_of(op)) : from.end();
+      const auto found = in_layers(op, *graph_) ? from.find(part_of(op)) : from.end();
       set.ops.push_back(found != from.end() && op.layer >= found->second);
     }
     return set;
@@ -113,7 +105,6 @@ class Fitter {
   std::vector<std::string> by_cost() const {
     struct Saving {
       double seconds = 0, bytes = 0;
-      bool splits = false;
     };
     std::map<std::string, Saving> parts;
     for (const Program& program : plan_->programs) {
@@ -135,12 +126,11 @@ class Fitter {
         for (const Instruction& i : segment.code) {
           if (i.code != Code::compute) continue;
           const Op& op = graph_->ops()[i.op];
-          if (op.layer < 0 || op.layer >= graph_->layers) continue;
+          if (!in_layers(op, *graph_)) continue;
           Saving& part = parts[part_of(op)];
           const Cost& cost = rank.cost(i.op, Piece::forward, i.turn);
           // A device does some tens of operations while it moves a byte (plan/work.cpp).
           part.seconds += std::max(cost.executed, 20 * cost.bytes);
-          part.splits = op.type->traits(op).splits;
           if (i.turn > 0) continue;
           for (const auto* slots : {&i.outputs, &i.saved}) {
             for (int slot : *slots) {

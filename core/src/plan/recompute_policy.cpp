@@ -36,10 +36,6 @@ const Options& table_options() {
   return options;
 }
 
-bool in_layers(const Op& op, const Graph& graph) {
-  return op.layer >= 0 && op.layer < graph.layers;
-}
-
 // Whether `name` is the op's kind, or a part of its name between dots.
 bool called(const Op& op, const std::string& name) {
   return op.kind() == name || ("." + op.name + ".").find("." + name + ".") != std::string::npos;
@@ -80,6 +76,10 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
 }
 
 }  // namespace
+
+bool in_layers(const Op& op, const Graph& graph) {
+  return op.layer >= 0 && op.layer < graph.layers;
+}
 
 Json RecomputePolicy::describe() const {
   Json json;

@@ -31,6 +31,9 @@ struct RecomputePolicy {
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
                                Problems& problems);
 
+// Only these may be made again: not the embedding, nor the head and the loss.
+bool in_layers(const Op& op, const Graph& graph);
+
 // The ops of the graph that it takes, of the layers only; not for `fit`. Adds a problem where a name fits nothing.
 RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems& problems);
 

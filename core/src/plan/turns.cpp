@@ -36,16 +36,6 @@ Shift shift(Program& program, int slot, const Rotation& rotation, const char* ph
   return made;
 }
 
-Instruction sum(const Program& program, int to, int share) {
-  Instruction add;
-  add.code = Code::add;
-  add.phase = "backward";
-  add.label = program.slots[to].name;
-  add.inputs = {share};
-  add.outputs = {to};
-  return add;
-}
-
 // The inputs that rotate are sent on; `instruction` gets those of the next turn once it is emitted.
 struct Next {
   std::vector<int> inputs;
@@ -118,7 +108,7 @@ void backward_in_turns(Program& program, Instruction instruction, const Rotation
         g.slot = share;
       } else {
         code.push_back(std::move(g.arriving));
-        code.push_back(sum(program, g.slot, share));
+        code.push_back(addition(program, g.slot, share));
       }
       Shift shifted = shift(program, g.slot, rotation, instruction.phase);
       if (last && !g.adds) {
@@ -133,7 +123,7 @@ void backward_in_turns(Program& program, Instruction instruction, const Rotation
   }
   for (Travelling& g : gradients) {
     code.push_back(std::move(g.arriving));
-    if (g.adds) code.push_back(sum(program, g.goal, g.slot));
+    if (g.adds) code.push_back(addition(program, g.goal, g.slot));
   }
 }
 

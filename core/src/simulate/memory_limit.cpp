@@ -153,14 +153,7 @@ class Search {
 }  // namespace
 
 std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer) {
-  const std::int64_t state = optimizer_bytes(plan.programs.front(), optimizer);
-  std::int64_t peak = 0;
-  for (const Program& program : plan.programs) {
-    for (const RankClass& kind : rank_classes(program)) {
-      peak = std::max(peak, forecast_memory(RankView(program, kind.at), state).peak);
-    }
-  }
-  return peak;
+  return highest_peak(plan.programs, optimizer_bytes(plan.programs.front(), optimizer));
 }
 
 std::string memory_hint(const Experiment& experiment, bool runs) {

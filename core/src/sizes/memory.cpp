@@ -358,6 +358,16 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   return forecast;
 }
 
+std::int64_t highest_peak(const std::vector<Program>& stages, std::int64_t optimizer_bytes) {
+  std::int64_t peak = 0;
+  for (const Program& program : stages) {
+    for (const RankClass& kind : rank_classes(program)) {
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at), optimizer_bytes).peak);
+    }
+  }
+  return peak;
+}
+
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) {
   Held held;
   std::int64_t bytes = 0;

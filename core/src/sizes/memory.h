@@ -26,6 +26,9 @@ struct MemoryForecast {
 // `optimizer_bytes`: of the state of one parameter element (Optimizer::bytes_per_element).
 MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_bytes);
 
+// The highest peak of the ranks of these stages.
+std::int64_t highest_peak(const std::vector<Program>& stages, std::int64_t optimizer_bytes);
+
 // Bytes that one microbatch holds after these segments have run one after the other.
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);
 

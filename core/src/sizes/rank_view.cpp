@@ -123,24 +123,30 @@ RankView::RankView(const Program& program, Coordinates at)
   for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_));
 }
 
+const LocalDims& RankView::dims(int op, int turn) const {
+  if (turn > 0) {
+    const auto [turned, missing] = turned_dims_.try_emplace({op, turn});
+    if (missing) turned->second = program_.local_dims(op, at_, turn);
+    return turned->second;
+  }
+  std::optional<LocalDims>& dims = dims_[op];
+  if (!dims) dims = program_.local_dims(op, at_);
+  return *dims;
+}
+
 const Cost& RankView::cost(int op, Piece piece, int turn) const {
+  const auto price = [&] {
+    const Op& what = program_.graph->ops()[op];
+    return what.type->cost(what, piece, dims(op, turn), program_.element);
+  };
   if (turn > 0) {
     const auto [cost, missing] = turned_.try_emplace({op, piece, turn});
-    if (missing) {
-      const Op& what = program_.graph->ops()[op];
-      cost->second =
-          what.type->cost(what, piece, program_.local_dims(op, at_, turn), program_.element);
-    }
+    if (missing) cost->second = price();
     return cost->second;
   }
   std::optional<Cost>& cost =
       costs_[static_cast<std::size_t>(op) * 4 + static_cast<std::size_t>(piece)];
-  if (!cost) {
-    std::optional<LocalDims>& dims = dims_[op];
-    if (!dims) dims = program_.local_dims(op, at_);
-    const Op& what = program_.graph->ops()[op];
-    cost = what.type->cost(what, piece, *dims, program_.element);
-  }
+  if (!cost) cost = price();
   return *cost;
 }
 
@@ -179,7 +185,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   }
   const Slot &source = program_.slots[instruction.inputs[0]],
              &target = program_.slots[instruction.outputs[0]];
-  if (move.kind == Move::Kind::all_to_all && program_.graph->sparse.has(source.dims)) {
+  if (!move.lands.empty()) {
     // Rows for other ranks are sent as they lie; where several groups are held, they are brought into order
     // on arrival, or before they leave.
     const Dim group = program_.graph->sparse.dims.front();

@@ -43,6 +43,7 @@ class RankView {
   const Coordinates& at() const { return at_; }
   std::int64_t bytes(int slot) const { return bytes_[slot]; }
   // `turn`: of an op that runs in turns.
+  const LocalDims& dims(int op, int turn = 0) const;
   const Cost& cost(int op, Piece piece, int turn = 0) const;
   bool first_of(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
@@ -56,6 +57,7 @@ class RankView {
   const Program& program_;
   const Coordinates at_;
   std::vector<std::int64_t> bytes_;
+  mutable std::map<std::pair<int, int>, LocalDims> turned_dims_;  // from the second turn on
   mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece

@@ -86,9 +86,7 @@ std::vector<Call> calls_of(const RankView& rank, const Instruction& instruction)
   }
   const Sparse& sparse = program.graph->sparse;
   if (instruction.code == Code::start && instruction.phase == std::string_view("forward") &&
-      instruction.move.kind == Move::Kind::all_to_all && !sparse.dims.empty() &&
-      instruction.move.to == sparse.dims.front() &&
-      sparse.has(program.slots[instruction.inputs[0]].dims)) {
+      !instruction.move.lands.empty() && instruction.move.to == sparse.dims.front()) {
     Call counts = call;  // how many rows of each group are to come
     const Slot& source = program.slots[instruction.inputs[0]];
     const Dim group = sparse.dims.front();
