@@ -99,7 +99,9 @@ function mw.plugin(name)
 end
 
 for _, constructor in ipairs(core.constructors()) do
-  mw[constructor.name] = function(...)
+  local within, name = constructor.name:match("^(%w+)%.(%w+)$")
+  if within then mw[within] = mw[within] or {} end
+  (within and mw[within] or mw)[name or constructor.name] = function(...)
     return make("kind", constructor.name, constructor.positional, ...)
   end
 end

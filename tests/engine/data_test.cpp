@@ -88,9 +88,9 @@ TEST_CASE("rows of a batch are numbered step * batch + row, whoever asks for the
   const std::string order = GENERATE("sequential", "shuffled");
   const auto source = open("text", {{"path", file.string()}, {"order", order}}, context_of(16, 3));
   const auto whole = at::empty({6, 16}, at::kLong), whole_labels = at::empty({6, 16}, at::kLong);
-  source->sample_rows(7, 6, 0, whole, whole_labels);
+  source->sample_rows(7 * 6, whole, whole_labels);
   const auto part = at::empty({2, 16}, at::kLong), part_labels = at::empty({2, 16}, at::kLong);
-  source->sample_rows(7, 6, 4, part, part_labels);
+  source->sample_rows(7 * 6 + 4, part, part_labels);
   CHECK(at::equal(part, whole.narrow(0, 4, 2)));
   CHECK(at::equal(part_labels, whole_labels.narrow(0, 4, 2)));
   const auto row = tokens_of(*source, 7 * 6 + 5, 16);

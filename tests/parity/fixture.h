@@ -129,6 +129,7 @@ struct Setup {
                   {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
   std::vector<StrategyChoice> plan;
   std::int64_t batch = 12, sequence = 8, microbatch = 0;
+  std::vector<std::int64_t> sizes;  // of each microbatch, instead
   Precision precision = Precision::fp64;
   bool fp32_gradients = false;
 };
@@ -143,6 +144,7 @@ inline Experiment experiment(const Setup& setup) {
   request.batch = setup.batch;
   request.sequence = setup.sequence;
   request.microbatch = setup.microbatch;
+  request.sizes = setup.sizes;
   request.precision = setup.precision;
   request.fp32_gradients = setup.fp32_gradients;
   e.plan = make_plan(request, problems);

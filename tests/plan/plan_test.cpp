@@ -35,8 +35,9 @@ TEST_CASE("A batch that does not divide") {
   setup.plan = {dp(4)};
   CHECK_THAT(refusal(setup), Contains("dp(4)") && Contains("10 sequences") && Contains("8 or 12"));
   setup.batch = 12;
-  setup.microbatch = 2;
-  CHECK_THAT(refusal(setup), Contains("microbatch") && Contains("2") && Contains("nearest: 1, 3"));
+  setup.microbatch = 4;
+  CHECK_THAT(refusal(setup),
+             Contains("4 sequences are more than the 3 of each rank") && Contains("nearest: 3"));
 }
 
 TEST_CASE("Two problems are told together") {

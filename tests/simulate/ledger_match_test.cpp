@@ -66,6 +66,21 @@ TEST_CASE("Predicted bytes are the measured ones") {
   }
 }
 
+TEST_CASE("... in microbatches of different sizes") {
+  const std::string schedule = GENERATE(as<std::string>{}, "", "1f1b", "zb-h1");
+  const bool is_gpt = GENERATE(false, true);
+  const std::vector<std::int64_t> sizes =
+      GENERATE(std::vector<std::int64_t>{3, 3, 1}, std::vector<std::int64_t>{1, 4, 2});
+  std::vector<StrategyChoice> plan{zero(2, 2, 1, 1, false, 1 << 13), tp(2)};
+  if (!schedule.empty()) plan.insert(plan.begin(), pp(2, schedule, {2, 1}));
+  Setup setup = is_gpt ? gpt(plan) : llama(plan);
+  setup.batch = 14;
+  setup.sizes = sizes;
+  DYNAMIC_SECTION((is_gpt ? "gpt " : "llama ") << schedule << " first " << sizes.front()) {
+    check(setup);
+  }
+}
+
 TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO") {
   const int stage = GENERATE(0, 1, 2, 3), ways = GENERATE(1, 2, 3);
   const bool wide = GENERATE(false, true);

@@ -22,15 +22,14 @@ class TokenSource {
   virtual std::int64_t vocab() const = 0;   // ids are in [0, vocab)
   virtual std::int64_t tokens() const = 0;  // how many there are; 0: no end
 
-  // Sample `k` = step * batch + row, the numbering that every mix shares. Writes its sequence
+  // Sample `k`, counted over all steps, which is the numbering that every mix shares. Writes its sequence
   // tokens to `inputs` and the tokens one further on to `labels`; both hold `sequence` elements.
   virtual void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                       std::int64_t* labels) const = 0;
 
-  // Rows [first_row, first_row + inputs.size(0)) of the step's `batch` sequences. `inputs` and
-  // `labels`: int64, contiguous, on the CPU, (rows, sequence).
-  void sample_rows(std::int64_t step, std::int64_t batch, std::int64_t first_row,
-                   const at::Tensor& inputs, const at::Tensor& labels) const;
+  // Samples [first, first + inputs.size(0)). `inputs` and `labels`: int64, contiguous, on the CPU,
+  // (rows, sequence).
+  void sample_rows(std::int64_t first, const at::Tensor& inputs, const at::Tensor& labels) const;
 };
 
 // What a source may depend on beside its own options.

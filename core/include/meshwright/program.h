@@ -208,6 +208,9 @@ struct Program {
   std::vector<int> stage_of;   // of each virtual stage
   std::vector<int> vstage_of;  // of each op of the graph; -1: wherever its outputs are needed
   int microbatches = 1;
+  // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then the
+  // largest); empty: the graph's in all.
+  std::vector<std::int64_t> batches;
   int element = 4;  // bytes of a real
   // Of a parameter's gradient while it is added up and reduced; of the optimizer's own copy of the
   // parameters, 0 where it updates those that compute.
@@ -242,12 +245,18 @@ struct Program {
   // Elements of the bucket on a rank: of its parameters, of its whole flat tensors, of a part.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
+  // The size of "batch" in a microbatch (-1: of the step, which has none), and its first row in the step's.
+  std::int64_t batch_of(int microbatch) const;
+  std::int64_t first_row(int microbatch) const;
+  // A dim's global size where that of "batch" is `batch`; 0: the graph's.
+  std::int64_t size(Dim dim, std::int64_t batch) const;
   // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
-  LocalDims local_dims(int op, const Coordinates& at, int turn = 0) const;
+  LocalDims local_dims(int op, const Coordinates& at, int turn = 0, std::int64_t batch = 0) const;
   // What of a dim lies at `part` of it: [part] but where it lies in another order.
   std::vector<Range> lying(Dim dim, Range part) const;
-  std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at) const;
-  std::int64_t local_bytes(const Slot& slot, const Coordinates& at) const;
+  std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at,
+                                        std::int64_t batch = 0) const;
+  std::int64_t local_bytes(const Slot& slot, const Coordinates& at, std::int64_t batch = 0) const;
   int root(int slot) const;  // follows alias_of
   // A listing for people: one instruction a line.
   std::string print() const;

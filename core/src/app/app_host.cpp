@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "app/verbs.h"
+#include "engine/microbatch.h"
 #include "meshwright/data.h"
 
 namespace mw {
@@ -24,6 +25,7 @@ std::vector<Constructor> all_constructors() {
   add_kinds(all, "data", data_kinds());
   add_kinds(all, "optimizer", optimizer_kinds());
   add_kinds(all, "schedule", lr_schedule_kinds());
+  add_kinds(all, "microbatch", microbatch_kinds());
   return all;
 }
 

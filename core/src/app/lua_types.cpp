@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "app/app_host.h"
 #include "app/commands.h"
@@ -70,6 +71,8 @@ std::string experiment_type(const Option& option) {
       {"optimizer", "meshwright.Optimizer"},
       {"schedule", "meshwright.Schedule|fun(step: integer): number"},
       {"plan", "meshwright.Strategy[]"},
+      {"microbatch",
+       "integer|integer[]|meshwright.Microbatch|fun(step: integer): integer|integer[]|table"},
       {"observe", "fun(step: integer): table<string, number>?"}};
   const auto found = groups.find(option.name);
   return found != groups.end() ? found->second : lua_type(option);
@@ -125,7 +128,8 @@ std::string lua_types(PluginRegistry& plugins) {
       "edit.\n\n"
       "---@class meshwright\nlocal mw = {}\n\n"
       "---@class meshwright.Model\n---@class meshwright.Data\n---@class meshwright.Optimizer\n"
-      "---@class meshwright.Schedule\n---@class meshwright.Strategy\n\n"
+      "---@class meshwright.Schedule\n---@class meshwright.Strategy\n---@class "
+      "meshwright.Microbatch\n\n"
       "---What a verb returns; its fields depend on the verb.\n"
       "---@class meshwright.Result\n---@field kind string\n---@field text string what print shows\n"
       "---@field [string] any\n\n";
@@ -144,7 +148,11 @@ std::string lua_types(PluginRegistry& plugins) {
     text += fmt::format("---@return meshwright.Result\nfunction mw.{}({}) end\n\n", verb.name,
                         join(names));
   }
+  std::set<std::string> tables;
   for (const Constructor& constructor : host.constructors()) {
+    const std::string within = constructor.name.substr(0, constructor.name.find('.'));
+    if (within != constructor.name && tables.insert(within).second)
+      text += fmt::format("mw.{} = {{}}\n\n", within);
     text += fmt::format("---@class meshwright.{}\n{}\n", constructor.name,
                         fields(*constructor.options));
     text += fmt::format(

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "app/warm_up.h"
+#include "base/text.h"
 #include "meshwright/plugin.h"
 #include "simulate/pipeline.h"
 
@@ -62,10 +63,20 @@ Measurements::Measurements(const Experiment& experiment, const Prediction& predi
           {0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
     }
   }
-  for (int rank = 0; rank < experiment.plan->ranks(); ++rank) {
-    predicted_.push_back(predict_rank(*experiment.plan, *experiment.optimizer, rank));
-  }
   writer_ = std::make_unique<RunWriter>(experiment.log, info);
+}
+
+const std::vector<RankPrediction>& Measurements::predicted_of(int plan) {
+  std::vector<RankPrediction>& ranks = predicted_[plan];
+  if (!ranks.empty()) return ranks;
+  const Plan& what = plan == 0 ? *experiment_.plan : *experiment_.steps_apart->plans[plan];
+  for (int rank = 0; rank < what.ranks(); ++rank)
+    ranks.push_back(predict_rank(what, *experiment_.optimizer, rank));
+  return ranks;
+}
+
+double Measurements::rate_of(const StepReport& report) const {
+  return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
 }
 
 void Measurements::add(const StepReport& report) {
@@ -74,6 +85,8 @@ void Measurements::add(const StepReport& report) {
   bubbles_.push_back(bubble_of(report));
   norms_.push_back(report.grad_norm);
   seconds_.push_back(report.seconds);
+  rates_.push_back(rate_of(report));
+  if (experiment_.steps_apart) batches_.push_back(experiment_.plan_at(report.step).request.batch);
   cpu_seconds_.push_back(report.cpu_seconds);
   loads_.take(report.ranks);
   if (writer_) write(report);
@@ -89,9 +102,9 @@ void Measurements::write(const StepReport& report) {
   row.loss = report.loss;
   row.grad_norm = report.grad_norm;
   row.lr = report.lr;
-  row.tokens = experiment_.plan->tokens_per_step();
-  row.tokens_per_second = static_cast<double>(row.tokens) / report.seconds;
-  row.mfu = prediction_.flops_per_step / (report.seconds * prediction_.peak_flops);
+  row.tokens = experiment_.plan_at(report.step).tokens_per_step();
+  row.tokens_per_second = rate_of(report);
+  row.mfu = flops_of_token() * row.tokens_per_second / prediction_.peak_flops;
   row.bubble = bubble_of(report);
   writer_->add(row);
 
@@ -110,14 +123,16 @@ void Measurements::write(const StepReport& report) {
 void Measurements::write_rank(std::int64_t step, const RankReport& rank,
                               std::vector<MemoryRow>& memory) {
   const Program& program = experiment_.plan->program_of(rank.rank);
-  const RankPrediction& predicted = predicted_.at(static_cast<std::size_t>(rank.rank));
+  const RankPrediction& highest = predicted_of(0).at(static_cast<std::size_t>(rank.rank));
+  const RankPrediction& predicted =
+      predicted_of(experiment_.which_plan(step)).at(static_cast<std::size_t>(rank.rank));
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     memory.push_back({rank.rank, program.stage, name_of(category), rank.memory[c].bytes,
-                      rank.memory[c].peak, predicted.memory[category]});
+                      rank.memory[c].peak, highest.memory[category]});
   }
   memory.push_back(
-      {rank.rank, program.stage, "total", rank.peak_bytes, rank.peak_bytes, predicted.memory.peak});
+      {rank.rank, program.stage, "total", rank.peak_bytes, rank.peak_bytes, highest.memory.peak});
   for (const auto& [key, use] : rank.communication) {
     CommunicationRow row;
     row.step = step;
@@ -146,7 +161,7 @@ void Measurements::write_actions(const StepReport& report) {
   double began = std::numeric_limits<double>::infinity();
   for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);
   for (const RankReport& rank : report.ranks) {
-    const Program& program = experiment_.plan->program_of(rank.rank);
+    const Program& program = experiment_.plan_at(report.step).program_of(rank.rank);
     for (const RunTime& run : rank.runs) {
       const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
       if (segment.kind == SegmentKind::post || segment.kind == SegmentKind::sent) continue;
@@ -195,8 +210,7 @@ double Measurements::step_seconds() const {
 }
 
 double Measurements::tokens_per_second() const {
-  const double seconds = step_seconds();
-  return seconds > 0 ? static_cast<double>(experiment_.plan->tokens_per_step()) / seconds : 0;
+  return median_after_warm_up(rates_);
 }
 
 std::int64_t Measurements::peak_bytes() const {
@@ -206,8 +220,12 @@ std::int64_t Measurements::peak_bytes() const {
 }
 
 double Measurements::mfu() const {
-  const double seconds = step_seconds();
-  return seconds > 0 ? prediction_.flops_per_step / (seconds * prediction_.peak_flops) : 0;
+  return flops_of_token() * tokens_per_second() / prediction_.peak_flops;
+}
+
+// Steps of smaller batches have as many for each.
+double Measurements::flops_of_token() const {
+  return prediction_.flops_per_step / static_cast<double>(experiment_.plan->tokens_per_step());
 }
 
 std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() const {
@@ -227,7 +245,7 @@ double Measurements::bubble_of(const StepReport& report) const {
   if (experiment_.plan->stages() == 1) return 0;  // no other stage to wait for
   double idle = 0, all = 0;
   for (const RankReport& rank : report.ranks) {
-    const Program& program = experiment_.plan->program_of(rank.rank);
+    const Program& program = experiment_.plan_at(report.step).program_of(rank.rank);
     for (const RunTime& run : rank.runs) {
       const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
       const bool totals = !segment.code.empty() && segment.code.front().code == Code::totals;
@@ -248,6 +266,20 @@ std::int64_t Measurements::memory_peak(Category category) const {
     peak = std::max(peak, rank.memory[static_cast<int>(category)].peak);
   }
   return peak;
+}
+
+std::string Measurements::check_text() const {
+  if (check_.steps == 0) return "";
+  const double own = check_.seconds / static_cast<double>(check_.steps);
+  std::string text = fmt::format(
+      "  check: of {} tensors a step all lie as the plan says and are finite, {} are equal on "
+      "their "
+      "replicas; {:.1f} ms of a rank's step ({:.0f} %)\n",
+      check_.tensors / check_.steps, check_.replicas / check_.steps, 1e3 * own,
+      100 * own / step_seconds());
+  if (!check_.unused.empty())
+    text += fmt::format("  without a gradient in any step: {}\n", join(check_.unused));
+  return text;
 }
 
 Json Measurements::memory() const {
@@ -281,6 +313,7 @@ Json Measurements::result(RunStatus status) const {
   result["ranks"] = plan.ranks();
   result["steps"] = losses_.size();
   result["losses"] = losses_;
+  if (!batches_.empty()) result["batches"] = batches_;
   result["grad_norms"] = norms_;
   result["step_seconds"] = step_seconds();
   result["tokens_per_second"] = tokens_per_second();
@@ -292,6 +325,12 @@ Json Measurements::result(RunStatus status) const {
   result["memory"] = memory();
   result["communication"] = communication();
   if (!loads_.empty()) result["experts"] = loads_.to_json();
+  if (check_.steps > 0) {
+    result["check"] = {{"tensors", check_.tensors},
+                       {"replicas", check_.replicas},
+                       {"seconds_per_step", check_.seconds / static_cast<double>(check_.steps)},
+                       {"unused", check_.unused}};
+  }
   result["predicted"] = prediction_.to_json();
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
   return result;

@@ -24,6 +24,10 @@ class Measurements {
 
   // After each step, on the first rank's thread.
   void add(const StepReport& report);
+  // After the last step, of a run that was checked.
+  void take(const CheckReport& check) { check_ = check; }
+  // Of what was checked, for people; empty if nothing was.
+  std::string check_text() const;
   // Closes the run file.
   void finish(RunStatus status);
   // Everything of the result but `kind` and `text`.
@@ -42,6 +46,10 @@ class Measurements {
 
  private:
   double bubble_of(const StepReport& report) const;
+  double rate_of(const StepReport& report) const;  // tokens per second
+  double flops_of_token() const;
+  // Of each rank, with one of the experiment's plans.
+  const std::vector<RankPrediction>& predicted_of(int plan);
   void write(const StepReport& report);
   void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
   void write_actions(const StepReport& report);
@@ -51,12 +59,14 @@ class Measurements {
 
   const Experiment& experiment_;
   const Prediction& prediction_;
-  std::vector<RankPrediction> predicted_;  // of each rank, for the run file
+  std::map<int, std::vector<RankPrediction>> predicted_;  // by plan, for the run file
   std::unique_ptr<RunWriter> writer_;
-  std::vector<double> losses_, norms_, seconds_, cpu_seconds_, bubbles_;
+  std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
+  std::vector<std::int64_t> batches_;  // of each step, where they differ
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
   ExpertLoads loads_;              // ... too
+  CheckReport check_;              // of no steps if there was none
 };
 
 }  // namespace mw

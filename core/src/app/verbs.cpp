@@ -70,6 +70,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
     text += comparison(measured, predicted);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
+    if (experiment.check) text += "\n" + measured.check_text();
   }
   if (!experiment.log.empty()) text += fmt::format("\n  run file: {}\n", experiment.log);
   return text;
@@ -123,12 +124,13 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     Progress progress(stderr, experiment.steps, style_for(stderr));
     const TrainOutcome outcome = train(limited, stop_flag(), [&](const StepReport& report) {
       measured.add(report);
-      progress.step({report.step, report.loss, report.seconds, experiment.plan->tokens_per_step(),
-                     measured.peak_bytes()},
+      progress.step({report.step, report.loss, report.seconds,
+                     experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
                     now());
     });
     progress.finish();
     const RunStatus status = outcome.interrupted ? RunStatus::interrupted : RunStatus::done;
+    measured.take(outcome.check);
     measured.finish(status);
     return result_of(status);
   } catch (const std::exception&) {
@@ -143,8 +145,23 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   }
 }
 
+// Of steps that differ, each of their plans by itself, until one is not equal; else the worst.
+static VerifyOutcome verify_all(const Experiment& experiment) {
+  if (!experiment.steps_apart) return verify(experiment, 3, 1e-10, stop_flag());
+  VerifyOutcome worst;
+  for (const auto& plan : experiment.steps_apart->plans) {
+    Experiment one = experiment;
+    one.plan = plan;
+    one.steps_apart = nullptr;
+    VerifyOutcome outcome = verify(one, 3, 1e-10, stop_flag());
+    if (outcome.interrupted || !outcome.equal) return outcome;
+    if (worst.steps == 0 || outcome.gradients > worst.gradients) worst = std::move(outcome);
+  }
+  return worst;
+}
+
 Json run_verify(const Experiment& experiment) {
-  const VerifyOutcome outcome = verify(experiment, 3, 1e-10, stop_flag());
+  const VerifyOutcome outcome = verify_all(experiment);
   Json result;
   result["kind"] = "verify";
   result["status"] = name_of(outcome.interrupted ? RunStatus::interrupted : RunStatus::done);

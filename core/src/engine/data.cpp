@@ -5,16 +5,15 @@
 
 namespace mw {
 
-void TokenSource::sample_rows(std::int64_t step, std::int64_t batch, std::int64_t first_row,
-                              const at::Tensor& inputs, const at::Tensor& labels) const {
+void TokenSource::sample_rows(std::int64_t first, const at::Tensor& inputs,
+                              const at::Tensor& labels) const {
   TORCH_INTERNAL_ASSERT(inputs.dim() == 2 && inputs.sizes() == labels.sizes() &&
                         inputs.is_contiguous() && labels.is_contiguous());
   const std::int64_t rows = inputs.size(0), sequence = inputs.size(1);
   auto* input = inputs.data_ptr<std::int64_t>();
   auto* label = labels.data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows; ++row)
-    sample(step * batch + first_row + row, sequence, input + row * sequence,
-           label + row * sequence);
+    sample(first + row, sequence, input + row * sequence, label + row * sequence);
 }
 
 const std::vector<const DataKind*>& data_kinds() {

@@ -39,8 +39,12 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       source_(source),
       ledger_(ledger),
       input_(input),
-      storage_(program, at_, device, *input.optimizer, ledger),
-      sizes_(program, at_) {
+      kept_(new Kept{Storage(program, at_, device, *input.optimizer, ledger), {}, {}, {}}),
+      storage_(kept_->storage),
+      sizes_(program, at_),
+      groups_(kept_->groups),
+      gathers_(kept_->gathers),
+      hooked_(kept_->hooked) {
   number_rows();
   Ledger::Scope scope(ledger_, Category::buffers);
   for (const Bucket& bucket : program.buckets) {
@@ -53,7 +57,40 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
   }
 }
 
+Executor::Executor(const Program& program, const Executor& other)
+    : program_(program),
+      graph_(*program.graph),
+      rank_(other.rank_),
+      at_(other.at_),
+      real_(other.real_),
+      device_(other.device_),
+      source_(other.source_),
+      ledger_(other.ledger_),
+      input_(other.input_),
+      kept_(other.kept_),
+      storage_(kept_->storage),
+      sizes_(program, at_),
+      groups_(kept_->groups),
+      gathers_(kept_->gathers),
+      hooked_(kept_->hooked) {
+  number_rows();
+}
+
 Executor::~Executor() = default;
+
+void Executor::also(const Program& program) {
+  others_.push_back(std::unique_ptr<Executor>(new Executor(program, *this)));
+}
+
+void Executor::watch(Watcher* watcher) {
+  watcher_ = watcher;
+  for (const auto& other : others_) other->watch(watcher);
+}
+
+StepOutcome Executor::step(std::int64_t index, double lr) {
+  const int which = input_.which ? input_.which(index) : 0;
+  return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
+}
 
 Communicator& Executor::group(const RankSet& set) {
   auto& communicator = groups_[set];
@@ -76,12 +113,13 @@ at::TensorOptions Executor::options(int slot) const {
   return at::TensorOptions().dtype(type_of(program_, program_.slots[slot])).device(device_);
 }
 
-StepOutcome Executor::step(std::int64_t index, double lr) {
+StepOutcome Executor::own_step(std::int64_t index, double lr) {
   const at::NoGradGuard no_grad;
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
   storage_.begin_step();
+  if (watcher_ != nullptr) watcher_->begin(*this, index);
   {
     Ledger::Scope scope(ledger_, Category::buffers);
     loss_ = at::Tensor();  // the last step's is not held beside it
@@ -96,8 +134,10 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
     time.end = now() - begin;
     outcome_.runs.push_back(time);
     if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
+    if (watcher_ != nullptr) watcher_->ran(part.microbatch);
   }
   microbatches_.clear();
+  if (watcher_ != nullptr) watcher_->ended();
   return std::move(outcome_);
 }
 
@@ -105,6 +145,7 @@ void Executor::run(const Instruction& i, int microbatch) {
   Microbatch& m = microbatches_[microbatch];
   if (m.slots.empty()) {
     m.slots.resize(program_.slots.size());
+    m.sizes = &sizes_.of(microbatch);
   }
   Ledger::Scope scope(ledger_, Category::activations);
   switch (i.code) {
@@ -138,7 +179,7 @@ void Executor::run(const Instruction& i, int microbatch) {
         break;
       }
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
-      const Moving what = moving(i.move, from.dims, from.layout, to.layout);
+      const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
       if (i.code == Code::start) {
         m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
                                            group({i.move.atoms, {}}), {i.phase, &i.label});
@@ -206,13 +247,18 @@ void Executor::run(const Instruction& i, int microbatch) {
       update(i);
       break;
   }
+  if (watcher_ != nullptr &&
+      (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
+      !i.outputs.empty()) {
+    watcher_->moved(i, i.outputs[0], microbatch, tensor(m, i.outputs[0]));
+  }
   for (int slot : i.release) m.slots[slot].reset();
 }
 
 void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
   static const Dim batch("batch"), seq("seq");
   Ledger::Scope scope(ledger_, Category::buffers);
-  const std::int64_t rows = graph_.size(batch), sequence = graph_.size(seq);
+  const std::int64_t rows = program_.batch_of(microbatch), sequence = graph_.size(seq);
   const auto cpu = at::TensorOptions().dtype(at::kLong);
   at::Tensor tokens, labels;
   for (int slot : i.outputs) {
@@ -231,8 +277,9 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
       if (!tokens.defined()) {
         tokens = at::empty({part.size, sequence}, cpu);
         labels = at::empty({part.size, sequence}, cpu);
-        input_.data->sample_rows(step_, input_.batch, microbatch * rows + part.offset, tokens,
-                                 labels);
+        input_.data->sample_rows(
+            input_.first_sample(step_) + program_.first_row(microbatch) + part.offset, tokens,
+            labels);
       }
       data = in_runs(s.name == "labels" ? labels : tokens, 1, columns).contiguous();
     } else {  // a model file's mistake
@@ -259,7 +306,7 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
     }
     return;
   }
-  if (!sizes_.first_of(i.first_of[input])) {
+  if (!sizes_.of_kind(0).first_of(i.first_of[input])) {
     call.wants[input] = false;
     return;
   }
@@ -279,7 +326,7 @@ void Executor::add_gradient(int parameter, const at::Tensor& gradient) {
   storage_.write(parameter);
 }
 
-void Executor::call(const Instruction& i, OpCall& call) {
+void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
   const Op& op = graph_.ops()[i.op];
   const double began = now();
   switch (i.piece) {
@@ -296,8 +343,8 @@ void Executor::call(const Instruction& i, OpCall& call) {
       op.type->wgrad(op, call);
       break;
   }
-  double flops = sizes_.cost(i.op, i.piece, i.turn).executed;
-  if (!call.rows.empty()) flops *= share_of_rows(i, call.rows);
+  double flops = m.sizes->cost(i.op, i.piece, i.turn).executed;
+  if (!call.rows.empty()) flops *= share_of_rows(i, *m.sizes, call.rows);
   ledger_.worked(op.kind(), name_of(i.piece), flops, now() - began);
 }
 
@@ -309,7 +356,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     }
     return tensors;
   };
-  OpCall call{sizes_.dims(i.op, i.turn),
+  OpCall call{m.sizes->dims(i.op, i.turn),
               gather(i.inputs),
               {},
               {},
@@ -331,7 +378,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
       call.saved.resize(i.saved.size());
     }
     take_rows(i, m, call);
-    this->call(i, call);
+    this->call(i, m, call);
     keep_rows(i, m, call);
     for (std::size_t k = 0; k < i.outputs.size(); ++k)
       m.slots[i.outputs[k]] = std::move(call.outputs[k]);
@@ -355,7 +402,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) settle_gradient(i, k, m, call);
   if (std::none_of(call.wants.begin(), call.wants.end(), [](bool w) { return w; })) return;
   take_rows(i, m, call);
-  this->call(i, call);
+  this->call(i, m, call);
   keep_rows(i, m, call);
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     const int slot = i.grad_inputs[k];
@@ -375,7 +422,7 @@ void Executor::add(const Instruction& i, Microbatch& m) {
     tensor(m, i.outputs[0]).add_(tensor(m, i.inputs[0]));
     return;
   }
-  if (!i.first_of.empty() && !sizes_.first_of(i.first_of[0])) return;
+  if (!i.first_of.empty() && !sizes_.of_kind(0).first_of(i.first_of[0])) return;
   add_gradient(parameter, tensor(m, i.inputs[0]));
 }
 

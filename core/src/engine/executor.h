@@ -46,14 +46,23 @@ class Watcher {
   // before the op's own backward reads it.
   virtual void computed(const Instruction& instruction, int slot, int microbatch,
                         const at::Tensor& tensor) = 0;
+  // What a move, a collective's wait or a copy has left in a slot.
+  virtual void moved(const Instruction&, int /*slot*/, int /*microbatch*/, const at::Tensor&) {}
   // When the raw gradients are reduced, before clipping and the optimizer.
   virtual void gradients(class Executor& executor) = 0;
+  // Around a step, with the executor whose program it runs, and after each run of a segment.
+  virtual void begin(class Executor& /*executor*/, std::int64_t /*step*/) {}
+  virtual void ran(int /*microbatch*/) {}
+  virtual void ended() {}
 };
 
 // What all ranks of a run share.
 struct StepInput {
   const TokenSource* data = nullptr;
-  std::int64_t batch = 0;  // sequences per step
+  // The first sample of a step: those of a step follow those of the one before.
+  std::function<std::int64_t(std::int64_t step)> first_sample;
+  // Which program a step has: 0 for the executor's own, n for that which was given to also() as the n-th.
+  std::function<int(std::int64_t step)> which;
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
 };
@@ -64,16 +73,20 @@ class Executor {
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
            Ledger& ledger, const StepInput& input);
   ~Executor();
+  // Another program of the same stage, for steps with other microbatches. It keeps the same parameters in
+  // the same tensors and must outlive the executor.
+  void also(const Program& program);
 
   StepOutcome step(std::int64_t index, double lr);
 
   const Program& program() const { return program_; }
   const Coordinates& coordinates() const { return at_; }
   int rank() const { return rank_; }
+  at::Device device() const { return device_; }
   Storage& storage() { return storage_; }
   at::ScalarType real() const { return real_; }
   Ledger& ledger() { return ledger_; }
-  void watch(Watcher* watcher) { watcher_ = watcher; }
+  void watch(Watcher* watcher);
   Communicator& group(const RankSet& set);
   // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
   at::Tensor whole(int bucket, bool gradients);
@@ -82,10 +95,20 @@ class Executor {
   // A parameter's slice of what whole() returned.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
   // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's phase of training).
+  // `batch`: the size of that dim in what the tensor is of (Program::batch_of).
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
-                          const Layout& to);
+                          const Layout& to, std::int64_t batch = 0);
 
  private:
+  // What stays from step to step, whichever program a step has.
+  struct Kept {
+    Storage storage;
+    std::map<RankSet, std::unique_ptr<Communicator>> groups;
+    std::map<int, Pending> gathers;
+    std::vector<std::unique_ptr<BucketReduction>> hooked;  // of each bucket; null without a hook
+  };
+  Executor(const Program& program, const Executor& other);
+  StepOutcome own_step(std::int64_t index, double lr);
   // Rows of sparse tensors in one layout: how many of each group, and, where they came by an exchange, from whom.
   struct Rows {
     std::vector<std::int64_t> of_group;
@@ -93,6 +116,7 @@ class Executor {
     at::Tensor order;                             // where each lies of those that arrived
   };
   struct Microbatch {
+    const RankView* sizes = nullptr;
     std::vector<at::Tensor> slots;
     std::map<int, Underway> underway;
     // Of sparse tensors, by the layer that makes them and how they lie.
@@ -102,7 +126,7 @@ class Executor {
   void run(const Instruction& i, int microbatch);
   void load(const Instruction& i, Microbatch& m, int microbatch);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
-  void call(const Instruction& i, struct OpCall& call);
+  void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
   void add(const Instruction& i, Microbatch& m);
   // Whether parameters' gradients are added up in more bits than they are made in.
@@ -132,14 +156,16 @@ class Executor {
   // Whether it makes again what forward made.
   static bool recomputes(const Instruction& i) { return i.phase == std::string_view("recompute"); }
   // Rows that there are, over those that the op's cost supposes.
-  double share_of_rows(const Instruction& i, const std::vector<std::int64_t>& rows) const;
+  double share_of_rows(const Instruction& i, const RankView& sizes,
+                       const std::vector<std::int64_t>& rows) const;
   bool sparse(int slot) const { return slot >= 0 && rows_of_slot_[slot] >= 0; }
   // The slot whose rows are those of a compute's sparse operands: of its inputs, else of its outputs; -1.
   int sparse_operand(const Instruction& i) const;
   void take_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   void keep_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   at::TensorOptions options(int slot) const;
-  Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to) const;
+  Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
+                std::int64_t batch) const;
   const at::Tensor& tensor(const Microbatch& m, int slot) const;
 
   const Program& program_;
@@ -151,21 +177,23 @@ class Executor {
   CommunicatorSource& source_;
   Ledger& ledger_;
   const StepInput input_;
-  Storage storage_;
-  const RankView sizes_;
+  const std::shared_ptr<Kept> kept_;
+  Storage& storage_;
+  const RankViews sizes_;
   // For each slot: which rows it has (equal where the same op made them and they lie alike); -1: not sparse.
   std::vector<int> rows_of_slot_;
   std::vector<std::pair<int, int>> tallies_;  // parameters that count, and their layers
   std::vector<bool> last_run_;                // for each run of the timeline: of its microbatch
-  std::map<RankSet, std::unique_ptr<Communicator>> groups_;
+  std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
   struct Reducing {
     Pending pending;
     at::Tensor part;  // where gradients are stored in parts: what arrives
   };
   std::map<int, Reducing> reductions_;
-  std::map<int, Pending> gathers_;
-  std::vector<std::unique_ptr<BucketReduction>> hooked_;  // of each bucket; null without a hook
+  std::map<int, Pending>& gathers_;
+  std::vector<std::unique_ptr<BucketReduction>>& hooked_;
+  std::vector<std::unique_ptr<Executor>> others_;
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
   double scale_ = 1;  // of the gradients: clipping

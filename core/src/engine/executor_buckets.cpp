@@ -43,7 +43,7 @@ void Executor::end_reduce(const Instruction& i) {
   if (reduction.part.defined()) storage_.sum_part(i.bucket, reduction.part);
   reductions_.erase(i.bucket);
   // The next reduction counts the sum so far once.
-  if (bucket.each && !sizes_.first_of(bucket.reduce)) storage_.begin_sum(i.bucket);
+  if (bucket.each && !sizes_.of_kind(0).first_of(bucket.reduce)) storage_.begin_sum(i.bucket);
 }
 
 void Executor::start_gather(const Instruction& i) {

@@ -2,12 +2,12 @@
 
 namespace mw {
 
-Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from,
-                        const Layout& to) const {
+Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
+                        std::int64_t batch) const {
   Moving what;
   what.dims = dims;
   auto parts = [&](Dim dim, const Layout& layout) {
-    return local_sizes(dim, graph_.size(dim), layout, program_.mesh, move.atoms, at_);
+    return local_sizes(dim, program_.size(dim, batch), layout, program_.mesh, move.atoms, at_);
   };
   if (move.from.valid()) what.from_parts = parts(move.from, from);
   if (move.to.valid()) what.to_parts = parts(move.to, to);
@@ -24,7 +24,8 @@ void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatc
     return;
   }
   const Slot& slot = program_.slots[i.outputs[0]];
-  const at::Tensor in = at::empty(program_.local_shape(slot, at_), options(i.outputs[0]));
+  const at::Tensor in =
+      at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
   m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
                            [in] { return in; }};
 }
@@ -43,13 +44,13 @@ void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) 
 }
 
 at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
-                                  const Layout& to) {
+                                  const Layout& to, std::int64_t batch) {
   at::Tensor moved = tensor;
   Layout now = from;
   static const std::string label = "gather for comparison";
   for (const Move& move : moves(from, to, program_.mesh)) {
     const Layout next = after(now, move);
-    const Moving what = moving(move, dims, now, next);
+    const Moving what = moving(move, dims, now, next, batch);
     if (communicates(move.kind)) {
       moved = start_move(move, what, moved.contiguous(), false, group({move.atoms, {}}),
                          {"verify", &label})

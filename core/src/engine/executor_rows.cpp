@@ -59,8 +59,9 @@ void Executor::number_rows() {
   }
 }
 
-double Executor::share_of_rows(const Instruction& i, const std::vector<std::int64_t>& rows) const {
-  const std::int64_t supposed = sizes_.dims(i.op).count(graph_.sparse.dims);
+double Executor::share_of_rows(const Instruction& i, const RankView& sizes,
+                               const std::vector<std::int64_t>& rows) const {
+  const std::int64_t supposed = sizes.dims(i.op).count(graph_.sparse.dims);
   return supposed > 0 ? static_cast<double>(sum(rows)) / static_cast<double>(supposed) : 1;
 }
 
@@ -88,7 +89,7 @@ void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
     return !cut.is_shard() || std::find(cells.begin(), cells.end(), cut.dim) == cells.end();
   };
   if (gives(alike)) {
-    const std::int64_t first = sizes_.dims(i.op).at(graph_.sparse.dims.front()).offset;
+    const std::int64_t first = m.sizes->dims(i.op).at(graph_.sparse.dims.front()).offset;
     for (std::size_t g = 0; g < call.rows.size(); ++g) {
       ledger_.took_rows(op.layer, first + static_cast<std::int64_t>(g), call.rows[g]);
     }

@@ -258,6 +258,7 @@ class Reader {
     experiment_.threads = static_cast<int>(values_.integer("threads"));
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
+    experiment_.check = values_.flag("check");
     if (has("log")) experiment_.log = values_.text("log");
     if (has("observe")) {
       experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
@@ -295,14 +296,19 @@ class Reader {
     if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) return;
     request_.batch = values_.integer("batch");
     request_.sequence = sequence;
-    request_.microbatch = has("microbatch") ? values_.integer("microbatch") : 0;
     if (experiment_.optimizer) {
       const int element = element_bytes(request_.precision);
       request_.optimizer_bytes =
           optimizer_bytes(*experiment_.optimizer, element, element < 4 ? 4 : 0);
     }
     Problems found;
-    experiment_.plan = make_plan(request_, found);
+    const MicrobatchPolicy policy =
+        read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(), request_.batch,
+                        experiment_.memory, context_.call, found);
+    if (found.empty()) {
+      experiment_.plan =
+          make_step_plans(request_, policy, experiment_.steps, experiment_.steps_apart, found);
+    }
     take(found);
   }
 
@@ -336,11 +342,12 @@ const Options& experiment_options() {
           .integer("batch", "sequences of one step, over all ranks")
           .at_least(1)
           .unit("sequences")
-          .integer("microbatch",
-                   "sequences that a rank computes at a time; all that it has if left out")
-          .at_least(1)
+          .any(
+              "microbatch",
+              "sequences that a rank computes at a time (all that it has if left out), a list of "
+              "each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function "
+              "of the step that returns one of these, or { batch = …, microbatch = … }")
           .optional()
-          .unit("sequences")
           .choice("precision", {"fp64", "fp32", "bf16"},
                   "of parameters and computation; with bf16 the optimizer keeps fp32 masters")
           .fallback("fp32")
@@ -380,6 +387,11 @@ const Options& experiment_options() {
               "ends the run")
           .at_least(1)
           .optional()
+          .boolean(
+              "check",
+              "assert while training that replicas have equal bits, tensors lie as the plan says, "
+              "and nothing is NaN or Inf; names parameters without a gradient")
+          .fallback(false)
           .number("timeout",
                   "how long a rank waits for the others in a collective before the run ends")
           .fallback(300)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/lr_schedule.h"
+#include "engine/microbatch.h"
 #include "engine/optimizer.h"
 #include "engine/weights.h"
 #include "meshwright/data.h"
@@ -20,7 +21,9 @@
 namespace mw {
 
 struct Experiment {
+  // Of the steps with the largest batch; of all, unless there are `steps_apart`.
   std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const StepPlans> steps_apart;  // null: every step has the same plan
   std::shared_ptr<const TokenSource> data;
   std::shared_ptr<const Optimizer> optimizer;
   LrSchedule schedule;
@@ -30,6 +33,7 @@ struct Experiment {
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
   std::string log;                         // run file; empty: none
   std::int64_t memory = 0;                 // bytes that a rank may hold; 0: no limit
+  bool check = false;                      // what plans say of tensors is asserted (engine/check.h)
   double timeout = 300;                    // seconds that a collective waits for a rank
   // Called after each step on the first rank's thread with the step's index; null if the script has none.
   std::function<Json(std::int64_t)> observe;
@@ -39,6 +43,17 @@ struct Experiment {
   // Throws Error for what the plugin does not take.
   std::function<StrategyChoice(const Json& entry)> make_strategy;
   Json table;  // what the user wrote
+
+  // Which of the plans a step has: 0 for `plan`.
+  int which_plan(std::int64_t step) const {
+    return steps_apart ? steps_apart->of_step.at(step) : 0;
+  }
+  const Plan& plan_at(std::int64_t step) const {
+    return steps_apart ? *steps_apart->plans[which_plan(step)] : *plan;
+  }
+  std::int64_t first_sample(std::int64_t step) const {
+    return steps_apart ? steps_apart->first.at(step) : step * plan->request.batch;
+  }
 };
 
 // The keys of an experiment table.

@@ -28,8 +28,15 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
   RankOptions options;
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
-  const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(),
-                        stop};
+  // Another plan of the same model has one for all steps.
+  const bool apart = experiment.steps_apart && &plan == experiment.plan.get();
+  StepInput input{experiment.data.get(), {}, {}, experiment.optimizer.get(), stop};
+  if (apart) {
+    input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
+    input.which = [&](std::int64_t step) { return experiment.which_plan(step); };
+  } else {
+    input.first_sample = [&](std::int64_t step) { return step * plan.request.batch; };
+  }
   run_ranks(
       plan.ranks(),
       [&](RankContext& context) {
@@ -41,6 +48,8 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
         MemoryWatch watch(ledger);
         Executor executor(plan.program_of(context.rank), context.rank, at::kCPU, *context.source,
                           ledger, input);
+        for (std::size_t p = 1; apart && p < experiment.steps_apart->plans.size(); ++p)
+          executor.also(experiment.steps_apart->plans[p]->program_of(context.rank));
         fill_parameters(executor, experiment);
         body(executor, ledger);
       },

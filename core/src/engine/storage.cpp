@@ -97,6 +97,16 @@ at::Tensor Storage::slice(int parameter, const at::Tensor& whole) const {
       .view(shapes_[parameter]);
 }
 
+at::Tensor Storage::own_gradient(int parameter) const {
+  const int bucket = bucket_of_[parameter];
+  const std::int64_t first = index_[bucket] * parts_[bucket];
+  const std::int64_t begin = std::max(first, offsets_[parameter]);
+  const std::int64_t end = std::min(
+      first + parts_[bucket], offsets_[parameter] + c10::multiply_integers(shapes_[parameter]));
+  return flats_[bucket].own_gradients.narrow(0, begin < end ? begin - first : 0,
+                                             std::max<std::int64_t>(0, end - begin));
+}
+
 void Storage::fill(int parameter, std::int64_t first, const at::Tensor& numbers) {
   const int bucket = bucket_of_[parameter];
   const Flat& flat = flats_[bucket];

@@ -35,7 +35,9 @@ class Storage {
   // not there.
   const at::Tensor& parameter(int index) const { return parameters_[index]; }
   const at::Tensor& gradient(int index);
-  int parameter_of(int slot) const { return parameter_of_[slot]; }  // of its gradient slot too; -1
+  int parameter_of(int slot) const {  // of its gradient slot too; -1
+    return slot < static_cast<int>(parameter_of_.size()) ? parameter_of_[slot] : -1;
+  }
   int bucket_of(int parameter) const { return bucket_of_[parameter]; }
 
   // Makes the whole tensor of parameters stored in parts, for an all-gather into it, and lets it go.
@@ -50,6 +52,8 @@ class Storage {
 
   // A parameter's view into a whole flat tensor of its bucket.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
+  // What of a parameter's gradient lies in own_gradients: 1-D, empty where none does.
+  at::Tensor own_gradient(int parameter) const;
   // Takes a parameter's first numbers, from local element `first` on, into all that holds of them.
   void fill(int parameter, std::int64_t first, const at::Tensor& numbers);
 

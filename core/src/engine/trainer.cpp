@@ -102,6 +102,8 @@ class Run {
 
  private:
   void rank(Executor& executor, Ledger& ledger) try {
+    Check check;
+    if (experiment_.check) executor.watch(&check);
     ledger.reset_peaks();
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     for (std::int64_t step = 0; step < experiment_.steps; ++step) {
@@ -123,16 +125,25 @@ class Run {
       }
       if (stop) break;
     }
+    executor.watch(nullptr);
+    keep(check.report());
   } catch (...) {
     mailbox_.fail(executor.rank());
     throw;
+  }
+
+  void keep(const CheckReport& report) {
+    const std::lock_guard lock(mutex_);
+    if (outcome_.check.steps == 0 || report.seconds > outcome_.check.seconds)
+      outcome_.check = report;
   }
 
   const Experiment& experiment_;
   const std::atomic<bool>* stop_;
   const OnStep& on_step_;
   Mailbox mailbox_;
-  TrainOutcome outcome_;  // the first rank's to write
+  std::mutex mutex_;      // of outcome_.check
+  TrainOutcome outcome_;  // the rest is the first rank's to write
 };
 
 }  // namespace

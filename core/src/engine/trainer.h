@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/check.h"
 #include "engine/executor.h"
 #include "engine/experiment.h"
 #include "meshwright/ledger.h"
@@ -36,6 +37,7 @@ struct StepReport {
 struct TrainOutcome {
   bool interrupted = false;
   std::int64_t steps = 0;  // finished
+  CheckReport check;       // of the rank whose check took longest; of no steps without one
 };
 
 // Called on the first rank's thread after each step; the other ranks may be at the next one already.

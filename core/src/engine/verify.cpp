@@ -105,8 +105,11 @@ class Comparer : public Watcher {
     if (!activations_) return;
     const Slot& s = program_.slots[slot];
     if (program_.graph->sparse.has(s.dims)) return;  // rows lie as the ranks have them
-    const at::Tensor full = in_own_order(
-        program_, executor_.redistribute(tensor, s.dims, s.layout, whole(program_)), s.dims);
+    const at::Tensor full =
+        in_own_order(program_,
+                     executor_.redistribute(tensor, s.dims, s.layout, whole(program_),
+                                            program_.batch_of(microbatch)),
+                     s.dims);
     const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
     if (found == reference_.activations.end() || parted_) return;
     const bool backward = i.piece != Piece::forward;

@@ -76,6 +76,11 @@ class ProgramMaker {
     options.imbalance = draft_.imbalance();
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
+    if (std::count(plan_.sizes.begin(), plan_.sizes.end(), plan_.microbatch) < plan_.microbatches) {
+      for (Program& program : plan_.programs) {
+        for (std::int64_t size : plan_.sizes) program.batches.push_back(size * plan_.batch_ways);
+      }
+    }
     const RecomputeSet again = resolve(plan_.request.recompute, *plan_.graph, problems_);
     if (!problems_.empty()) return;
     for (Program& program : plan_.programs) recompute(program, again);

@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/json_text.h"
 #include "plan/make_programs.h"
-#include "plan/nearest.h"
 #include "plan/recompute_fit.h"
 
 namespace mw {
@@ -88,16 +88,36 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
     return false;
   }
   const std::int64_t own = request.batch / split.ways;
-  if (request.microbatch > 0 && own % request.microbatch != 0) {
+  if (request.microbatch > own && !request.smaller_batches) {
     problems.add(
         Stage::plan,
-        fmt::format("microbatch: {} sequences do not divide the {} of each rank (batch {} "
-                    "over {} ranks)",
+        fmt::format("microbatch: {} sequences are more than the {} of each rank (batch {} over {} "
+                    "ranks)",
                     request.microbatch, own, request.batch, split.ways),
-        fmt::format("nearest: {}", fmt::join(nearest_divisors(own, request.microbatch), ", ")));
+        fmt::format("nearest: {}", own));
+    return false;
+  }
+  const std::int64_t given =
+      std::accumulate(request.sizes.begin(), request.sizes.end(), std::int64_t{0});
+  if (!request.sizes.empty() && given != own) {
+    problems.add(
+        Stage::plan,
+        fmt::format("microbatch: {} are {} sequences, and each rank has {} (batch {} over {} "
+                    "ranks)",
+                    fmt::join(request.sizes, " + "), given, own, request.batch, split.ways),
+        fmt::format("make them {} together", own));
     return false;
   }
   return true;
+}
+
+// Of each microbatch, on a rank that has `own` sequences.
+std::vector<std::int64_t> microbatch_sizes(const PlanRequest& request, std::int64_t own) {
+  if (!request.sizes.empty()) return request.sizes;
+  if (request.microbatch == 0 || request.microbatch >= own) return {own};
+  std::vector<std::int64_t> sizes(own / request.microbatch, request.microbatch);
+  if (own % request.microbatch > 0) sizes.push_back(own % request.microbatch);
+  return sizes;
 }
 
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
@@ -142,7 +162,8 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
     }
   }
   for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
-  plan->notes = draft.notes();
+  plan->notes = request.notes;
+  plan->notes.insert(plan->notes.end(), draft.notes().begin(), draft.notes().end());
   if (!request.recompute.note.empty()) plan->notes.push_back(request.recompute.note);
   plan->rules = draft.rules();
   for (Rule& rule : plan->rules) {  // what it was asked by may look at the draft, which goes
@@ -153,12 +174,12 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   const BatchSplit split = batch_split(draft, plan->mesh);
   plan->batch_ways = split.ways;
   if (check_split(request, split, found)) {
-    const std::int64_t own = request.batch / split.ways;
-    plan->microbatch = request.microbatch > 0 ? request.microbatch : own;
-    plan->microbatches = own / plan->microbatch;
+    plan->sizes = microbatch_sizes(request, request.batch / split.ways);
   } else {
-    plan->microbatch = 1;  // any even split: the rest is still checked
+    plan->sizes = {1};  // any even split: the rest is still checked
   }
+  plan->microbatch = *std::max_element(plan->sizes.begin(), plan->sizes.end());
+  plan->microbatches = static_cast<std::int64_t>(plan->sizes.size());
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
   make_programs(*plan, draft, derived);
@@ -171,7 +192,12 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
   request.strategies.clear();
   request.schedule.reset();
   request.recompute = {};
-  request.microbatch = same_microbatches ? plan.microbatch * plan.batch_ways : 0;
+  request.microbatch = 0;
+  request.sizes.clear();
+  request.notes.clear();
+  if (same_microbatches) {
+    for (std::int64_t size : plan.sizes) request.sizes.push_back(size * plan.batch_ways);
+  }
   Problems problems;
   auto one = make_plan(request, problems);
   problems.throw_if_any();
@@ -202,6 +228,7 @@ Json Plan::description() const {
   json["sequence"] = request.sequence;
   json["microbatch"] = microbatch;
   json["microbatches"] = microbatches;
+  if (std::count(sizes.begin(), sizes.end(), microbatch) < microbatches) json["sizes"] = sizes;
   json["precision"] = name_of(request.precision);
   if (request.precision == Precision::bf16) {
     json["main_gradients"] = request.fp32_gradients ? "fp32" : "bf16";

@@ -36,13 +36,18 @@ struct PlanRequest {
   std::vector<StrategyChoice> strategies;  // mesh order: the last one's axis is adjacent
   std::int64_t batch = 0;                  // sequences per step, over all ranks
   std::int64_t sequence = 0;               // tokens of each
-  std::int64_t microbatch = 0;  // sequences that a rank computes at a time; 0: all it has
+  // Sequences that a rank computes at a time, fewer in the last microbatch where they do not divide what it
+  // has; 0: all it has.
+  std::int64_t microbatch = 0;
+  bool smaller_batches = false;     // a rank may have fewer than `microbatch`: then all that it has
+  std::vector<std::int64_t> sizes;  // of each microbatch, where they are given one by one
   Precision precision = Precision::fp32;
   RecomputePolicy recompute;
   std::int64_t optimizer_bytes = 0;  // of a parameter's state, for policies that ask what fits
   bool fp32_gradients = false;       // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;
+  std::vector<std::string> notes;  // of how the request came about; the plan's begin with them
 };
 
 struct Plan {
@@ -52,7 +57,8 @@ struct Plan {
   Schedule schedule;                   // of all stages
   std::vector<Program> programs;       // of each stage
   std::int64_t batch_ways = 1;         // ranks that the batch is split over
-  std::int64_t microbatch = 0;         // sequences that a rank computes at a time
+  std::vector<std::int64_t> sizes;     // of each microbatch: sequences that a rank computes
+  std::int64_t microbatch = 0;         // the largest of them
   std::int64_t microbatches = 1;
   std::vector<std::string> notes;  // from the strategies
   std::vector<Rule> rules;

@@ -171,10 +171,26 @@ Dim known_as(const Graph& graph, const Op& op, Dim dim) {
 
 }  // namespace
 
-LocalDims Program::local_dims(int op, const Coordinates& at, int turn) const {
+std::int64_t Program::batch_of(int microbatch) const {
+  static const Dim batch("batch");
+  return microbatch < 0 || batches.empty() ? graph->size(batch) : batches.at(microbatch);
+}
+
+std::int64_t Program::first_row(int microbatch) const {
+  std::int64_t row = 0;
+  for (int m = 0; m < microbatch; ++m) row += batch_of(m);
+  return row;
+}
+
+std::int64_t Program::size(Dim dim, std::int64_t batch) const {
+  static const Dim rows("batch");
+  return batch > 0 && dim == rows ? batch : graph->size(dim);
+}
+
+LocalDims Program::local_dims(int op, const Coordinates& at, int turn, std::int64_t batch) const {
   LocalDims local;
   for (Dim dim : graph->ops()[op].space()) {
-    const std::int64_t size = graph->size(dim);
+    const std::int64_t size = this->size(dim, batch);
     Range range = local_range(dim, size, cut[op], mesh, at);
     if (range.size == size) range = local_range(dim, size, follow[op], mesh, at);
     const auto rotation = rotations.find(op);
@@ -201,14 +217,15 @@ std::vector<Range> Program::lying(Dim dim, Range part) const {
   return found == order.end() ? std::vector<Range>{part} : lying_at(found->second, part);
 }
 
-std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at) const {
+std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at,
+                                               std::int64_t batch) const {
   std::vector<std::int64_t> shape;
   shape.reserve(slot.dims.size() + 1);
   const Sparse& sparse = graph->sparse;
   const bool rows = sparse.has(slot.dims);
   double cells = 1;
   for (Dim dim : slot.dims) {
-    const std::int64_t size = graph->size(dim);
+    const std::int64_t size = this->size(dim, batch);
     const std::int64_t part = local_range(dim, size, slot.layout, mesh, at).size;
     if (!rows || std::find(sparse.dims.begin(), sparse.dims.end(), dim) == sparse.dims.end()) {
       shape.push_back(part);
@@ -222,10 +239,11 @@ std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinat
   return shape;
 }
 
-std::int64_t Program::local_bytes(const Slot& slot, const Coordinates& at) const {
+std::int64_t Program::local_bytes(const Slot& slot, const Coordinates& at,
+                                  std::int64_t batch) const {
   std::int64_t bytes = slot.scalar == Scalar::index ? 8 : element;
   if (slot.fp32_at_least && slot.scalar == Scalar::real) bytes = std::max<std::int64_t>(bytes, 4);
-  for (std::int64_t size : local_shape(slot, at)) bytes *= size;
+  for (std::int64_t size : local_shape(slot, at, batch)) bytes *= size;
   return bytes;
 }
 

@@ -93,7 +93,10 @@ class Search {
     if (found_ || !strategies) return;
     PlanRequest request = request_;
     request.strategies = *strategies;
-    if (microbatch > 0) request.microbatch = microbatch;
+    if (microbatch > 0) {
+      request.microbatch = microbatch;
+      request.sizes.clear();
+    }
     Problems problems;
     std::shared_ptr<const Plan> plan;
     try {
@@ -162,7 +165,11 @@ std::string memory_hint(const Experiment& experiment, bool runs) {
 
 std::string check_memory_limit(const Experiment& experiment) {
   std::string hint = memory_hint(experiment, /*runs=*/true);
-  const std::int64_t peak = predicted_peak(*experiment.plan, *experiment.optimizer);
+  std::int64_t peak = predicted_peak(*experiment.plan, *experiment.optimizer);
+  if (experiment.steps_apart) {
+    for (const auto& plan : experiment.steps_apart->plans)
+      peak = std::max(peak, predicted_peak(*plan, *experiment.optimizer));
+  }
   if (peak > experiment.memory) {
     throw Error(
         Stage::plan,

@@ -10,7 +10,6 @@ namespace {
 
 struct Transfer {
   int tag = 0;
-  double seconds = 0;
   const Instruction* start = nullptr;
 };
 
@@ -34,10 +33,9 @@ class StageClock {
       for (const Instruction& i : program_.segments[s].code) {
         if (i.code == Code::totals) totals_[s] = true;
         if (i.code == Code::start && i.move.kind == Move::Kind::send) {
-          sends_[s].push_back({i.move.tag, pricer_.transfer_seconds(i), &i});
+          sends_[s].push_back({i.move.tag, &i});
         } else if (i.code == Code::wait && i.move.kind == Move::Kind::recv) {
-          const Instruction* start = recv.at(i.pending);
-          awaits_[s].push_back({i.move.tag, pricer_.transfer_seconds(*start), start});
+          awaits_[s].push_back({i.move.tag, recv.at(i.pending)});
         }
       }
     }
@@ -47,6 +45,9 @@ class StageClock {
   const SegmentRun& run() const { return program_.timeline[next_]; }
   const std::vector<Transfer>& awaits() const { return awaits_[run().segment]; }
   const std::vector<Transfer>& sends() const { return sends_[run().segment]; }
+  double seconds(const Transfer& t) const {
+    return pricer_.transfer_seconds(*t.start, run().microbatch);
+  }
   const Segment& segment() const { return program_.segments[run().segment]; }
   const Program& program() const { return program_; }
   bool meets() const { return !done() && totals_[run().segment]; }
@@ -59,13 +60,13 @@ class StageClock {
     if (!awaits().empty()) {
       for (const Transfer& t : awaits()) {
         // Threads copy when both are there; links carry it while the receiver computes.
-        if (shared_) pricer_.transferred(*t.start, t.seconds);
+        if (shared_) pricer_.transferred(*t.start, seconds(t));
       }
       if (!shared_ && arrived > now) {
         pricer_.transferred(*awaits().front().start, arrived - now);
       }
     }
-    pricer_.play(run().segment);
+    pricer_.play(run());
     return pricer_.clock() - before;
   }
   void advance() {
@@ -174,7 +175,7 @@ class Simulation {
     StageClock& clock = clocks_[s];
     busy_[s] = false;
     for (const Transfer& t : clock.sends()) {
-      messages_[{t.tag, clock.run().microbatch}] = now_ + t.seconds;
+      messages_[{t.tag, clock.run().microbatch}] = now_ + clock.seconds(t);
     }
     const Segment& segment = clock.segment();
     if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {

@@ -26,13 +26,16 @@ struct Priced {
 class Pricer::State {
  public:
   State(const RankView& rank, const Device& device, int optimizer_states, int threads, int sharing)
-      : rank_(rank),
+      : ranks_(rank),
+        rank_(&ranks_.of_kind(0)),
         program_(rank.program()),
         device_(device),
         states_(optimizer_states),
         speed_(speed_of(device, sharing, program_.element, threads)) {}
 
-  void play(int segment) {
+  void play(const SegmentRun& what) {
+    rank_ = &ranks_.of(what.microbatch);
+    const std::pair segment(what.segment, ranks_.kind(what.microbatch));
     const bool quiet = settled();
     const auto found = known_.find(segment);
     if (quiet && found != known_.end()) {
@@ -40,7 +43,7 @@ class Pricer::State {
       return;
     }
     auto [code, missing] = priced_.try_emplace(segment);
-    if (missing) code->second = price(program_.segments[segment]);
+    if (missing) code->second = price(program_.segments[what.segment]);
     const Run before = run_;
     for (const Priced& p : code->second) play(p);
     if (quiet && settled()) known_[segment] = difference(run_, before);
@@ -49,13 +52,13 @@ class Pricer::State {
   double clock() const { return run_.clock; }
   void idle_until(double time) { run_.clock = std::max(run_.clock, time); }
   void transferred(const Instruction& i, double seconds) {
-    const int lane = lane_of(calls_of(rank_, i).at(0).key);
+    const int lane = lane_of(calls_of(*rank_, i).at(0).key);
     run_.clock += seconds;
     run_.exposed += seconds;
     run_.lanes[lane].exposed += seconds;
   }
-  double transfer_seconds(const Instruction& i) const {
-    return transfer_seconds(calls_of(rank_, i).at(0));
+  double transfer_seconds(const Instruction& i, int microbatch) const {
+    return transfer_seconds(calls_of(ranks_.of(microbatch), i).at(0));
   }
 
   StepTime times() const {
@@ -192,7 +195,7 @@ class Pricer::State {
     Priced p;
     p.instruction = &i;
     p.before = local_seconds(i, p.executed) * speed_.stretch;
-    for (const Call& call : calls_of(rank_, i)) {
+    for (const Call& call : calls_of(*rank_, i)) {
       const int group =
           group_index_.try_emplace(call.set, static_cast<int>(group_index_.size())).first->second;
       p.transfers.push_back({transfer_seconds(call), lane_of(call.key), group});
@@ -224,32 +227,32 @@ class Pricer::State {
       case Code::compute:
         return op_seconds(i, executed);
       case Code::move:
-        return speed_.overhead + copy_seconds(2 * rank_.size_of(i).copied);
+        return speed_.overhead + copy_seconds(2 * rank_->size_of(i).copied);
       case Code::start: {
         if (between_stages(i)) return speed_.overhead;
-        const MoveSize size = rank_.size_of(i);
+        const MoveSize size = rank_->size_of(i);
         return speed_.overhead + copy_seconds(2 * (size.copied - size.finish));
       }
       case Code::wait:
-        return speed_.overhead + copy_seconds(2 * rank_.size_of(i).finish);
+        return speed_.overhead + copy_seconds(2 * rank_->size_of(i).finish);
       case Code::add:
-        return speed_.overhead + copy_seconds(3 * rank_.bytes(i.outputs[0]));
+        return speed_.overhead + copy_seconds(3 * rank_->bytes(i.outputs[0]));
       case Code::copy:
-        return speed_.overhead + copy_seconds(2 * rank_.bytes(i.outputs[0]));
+        return speed_.overhead + copy_seconds(2 * rank_->bytes(i.outputs[0]));
       case Code::load: {
         std::int64_t bytes = 0;
-        for (int slot : i.outputs) bytes += rank_.bytes(slot);
+        for (int slot : i.outputs) bytes += rank_->bytes(slot);
         return speed_.overhead + copy_seconds(2 * bytes);
       }
       case Code::totals: {  // the gradients are read for their norm
         std::int64_t bytes = 0;
         for (std::size_t b = 0; b < program_.buckets.size(); ++b)
-          bytes += rank_.flat(static_cast<int>(b)).part_of_gradients;
+          bytes += rank_->flat(static_cast<int>(b)).part_of_gradients;
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
       case Code::update: {  // parameters and states are read and written, gradients read
         const Offload offload = program_.buckets[i.bucket].offload;
-        const FlatBytes flat = rank_.flat(i.bucket);
+        const FlatBytes flat = rank_->flat(i.bucket);
         const std::int64_t updated = std::max(program_.element, program_.master_element);
         const std::int64_t element = 2 * states_ * updated + 2 * program_.element +
                                      program_.gradient_element + 2 * program_.master_element;
@@ -271,17 +274,17 @@ class Pricer::State {
         return 0;
       case Code::reduced:  // what was reduced is added to the part that is kept
         if (program_.buckets[i.bucket].hook)
-          return hook_seconds(rank_.reduction(i.bucket).finish, executed);
+          return hook_seconds(rank_->reduction(i.bucket).finish, executed);
         return program_.buckets[i.bucket].parted >= Parted::gradients
-                   ? speed_.overhead + copy_seconds(3 * rank_.flat(i.bucket).part_of_gradients)
+                   ? speed_.overhead + copy_seconds(3 * rank_->flat(i.bucket).part_of_gradients)
                    : 0;
       case Code::reduce:
         return program_.buckets[i.bucket].hook
-                   ? hook_seconds(rank_.reduction(i.bucket).start, executed)
+                   ? hook_seconds(rank_->reduction(i.bucket).start, executed)
                    : 0;
       case Code::gather:  // a part that lies in host memory goes to the device first
         return program_.buckets[i.bucket].offload == Offload::parameters
-                   ? host_seconds(rank_.flat(i.bucket).part_of_parameters)
+                   ? host_seconds(rank_->flat(i.bucket).part_of_parameters)
                    : 0;
       case Code::reduce_parts:
       case Code::reduced_parts:
@@ -298,8 +301,8 @@ class Pricer::State {
   }
 
   double op_seconds(const Instruction& i, double& executed) const {
-    if (!rank_.runs(i)) return 0;
-    const Cost& cost = rank_.cost(i.op, i.piece, i.turn);
+    if (!rank_->runs(i)) return 0;
+    const Cost& cost = rank_->cost(i.op, i.piece, i.turn);
     executed = cost.executed;
     const double memory = cost.bytes / speed_.bandwidth;
     if (cost.flops > 0) {
@@ -333,14 +336,16 @@ class Pricer::State {
     return (bytes / speed_.bandwidth + device_.handoff) * speed_.stretch;
   }
 
-  const RankView& rank_;
+  const RankViews ranks_;
+  const RankView* rank_;  // of the microbatch that is played
   const Program& program_;
   const Device& device_;
   const int states_;
   const Speed speed_;
   Run run_;
-  std::map<int, Run> known_;                   // by segment: begun with nothing under way
-  std::map<int, std::vector<Priced>> priced_;  // by segment
+  // By segment and kind of microbatch; known: begun with nothing under way.
+  std::map<std::pair<int, int>, Run> known_;
+  std::map<std::pair<int, int>, std::vector<Priced>> priced_;
   std::vector<CommunicationKey> keys_;
   std::map<RankSet, int> group_index_;
   std::map<int, double> groups_;  // when each group's link is free
@@ -353,8 +358,8 @@ Pricer::Pricer(const RankView& rank, const Device& device, int optimizer_states,
 Pricer::Pricer(Pricer&&) noexcept = default;
 Pricer::~Pricer() = default;
 
-void Pricer::play(int segment) {
-  state_->play(segment);
+void Pricer::play(const SegmentRun& run) {
+  state_->play(run);
 }
 double Pricer::clock() const {
   return state_->clock();
@@ -365,8 +370,8 @@ void Pricer::idle_until(double time) {
 void Pricer::transferred(const Instruction& wait, double seconds) {
   state_->transferred(wait, seconds);
 }
-double Pricer::transfer_seconds(const Instruction& start) const {
-  return state_->transfer_seconds(start);
+double Pricer::transfer_seconds(const Instruction& start, int microbatch) const {
+  return state_->transfer_seconds(start, microbatch);
 }
 StepTime Pricer::times() const {
   return state_->times();
@@ -374,7 +379,7 @@ StepTime Pricer::times() const {
 
 StepTime price_step(const RankView& rank, const Device& device, int optimizer_states, int threads) {
   Pricer pricer(rank, device, optimizer_states, threads, rank.program().mesh.size());
-  for (const SegmentRun& run : rank.program().timeline) pricer.play(run.segment);
+  for (const SegmentRun& run : rank.program().timeline) pricer.play(run);
   return pricer.times();
 }
 

@@ -38,12 +38,12 @@ class Pricer {
   ~Pricer();
 
   // Runs a segment. Transfers between stages take no time here: whoever knows both clocks adds it.
-  void play(int segment);
+  void play(const SegmentRun& run);
   double clock() const;
   void idle_until(double time);
   // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
   void transferred(const Instruction& start, double seconds);
-  double transfer_seconds(const Instruction& start) const;
+  double transfer_seconds(const Instruction& start, int microbatch) const;
   StepTime times() const;
 
  private:

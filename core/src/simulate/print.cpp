@@ -45,8 +45,18 @@ std::string batch(const Plan& plan) {
   const std::int64_t own = plan.request.batch / plan.batch_ways;
   text += plan.batch_ways == 1 ? "not split"
                                : fmt::format("{} to each of {} parts", own, plan.batch_ways);
+  // Runs of equal ones: "2 x 3 + 1".
+  std::string sizes;
+  for (std::size_t m = 0; m < plan.sizes.size();) {
+    std::size_t end = m;
+    while (end < plan.sizes.size() && plan.sizes[end] == plan.sizes[m]) ++end;
+    sizes += sizes.empty() ? "" : " + ";
+    if (end - m > 1 && end - m < plan.sizes.size()) sizes += fmt::format("{} x ", end - m);
+    sizes += std::to_string(plan.sizes[m]);
+    m = end;
+  }
   return text + fmt::format(", in {} microbatch{} of {}", plan.microbatches,
-                            plan.microbatches == 1 ? "" : "es", plan.microbatch);
+                            plan.microbatches == 1 ? "" : "es", sizes);
 }
 
 std::string memory(const Prediction& prediction) {

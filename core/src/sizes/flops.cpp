@@ -40,7 +40,14 @@ namespace {
 
 void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops& flops) {
   std::vector<double> runs(program.segments.size(), 0);
-  for (const SegmentRun& run : program.timeline) ++runs[run.segment];
+  // Of the largest microbatches: flops grow with the sequences.
+  const auto share = [&](int microbatch) {
+    return static_cast<double>(program.batch_of(microbatch)) /
+           static_cast<double>(program.batch_of(-1));
+  };
+  double microbatches = 0;
+  for (int m = 0; m < program.microbatches; ++m) microbatches += share(m);
+  for (const SegmentRun& run : program.timeline) runs[run.segment] += share(run.microbatch);
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     if (runs[s] == 0) continue;
     for (const Instruction& i : program.segments[s].code) {
@@ -49,7 +56,7 @@ void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops&
       const Cost cost = op.type->cost(op, i.piece, whole(*program.graph, op), program.element);
       if (cost.flops == 0) continue;
       flops.hardware += runs[s] * cost.flops * repeats(program, i);
-      if (seen.insert({i.op, i.piece}).second) flops.model += program.microbatches * cost.flops;
+      if (seen.insert({i.op, i.piece}).second) flops.model += microbatches * cost.flops;
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace mw {
@@ -183,8 +184,9 @@ class Walk {
       }
       const Range columns = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
       const bool together = program_.lying(seq, columns).size() == 1;
-      const std::int64_t rows =
-          local_range(batch, program_.graph->size(batch), s.layout, program_.mesh, rank_.at()).size;
+      const std::int64_t rows = local_range(batch, program_.size(batch, rank_.batch()), s.layout,
+                                            program_.mesh, rank_.at())
+                                    .size;
       if (read[0] < 0) {
         for (int& storage : read) {
           storage = add(rows * sequence * 8, true);
@@ -286,7 +288,7 @@ class Walk {
 // Segments do the same for every microbatch with the same past, so each is walked once for each.
 class Timeline {
  public:
-  explicit Timeline(const RankView& rank) : rank_(rank), histories_(1) {}
+  explicit Timeline(const RankView& rank) : rank_(rank), ranks_(rank), histories_(1) {}
 
   void run() {
     std::map<int, int> history;  // of each microbatch
@@ -299,7 +301,8 @@ class Timeline {
     highest_ = level;
     sum_ = level.buffers;
     for (const SegmentRun& action : rank_.program().timeline) {
-      const Effect& effect = of(action.segment, history[action.microbatch]);
+      const Effect& effect =
+          of(action.segment, history[action.microbatch], ranks_.kind(action.microbatch));
       highest_.activations =
           std::max(highest_.activations, level.activations + effect.highest.activations);
       highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
@@ -314,11 +317,11 @@ class Timeline {
   std::int64_t highest_sum() const { return sum_; }
 
  private:
-  const Effect& of(int segment, int history) {
-    const auto [found, missing] = effects_.try_emplace({segment, history});
+  const Effect& of(int segment, int history, int kind) {
+    const auto [found, missing] = effects_.try_emplace({segment, history, kind});
     if (missing) {
       Held held = histories_[history];
-      Effect effect = Walk(rank_, held).run(rank_.program().segments[segment]);
+      Effect effect = Walk(ranks_.of_kind(kind), held).run(rank_.program().segments[segment]);
       effect.history = static_cast<int>(histories_.size());
       histories_.push_back(std::move(held));
       found->second = effect;
@@ -327,8 +330,9 @@ class Timeline {
   }
 
   const RankView& rank_;
+  const RankViews ranks_;
   std::vector<Held> histories_;
-  std::map<std::pair<int, int>, Effect> effects_;
+  std::map<std::tuple<int, int, int>, Effect> effects_;  // by segment, history, kind
   Level highest_;
   std::int64_t sum_ = 0;
 };

@@ -114,23 +114,24 @@ MoveSize all_reduce(const Input& in, bool in_place) {
 
 }  // namespace
 
-RankView::RankView(const Program& program, Coordinates at)
+RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
     : program_(program),
       at_(std::move(at)),
+      batch_(batch),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
   bytes_.reserve(program.slots.size());
-  for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_));
+  for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_, batch));
 }
 
 const LocalDims& RankView::dims(int op, int turn) const {
   if (turn > 0) {
     const auto [turned, missing] = turned_dims_.try_emplace({op, turn});
-    if (missing) turned->second = program_.local_dims(op, at_, turn);
+    if (missing) turned->second = program_.local_dims(op, at_, turn, batch_);
     return turned->second;
   }
   std::optional<LocalDims>& dims = dims_[op];
-  if (!dims) dims = program_.local_dims(op, at_);
+  if (!dims) dims = program_.local_dims(op, at_, 0, batch_);
   return *dims;
 }
 
@@ -206,7 +207,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
     return size;
   }
   Input in;
-  in.shape = program_.local_shape(source, at_);
+  in.shape = program_.local_shape(source, at_, batch_);
   in.item = source.scalar == Scalar::index ? 8 : program_.element;
   if (source.fp32_at_least && source.scalar == Scalar::real)
     in.item = std::max<std::int64_t>(in.item, 4);
@@ -215,7 +216,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
     in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
   }
   auto parts = [&](Dim dim, const Layout& layout) {
-    return local_sizes(dim, program_.graph->size(dim), layout, program_.mesh, move.atoms, at_);
+    return local_sizes(dim, program_.size(dim, batch_), layout, program_.mesh, move.atoms, at_);
   };
   if (move.from.valid()) {
     in.from = position(source.dims, move.from);
@@ -265,6 +266,26 @@ ReductionCost RankView::reduction(int bucket) const {
   const Bucket& b = program_.buckets[bucket];
   return b.hook->cost(shape_of(program_, b, at_));
 }
+
+RankViews::RankViews(std::shared_ptr<const RankView> largest) {
+  const Program& program = largest->program();
+  std::vector<std::int64_t> sizes{program.batch_of(-1)};
+  views_.push_back(largest);
+  for (int m = 0; m < program.microbatches; ++m) {
+    const std::int64_t size = program.batch_of(m);
+    const auto known = std::find(sizes.begin(), sizes.end(), size);
+    kind_.push_back(static_cast<int>(known - sizes.begin()));
+    if (known != sizes.end()) continue;
+    sizes.push_back(size);
+    views_.push_back(std::make_shared<const RankView>(program, largest->at(), size));
+  }
+}
+
+RankViews::RankViews(const RankView& largest)
+    : RankViews(std::shared_ptr<const RankView>(std::shared_ptr<void>(), &largest)) {}
+
+RankViews::RankViews(const Program& program, const Coordinates& at)
+    : RankViews(std::make_shared<const RankView>(program, at)) {}
 
 std::vector<int> world_atoms(const Mesh& mesh) {
   std::vector<int> atoms(mesh.atoms().size());

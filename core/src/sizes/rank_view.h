@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -36,11 +37,13 @@ struct FlatBytes {
 
 class RankView {
  public:
-  // Keeps a reference to the program.
-  RankView(const Program& program, Coordinates at);
+  // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches of
+  // that size; 0: the graph's.
+  RankView(const Program& program, Coordinates at, std::int64_t batch = 0);
 
   const Program& program() const { return program_; }
   const Coordinates& at() const { return at_; }
+  std::int64_t batch() const { return batch_; }
   std::int64_t bytes(int slot) const { return bytes_[slot]; }
   // `turn`: of an op that runs in turns.
   const LocalDims& dims(int op, int turn = 0) const;
@@ -56,11 +59,31 @@ class RankView {
  private:
   const Program& program_;
   const Coordinates at_;
+  const std::int64_t batch_;
   std::vector<std::int64_t> bytes_;
   mutable std::map<std::pair<int, int>, LocalDims> turned_dims_;  // from the second turn on
   mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
+};
+
+// A rank's sizes for microbatches of different sizes, alike in all else.
+class RankViews {
+ public:
+  // Of the rank that `largest` views, which must outlive this; or with a view of its own.
+  explicit RankViews(const RankView& largest);
+  RankViews(const Program& program, const Coordinates& at);
+  // Microbatches of one kind are of one size; kind 0: of the largest, and of what is of no microbatch.
+  int kinds() const { return static_cast<int>(views_.size()); }
+  int kind(int microbatch) const { return microbatch < 0 ? 0 : kind_.at(microbatch); }
+  const RankView& of_kind(int kind) const { return *views_.at(kind); }
+  const RankView& of(int microbatch) const { return *views_[kind(microbatch)]; }
+
+ private:
+  explicit RankViews(std::shared_ptr<const RankView> largest);
+
+  std::vector<std::shared_ptr<const RankView>> views_;
+  std::vector<int> kind_;  // of each microbatch
 };
 
 // Every atom.

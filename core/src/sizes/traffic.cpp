@@ -101,16 +101,17 @@ std::vector<Call> calls_of(const RankView& rank, const Instruction& instruction)
 
 Traffic forecast_traffic(const RankView& rank) {
   const Program& program = rank.program();
-  std::vector<std::int64_t> runs(program.segments.size(), 0);
-  for (const SegmentRun& action : program.timeline) ++runs[action.segment];
+  const RankViews ranks(rank);
+  std::map<std::pair<int, int>, std::int64_t> runs;  // of segments, by kind of microbatch
+  for (const SegmentRun& action : program.timeline)
+    ++runs[{action.segment, ranks.kind(action.microbatch)}];
   Traffic traffic;
-  for (std::size_t s = 0; s < program.segments.size(); ++s) {
-    if (runs[s] == 0) continue;
-    for (const Instruction& i : program.segments[s].code) {
-      for (const Call& call : calls_of(rank, i)) {
+  for (const auto& [what, times] : runs) {
+    for (const Instruction& i : program.segments[what.first].code) {
+      for (const Call& call : calls_of(ranks.of_kind(what.second), i)) {
         CommunicationUse& use = traffic[call.key];
-        use.calls += runs[s];
-        use.bytes += runs[s] * call.wire;
+        use.calls += times;
+        use.bytes += times * call.wire;
       }
     }
   }

@@ -1,0 +1,16 @@
+// The largest microbatches with which a plan fits.
+#pragma once
+
+#include <memory>
+
+#include "plan/plan.h"
+
+namespace mw {
+
+// The plan of the request with the fewest microbatches, as even as they can be, of which no rank is
+// predicted to hold more than `limit` bytes (Plan::request has what was taken). Null and problems if none
+// is, or if the request is refused whatever its microbatches are.
+std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
+                                           Problems& problems);
+
+}  // namespace mw

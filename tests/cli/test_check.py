@@ -1,0 +1,96 @@
+"""`check = true` from outside: silent on right mixes in both precisions; a fault ends the run with rank, op and axis."""
+
+import unittest
+
+from pipeline_tools import TEST_PLUGINS, PipelineCase
+
+HEAD = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
+local models = {
+  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
+  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
+                 shared_experts = 1, dense_layers = 1 },
+}
+local function e(model, plan, more)
+  local t = { model = models[model], data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, microbatch = 2,
+    threads = 1, check = true, optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
+  for key, value in pairs(more or {}) do t[key] = value end
+  return mw.train(t)
+end
+"""
+
+MIXES = HEAD + """
+local mixes = {
+  {}, { dp(2), tp(2) }, { tp(2), sp() }, { zero { 2, stage = 1 }, tp(2) }, { zero { 4, stage = 3, replicas = 2 } },
+  { sp(2), dp(2) }, { sp { 2, form = "ulysses" } }, { sp { 2, form = "allgather" }, tp(2) },
+  { pp { 2, schedule = "1f1b" }, dp(2) }, { pp { 2, schedule = "zbv" }, tp(2) },
+  { dp { 2, hook = "powersgd" } },
+}
+local experts = { { dp(2), ep(2) }, { dp(2), tp(2), ep(4) }, { pp(2), zero { 2, stage = 3 }, ep(2) } }
+for _, precision in ipairs { "fp32", "bf16" } do
+  for _, recompute in ipairs { "none", "full" } do
+    for _, model in ipairs { "llama", "gpt" } do
+      for _, plan in ipairs(mixes) do
+        e(model, plan, { precision = precision, recompute = recompute, main_gradients = "fp32" })
+      end
+    end
+    for _, plan in ipairs(experts) do e("moe", plan, { precision = precision, recompute = recompute }) end
+  end
+end
+"""
+
+
+class Check(PipelineCase):
+    def test_right_mixes_pass(self):
+        done = self.call("run", self.write(MIXES), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        results = self.lines(done)
+        self.assertEqual(done.stderr.count("equal on their replicas"), len(results))
+        self.assertEqual(len(results), 2 * 2 * (2 * 11 + 3))
+        for result in results:
+            with self.subTest(result["plan"][:60]):
+                self.assertEqual(result["status"], "done")
+                self.assertEqual(result["check"]["unused"], [])
+                self.assertGreater(result["check"]["tensors"], 100)
+                self.assertGreater(result["check"]["seconds_per_step"], 0)
+                sent = [c for c in result["communication"] if c["phase"] == "check"]
+                self.assertEqual(bool(sent), result["ranks"] > 1)
+
+    def test_it_changes_no_loss(self):
+        run = lambda check: self.only("run", self.write(
+            HEAD + f'e("llama", {{ dp(2), tp(2) }}, {{ check = {check} }})'))
+        self.assertEqual(run("true")["losses"], run("false")["losses"])
+        self.assertNotIn("check", run("false"))
+
+    def broken(self, fault, at, dp=1):
+        return self.write(HEAD + f"""
+local broken = mw.plugin "broken_adjoint"
+e("llama", {{ dp {{ {dp}, bucket = "1B" }}, broken {{ ways = {2 if dp == 1 else 1}, fault = "{fault}", at = "{at}" }} }})""")
+
+    def ends(self, script, *fragments):
+        done = self.call("run", script, "--json", "--plugin-path", TEST_PLUGINS)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        failed, error = self.lines(done)
+        self.assertEqual((failed["status"], error["kind"]), ("failed", "error"))
+        for fragment in ("check: ", *fragments):
+            self.assertIn(fragment, error["message"])
+
+    def test_a_missing_sum_ends_the_run(self):
+        for fault, at, fragments in (
+            ("drop_forward", "layers.2.mlp", ("layers.2.mlp", "Replicate over tp")),
+            ("drop_backward", "d layers.1.mlp_norm", ("layers.1", "Replicate over tp")),
+            ("drop_gradient", "layers.1.mlp.up.weight", ("the parameters of", "Replicate over dp")),
+        ):
+            with self.subTest(fault):
+                script = self.broken(fault, at, 2 if fault == "drop_gradient" else 1)
+                self.ends(script, "step 0", *fragments)
+
+    def test_what_is_not_finite(self):
+        script = self.write(HEAD + 'e("gpt", { dp(2) }, { optimizer = mw.sgd { lr = 1e38 } })')
+        self.ends(script, "the output of", "step 1", "rank")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,134 @@
+"""Microbatch policies from outside: uneven microbatches equal one rank, a batch that grows trains and verifies, the
+largest that fit fit, refusals name the numbers; the ablation script runs as it stands."""
+
+import json
+import subprocess
+import unittest
+
+from pipeline_tools import BIN, SOURCE, PipelineCase
+
+HEAD = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
+local models = {
+  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
+  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
+                 shared_experts = 1, dense_layers = 1, capacity = 1.0 },
+}
+local function e(model, plan, microbatch, verb, more)
+  local t = { model = models[model], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 14,
+    microbatch = microbatch, threads = 1, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 4 }
+  for key, value in pairs(more or {}) do t[key] = value end
+  return verb(t)
+end
+"""
+
+MIXES = HEAD + """
+local mixes = {
+  {}, { dp(2) }, { tp(2), sp() }, { zero { 2, stage = 3 }, tp(2) }, { sp(2), dp(2) }, { sp { 2, form = "ulysses" } },
+  { pp { 2, schedule = "1f1b" }, dp(2) }, { pp { 2, schedule = "zb-h1" }, tp(2) }, { pp { 2, schedule = "zbv" } },
+  { pp { 2, schedule = "interleaved", chunks = 2 }, zero { 2, stage = 2 } }, { pp { 2, schedule = "gpipe" } },
+}
+local experts = { { dp(2), ep(2) }, { dp(2), tp(2), ep { 2, dispatch = "allgather" } }, { pp(2), zero { 2, stage = 3 }, ep(2) } }
+local function policies(plan)
+  local own = 14
+  for _, s in ipairs(plan) do if s.plugin == "dp" or s.plugin == "zero" then own = 7 end end
+  local last = own == 14 and { 5, 6, 1, 2 } or { 3, 1, 1, 2 }
+  return { own == 14 and 4 or 3, last }
+end
+for _, model in ipairs { "llama", "gpt", "moe" } do
+  for _, plan in ipairs(mixes) do
+    for _, policy in ipairs(policies(plan)) do
+      if model ~= "moe" or #plan < 2 then e(model, plan, policy, mw.verify) end
+    end
+  end
+  if model == "moe" then
+    for _, plan in ipairs(experts) do
+      for _, policy in ipairs(policies(plan)) do e(model, plan, policy, mw.verify) end
+    end
+  end
+end
+e("llama", { dp(2), tp(2) }, mw.microbatch.ramp { from = 2, by = 6, steps = 3, size = 2 }, mw.verify)
+e("gpt", { pp { 2, schedule = "zb-h1" } }, function(step) return step < 2 and 5 or { batch = 6, microbatch = { 4, 2 } } end, mw.verify)
+"""
+
+
+class Microbatches(PipelineCase):
+    def test_uneven_ones_equal_one_rank(self):
+        self.assertGreater(len(self.verify_all(MIXES)), 55)
+
+    def test_a_batch_that_grows(self):
+        log = self.folder / "ramp.h5"
+        ramp = "mw.microbatch.ramp { from = 2, by = 4, sequences = 12, size = 2 }"
+        more = f'{{ steps = 6, precision = "fp64", log = "{log}" }}'
+        one = self.only("run", self.write(HEAD + f'e("llama", {{}}, {ramp}, mw.train, {more})'))
+        self.assertEqual(one["batches"], [2, 2, 6, 10, 14, 14])
+        for plan in ("{ dp(2), tp(2) }", "{ pp { 2, schedule = 'zb-h1' } }", "{ zero { 2, stage = 3 } }"):
+            with self.subTest(plan):
+                mix = self.only("run", self.write(HEAD + f'e("llama", {plan}, {ramp}, mw.train, {more})'))
+                for a, b in zip(one["losses"] + one["grad_norms"], mix["losses"] + mix["grad_norms"]):
+                    self.assertAlmostEqual(a / b, 1, delta=1e-10)
+        import h5py
+        with h5py.File(log) as file:
+            self.assertEqual(list(file["steps"]["tokens"]), [12 * b for b in one["batches"]])
+            rows = file["communication"][:]
+            self.assertTrue((rows["bytes"] == rows["predicted_bytes"]).all())
+            self.assertEqual(set(rows["step"]), set(range(6)))
+
+    def test_losses_do_not_depend_on_how_a_batch_is_parted(self):
+        run = lambda microbatch: self.only("run", self.write(
+            HEAD + f'e("gpt", {{ dp(2) }}, {microbatch}, mw.train, {{ precision = "fp64" }})'))
+        whole = run("nil")
+        for microbatch in ("3", "{ 1, 5, 1 }", "function(step) return step + 1 end"):
+            for a, b in zip(whole["losses"], run(microbatch)["losses"]):
+                self.assertAlmostEqual(a / b, 1, delta=1e-10)
+
+    def test_the_largest_that_fits(self):
+        big = lambda microbatch, verb, memory="nil": HEAD + (
+            f'e("llama", {{ dp(2) }}, {microbatch}, {verb}, {{ sequence = 128, memory = {memory} }})')
+        plan = lambda *given: self.only("plan", self.write(big(*given)))
+        peak = lambda result: result["memory"][0]["peak"]
+        whole, ones = peak(plan("nil", "mw.plan")), peak(plan("1", "mw.plan"))
+        for share in (0.75, 0.5, 0.25):
+            limit = int(ones + share * (whole - ones))
+            fitted = plan(f"mw.microbatch.fit {{ memory = {limit} }}", "mw.plan")
+            with self.subTest(share=share):
+                self.assertLessEqual(peak(fitted), limit)
+                self.assertGreater(peak(fitted), ones)
+                run = self.only("run", self.write(big("mw.microbatch.fit {}", "mw.train", limit)))
+                self.assertLessEqual(run["peak_bytes"], limit)
+        self.refused(3, ["microbatches of one sequence", "above the 1 KiB"], "plan",
+                     self.write(big('mw.microbatch.fit "1KiB"', "mw.plan")))
+
+    def test_what_cannot_be(self):
+        def refuse(code, microbatch, *fragments):
+            with self.subTest(microbatch):
+                self.refused(code, fragments, "plan",
+                             self.write(HEAD + f'e("llama", {{ dp(2) }}, {microbatch}, mw.plan)'))
+
+        refuse(2, '"two"', "microbatch: got", "mw.microbatch.fit")
+        refuse(2, "0", "microbatch: got")
+        refuse(3, "8", "8 sequences are more than the 7 of each rank", "nearest: 7")
+        refuse(3, "{ 3, 3 }", "3 + 3 are 6 sequences, and each rank has 7")
+        refuse(2, "mw.microbatch.fit {}", "there is no limit to fit")
+        refuse(2, "mw.microbatch.ramp { from = 2 }", "one of steps and sequences")
+        refuse(2, "mw.microbatch.ramp { from = 2, steps = 3, too = 1 }", "too")
+        refuse(2, "mw.microbatch.ramp { from = 20, steps = 3 }", "20 sequences are more than the batch of 14")
+        refuse(3, "mw.microbatch.ramp { from = 4, by = 5, steps = 2 }", "cannot split 9 sequences evenly over 2 ranks", "(step 1)")
+        refuse(2, "function(step) return 'x' end", 'the function returned "x" for step 0')
+        refuse(2, "function(step) return { bach = 2 } end", "bach")
+
+    def test_the_script(self):
+        done = subprocess.run([BIN, "run", "scripts/ablations/microbatch.lua", "--json"], cwd=SOURCE, capture_output=True,
+                              text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        self.assertEqual(len(results), 10)
+        whole = results[0]
+        for result in results[1:8]:
+            self.assertAlmostEqual(result["losses"][-1], whole["losses"][-1], delta=1e-3)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
