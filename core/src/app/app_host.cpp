@@ -1,14 +1,34 @@
 #include "app/app_host.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <sstream>
 
+#include "app/compare.h"
 #include "app/verbs.h"
+#include "base/text.h"
 #include "engine/microbatch.h"
 #include "meshwright/data.h"
 
 namespace mw {
 namespace {
+
+// Every problem of all of them at once; of the second, they begin with "b: ".
+std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadContext& context) {
+  std::vector<Experiment> read;
+  Problems problems;
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    try {
+      read.push_back(read_experiment(tables[i], context));
+    } catch (const Error& error) {
+      for (const Problem& p : error.problems())
+        problems.add(p.stage, (i > 0 ? "b: " : "") + p.message, p.hint);
+    }
+  }
+  problems.throw_if_any();
+  return read;
+}
 
 template <class Kind>
 void add_kinds(std::vector<Constructor>& all, const std::string& group,
@@ -32,7 +52,11 @@ std::vector<Constructor> all_constructors() {
 std::vector<Verb> AppHost::verbs() const {
   return {{"train", "Trains, and returns what was measured beside what was predicted.", 1},
           {"plan", "Resolves the experiment and predicts it without training.", 1},
-          {"verify", "Compares the plan with one rank in float64, gradient by gradient.", 1}};
+          {"verify", "Compares the plan with one rank in float64, gradient by gradient.", 1},
+          {"compare",
+           "Compares two plans of one model on the same weights and tokens: the first op and "
+           "parameter at which they part, and whether rounding explains it.",
+           2}};
 }
 
 void AppHost::set_script(const std::filesystem::path& file) {
@@ -53,10 +77,14 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     context.roots.push_back(folder_ / "..");
   }
   context.call = function;
-  const Experiment experiment = read_experiment(experiments.at(0), context);
+  const std::vector<Experiment> read = read_all(experiments, context);
+  const Experiment& experiment = read.front();
 
   Json result;
-  if (verb == "train") {
+  if (verb == "compare") {
+    result = compare(read);
+    if (result["status"] == "waiting") return result;
+  } else if (verb == "train") {
     result = run_train(experiment, script_, output_);
   } else if (verb == "plan") {
     result = run_plan_verb(experiment);
@@ -70,11 +98,33 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     }
   } else {
     result = run_verify(experiment);
-    if (result["verdict"] == "different" && exit_code_ == 0) exit_code_ = 1;
+  }
+  if (result.contains("verdict") && result["verdict"] == "different" && exit_code_ == 0) {
+    exit_code_ = 1;
   }
   if (result.contains("status") && result["status"] == "interrupted") exit_code_ = 130;
   output_.result(result);
   return result;
+}
+
+// The second experiment stands in the call, or, where every mw.train is one of two, in the call after it.
+Json AppHost::compare(const std::vector<Experiment>& given) {
+  if (given.size() == 2) return run_compare(given[0], given[1]);
+  if (compared_++ == 0) {
+    waiting_ = given[0];
+    return {{"kind", "compare"}, {"status", "waiting"}};
+  }
+  if (compared_ == 2) return run_compare(*waiting_, given[0]);
+  throw Error(Stage::script, "compare takes two experiments; this is the third mw.train",
+              "give two scripts with one mw.train each, or one script with two");
+}
+
+void AppHost::check_compared() const {
+  if (compared_ == 2) return;
+  throw Error(Stage::script,
+              fmt::format("compare takes two experiments; found {}", plural(compared_, "mw.train")),
+              "give two scripts with one mw.train each, or one script with two; a script with "
+              "mw.compare is for meshwright run");
 }
 
 }  // namespace mw

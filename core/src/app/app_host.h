@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,13 +34,19 @@ class AppHost : public Host {
   // 0, or the exit code of the gravest result so far: 1 after a verdict "different", 130 after a
   // run or verification that was interrupted.
   int exit_code() const { return exit_code_; }
+  // After scripts whose mw.train calls were to be compared: throws Error unless there were two.
+  void check_compared() const;
 
  private:
+  Json compare(const std::vector<Experiment>& given);
+
   Output& output_;
   PluginRegistry& plugins_;
   std::filesystem::path folder_;
   std::string script_;
   bool programs_ = false;
+  int compared_ = 0;                   // experiments of `meshwright compare` so far
+  std::optional<Experiment> waiting_;  // the first of them
   int exit_code_ = 0;
 };
 

@@ -25,6 +25,7 @@ constexpr int exit_usage = 2, exit_interrupted = 130;
 
 struct Arguments {
   std::string script, plugin;
+  std::vector<std::string> scripts;  // of compare
   std::vector<std::string> settings, plugin_path;
   bool json = false, program = false;
   ScheduleArguments schedule;
@@ -56,6 +57,29 @@ int run_script(const Arguments& arguments, const std::string& train_as, Output& 
   return host.exit_code();
 }
 
+// Each mw.train is one of the two experiments: of two scripts, or of one.
+int run_compared(const Arguments& arguments, Output& output) {
+  stop_on_signals();
+  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
+  AppHost host(output, plugins);
+  ScriptOptions options;
+  options.settings = arguments.settings;
+  options.train_as = "compare";
+  options.library = lua_library();
+  options.say = [&](const std::string& text) { output.note(text); };
+  std::vector<std::unique_ptr<Script>> scripts;  // the first's functions are called to the end
+  for (const std::string& file : arguments.scripts) {
+    host.set_script(file);
+    scripts.push_back(std::make_unique<Script>(host, options));
+    scripts.back()->run_file(file);
+  }
+  host.check_compared();
+  for (const auto& script : scripts) {
+    for (const std::string& text : script->unprinted()) output.text(text);
+  }
+  return host.exit_code();
+}
+
 int run_repl(const Arguments& arguments, Output& output) {
   stop_on_signals();
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
@@ -75,10 +99,7 @@ int run_repl(const Arguments& arguments, Output& output) {
 
 using Command = std::function<int(const Arguments&, Output&)>;
 
-CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
-                             const std::string& about, const std::string& example) {
-  CLI::App* command = app.add_subcommand(name, about);
-  command->add_option("SCRIPT", arguments.script, "an experiment script (Lua)")->required();
+void add_settings(CLI::App* command, Arguments& arguments) {
   command
       ->add_option(
           "--set", arguments.settings,
@@ -86,6 +107,13 @@ CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::str
           "number, a word or a Lua expression; may be repeated")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
+}
+
+CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
+                             const std::string& about, const std::string& example) {
+  CLI::App* command = app.add_subcommand(name, about);
+  command->add_option("SCRIPT", arguments.script, "an experiment script (Lua)")->required();
+  add_settings(command, arguments);
   command->footer("Example: meshwright " + name + " " + example);
   return command;
 }
@@ -178,6 +206,18 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
+
+  CLI::App* compare = app.add_subcommand(
+      "compare",
+      "run two scripts, or one with two mw.train, and compare the two experiments: where they part "
+      "first, and whether rounding explains it");
+  compare->add_option("SCRIPT", arguments.scripts, "experiment scripts (Lua)")
+      ->required()
+      ->expected(1, 2);
+  add_settings(compare, arguments);
+  compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
+  add_common(compare, arguments);
+  commands["compare"] = run_compared;
 
   CLI::App* plugins = app.add_subcommand("plugins", "what can be composed: list, show");
   plugins->require_subcommand(1);

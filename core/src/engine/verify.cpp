@@ -10,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "engine/order.h"
+#include "engine/observe.h"
 #include "engine/ranks.h"
 #include "meshwright/reduction_hook.h"
 
@@ -24,18 +24,6 @@ struct Reference {
   std::map<std::string, at::Tensor> activations;  // only in the second pass
 };
 
-double relative(const at::Tensor& x, const at::Tensor& reference, double floor) {
-  const double size = at::linalg_vector_norm(reference, 2).item<double>();
-  const double difference = at::linalg_vector_norm(x - reference, 2).item<double>();
-  if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
-  return difference / std::max({size, floor, 1e-300});
-}
-
-double relative(double x, double reference) {
-  const double error = std::abs(x - reference) / std::max(std::abs(reference), 1e-300);
-  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
-}
-
 // "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient is
 // named by the output that it belongs to, for several may share a slot.
 std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch) {
@@ -44,10 +32,6 @@ std::string key_of(const Program& program, const Instruction& i, int slot, int m
   const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
   return fmt::format("{} {} {} {}", forward ? "forward" : "backward",
                      program.graph->ops()[i.op].name, output, microbatch);
-}
-
-Layout whole(const Program& program) {
-  return Layout(program.mesh.atoms().size());
 }
 
 std::shared_ptr<const Plan> in_double(const Plan& plan) {
@@ -61,7 +45,7 @@ std::shared_ptr<const Plan> in_double(const Plan& plan) {
 }
 
 // Keeps what the single rank computes.
-class Keeper : public Watcher {
+class Keeper : public StepWatcher {
  public:
   Keeper(Reference& reference, const Program& program, bool activations)
       : reference_(reference), program_(program), activations_(activations) {}
@@ -76,6 +60,14 @@ class Keeper : public Watcher {
       reference_.gradients[name] = executor.storage().gradient(static_cast<int>(p)).clone();
     }
   }
+  void stepped(Executor& executor, std::int64_t, const StepOutcome& outcome) override {
+    reference_.losses.push_back(outcome.loss);
+    reference_.norms.push_back(outcome.grad_norm);
+    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      reference_.parameters[program_.graph->value(program_.parameters[p].value).name] =
+          executor.storage().parameter(static_cast<int>(p)).clone();
+    }
+  }
 
  private:
   Reference& reference_;
@@ -84,7 +76,7 @@ class Keeper : public Watcher {
 };
 
 // Compares a rank of the plan with it.
-class Comparer : public Watcher {
+class Comparer : public StepWatcher {
  public:
   Comparer(const Reference& reference, Executor& executor, VerifyOutcome& outcome,
            std::mutex& mutex, double gradient_floor, bool activations)
@@ -105,11 +97,7 @@ class Comparer : public Watcher {
     if (!activations_) return;
     const Slot& s = program_.slots[slot];
     if (program_.graph->sparse.has(s.dims)) return;  // rows lie as the ranks have them
-    const at::Tensor full =
-        in_own_order(program_,
-                     executor_.redistribute(tensor, s.dims, s.layout, whole(program_),
-                                            program_.batch_of(microbatch)),
-                     s.dims);
+    const at::Tensor full = whole_value(executor_, slot, microbatch, tensor);
     const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
     if (found == reference_.activations.end() || parted_) return;
     const bool backward = i.piece != Piece::forward;
@@ -128,42 +116,42 @@ class Comparer : public Watcher {
     outcome_.first = {
         program_.graph->ops()[i.op].name, backward, microbatch, rank, error, {}, "", order};
     const Op& op = program_.graph->ops()[i.op];
-    outcome_.first.from = backward ? consumers(op) : producers(op);
+    outcome_.first.from =
+        backward ? consumers(*program_.graph, op) : producers(*program_.graph, op);
   }
 
   void gradients(Executor& executor) override {
     if (done_) return;
     done_ = true;
-    for_each(executor, true, [&](int p, const at::Tensor& own) {
-      const double error = compare(p, own, reference_.gradients, 1e-6 * floor_);
+    for_each_parameter(executor, true, [&](int p, const at::Tensor& whole) {
+      const double error = compare(p, whole, reference_.gradients, 1e-6 * floor_);
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].gradient;
       known = std::max(known, error);
     });
   }
 
+  void stepped(Executor&, std::int64_t step, const StepOutcome& outcome) override {
+    if (activations_) return;
+    if (step + 1 == outcome_.steps) parameters(outcome.lr);
+    std::lock_guard lock(mutex_);
+    outcome_.loss = std::max(outcome_.loss, relative(outcome.loss, reference_.losses[step]));
+    outcome_.grad_norm =
+        std::max(outcome_.grad_norm, relative(outcome.grad_norm, reference_.norms[step]));
+  }
+
+ private:
   // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
   // is measured against such a move.
   void parameters(double lr) {
-    for_each(executor_, false, [&](int p, const at::Tensor& own) {
+    for_each_parameter(executor_, false, [&](int p, const at::Tensor& whole) {
       if (negligible(p)) return;
       const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
-      const double error = compare(p, own, reference_.parameters, lr * std::sqrt(count));
+      const double error = compare(p, whole, reference_.parameters, lr * std::sqrt(count));
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].parameter;
       known = std::max(known, error);
     });
-  }
-
- private:
-  // Each parameter's whole local tensor, gathered if it is stored in parts.
-  static void for_each(Executor& executor, bool gradients,
-                       const std::function<void(int, const at::Tensor&)>& visit) {
-    const auto& buckets = executor.program().buckets;
-    for (std::size_t b = 0; b < buckets.size(); ++b) {
-      const at::Tensor whole = executor.whole(static_cast<int>(b), gradients);
-      for (int p : buckets[b].parameters) visit(p, executor.slice(p, whole));
-    }
   }
 
   // A gradient that is zero but for rounding (a key's bias) says nothing, and Adam makes of it what
@@ -174,36 +162,10 @@ class Comparer : public Watcher {
            1e-12 * floor_;
   }
 
-  double compare(std::size_t p, const at::Tensor& own, const std::map<std::string, at::Tensor>& all,
-                 double floor) {
-    const ProgramParameter& parameter = program_.parameters[p];
-    const Value& value = program_.graph->value(parameter.value);
-    const at::Tensor full =
-        executor_.redistribute(own, value.dims, parameter.stored, whole(program_));
-    return relative(full, all.at(value.name), floor);
-  }
-
-  std::vector<std::string> consumers(const Op& producer) const {
-    std::vector<std::string> names;
-    for (const Op& op : program_.graph->ops()) {
-      for (const Use& use : op.inputs) {
-        const auto& made = producer.outputs;
-        if (std::find(made.begin(), made.end(), use.value) != made.end()) names.push_back(op.name);
-      }
-    }
-    return names;
-  }
-
-  std::vector<std::string> producers(const Op& consumer) const {
-    std::vector<std::string> names;
-    for (const Op& op : program_.graph->ops()) {
-      const bool read = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int value) {
-        return std::any_of(consumer.inputs.begin(), consumer.inputs.end(),
-                           [&](const Use& use) { return use.value == value; });
-      });
-      if (read) names.push_back(op.name);
-    }
-    return names;
+  double compare(std::size_t p, const at::Tensor& whole,
+                 const std::map<std::string, at::Tensor>& all, double floor) {
+    const Value& value = program_.graph->value(program_.parameters[p].value);
+    return relative(whole, all.at(value.name), floor);
   }
 
   const Reference& reference_;
@@ -217,51 +179,12 @@ class Comparer : public Watcher {
   bool parted_ = false, done_ = false;
 };
 
-// Thrown on the caller's thread, after all ranks have ended.
-struct Interrupted {};
-
-// Runs `steps` steps of a plan; `begin` gets a rank's executor before the first, `end` after the last.
-void run_plan(
-    const Experiment& experiment, const Plan& plan, std::int64_t steps,
-    const std::atomic<bool>* stop, const std::function<std::unique_ptr<Watcher>(Executor&)>& begin,
-    const std::function<void(Executor&, Watcher&, const std::vector<StepOutcome>&)>& end) {
-  std::atomic<bool> interrupted = false;
-  with_executors(experiment, plan, stop, [&](Executor& executor, Ledger&) {
-    const auto watcher = begin(executor);
-    executor.watch(watcher.get());
-    std::vector<StepOutcome> outcomes;
-    for (std::int64_t step = 0; step < steps; ++step) {
-      outcomes.push_back(executor.step(step, experiment.schedule(step)));
-      if (outcomes.back().stop && step + 1 < steps) {  // all ranks agree
-        interrupted = true;
-        return;
-      }
-    }
-    executor.watch(nullptr);
-    end(executor, *watcher, outcomes);
-  });
-  if (interrupted) throw Interrupted{};
-}
-
 Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps,
                         const std::atomic<bool>* stop, bool activations) {
   Reference reference;
-  run_plan(
-      experiment, one, steps, stop,
-      [&](Executor& executor) {
-        return std::make_unique<Keeper>(reference, executor.program(), activations);
-      },
-      [&](Executor& executor, Watcher&, const std::vector<StepOutcome>& outcomes) {
-        for (const StepOutcome& o : outcomes) {
-          reference.losses.push_back(o.loss);
-          reference.norms.push_back(o.grad_norm);
-        }
-        const Program& program = executor.program();
-        for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-          reference.parameters[program.graph->value(program.parameters[p].value).name] =
-              executor.storage().parameter(static_cast<int>(p)).clone();
-        }
-      });
+  run_steps(experiment, one, steps, stop, [&](Executor& executor) {
+    return std::make_unique<Keeper>(reference, executor.program(), activations);
+  });
   return reference;
 }
 
@@ -270,21 +193,9 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
              VerifyOutcome& outcome) {
   std::mutex mutex;
   const double floor = reference.norms.empty() ? 0 : reference.norms.front();
-  run_plan(
-      experiment, plan, steps, stop,
-      [&](Executor& executor) {
-        return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
-      },
-      [&](Executor&, Watcher& watcher, const std::vector<StepOutcome>& outcomes) {
-        if (activations) return;
-        static_cast<Comparer&>(watcher).parameters(outcomes.back().lr);
-        std::lock_guard lock(mutex);
-        for (std::size_t s = 0; s < outcomes.size(); ++s) {
-          outcome.loss = std::max(outcome.loss, relative(outcomes[s].loss, reference.losses[s]));
-          outcome.grad_norm =
-              std::max(outcome.grad_norm, relative(outcomes[s].grad_norm, reference.norms[s]));
-        }
-      });
+  run_steps(experiment, plan, steps, stop, [&](Executor& executor) {
+    return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
+  });
 }
 
 // The parameters, by name, that a hook reduces which loses bits.

@@ -110,7 +110,8 @@ bool is_about(const std::string& message, const std::string& path) {
 
 Json call_function(State& state, std::int64_t number, const std::vector<Json>& arguments) {
   const std::lock_guard lock(state.calling);
-  lua_State* lua = state.waiting;
+  // An experiment may outlive its verb, and its script's turn.
+  lua_State* lua = state.waiting != nullptr ? state.waiting : state.lua;
   const int top = lua_gettop(lua);
   try {
     if (!push_function(lua, number)) {
@@ -215,6 +216,9 @@ int core_call(lua_State* lua) {
       }
       // A script's function that failed names its own line.
       if (problem.stage == Stage::script) return std::string();
+      // The second of two is told by how its problems begin.
+      if (experiments.size() > 1 && problem.message.starts_with("b: "))
+        return place_in(experiments[1], problem.message.substr(3));
       return place_in(experiments.front(), problem.message);
     });
   } catch (...) {

@@ -1,0 +1,72 @@
+#include "app/compare.h"
+
+#include "base/interrupt.h"
+#include "engine/compare.h"
+
+namespace mw {
+namespace {
+
+constexpr std::int64_t steps = 2;  // what an update leaves behind shows in the next
+
+Json json_of(const std::optional<TensorDifference>& d, const Graph& graph) {
+  if (!d) return {};
+  static const char* const names[] = {"output", "gradient", "parameter gradient", "parameter"};
+  Json json = {{"op", d->op},         {"what", names[static_cast<int>(d->key.stretch)]},
+               {"step", d->key.step}, {"error", d->error},
+               {"bound", d->bound},   {"text", describe(*d, graph)}};
+  if (d->key.stretch >= Stretch::gradient) json["parameter"] = d->value;
+  return json;
+}
+
+Json name_of(Suspect suspect) {
+  static const char* const names[] = {nullptr, "a", "b", "both"};
+  const char* const name = names[static_cast<int>(suspect)];
+  return name == nullptr ? Json() : Json(name);
+}
+
+// The parameter that parts first: in its gradient, or, if all gradients agree, by its update.
+Json parameter_of(const CompareOutcome& o) {
+  if (o.first_gradient) return o.first_gradient->value;
+  return o.first && o.first->key.stretch == Stretch::parameter ? Json(o.first->value) : Json();
+}
+
+}  // namespace
+
+Json run_compare(const Experiment& a, const Experiment& b) {
+  Problems problems;
+  check_comparable(a, b, steps, problems);
+  problems.throw_if_any();
+  const CompareOutcome o = compare(a, b, steps, stop_flag());
+  Json result = {{"kind", "compare"}, {"status", o.interrupted ? "interrupted" : "done"}};
+  result["verdict"] = nullptr;
+  result["a"] = a.plan->mix();
+  result["b"] = b.plan->mix();
+  result["plan_hashes"] = {a.plan->hash(), b.plan->hash()};
+  result["text"] = describe(o, a, b);
+  if (o.interrupted) return result;
+  const Graph& graph = *a.plan->graph;
+  result["verdict"] = o.equal ? "equal" : "different";
+  result["same_bits"] = o.same_bits;
+  result["precision"] = {o.precision_a, o.precision_b};
+  result["steps"] = o.steps;
+  result["max_relative_error"] = {
+      {"loss", o.loss}, {"gradients", o.gradients}, {"parameters", o.parameters}};
+  result["bound_ratio"] = o.bound_ratio;
+  result["nearest"] = json_of(o.closest, graph);
+  result["worst"] = o.worst ? Json(o.worst->value) : Json();
+  result["first_difference"] = json_of(o.first_bits, graph);
+  result["first_divergence"] = o.first ? Json(o.first->op) : Json();
+  result["first_beyond"] = json_of(o.first, graph);
+  result["divergence"] =
+      o.first ? Json(describe(*o.first, graph) + "; " + advice(o, *o.first)) : Json();
+  result["parameter"] = parameter_of(o);
+  result["suspect"] = name_of(o.suspect);
+  result["reported"] = {
+      {"loss", {{"error", o.reported_loss.error}, {"bound", o.reported_loss.bound}}},
+      {"norm", {{"error", o.reported_norm.error}, {"bound", o.reported_norm.bound}}}};
+  result["moved_choices"] = o.moved_choices;
+  result["both_off"] = o.both_off;
+  return result;
+}
+
+}  // namespace mw

@@ -1,0 +1,170 @@
+#include "engine/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "engine/compare_judge.h"
+#include "engine/ranks.h"
+
+namespace mw {
+namespace {
+
+// Unit roundoff: half the distance from 1 to the next number.
+double roundoff(const std::string& precision) {
+  return std::ldexp(1.0, precision == "fp64"   ? -53
+                         : precision == "fp32" ? -24
+                         : precision == "fp16" ? -11
+                                               : -8);
+}
+
+std::shared_ptr<const Plan> one_rank_in(const Plan& plan, Precision precision) {
+  PlanRequest request = one_rank_plan(plan, false)->request;
+  request.precision = precision;
+  Problems problems;
+  auto one = make_plan(request, problems);
+  problems.throw_if_any();
+  return one;
+}
+
+std::string precision_of(const Plan& plan) {
+  const std::string name = name_of(plan.request.precision);
+  return name + (plan.request.fp32_gradients && element_bytes(plan.request.precision) < 4
+                     ? ", fp32 gradients"
+                     : "");
+}
+
+double distance(const at::Tensor& x, const at::Tensor& y) {
+  const double norm =
+      at::linalg_vector_norm(x.to(at::kDouble) - y.to(at::kDouble), 2).item<double>();
+  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
+}
+
+// Choices of the same experts in another order are the same.
+std::int64_t choices_apart(const at::Tensor& x, const at::Tensor& y) {
+  return std::get<0>(x.sort(-1)).ne(std::get<0>(y.sort(-1))).sum().item<std::int64_t>();
+}
+
+class Comparison {
+ public:
+  Comparison(const Experiment& a, const Experiment& b, std::int64_t steps,
+             const std::atomic<bool>* stop)
+      : a_(a), b_(b), steps_(steps), stop_(stop), judge_(*a.plan->graph) {}
+
+  CompareOutcome run() {
+    judge_.losses = run_reference();
+    Side a = side(*a_.plan), b = side(*b_.plan);
+    for (std::int64_t step = 0; step < steps_; ++step) judge_.lr.push_back(a_.schedule(step));
+    judge_.optimizer = a_.optimizer.get();
+    std::map<TensorKey, at::Tensor> of_a;
+    a.outcomes = record(a_, *a_.plan, [&](const TensorKey& key, const WholeTensor& whole) {
+      Differences* known = known_of(key);
+      if (known == nullptr) return;
+      known->a_apart = distance(whole.numbers, reference_.at(key));
+      known->spread_a = whole.spread;
+      known->rank_a = whole.rank;
+      of_a[key] = whole.numbers;
+    });
+    b.outcomes = record(b_, *b_.plan, [&](const TensorKey& key, const WholeTensor& whole) {
+      const auto other = of_a.find(key);
+      if (other == of_a.end()) return;
+      Differences& known = *known_of(key);
+      known.b_apart = distance(whole.numbers, reference_.at(key));
+      known.spread_b = whole.spread;
+      known.rank_b = whole.rank;
+      known.both = true;
+      if (known.index) {
+        if (known.route) known.choices_apart = choices_apart(whole.numbers, other->second);
+      } else if (!same_bits(whole.numbers, other->second)) {
+        known.same_bits = false;
+        known.apart = distance(whole.numbers, other->second);
+      }
+      of_a.erase(other);
+    });
+    CompareOutcome outcome = judge_.judge(a, b, reference_);
+    outcome.steps = steps_;
+    outcome.precision_a = precision_of(*a_.plan);
+    outcome.precision_b = precision_of(*b_.plan);
+    return outcome;
+  }
+
+ private:
+  static bool same_bits(const at::Tensor& x, const at::Tensor& y) {
+    if (x.scalar_type() == y.scalar_type()) return x.equal(y);
+    return x.to(at::kDouble).equal(y.to(at::kDouble));
+  }
+
+  Differences* known_of(const TensorKey& key) {
+    const auto found = judge_.tensors.find(key);
+    return found == judge_.tensors.end() ? nullptr : &found->second;
+  }
+
+  std::vector<StepOutcome> record(const Experiment& experiment, const Plan& plan,
+                                  const Recorder::Complete& complete) {
+    Recorder recorder(plan, complete);
+    run_steps(experiment, plan, steps_, stop_,
+              [&](Executor& executor) { return recorder.watcher(executor); });
+    return recorder.outcomes();
+  }
+
+  std::vector<StepOutcome> run_reference() {
+    const Graph& graph = *a_.plan->graph;
+    const auto one = one_rank_in(*a_.plan, Precision::fp64);
+    return record(a_, *one, [&](const TensorKey& key, const WholeTensor& whole) {
+      Differences& d = judge_.tensors[key];
+      const int op = op_of(graph, key);
+      d.count = whole.numbers.numel();
+      d.size = at::linalg_vector_norm(whole.numbers.to(at::kDouble), 2).item<double>();
+      d.index = graph.value(value_of(graph, key)).scalar == Scalar::index;
+      d.route = d.index && op >= 0 && graph.ops()[op].kind() == "route";
+      reference_[key] = whole.numbers;
+    });
+  }
+
+  // What one rank in the plan's precision makes of each tensor; measured once for a and b if they agree in it.
+  Side side(const Plan& plan) {
+    Side side;
+    const bool exact = plan.request.precision == Precision::fp64;
+    const auto one = one_rank_in(plan, exact ? Precision::fp32 : plan.request.precision);
+    side.roundoff = roundoff(name_of(plan.request.precision));
+    side.factor = exact ? side.roundoff / roundoff("fp32") : 1;
+    side.ranks = plan.ranks();
+    side.microbatches = static_cast<int>(plan.microbatches);
+    const std::string name = precision_of(*one);
+    const auto known = std::find(measured_.begin(), measured_.end(), name);
+    side.errors = static_cast<int>(known - measured_.begin());
+    if (known != measured_.end()) return side;
+    measured_.push_back(name);
+    record(a_, *one, [&](const TensorKey& key, const WholeTensor& whole) {
+      Differences* d = known_of(key);
+      if (d == nullptr) return;
+      d->errors.resize(measured_.size(), 0);
+      d->errors.back() = distance(whole.numbers, reference_.at(key));
+    });
+    return side;
+  }
+
+  const Experiment& a_;
+  const Experiment& b_;
+  const std::int64_t steps_;
+  const std::atomic<bool>* stop_;
+  Judge judge_;
+  std::map<TensorKey, at::Tensor> reference_;  // one rank in fp64
+  std::vector<std::string> measured_;          // precisions
+};
+
+}  // namespace
+
+CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t steps,
+                       const std::atomic<bool>* stop) try {
+  check_thread_ranks(*a.plan);
+  check_thread_ranks(*b.plan);
+  return Comparison(a, b, steps, stop).run();
+} catch (const Interrupted&) {
+  CompareOutcome outcome;
+  outcome.interrupted = true;
+  return outcome;
+}
+
+}  // namespace mw

@@ -1,0 +1,105 @@
+#include "engine/observe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/order.h"
+#include "engine/ranks.h"
+
+namespace mw {
+
+double relative(const at::Tensor& x, const at::Tensor& reference, double floor) {
+  const double size = at::linalg_vector_norm(reference, 2).item<double>();
+  const double difference = at::linalg_vector_norm(x - reference, 2).item<double>();
+  if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+  return difference / std::max({size, floor, 1e-300});
+}
+
+double relative(double x, double reference) {
+  const double error = std::abs(x - reference) / std::max(std::abs(reference), 1e-300);
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+Layout whole_layout(const Program& program) {
+  return Layout(program.mesh.atoms().size());
+}
+
+at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor) {
+  const Program& program = executor.program();
+  const Slot& s = program.slots[slot];
+  return in_own_order(program,
+                      executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
+                                            program.batch_of(microbatch)),
+                      s.dims);
+}
+
+void for_each_parameter(Executor& executor, bool gradients,
+                        const std::function<void(int parameter, const at::Tensor& whole)>& visit) {
+  const Program& program = executor.program();
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    const at::Tensor flat = executor.whole(static_cast<int>(b), gradients);
+    for (int p : program.buckets[b].parameters) {
+      const ProgramParameter& parameter = program.parameters[p];
+      visit(p, executor.redistribute(executor.slice(p, flat),
+                                     program.graph->value(parameter.value).dims, parameter.stored,
+                                     whole_layout(program)));
+    }
+  }
+}
+
+std::vector<std::string> consumers(const Graph& graph, const Op& producer) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops()) {
+    for (const Use& use : op.inputs) {
+      const auto& made = producer.outputs;
+      if (std::find(made.begin(), made.end(), use.value) != made.end()) names.push_back(op.name);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> producers(const Graph& graph, const Op& consumer) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops()) {
+    const bool read = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int value) {
+      return std::any_of(consumer.inputs.begin(), consumer.inputs.end(),
+                         [&](const Use& use) { return use.value == value; });
+    });
+    if (read) names.push_back(op.name);
+  }
+  return names;
+}
+
+int last_user(const Graph& graph, int parameter) {
+  const auto& ops = graph.ops();
+  for (std::size_t o = ops.size(); o-- > 0;) {
+    for (const Use& use : ops[o].inputs)
+      if (use.value == parameter) return static_cast<int>(o);
+  }
+  return -1;
+}
+
+void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
+               const std::atomic<bool>* stop,
+               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
+  std::atomic<bool> interrupted = false;
+  Experiment alike = experiment;  // every step with this plan
+  alike.steps_apart = nullptr;
+  with_executors(alike, plan, stop, [&](Executor& executor, Ledger&) {
+    const auto watcher = begin(executor);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      executor.watch(watcher.get());
+      const StepOutcome outcome = executor.step(step, experiment.schedule(step));
+      executor.watch(nullptr);
+      watcher->stepped(executor, step, outcome);
+      if (outcome.stop && step + 1 < steps) {  // all ranks agree
+        interrupted = true;
+        return;
+      }
+    }
+  });
+  if (interrupted) throw Interrupted{};
+}
+
+}  // namespace mw
