@@ -131,6 +131,8 @@ struct Setup {
   std::int64_t batch = 12, sequence = 8, microbatch = 0;
   Precision precision = Precision::fp64;
   bool fp32_gradients = false;
+  RecomputePolicy recompute;
+  OffloadPolicy offload;
 };
 
 inline Experiment experiment(const Setup& setup) {
@@ -145,6 +147,8 @@ inline Experiment experiment(const Setup& setup) {
   request.microbatch = setup.microbatch;
   request.precision = setup.precision;
   request.fp32_gradients = setup.fp32_gradients;
+  request.recompute = setup.recompute;
+  request.offload = setup.offload;
   e.plan = make_plan(request, problems);
   DataContext context;
   context.sequence = setup.sequence;

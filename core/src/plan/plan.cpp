@@ -171,6 +171,7 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
   request.strategies.clear();
   request.schedule.reset();
   request.recompute = {};
+  request.offload = {};
   request.microbatch = same_microbatches ? plan.microbatch * plan.batch_ways : 0;
   Problems problems;
   auto one = make_plan(request, problems);
@@ -206,8 +207,11 @@ Json Plan::description() const {
   if (request.precision == Precision::bf16) {
     json["main_gradients"] = request.fp32_gradients ? "fp32" : "bf16";
   }
-  if (request.recompute.kind != RecomputePolicy::Kind::none) {
+  if (request.recompute.kind != RecomputePolicy::Kind::none || request.recompute.gathers) {
     json["recompute"] = request.recompute.describe();
+  }
+  if (request.offload.kind != OffloadPolicy::Kind::none) {
+    json["offload"] = request.offload.describe();
   }
   if (programs.front().stage_atom >= 0) json["schedule"] = to_csv(schedule);
   return json;
