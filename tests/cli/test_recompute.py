@@ -86,7 +86,7 @@ class Recompute(PipelineCase):
         self.assertEqual(kept["losses"], again["losses"])
         self.assertLess(again["memory"]["activations"], kept["memory"]["activations"])
         gathers = lambda run, phase: sum(c["calls"] for c in run["communication"]
-                                         if c["op"] == "all_gather" and c["phase"] == phase)
+                                         if c["op"] == "all-gather" and c["phase"] == phase)
         self.assertEqual(gathers(kept, "recompute"), 0)
         self.assertGreater(gathers(again, "recompute"), 0)
         self.assertLessEqual(gathers(again, "recompute"), gathers(again, "forward"))

@@ -111,8 +111,7 @@ TEST_CASE("Activations of a layer follow Korthikanti et al. 2022, table 2") {
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::none)) ==
           28 * sbh / t + 4 * sbh + rows + norms / t);
     // sbh 34 / t, with selective recompute
-    CHECK(layer_bytes(shape, Stream::cut, kept(Kind::selective, true)) ==
-          30 * sbh / t + norms / t);
+    CHECK(layer_bytes(shape, Stream::cut, kept(Kind::selective, true)) == 30 * sbh / t + norms / t);
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::full)) == 2 * sbh / t);
   }
 }

@@ -1,5 +1,5 @@
-// What activation offload is predicted to leave on the device and to hold in host memory, beside the ledgers of
-// real runs: to the byte.
+// What activation offload is predicted to leave on the device and to hold in host memory (this to the byte), beside
+// the ledgers of real runs.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -34,8 +34,9 @@ Highest check(const Setup& setup) {
     const auto peak = [&](Category c) { return rank.memory[static_cast<int>(c)].peak; };
     INFO("rank " << rank.rank);
     CHECK(predicted[Category::host] == peak(Category::host));
-    CHECK(predicted[Category::activations] == peak(Category::activations));
-    CHECK(predicted.peak == rank.peak_bytes);
+    // Kernels' workspaces are known to a few hundred bytes.
+    CHECK(std::abs(predicted[Category::activations] - peak(Category::activations)) <= 256);
+    CHECK(std::abs(predicted.peak - rank.peak_bytes) <= 256);
     highest.activations = std::max(highest.activations, peak(Category::activations));
     highest.host = std::max(highest.host, peak(Category::host));
     highest.peak = std::max(highest.peak, rank.peak_bytes);
@@ -126,10 +127,11 @@ TEST_CASE("What goes to the host is what was chosen") {
     CHECK(host() - two == two - one);
   }
   SECTION("what is large") {
-    // 4 sequences of 32 tokens in fp32: a log-sum-exp of 8 heads has 4096 bytes, a row's statistics 512.
+    // 4 sequences of 32 tokens in fp32: a log-sum-exp of 8 heads has 4096 bytes, a norm's statistics 512, a
+    // rotary table 1024.
     setup.offload.least = 4096;
     const std::int64_t large = host();
-    CHECK(all - large == 4 * 2 * 512);
+    CHECK(all - large == 4 * 2 * 512 + 2 * 1024);
     setup.offload.least = 1 << 20;
     CHECK(host() == 0);
   }

@@ -103,9 +103,10 @@ class ProgramMaker {
     }
     std::string note = "offload: nothing that forward keeps goes to host memory";
     if (most.tensors > 0) {
-      note = fmt::format("offload: {} of a microbatch, {} in all, go to host memory{}",
-                         plural(most.tensors, "tensor"), format_bytes(static_cast<double>(most.bytes)),
-                         plan_.programs.size() > 1 ? fmt::format(" on stage {}, where most do", stage) : "");
+      note = fmt::format(
+          "offload: {} of a microbatch, {} in all, go to host memory{}",
+          plural(most.tensors, "tensor"), format_bytes(static_cast<double>(most.bytes)),
+          plan_.programs.size() > 1 ? fmt::format(" on stage {}, where most do", stage) : "");
     }
     plan_.notes.push_back(note);
   }

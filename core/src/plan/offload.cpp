@@ -108,8 +108,8 @@ class Offloader {
     if (i.code != Code::start && i.code != Code::move) return false;
     for (int output : i.outputs) {
       for (std::size_t n = static_cast<std::size_t>(index) + 1; n < code.size(); ++n) {
-        const bool reads = std::find(code[n].inputs.begin(), code[n].inputs.end(), output) !=
-                           code[n].inputs.end();
+        const bool reads =
+            std::find(code[n].inputs.begin(), code[n].inputs.end(), output) != code[n].inputs.end();
         if (reads && serves(code, static_cast<int>(n))) return true;
       }
     }
@@ -167,7 +167,7 @@ class Offloader {
   Program& program_;
   const OffloadSet& set_;
   const int vstage_;
-  std::vector<int> backwards_;                          // segments
+  std::vector<int> backwards_;                         // segments
   std::vector<std::map<int, std::vector<int>>> uses_;  // of each slot: segment -> instructions
   std::set<int> layers_;
 };

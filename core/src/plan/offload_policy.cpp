@@ -22,7 +22,8 @@ const Options& table_options() {
           .integer("layers", "the first layers of each stage's part of the model")
           .at_least(1)
           .optional()
-          .list("ops", "kinds of ops, or parts of their names: \"attention\", \"mlp\", \"rms_norm\"")
+          .list("ops",
+                "kinds of ops, or parts of their names: \"attention\", \"mlp\", \"rms_norm\"")
           .optional()
           .bytes("least", "tensors of a rank that are smaller stay")
           .at_least(0)

@@ -64,8 +64,7 @@ std::vector<bool> choose_ops(const Graph& graph, const std::string& key,
   });
   for (const std::string& name : names) {
     if (used.count(name) > 0) continue;
-    problems.add(Stage::options,
-                 fmt::format("{}: no op of a layer is called {}", key, quote(name)),
+    problems.add(Stage::options, fmt::format("{}: no op of a layer is called {}", key, quote(name)),
                  fmt::format("kinds are {}", join({kinds.begin(), kinds.end()})));
   }
   return chosen;

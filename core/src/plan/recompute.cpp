@@ -69,8 +69,7 @@ class Recomputer {
       if (set_.keep_moves && communicates(first.move.kind)) return -1;
       const int value = program_.slots[slot].value;
       const bool gathers = set_.gathers && first.move.kind == Move::Kind::all_gather &&
-                           value >= 0 &&
-                           program_.graph->value(value).source == Value::Source::op;
+                           value >= 0 && program_.graph->value(value).source == Value::Source::op;
       // As its readers are.
       for (int reader : readers) {
         const Instruction& i = forward(reader);

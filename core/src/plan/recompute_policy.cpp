@@ -46,8 +46,8 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
   const Values values = table_options().read(given, "recompute", found);
   for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
   if (!found.empty()) return;
-  const auto said = std::ranges::count_if(
-      std::array{"what", "every", "ops", "fit"}, [&](const char* key) { return values.has(key); });
+  const auto said = std::ranges::count_if(std::array{"what", "every", "ops", "fit"},
+                                          [&](const char* key) { return values.has(key); });
   if (said > 1) {
     problems.add(Stage::options,
                  "recompute: what, every, ops and fit are four ways to choose; take one",
