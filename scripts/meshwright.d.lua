@@ -27,6 +27,7 @@ local mw = {}
 ---@field precision? "fp64"|"fp32"|"bf16" of parameters and computation; with bf16 the optimizer keeps fp32 masters (default "fp32")
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
 ---@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, or a function of an op (default "none")
+---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
 ---@field device? "cpu" where ranks compute (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
 ---@field schedule? meshwright.Schedule|fun(step: integer): number of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step

@@ -1,15 +1,16 @@
 -- What recompute saves and costs: activations, step time and hardware flops of each mode, predicted beside measured; then
--- the cheapest set within limits that the modes do not know.
+-- the cheapest set within limits that the modes do not know. And what remains where activations lie in host memory.
 local mw     = require "meshwright"
 local dp, tp = mw.plugins("dp", "tp")
 
-local function run(mode)
+local function run(mode, offload)
   local result = mw.train {
     model     = mw.llama { layers = 8, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256 },
     data      = mw.text { ".deps/text/gcide.txt", sequence = 512 },
     plan      = { dp(2), tp(2) },
     batch     = 8,
     recompute = mode,
+    offload   = offload or "none",
     optimizer = mw.adamw { lr = 1e-3 },
     steps     = 6,
     threads   = 1,
@@ -19,8 +20,8 @@ end
 
 print("recompute        activations, MiB  predicted   peak, MiB   s a step  predicted   flops over none")
 local none
-local function row(name, mode)
-  local result = run(mode)
+local function row(name, mode, offload)
+  local result = run(mode, offload)
   local memory, p = result.predicted.memory[1], result.predicted
   none = none or p.hardware_flops_per_step
   print(("%-16s %16.2f %10.2f %11.2f %10.3f %10.3f %17.3f"):format(name, result.memory.activations / 2 ^ 20,
@@ -34,6 +35,8 @@ row("selective", "selective")
 local full = row("full", "full")
 row("every 2 layers", { every = 2 })
 row("mlp", { ops = { "mlp" } })
+row("offload", "none", "full")
+row("full, offload", "full", "full")
 for _, share in ipairs { 0.75, 0.5, 0.25 } do   -- of the way from full to none
   local limit = math.floor(full.peak_bytes + share * (kept.peak_bytes - full.peak_bytes))
   row(("fit %.1f MiB"):format(limit / 2 ^ 20), { fit = limit })

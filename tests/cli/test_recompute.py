@@ -16,7 +16,7 @@ local models = {
 }
 local modes = {
   "selective", "full", { every = 2 }, { ops = { "attention", "add" } },
-  { every = 1, collectives = "keep" }, function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
+  { every = 1, collectives = "keep" }, { gathers = true }, function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
 }
 local function e(model, plan, recompute, verb)
   return verb { model = models[model], data = mw.synthetic {}, sequence = verb == mw.train and 256 or 12, plan = plan,
@@ -80,6 +80,19 @@ class Recompute(PipelineCase):
         self.assertGreater(bytes_of(again), 0.3 * forward)
         self.assertEqual(bytes_of(self.ran("llama", plan, '{ every = 1, collectives = "keep" }')), 0)
 
+    def test_gathers_are_repeated_for_what_is_kept(self):
+        plan = "{ tp(2), sp() }"
+        kept, again = self.ran("llama", plan, '"none"'), self.ran("llama", plan, "{ gathers = true }")
+        self.assertEqual(kept["losses"], again["losses"])
+        self.assertLess(again["memory"]["activations"], kept["memory"]["activations"])
+        gathers = lambda run, phase: sum(c["calls"] for c in run["communication"]
+                                         if c["op"] == "all-gather" and c["phase"] == phase)
+        self.assertEqual(gathers(kept, "recompute"), 0)
+        self.assertGreater(gathers(again, "recompute"), 0)
+        self.assertLessEqual(gathers(again, "recompute"), gathers(again, "forward"))
+        both = self.ran("llama", plan, '{ what = "selective", gathers = true }')
+        self.assertLess(both["memory"]["activations"], again["memory"]["activations"])
+
     def test_nothing_is_fetched_for_what_is_kept(self):
         for mode in ('{ ops = { "swiglu" } }', '"selective"'):
             run = self.ran("llama", "{ tp(2), sp() }", mode)
@@ -120,9 +133,10 @@ class Recompute(PipelineCase):
                 self.refused(2, fragments, "plan", self.write(MODELS + f'e("llama", {{}}, {mode}, mw.plan)'))
 
         refuse('"half"', 'there is no "half"', '"selective"')
+        refuse('{ gathers = true, collectives = "keep" }', "gathers = true brings again")
         refuse("{ every = 0 }", "recompute.every")
         refuse('{ collectives = "keep" }', "a table says what")
-        refuse('{ every = 1, ops = { "mlp" } }', "three ways to choose")
+        refuse('{ every = 1, ops = { "mlp" } }', "four ways to choose")
         refuse('{ ops = { "mpl" } }', 'no op of a layer is called "mpl"', "attention")
         refuse("function(op) return op.kind end", "the function returned", "return true or false")
 

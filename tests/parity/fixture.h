@@ -132,6 +132,8 @@ struct Setup {
   std::vector<std::int64_t> sizes;  // of each microbatch, instead
   Precision precision = Precision::fp64;
   bool fp32_gradients = false;
+  RecomputePolicy recompute;
+  OffloadPolicy offload;
 };
 
 inline Experiment experiment(const Setup& setup) {
@@ -147,6 +149,8 @@ inline Experiment experiment(const Setup& setup) {
   request.sizes = setup.sizes;
   request.precision = setup.precision;
   request.fp32_gradients = setup.fp32_gradients;
+  request.recompute = setup.recompute;
+  request.offload = setup.offload;
   e.plan = make_plan(request, problems);
   DataContext context;
   context.sequence = setup.sequence;

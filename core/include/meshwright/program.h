@@ -82,6 +82,8 @@ enum class Code : std::uint8_t {
   hand,     // outputs[0] is inputs[0] itself, under a name that is released on its own
   add,      // outputs[0] += inputs[0]
   copy,     // outputs[0] = a copy of inputs[0]
+  offload,  // ... in host memory: outputs[0] is of Category::host
+  fetch,    // ... back on the device, of one in host memory
   report,   // the loss in inputs[0] is added to the step's
   reduce,   // start of a bucket's gradient reduction: `bucket`; where its gradients are stored in
             // parts, a reduce-scatter

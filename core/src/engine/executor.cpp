@@ -6,6 +6,7 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "engine/host_copy.h"
 #include "engine/order.h"
 #include "engine/precision.h"
 #include "meshwright/error.h"
@@ -206,6 +207,14 @@ void Executor::run(const Instruction& i, int microbatch) {
       break;
     case Code::copy:
       m.slots[i.outputs[0]] = tensor(m, i.inputs[0]).clone();
+      break;
+    case Code::offload: {
+      const Ledger::Scope host(ledger_, Category::host);
+      m.slots[i.outputs[0]] = to_host(tensor(m, i.inputs[0]));
+      break;
+    }
+    case Code::fetch:
+      m.slots[i.outputs[0]] = to_device(tensor(m, i.inputs[0]), device_);
       break;
     case Code::report:
       if (gives([&](int a) { return !program_.slots[i.inputs[0]].layout[a].is_partial(); })) {

@@ -269,6 +269,7 @@ class Reader {
                          : precision == "fp32" ? Precision::fp32
                                                : Precision::bf16;
     request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
+    request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
   }
 
@@ -356,10 +357,9 @@ const Options& experiment_options() {
               "what gradients are added up and reduced in: the precision of computation, or fp32 "
               "where that is less")
           .fallback("compute")
-          .any("recompute",
-               "activations that backward makes again: \"none\", \"selective\" (attention), "
-               "\"full\", "
-               "{ every = n }, { ops = { … } }, { fit = \"8GiB\" }, or a function of an op")
+          .any("recompute", recompute_doc)
+          .fallback("none")
+          .any("offload", offload_doc)
           .fallback("none")
           .choice("device", {"cpu"}, "where ranks compute")
           .fallback("cpu")

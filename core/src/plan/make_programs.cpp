@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
 #include "plan/derive.h"
@@ -82,8 +83,10 @@ class ProgramMaker {
       }
     }
     const RecomputeSet again = resolve(plan_.request.recompute, *plan_.graph, problems_);
+    const OffloadSet away = resolve(plan_.request.offload, *plan_.graph, problems_);
     if (!problems_.empty()) return;
     for (Program& program : plan_.programs) recompute(program, again);
+    if (away.any()) offload(away);
     if (draft_.pipeline()) weigh();
     if (limit_ > 0) {
       keep_limit(partition);
@@ -94,6 +97,25 @@ class ProgramMaker {
   }
 
  private:
+  void offload(const OffloadSet& set) {
+    Offloaded most;
+    int stage = 0;
+    for (Program& program : plan_.programs) {
+      const Offloaded done = offload_activations(program, set);
+      if (done.bytes <= most.bytes) continue;
+      most = done;
+      stage = program.stage;
+    }
+    std::string note = "offload: nothing that forward keeps goes to host memory";
+    if (most.tensors > 0) {
+      note = fmt::format(
+          "offload: {} of a microbatch, {} in all, go to host memory{}",
+          plural(most.tensors, "tensor"), format_bytes(static_cast<double>(most.bytes)),
+          plan_.programs.size() > 1 ? fmt::format(" on stage {}, where most do", stage) : "");
+    }
+    plan_.notes.push_back(note);
+  }
+
   // A schedule counts what works leave behind; they also hold something in passing.
   void keep_limit(const Partition& partition) {
     const std::vector<Program> built = plan_.programs;

@@ -192,6 +192,7 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
   request.strategies.clear();
   request.schedule.reset();
   request.recompute = {};
+  request.offload = {};
   request.microbatch = 0;
   request.sizes.clear();
   request.notes.clear();
@@ -233,8 +234,11 @@ Json Plan::description() const {
   if (request.precision == Precision::bf16) {
     json["main_gradients"] = request.fp32_gradients ? "fp32" : "bf16";
   }
-  if (request.recompute.kind != RecomputePolicy::Kind::none) {
+  if (request.recompute.kind != RecomputePolicy::Kind::none || request.recompute.gathers) {
     json["recompute"] = request.recompute.describe();
+  }
+  if (request.offload.kind != OffloadPolicy::Kind::none) {
+    json["offload"] = request.offload.describe();
   }
   if (programs.front().stage_atom >= 0) json["schedule"] = to_csv(schedule);
   return json;

@@ -12,6 +12,7 @@
 #include "meshwright/program.h"
 #include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
+#include "plan/offload_policy.h"
 #include "plan/recompute_policy.h"
 
 namespace mw {
@@ -43,6 +44,7 @@ struct PlanRequest {
   std::vector<std::int64_t> sizes;  // of each microbatch, where they are given one by one
   Precision precision = Precision::fp32;
   RecomputePolicy recompute;
+  OffloadPolicy offload;
   std::int64_t optimizer_bytes = 0;  // of a parameter's state, for policies that ask what fits
   bool fp32_gradients = false;       // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.

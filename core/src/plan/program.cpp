@@ -30,6 +30,10 @@ const char* name_of(Code code) {
       return "add";
     case Code::copy:
       return "copy";
+    case Code::offload:
+      return "offload";
+    case Code::fetch:
+      return "fetch";
     case Code::report:
       return "report";
     case Code::reduce:
@@ -293,6 +297,8 @@ std::string describe(const Program& program, const Instruction& i) {
     case Code::add:
     case Code::hand:
     case Code::copy:
+    case Code::offload:
+    case Code::fetch:
       return fmt::format("{:8} {} <- {}", name_of(i.code), name(i.outputs[0]), name(i.inputs[0]));
     default:
       return fmt::format("{:8} {}", name_of(i.code), i.label);

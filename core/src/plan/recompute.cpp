@@ -67,10 +67,13 @@ class Recomputer {
     } else if (first.code == Code::start || first.code == Code::move) {
       if (first.move.kind == Move::Kind::send || first.move.kind == Move::Kind::recv) return -1;
       if (set_.keep_moves && communicates(first.move.kind)) return -1;
+      const int value = program_.slots[slot].value;
+      const bool gathers = set_.gathers && first.move.kind == Move::Kind::all_gather &&
+                           value >= 0 && program_.graph->value(value).source == Value::Source::op;
       // As its readers are.
       for (int reader : readers) {
         const Instruction& i = forward(reader);
-        if (i.code == Code::compute && !set_.ops[i.op]) return -1;
+        if (i.code == Code::compute && !set_.ops[i.op] && !gathers) return -1;
         const int theirs = block_of_reader(reader);
         if (theirs < 0 || (block >= 0 && theirs != block)) return -1;
         block = theirs;
@@ -191,7 +194,7 @@ class Recomputer {
 }  // namespace
 
 bool RecomputeSet::any() const {
-  return std::any_of(ops.begin(), ops.end(), [](bool op) { return op; });
+  return gathers || std::any_of(ops.begin(), ops.end(), [](bool op) { return op; });
 }
 
 void recompute(Program& program, const RecomputeSet& set) {

@@ -12,6 +12,9 @@ struct RecomputeSet {
   std::vector<bool> ops;    // of the graph: whether what it makes is made again
   int every = 1;            // layers between what is kept
   bool keep_moves = false;  // what a collective brought is kept, not fetched again
+  // What an all-gather of activations brought is never kept, whoever reads it (Korthikanti et al. 2022, section
+  // 4.2.2: of what a linear reads whole, its backward needs the parts alone).
+  bool gathers = false;
   bool any() const;
 };
 

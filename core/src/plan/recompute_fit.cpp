@@ -74,6 +74,7 @@ class Fitter {
     PlanRequest request = request_;
     request.recompute.kind = RecomputePolicy::Kind::fixed;
     request.recompute.set = set;
+    request.recompute.set.gathers = request_.recompute.gathers;
     request.recompute.note = note;
     return make_plan(request, problems);
   }

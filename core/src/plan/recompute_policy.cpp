@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <array>
+#include <utility>
 
 #include "base/json_text.h"
 #include "base/text.h"
@@ -30,15 +31,14 @@ const Options& table_options() {
           .bytes("fit", "what a rank may hold: the cheapest set with which it does")
           .at_least(1)
           .optional()
+          .choice("what", {"none", "selective", "full"}, "the same as these words alone")
+          .optional()
+          .boolean("gathers", "what all-gathers brought is brought again, whoever reads it")
+          .fallback(false)
           .choice("collectives", {"repeat", "keep"},
                   "what collectives brought is fetched again, or kept")
           .fallback("repeat");
   return options;
-}
-
-// Whether `name` is the op's kind, or a part of its name between dots.
-bool called(const Op& op, const std::string& name) {
-  return op.kind() == name || ("." + op.name + ".").find("." + name + ".") != std::string::npos;
 }
 
 void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) {
@@ -46,19 +46,28 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
   const Values values = table_options().read(given, "recompute", found);
   for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
   if (!found.empty()) return;
-  const int said = static_cast<int>(values.has("every")) + static_cast<int>(values.has("ops")) +
-                   static_cast<int>(values.has("fit"));
+  const auto said = std::ranges::count_if(std::array{"what", "every", "ops", "fit"},
+                                          [&](const char* key) { return values.has(key); });
   if (said > 1) {
-    problems.add(Stage::options, "recompute: every, ops and fit are three ways to choose; take one",
+    problems.add(Stage::options,
+                 "recompute: what, every, ops and fit are four ways to choose; take one",
                  what_there_is);
     return;
   }
-  if (said == 0) {
-    problems.add(Stage::options, "recompute: a table says what: every, ops or fit", what_there_is);
+  policy.gathers = values.flag("gathers");
+  if (said == 0 && !policy.gathers) {
+    problems.add(Stage::options, "recompute: a table says what: what, every, ops, fit or gathers",
+                 what_there_is);
     return;
   }
+  if (policy.gathers && values.text("collectives") == "keep") {
+    problems.add(Stage::options,
+                 "recompute: gathers = true brings again what collectives = \"keep\" keeps",
+                 "take one of them");
+  }
+  const std::string what = values.has("what") ? values.text("what") : said == 0 ? "none" : "full";
   policy.keep_collectives = values.text("collectives") == "keep";
-  policy.kind = Kind::full;
+  policy.kind = what == "none" ? Kind::none : what == "full" ? Kind::full : Kind::selective;
   if (values.has("every")) policy.every = static_cast<int>(values.integer("every"));
   if (values.has("fit")) {
     policy.kind = Kind::fit;
@@ -66,26 +75,18 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
   }
   if (values.has("ops")) {
     policy.kind = Kind::ops;
-    for (const Json& name : values.at("ops")) {
-      if (name.is_string()) policy.ops.push_back(name.get<std::string>());
-    }
-    if (policy.ops.empty() || policy.ops.size() != values.at("ops").size()) {
-      problems.add(Stage::options, "recompute.ops must be a list of names", what_there_is);
-    }
+    policy.ops = op_names("recompute.ops", values.at("ops"), what_there_is, problems);
   }
 }
 
 }  // namespace
 
-bool in_layers(const Op& op, const Graph& graph) {
-  return op.layer >= 0 && op.layer < graph.layers;
-}
-
 Json RecomputePolicy::describe() const {
   Json json;
   switch (kind) {
     case Kind::none:
-      return "none";
+      json = "none";
+      break;
     case Kind::selective:
       json = "selective";
       break;
@@ -105,7 +106,8 @@ Json RecomputePolicy::describe() const {
       json = fit > 0 ? Json{{"fit", fit}} : Json("chosen");
       break;
   }
-  return keep_collectives ? Json{{"what", json}, {"collectives", "keep"}} : json;
+  if (keep_collectives) return Json{{"what", json}, {"collectives", "keep"}};
+  return gathers ? Json{{"what", json}, {"gathers", true}} : json;
 }
 
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
@@ -113,18 +115,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   RecomputePolicy policy;
   if (is_function(given)) {
     policy.kind = Kind::function;
-    Values values(Json{{"recompute", given}});
-    values.set_reach(std::move(reach));
-    policy.what = [call = values.function("recompute")](const Op& op) {
-      const Json answer = call({Json{{"name", op.name}, {"kind", op.kind()}, {"layer", op.layer}}});
-      if (!answer.is_boolean() && !answer.is_null()) {
-        throw Error(
-            Stage::options,
-            fmt::format("recompute: the function returned {} for {}", answer.dump(), op.name),
-            "return true or false");
-      }
-      return answer.is_boolean() && answer.get<bool>();
-    };
+    policy.what = op_function("recompute", given, std::move(reach));
     return policy;
   }
   if (given.is_object()) {
@@ -142,48 +133,32 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
 }
 
 RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems& problems) {
-  if (policy.kind == Kind::fixed) return policy.set;
-  RecomputeSet set;
+  RecomputeSet set = policy.set;
+  if (policy.kind == Kind::fixed) {
+    set.ops.resize(graph.ops().size());
+    return set;
+  }
   set.every = policy.every;
   set.keep_moves = policy.keep_collectives;
-  std::set<std::string> used;
-  for (const Op& op : graph.ops()) {
-    bool again = false;
-    if (in_layers(op, graph)) {
-      switch (policy.kind) {
-        case Kind::selective:  // scores, softmax and their product with the values
-          again = op.kind() == "attention";
-          break;
-        case Kind::full:
-          again = true;
-          break;
-        case Kind::ops:
-          for (const std::string& name : policy.ops) {
-            if (!called(op, name)) continue;
-            again = true;
-            used.insert(name);
-          }
-          break;
-        case Kind::function:
-          again = policy.what(op);
-          break;
-        case Kind::none:
-        case Kind::fit:
-        case Kind::fixed:
-          break;
-      }
-    }
-    set.ops.push_back(again);
-  }
-  std::set<std::string> names;
-  for (const Op& op : graph.ops()) {
-    if (in_layers(op, graph)) names.insert(op.kind());
-  }
-  for (const std::string& name : policy.ops) {
-    if (used.count(name) > 0) continue;
-    problems.add(Stage::options,
-                 fmt::format("recompute.ops: no op of a layer is called {}", quote(name)),
-                 fmt::format("kinds are {}", join({names.begin(), names.end()})));
+  set.gathers = policy.gathers;
+  switch (policy.kind) {
+    case Kind::selective:  // scores, softmax and their product with the values
+      set.ops = choose_ops(graph, [](const Op& op) { return op.kind() == "attention"; });
+      break;
+    case Kind::full:
+      set.ops = choose_ops(graph, [](const Op&) { return true; });
+      break;
+    case Kind::ops:
+      set.ops = choose_ops(graph, "recompute.ops", policy.ops, problems);
+      break;
+    case Kind::function:
+      set.ops = choose_ops(graph, policy.what);
+      break;
+    case Kind::none:
+    case Kind::fit:
+    case Kind::fixed:
+      set.ops.assign(graph.ops().size(), false);
+      break;
   }
   return set;
 }

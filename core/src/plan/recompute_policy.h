@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "meshwright/graph.h"
-#include "meshwright/options.h"
+#include "plan/op_choice.h"
 #include "plan/recompute.h"
 
 namespace mw {
@@ -17,8 +15,9 @@ struct RecomputePolicy {
   Kind kind = Kind::none;
   int every = 1;                 // full: layers between what is kept
   std::vector<std::string> ops;  // kinds of ops, or parts of their names
-  std::function<bool(const Op&)> what;
+  OpPredicate what;
   bool keep_collectives = false;  // what they brought is kept, not fetched again
+  bool gathers = false;           // what all-gathers brought is not
   std::int64_t fit = 0;           // bytes a rank may hold; the cheapest set that does
   RecomputeSet set;               // fixed: resolved already
   std::string note;               // for the printed plan
@@ -26,13 +25,14 @@ struct RecomputePolicy {
   Json describe() const;
 };
 
+inline constexpr const char* recompute_doc =
+    "activations that backward makes again: \"none\", \"selective\" (attention), \"full\", "
+    "{ every = n }, { ops = { … } }, { fit = \"8GiB\" }, or a function of an op";
+
 // "none", "selective", "full", { every = n }, { ops = { "attention", "mlp" } }, { fit = "8GiB" }, a function of an
-// op; a table may also say collectives = "keep".
+// op; a table may also say { what = "selective" } and collectives = "keep" or gathers = true.
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
                                Problems& problems);
-
-// Only these may be made again: not the embedding, nor the head and the loss.
-bool in_layers(const Op& op, const Graph& graph);
 
 // The ops of the graph that it takes, of the layers only; not for `fit`. Adds a problem where a name fits nothing.
 RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems& problems);

@@ -239,6 +239,11 @@ class Pricer::State {
         return speed_.overhead + copy_seconds(3 * rank_->bytes(i.outputs[0]));
       case Code::copy:
         return speed_.overhead + copy_seconds(2 * rank_->bytes(i.outputs[0]));
+      case Code::offload:
+      case Code::fetch: {  // not beside compute: the executor copies in the rank's own stream
+        const std::int64_t bytes = rank_->bytes(i.outputs[0]);
+        return speed_.overhead + (device_.shared() ? copy_seconds(2 * bytes) : host_seconds(bytes));
+      }
       case Code::load: {
         std::int64_t bytes = 0;
         for (int slot : i.outputs) bytes += rank_->bytes(slot);

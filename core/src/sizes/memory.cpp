@@ -11,7 +11,7 @@ namespace {
 struct Storage {
   std::int64_t bytes = 0;
   int users = 0;
-  bool buffer = false;
+  bool buffer = false, host = false;
 };
 
 // What a microbatch holds between two of its segments.
@@ -24,7 +24,7 @@ struct Held {
 
 // Bytes beside what lay there before.
 struct Level {
-  std::int64_t activations = 0, buffers = 0;
+  std::int64_t activations = 0, buffers = 0, host = 0;
 };
 struct Effect {
   Level after, highest;
@@ -61,6 +61,11 @@ class Walk {
     effect_.highest_sum =
         std::max(effect_.highest_sum, effect_.after.activations + effect_.after.buffers);
   }
+  // Beside the rank's own memory.
+  void take_host(std::int64_t bytes) {
+    effect_.after.host += bytes;
+    effect_.highest.host = std::max(effect_.highest.host, effect_.after.host);
+  }
   // Memory that lives inside an instruction only.
   void pass(std::int64_t bytes) {
     take(bytes);
@@ -81,7 +86,7 @@ class Walk {
     int& storage = held_.storage[slot];
     if (storage < 0) return;
     Storage& lies = held_.storages[storage];
-    if (--lies.users == 0) take(-lies.bytes, lies.buffer);
+    if (--lies.users == 0) lies.host ? take_host(-lies.bytes) : take(-lies.bytes, lies.buffer);
     storage = -1;
   }
 
@@ -139,7 +144,13 @@ class Walk {
       case Code::move:
       case Code::seed:
       case Code::copy:
+      case Code::fetch:
         fresh(i.outputs[0]);
+        break;
+      case Code::offload:
+        take_host(rank_.bytes(i.outputs[0]));
+        held_.storages.push_back({rank_.bytes(i.outputs[0]), 0, false, true});
+        put(i.outputs[0], static_cast<int>(held_.storages.size()) - 1);
         break;
       case Code::start:
         start(i);
@@ -306,9 +317,11 @@ class Timeline {
       highest_.activations =
           std::max(highest_.activations, level.activations + effect.highest.activations);
       highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
+      highest_.host = std::max(highest_.host, level.host + effect.highest.host);
       sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
       level.activations += effect.after.activations;
       level.buffers += effect.after.buffers;
+      level.host += effect.after.host;
       history[action.microbatch] = effect.history;
     }
   }
@@ -358,6 +371,7 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   timeline.run();
   forecast[Category::activations] = timeline.highest().activations;
   forecast[Category::buffers] = timeline.highest().buffers;
+  forecast[Category::host] += timeline.highest().host;
   forecast.peak += timeline.highest_sum();
   return forecast;
 }

@@ -1,0 +1,196 @@
+#include "plan/offload.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+
+#include "plan/lifetimes.h"
+
+namespace mw {
+namespace {
+
+using Inserts = std::map<int, std::vector<Instruction>>;  // before which instruction
+
+class Offloader {
+ public:
+  Offloader(Program& program, const OffloadSet& set, int vstage)
+      : program_(program), set_(set), vstage_(vstage) {
+    find_uses();
+    find_layers();
+  }
+
+  Offloaded run() {
+    Offloaded done;
+    const int forward = program_.segment(SegmentKind::forward, vstage_);
+    std::map<int, Inserts> inserts;  // by segment
+    const int slots = static_cast<int>(program_.slots.size());
+    for (int slot = 0; slot < slots; ++slot) {
+      if (!goes(slot, forward)) continue;
+      const int host = twin(slot, Category::host);
+      inserts[forward][uses_[slot].at(forward).back() + 1].push_back(
+          copy(Code::offload, slot, host));
+      for (const int segment : backwards_) {
+        const auto found = uses_[slot].find(segment);
+        if (found == uses_[slot].end()) continue;
+        const int back = twin(slot, Category::activations);
+        for (int index : found->second) replace(program_.segments[segment].code[index], slot, back);
+        inserts[segment][place(segment, found->second.front())].push_back(
+            copy(Code::fetch, host, back));
+      }
+      ++done.tensors;
+      done.bytes += bytes(slot);
+    }
+    for (auto& [segment, list] : inserts) insert(program_.segments[segment].code, list);
+    return done;
+  }
+
+ private:
+  void find_uses() {
+    uses_.resize(program_.slots.size());
+    for (std::size_t s = 0; s < program_.segments.size(); ++s) {
+      const Segment& segment = program_.segments[s];
+      const int at = static_cast<int>(s);
+      const bool back = segment.kind == SegmentKind::backward ||
+                        segment.kind == SegmentKind::dgrad || segment.kind == SegmentKind::wgrad;
+      if (back && segment.vstage == vstage_) backwards_.push_back(at);
+      for (std::size_t i = 0; i < segment.code.size(); ++i) {
+        for_each_slot(segment.code[i], [&](int slot) {
+          std::vector<int>& list = uses_[slot][at];
+          if (list.empty() || list.back() != static_cast<int>(i))
+            list.push_back(static_cast<int>(i));
+        });
+      }
+    }
+  }
+
+  // The layers of which the set speaks: the first of this virtual stage.
+  void find_layers() {
+    for (std::size_t op = 0; op < program_.vstage_of.size(); ++op) {
+      if (program_.vstage_of[op] == vstage_ && program_.graph->ops()[op].layer >= 0) {
+        layers_.insert(program_.graph->ops()[op].layer);
+      }
+    }
+    while (set_.layers > 0 && static_cast<int>(layers_.size()) > set_.layers) {
+      layers_.erase(std::prev(layers_.end()));
+    }
+  }
+
+  std::int64_t bytes(int slot) const {
+    return program_.local_bytes(program_.slots[slot], program_.first());
+  }
+
+  bool goes(int slot, int forward) const {
+    const Slot& s = program_.slots[slot];
+    if (s.persistent || s.category != Category::activations) return false;
+    if (s.value >= 0 && program_.graph->value(s.value).source != Value::Source::op) return false;
+    if (uses_[slot].count(forward) == 0 || bytes(slot) < std::max<std::int64_t>(set_.least, 1))
+      return false;
+    bool chosen = false;
+    for (const auto& [segment, indices] : uses_[slot]) {
+      const Segment& user = program_.segments[segment];
+      if (user.vstage != vstage_) return false;
+      const bool back =
+          std::find(backwards_.begin(), backwards_.end(), segment) != backwards_.end();
+      if (!back && user.gradient) return false;
+      for (int index : indices) chosen = chosen || (back && serves(user.code, index));
+    }
+    return chosen;
+  }
+
+  // Whether an instruction of a backward segment is of a chosen op, or a move of what such an op reads.
+  bool serves(const std::vector<Instruction>& code, int index) const {
+    const Instruction& i = code[index];
+    if (i.code == Code::compute) {
+      return set_.ops[i.op] && layers_.count(program_.graph->ops()[i.op].layer) > 0;
+    }
+    if (i.code != Code::start && i.code != Code::move) return false;
+    for (int output : i.outputs) {
+      for (std::size_t n = static_cast<std::size_t>(index) + 1; n < code.size(); ++n) {
+        const bool reads =
+            std::find(code[n].inputs.begin(), code[n].inputs.end(), output) != code[n].inputs.end();
+        if (reads && serves(code, static_cast<int>(n))) return true;
+      }
+    }
+    return false;
+  }
+
+  // Before which instruction a tensor is fetched that `reader` is the first to read.
+  int place(int segment, int reader) const {
+    const std::vector<Instruction>& code = program_.segments[segment].code;
+    std::vector<int> begins;  // of each layer up to the reader's
+    std::set<int> seen;
+    for (std::size_t n = 0; n < code.size(); ++n) {
+      if (code[n].code != Code::compute) continue;
+      if (seen.insert(program_.graph->ops()[code[n].op].layer).second) {
+        begins.push_back(static_cast<int>(n));
+      }
+      if (static_cast<int>(n) >= reader) break;  // a move is of the compute that follows
+    }
+    const std::size_t ahead =
+        std::min(begins.size(), static_cast<std::size_t>(set_.prefetch) + std::size_t{1});
+    return begins.empty() ? reader : std::min(reader, begins[begins.size() - ahead]);
+  }
+
+  int twin(int slot, Category category) {
+    Slot other = program_.slots[slot];
+    other.alias_of = -1;
+    other.category = category;
+    if (category == Category::host) other.name = "host " + other.name;
+    program_.slots.push_back(std::move(other));
+    return static_cast<int>(program_.slots.size()) - 1;
+  }
+
+  Instruction copy(Code code, int from, int to) const {
+    Instruction i;
+    i.code = code;
+    i.phase = code == Code::offload ? "forward" : "backward";
+    i.label = program_.slots[code == Code::offload ? from : to].name;
+    i.inputs = {from};
+    i.outputs = {to};
+    return i;
+  }
+
+  static void replace(Instruction& i, int slot, int by) {
+    for (auto* list : {&i.inputs, &i.outputs, &i.saved}) {
+      std::replace(list->begin(), list->end(), slot, by);
+    }
+  }
+
+  static void insert(std::vector<Instruction>& code, const Inserts& inserts) {
+    for (auto at = inserts.rbegin(); at != inserts.rend(); ++at) {
+      code.insert(code.begin() + at->first, at->second.begin(), at->second.end());
+    }
+  }
+
+  Program& program_;
+  const OffloadSet& set_;
+  const int vstage_;
+  std::vector<int> backwards_;                         // segments
+  std::vector<std::map<int, std::vector<int>>> uses_;  // of each slot: segment -> instructions
+  std::set<int> layers_;
+};
+
+}  // namespace
+
+bool OffloadSet::any() const {
+  return std::any_of(ops.begin(), ops.end(), [](bool op) { return op; });
+}
+
+Offloaded offload_activations(Program& program, const OffloadSet& set) {
+  Offloaded total;
+  if (!set.any()) return total;
+  std::set<int> vstages;
+  for (const Segment& segment : program.segments) {
+    if (segment.kind == SegmentKind::forward) vstages.insert(segment.vstage);
+  }
+  for (int vstage : vstages) {
+    const Offloaded done = Offloader(program, set, vstage).run();
+    total.tensors += done.tensors;
+    total.bytes += done.bytes;
+  }
+  return total;
+}
+
+}  // namespace mw

@@ -1,0 +1,119 @@
+"""Activation offload: gradients are those of a run that keeps everything on the device, whatever goes and in every mix;
+what lies on the device and in host memory is what is predicted."""
+
+import unittest
+
+from pipeline_tools import PipelineCase
+
+MODELS = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
+local models = {
+  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
+  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
+                 shared_experts = 1, dense_layers = 1 },
+}
+local modes = {
+  "full", { layers = 1 }, { ops = { "attention", "rms_norm" } }, { least = 500, prefetch = 1 },
+  function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
+}
+local function e(model, plan, offload, recompute, verb)
+  return verb { model = models[model], data = mw.synthetic {}, sequence = verb == mw.train and 256 or 12, plan = plan,
+    batch = 4, microbatch = 1, offload = offload, recompute = recompute, threads = 1,
+    optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 1 }
+end
+"""
+
+MIXES = MODELS + """
+local mixes = {
+  {}, { dp(2) }, { tp(2) }, { tp(2), sp() }, { zero { 2, stage = 3 } }, { sp(2) }, { sp { 2, form = "ulysses" } },
+  { sp { 2, form = "allgather" }, tp(2) },
+  { pp { 2, schedule = "gpipe" } }, { pp { 2, schedule = "1f1b" } }, { pp { 2, schedule = "zb-h1" }, tp(2) },
+  { pp { 2, schedule = "zbv" } }, { pp { 2, schedule = "interleaved", chunks = 2 }, zero { 2, stage = 2 } },
+}
+local experts = { { dp(2), ep(2) }, { dp(2), tp(2), ep(4) }, { pp(2), zero { 2, stage = 3 }, ep(2) } }
+local again = { "none", "selective", "full", { what = "none", gathers = true } }
+for m, mode in ipairs(modes) do
+  for i, mix in ipairs(mixes) do
+    e("llama", mix, mode, "none", mw.verify)
+    e("llama", mix, mode, again[2 + (m + i) % 3], mw.verify)
+  end
+  for i, mix in ipairs(experts) do
+    e("moe", mix, mode, "none", mw.verify)
+    e("moe", mix, mode, again[2 + (m + i) % 3], mw.verify)
+  end
+end
+for _, mix in ipairs(mixes) do e("gpt", mix, "full", "none", mw.verify) end
+"""
+
+
+class Offload(PipelineCase):
+    def test_every_mode_and_mix_equals_one_rank(self):
+        results = self.verify_all(MIXES)
+        self.assertGreater(len(results), 150)
+
+    def ran(self, model, plan, mode, again='"none"'):
+        result = self.only("run", self.write(MODELS + f'e("{model}", {plan}, {mode}, {again}, mw.train)'))
+        ranks = result["predicted"]["memory"]
+        most = lambda what: max(rank[what] for rank in ranks)
+        self.assertEqual(result["memory"]["host"], most("host"))
+        # Kernels' workspaces are known to a few hundred bytes.
+        self.assertAlmostEqual(result["memory"]["activations"], most("activations"), delta=256)
+        self.assertAlmostEqual(result["peak_bytes"], most("peak"), delta=256)
+        self.sent_as_predicted(result)
+        return result
+
+    def test_less_lies_on_the_device(self):
+        for model in ("llama", "gpt"):
+            for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }", '{ pp { 2, schedule = "1f1b" } }',
+                         '{ pp { 2, schedule = "zb-h1" } }', "{ zero { 2, stage = 3 } }"):
+                with self.subTest(model=model, plan=plan):
+                    kept = self.ran(model, plan, '"none"')
+                    part = self.ran(model, plan, "{ layers = 1 }")
+                    full = self.ran(model, plan, '"full"')
+                    ahead = self.ran(model, plan, "{ prefetch = 1 }")
+                    self.assertEqual(kept["losses"], part["losses"])
+                    self.assertEqual(kept["losses"], full["losses"])
+                    self.assertEqual(kept["memory"]["host"], 0)
+                    on_device = [r["memory"]["activations"] for r in (kept, part, ahead, full)]
+                    self.assertEqual(on_device, sorted(on_device, reverse=True))
+                    self.assertLess(on_device[1], on_device[0])
+                    self.assertLess(on_device[3], 0.8 * on_device[0])
+                    self.assertLess(part["memory"]["host"], full["memory"]["host"])
+                    self.assertEqual(ahead["memory"]["host"], full["memory"]["host"])
+                    self.assertLess(full["peak_bytes"], kept["peak_bytes"])
+
+    def test_beside_recompute_what_enters_a_layer_goes(self):
+        kept = self.ran("llama", "{ tp(2) }", '"none"', '"full"')
+        both = self.ran("llama", "{ tp(2) }", '"full"', '"full"')
+        self.assertEqual(kept["losses"], both["losses"])
+        # 256 tokens, 24 wide, in fp32, for each of 4 layers; the rotary tables, 6 wide, for all.
+        self.assertEqual(both["memory"]["host"], 4 * 256 * 24 * 4 + 2 * 256 * 6 * 4)
+        self.assertLess(both["memory"]["activations"], kept["memory"]["activations"])
+
+    def test_plans_say_what_goes(self):
+        plan = self.call("plan", "--program", self.write(MODELS + 'e("llama", {}, "full", "none", mw.plan)'))
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        for words in ("offload: ", " go to host memory", "offload  host layers.0.mlp.gate <- layers.0.mlp.gate",
+                      "fetch    layers.0.mlp.gate <- host layers.0.mlp.gate"):
+            self.assertIn(words, plan.stdout)
+        plan = self.call("plan", self.write(MODELS + 'e("llama", {}, { least = "1GiB" }, "none", mw.plan)'))
+        self.assertIn("nothing that forward keeps goes to host memory", plan.stdout)
+
+    def test_what_cannot_be(self):
+        def refuse(mode, *fragments):
+            with self.subTest(mode):
+                self.refused(2, fragments, "plan", self.write(MODELS + f'e("llama", {{}}, {mode}, "none", mw.plan)'))
+
+        refuse('"half"', 'there is no "half"', '"full"')
+        refuse("{ layers = 0 }", "offload.layers")
+        refuse("{ layers = 5 }", "offload.layers: 5 of a model of 4 layers", "nearest: 4")
+        refuse('{ least = "much" }', "offload.least")
+        refuse("{ layers = 1, ops = { \"mlp\" } }", "two ways to choose")
+        refuse('{ ops = { "mpl" } }', 'no op of a layer is called "mpl"', "attention")
+        refuse("function(op) return op.kind end", "offload: the function returned", "return true or false")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,117 @@
+// Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer Models", table 2): bytes of
+// activations of a transformer layer, in 16 bits, with s tokens, b sequences, h wide, a heads, t ways of tp. What
+// `plan` predicts is the paper's form, to the byte, less what no layer here makes:
+//
+//   paper's term                  here           why
+//   sbh   mask of dropout after attention   0    there is no dropout
+//   sbh   mask of dropout after the mlp     0
+//   5as2b scores: softmax, dropout's mask   4asb a fused kernel keeps the log-sum-exp of each row, in 4 bytes
+//         and output
+//   -     (left out as small)              16sb  two norms' means and reciprocal deviations, in 4 bytes each
+//
+// The masks and the scores are attention's and the mlp's ends: 34 = 32 + 2 masks, 10 = 8 + 2 masks. Selective
+// recompute here also makes attention's output again, which the paper keeps for the projection: 2sbh / t less.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include "setups.h"
+#include "simulate/prediction.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+struct Shape {
+  std::int64_t s, b, h, a, t;
+};
+
+// tp, and the residual stream cut along the sequence (section 4.2.2).
+class SequenceParallel : public Strategy {
+ public:
+  explicit SequenceParallel(int ways) : ways_(ways) {}
+  std::vector<AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
+  void edit(Draft& draft) const override {
+    for (const char* dim : {"heads", "kv_heads", "ffn", "vocab"}) draft.shard(dim, "tp");
+    draft.shard_where("seq", "tp", [](const Op& op) {
+      return op.kind() == "layer_norm" || op.kind() == "add" || op.kind() == "add_positions";
+    });
+  }
+
+ private:
+  int ways_;
+};
+
+enum class Stream { whole, cut };
+
+// Of one layer: what two more of them add, by two.
+std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolicy& recompute) {
+  std::int64_t bytes[2] = {};
+  for (const int more : {0, 1}) {
+    Setup setup;
+    setup.model = "gpt";
+    setup.options = {{"layers", 2 + 2 * more},
+                     {"hidden", shape.h},
+                     {"heads", shape.a},
+                     {"vocab", 64},
+                     {"tied", true}};
+    const int ways = static_cast<int>(shape.t);
+    if (stream == Stream::cut) {
+      setup.plan = {choice("sp", std::make_shared<SequenceParallel>(ways))};
+    } else if (ways > 1) {
+      setup.plan = {tp(ways)};
+    }
+    setup.batch = shape.b;
+    setup.sequence = shape.s;
+    setup.precision = Precision::bf16;
+    setup.recompute = recompute;
+    const Experiment e = experiment(setup);
+    bytes[more] = predict_rank(*e.plan, *e.optimizer, 0).memory[Category::activations];
+  }
+  REQUIRE((bytes[1] - bytes[0]) % 2 == 0);
+  return (bytes[1] - bytes[0]) / 2;
+}
+
+const auto shapes = {
+    Shape{128, 2, 64, 4, 2},  Shape{256, 1, 96, 8, 4}, Shape{64, 3, 128, 16, 8},
+    Shape{512, 1, 192, 4, 4}, Shape{32, 8, 64, 8, 1},
+};
+
+RecomputePolicy kept(RecomputePolicy::Kind kind, bool gathers = false) {
+  RecomputePolicy policy;
+  policy.kind = kind;
+  policy.gathers = gathers;
+  return policy;
+}
+
+}  // namespace
+
+TEST_CASE("Activations of a layer follow Korthikanti et al. 2022, table 2") {
+  using Kind = RecomputePolicy::Kind;
+  for (const Shape& shape : shapes) {
+    const auto [s, b, h, a, t] = shape;
+    const std::int64_t sbh = s * b * h, rows = 4 * a * s * b / t, norms = 16 * s * b;
+    INFO(fmt::format("s {} b {} h {} a {} t {}", s, b, h, a, t));
+    // sbh (34 + 5 as / h)
+    const Shape one{s, b, h, a, 1};
+    CHECK(layer_bytes(one, Stream::whole, kept(Kind::none)) == 32 * sbh + rows * t + norms);
+    // sbh (10 + 24 / t + 5 as / ht)
+    CHECK(layer_bytes(shape, Stream::whole, kept(Kind::none)) ==
+          8 * sbh + 24 * sbh / t + rows + norms);
+    // sbh (10 + 24 / t), with selective recompute
+    CHECK(layer_bytes(shape, Stream::whole, kept(Kind::selective)) ==
+          8 * sbh + 22 * sbh / t + norms);
+    // 2 sbh, with full
+    CHECK(layer_bytes(shape, Stream::whole, kept(Kind::full)) == 2 * sbh);
+    if (t == 1) continue;
+    // sbh (34 / t + 5 as / ht): linears keep their part of what they read whole
+    CHECK(layer_bytes(shape, Stream::cut, kept(Kind::none, true)) ==
+          32 * sbh / t + rows + norms / t);
+    // ... or the whole: two inputs, of 2 sbh each
+    CHECK(layer_bytes(shape, Stream::cut, kept(Kind::none)) ==
+          28 * sbh / t + 4 * sbh + rows + norms / t);
+    // sbh 34 / t, with selective recompute
+    CHECK(layer_bytes(shape, Stream::cut, kept(Kind::selective, true)) == 30 * sbh / t + norms / t);
+    CHECK(layer_bytes(shape, Stream::cut, kept(Kind::full)) == 2 * sbh / t);
+  }
+}
