@@ -131,11 +131,16 @@ struct Setup {
   std::int64_t batch = 12, sequence = 8, microbatch = 0;
   Precision precision = Precision::fp64;
   bool fp32_gradients = false;
+  std::string optimizer = "adamw";
+  Json optimizer_options = {{"lr", 1e-3}, {"clip", 0.5}};
 };
 
 inline Experiment experiment(const Setup& setup) {
   Problems problems;
   Experiment e;
+  const OptimizerKind& kind = *find_optimizer_kind(setup.optimizer);
+  e.optimizer = kind.make(kind.options().read(setup.optimizer_options, "optimizer", problems),
+                          "optimizer", problems);
   PlanRequest request;
   request.model = find_model_kind(setup.model);
   request.model_options = request.model->options().read(setup.options, "model", problems);
@@ -145,16 +150,14 @@ inline Experiment experiment(const Setup& setup) {
   request.microbatch = setup.microbatch;
   request.precision = setup.precision;
   request.fp32_gradients = setup.fp32_gradients;
-  e.plan = make_plan(request, problems);
   DataContext context;
   context.sequence = setup.sequence;
   context.vocab = request.model_options.integer("vocab");
   const DataKind* data = find_data_kind("synthetic");
   e.data =
       data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
-  e.optimizer = adamw_kind().make(
-      adamw_kind().options().read({{"lr", 1e-3}, {"clip", 0.5}}, "optimizer", problems),
-      "optimizer", problems);
+  if (e.optimizer->matrices()) request.ns_steps = e.optimizer->matrices()->ns_steps();
+  e.plan = make_plan(request, problems);
   e.schedule = [](std::int64_t) { return 1e-3; };
   e.steps = 3;
   e.timeout = 20;

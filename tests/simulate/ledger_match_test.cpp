@@ -280,3 +280,31 @@ TEST_CASE("... where hooks reduce, and in every microbatch") {
   }
   check(setup);
 }
+
+TEST_CASE("... with Muon: one momentum of matrices, directions gathered whole") {
+  const int mix = GENERATE(range(0, 9));
+  const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
+      {"one rank", {}},
+      {"dp", {dp(2, 1 << 14)}},
+      {"tp", {tp(2)}},
+      {"zero 1 x tp", {zero(2, 1, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 2 x tp", {zero(2, 2, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 3 x tp", {zero(2, 3, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 1, offloaded", {zero(2, 1, 1, 1, false, 1 << 14, Offload::optimizer)}},
+      {"pp x zero", {pp(2, "1f1b", {2, 1}), zero(3, 1, 1, 1, false, 1 << 14)}},
+      {"uneven tp", {tp(4)}},
+  };
+  const auto precision = GENERATE(Precision::fp32, Precision::bf16);
+  // A single token of work: the update's own workspace is the peak.
+  const bool small = GENERATE(false, true);
+  Setup setup = llama(mixes[mix].second, small ? 1 : 2);
+  if (small) setup.sequence = 2;
+  setup.options["ffn"] = 99;
+  setup.batch = 12;
+  setup.precision = precision;
+  setup.optimizer = "muon";
+  setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}};
+  DYNAMIC_SECTION(mixes[mix].first << " " << name_of(precision) << (small ? " small" : "")) {
+    check(setup);
+  }
+}

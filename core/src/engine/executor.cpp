@@ -202,8 +202,11 @@ void Executor::run(const Instruction& i, int microbatch) {
     case Code::totals:
       totals();
       break;
+    case Code::direct:
+      direct(i, m);
+      break;
     case Code::update:
-      update(i);
+      i.parameter >= 0 ? update_matrix(i, m) : update(i);
       break;
   }
   for (int slot : i.release) m.slots[slot].reset();

@@ -116,6 +116,8 @@ class Executor {
   void totals();
   void update(const Instruction& i);
   void update_masters(Storage::Flat& flat);
+  void direct(const Instruction& i, Microbatch& m);
+  void update_matrix(const Instruction& i, const Microbatch& m);
   void even_out(int bucket);
   // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this rank's to
   // give to the world's sum.

@@ -23,10 +23,12 @@ inline at::ScalarType type_of(const Program& program, const Slot& slot) {
 
 // What an optimizer keeps for each element of a parameter: its states, and the master copy where it is
 // not the parameter itself that it updates. In bytes.
-inline std::int64_t optimizer_bytes(const Optimizer& optimizer, int element, int master) {
-  return optimizer.bytes_per_element(real_type(std::max(element, master))) + master;
+inline StateBytes optimizer_bytes(const Optimizer& optimizer, int element, int master) {
+  const at::ScalarType type = real_type(std::max(element, master));
+  return {optimizer.bytes_per_element(type, false) + master,
+          optimizer.bytes_per_element(type, true) + master};
 }
-inline std::int64_t optimizer_bytes(const Program& program, const Optimizer& optimizer) {
+inline StateBytes optimizer_bytes(const Program& program, const Optimizer& optimizer) {
   return optimizer_bytes(optimizer, program.element, program.master_element);
 }
 

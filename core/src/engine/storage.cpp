@@ -70,7 +70,7 @@ Storage::Storage(const Program& program, const Coordinates& at, at::Device devic
       updated = flat.master =
           at::zeros({parts_[b]}, updated.options().dtype(real_type(program.master_element)));
     }
-    if (!bucket.tally) flat.state = optimizer.make_state(updated);
+    if (!bucket.tally) flat.state = optimizer.make_state(updated, bucket.matrix);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
 #include "plan/recompute_policy.h"
+#include "sizes/memory.h"
 
 namespace mw {
 
@@ -39,8 +40,9 @@ struct PlanRequest {
   std::int64_t microbatch = 0;  // sequences that a rank computes at a time; 0: all it has
   Precision precision = Precision::fp32;
   RecomputePolicy recompute;
-  std::int64_t optimizer_bytes = 0;  // of a parameter's state, for policies that ask what fits
-  bool fp32_gradients = false;       // added up and reduced in fp32 where the plan computes in less
+  StateBytes optimizer_bytes;   // of a parameter's state, for policies that ask what fits
+  int ns_steps = 0;             // Program::ns_steps
+  bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;
 };

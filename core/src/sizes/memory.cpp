@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "sizes/matrices.h"
+
 namespace mw {
 namespace {
 
@@ -152,8 +154,12 @@ class Walk {
           pass(4 * std::min(rank_.flat(static_cast<int>(b)).part_elements, widened_at_a_time));
         }
         break;
+      case Code::direct:
+        direct(i);
+        break;
       case Code::update:
-        if (program_.buckets[i.bucket].offload != Offload::nothing) break;
+        if (i.parameter >= 0) pass(matrix_update(rank_, i).workspace);
+        if (i.parameter >= 0 || program_.buckets[i.bucket].offload != Offload::nothing) break;
         if (program_.master_element > program_.gradient_element) {
           pass(program_.master_element *
                std::min(rank_.flat(i.bucket).part_elements, widened_at_a_time));
@@ -199,6 +205,14 @@ class Walk {
       Storage& lies = held_.storages[storage];
       if (--lies.users == 0) take(-lies.bytes, true);
     }
+  }
+
+  void direct(const Instruction& i) {
+    const DirectSize size = direct_size(rank_, i);
+    take(size.widened);
+    const int storage = add(size.made);
+    for (int slot : i.outputs) put(slot, storage);
+    take(-size.widened);
   }
 
   bool stored_in_parts(const Instruction& i, Parted what) const {
@@ -335,7 +349,7 @@ class Timeline {
 
 }  // namespace
 
-MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_bytes) {
+MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
   const Program& program = rank.program();
   MemoryForecast forecast;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -346,7 +360,9 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
         flat.kept_parameters;
     forecast[Category::gradients] += flat.kept_gradients;
     forecast[offload == Offload::nothing ? Category::optimizer : Category::host] +=
-        flat.part_elements * (program.buckets[b].tally ? program.master_element : optimizer_bytes);
+        flat.part_elements * (program.buckets[b].tally    ? program.master_element
+                              : program.buckets[b].matrix ? state.matrices
+                                                          : state.others);
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];
@@ -358,11 +374,11 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   return forecast;
 }
 
-std::int64_t highest_peak(const std::vector<Program>& stages, std::int64_t optimizer_bytes) {
+std::int64_t highest_peak(const std::vector<Program>& stages, StateBytes state) {
   std::int64_t peak = 0;
   for (const Program& program : stages) {
     for (const RankClass& kind : rank_classes(program)) {
-      peak = std::max(peak, forecast_memory(RankView(program, kind.at), optimizer_bytes).peak);
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at), state).peak);
     }
   }
   return peak;

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "sizes/matrices.h"
+
 namespace mw {
 namespace {
 
@@ -39,6 +41,13 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
       call.op = Collective::all_gather;
       call.set = {program.buckets[instruction.bucket].parts, {}};
       call.payload = rank.flat(instruction.bucket).parameters;
+      call.wire = wire_bytes(call.op, call.payload, program.ways(call.set));
+      break;
+    case Code::direct:
+      call.payload = direct_size(rank, instruction).payload;
+      if (call.payload == 0) return call;
+      call.op = Collective::all_gather;
+      call.set = {program.buckets[instruction.bucket].parts, {}};
       call.wire = wire_bytes(call.op, call.payload, program.ways(call.set));
       break;
     case Code::totals:
