@@ -131,6 +131,8 @@ struct Setup {
   std::int64_t batch = 12, sequence = 8, microbatch = 0;
   Precision precision = Precision::fp64;
   bool fp32_gradients = false;
+  bool fp32_sums = false;
+  Json loss_scale;  // null: none
   std::string optimizer = "adamw";
   Json optimizer_options = {{"lr", 1e-3}, {"clip", 0.5}};
 };
@@ -150,6 +152,9 @@ inline Experiment experiment(const Setup& setup) {
   request.microbatch = setup.microbatch;
   request.precision = setup.precision;
   request.fp32_gradients = setup.fp32_gradients;
+  request.fp32_sums = setup.fp32_sums;
+  if (!setup.loss_scale.is_null())
+    e.loss_scale = read_loss_scale(setup.loss_scale, nullptr, problems);
   DataContext context;
   context.sequence = setup.sequence;
   context.vocab = request.model_options.integer("vocab");

@@ -45,7 +45,7 @@ class Measurements {
   void write(const StepReport& report);
   void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
   void write_actions(const StepReport& report);
-  void add_metrics(std::int64_t step);
+  void add_metrics(const StepReport& report);
   Json memory() const;
   Json communication() const;
 
@@ -54,6 +54,8 @@ class Measurements {
   std::vector<RankPrediction> predicted_;  // of each rank, for the run file
   std::unique_ptr<RunWriter> writer_;
   std::vector<double> losses_, norms_, seconds_, cpu_seconds_, bubbles_;
+  double loss_scale_ = 1;  // of the last step
+  std::vector<std::int64_t> skipped_;
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
   ExpertLoads loads_;              // ... too

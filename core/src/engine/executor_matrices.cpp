@@ -14,7 +14,7 @@ void Executor::direct(const Instruction& i, Microbatch& m) {
   const at::Tensor gradient = own(flat.own_gradients);
   OptimizerState state{{own(flat.state.tensors.front())}};
   const at::Tensor made = gradient.to(state.tensors.front().options());
-  input_.optimizer->matrices()->direct(made, state, scale_);
+  if (!outcome_.left_out) input_.optimizer->matrices()->direct(made, state, scale_);
   const at::Tensor direction = made.to(device_);
   if (i.parameter >= 0) {
     m.slots[i.outputs[0]] = direction.view(program_.local_shape(program_.slots[i.outputs[0]], at_));
@@ -30,7 +30,7 @@ void Executor::direct(const Instruction& i, Microbatch& m) {
 
 void Executor::update_matrix(const Instruction& i, const Microbatch& m) {
   const MatrixUpdate size = matrix_update(sizes_, i);
-  if (size.begin >= size.end) return;
+  if (size.begin >= size.end || outcome_.left_out) return;
   const at::Tensor& direction = tensor(m, i.inputs[0]);
   at::Tensor turn =
       orthogonalised(direction.view({size.stacked, size.rows, size.columns}), program_.ns_steps)

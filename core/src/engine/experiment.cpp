@@ -215,11 +215,18 @@ class Reader {
                                 std::int64_t step) { return call({Json(step)}); };
     }
     const std::string precision = values_.text("precision");
-    request_.precision = precision == "fp64"   ? Precision::fp64
-                         : precision == "fp32" ? Precision::fp32
-                                               : Precision::bf16;
+    request_.precision = precision_of(precision);
+    if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
+    request_.fp32_sums = values_.text("reductions") == "fp32";
     request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
+  }
+
+  void read_loss_scaling() {
+    const Json given = has("loss_scale") ? values_.at("loss_scale") : Json("dynamic");
+    Call call;
+    if (is_function(given)) call = call_in_run(context_, given);
+    experiment_.loss_scale = read_loss_scale(given, std::move(call), problems_);
   }
 
   std::string find_file(const std::string& path) {
@@ -294,9 +301,21 @@ const Options& experiment_options() {
           .at_least(1)
           .optional()
           .unit("sequences")
-          .choice("precision", {"fp64", "fp32", "bf16"},
-                  "of parameters and computation; with bf16 the optimizer keeps fp32 masters")
+          .choice("precision", {"fp64", "fp32", "bf16", "fp16"},
+                  "of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 "
+                  "masters")
           .fallback("fp32")
+          .any("loss_scale",
+               "factor of the loss in backward; a step that overflows is left out: \"dynamic\" (so "
+               "in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, "
+               "or "
+               "a function(step, scale, overflowed)")
+          .optional()
+          .choice(
+              "reductions", {"compute", "fp32"},
+              "what reals are summed in over ranks: the precision of computation, or fp32 where "
+              "that is less")
+          .fallback("compute")
           .choice(
               "main_gradients", {"compute", "fp32"},
               "what gradients are added up and reduced in: the precision of computation, or fp32 "

@@ -28,8 +28,8 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
   RankOptions options;
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
-  const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(),
-                        stop};
+  const StepInput input{experiment.data.get(), plan.request.batch, experiment.optimizer.get(), stop,
+                        experiment.loss_scale};
   run_ranks(
       plan.ranks(),
       [&](RankContext& context) {
@@ -89,7 +89,7 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
     std::vector<std::int64_t> sizes;
     for (const Range& range : part) sizes.push_back(range.size);
     const at::Tensor piece =
-        at::empty(sizes, real_type(std::max(program.element, program.master_element)));
+        at::empty(sizes, real_type(program, std::max(program.element, program.master_element)));
     numbers(part, piece);
     storage.fill(index, r * row, piece);
   }

@@ -123,6 +123,8 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
     program.gradient_element = options.gradient_element;
     program.master_element = options.master_element;
     program.ns_steps = options.ns_steps;
+    program.half = options.half;
+    program.wide_sums = options.wide_sums;
     program.cut = derived.cut;
     program.follow = derived.follow;
     program.rotations = derived.rotations;

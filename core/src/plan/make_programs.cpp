@@ -73,6 +73,8 @@ class ProgramMaker {
         std::max(options.element, plan_.request.fp32_gradients || counts ? 4 : 0);
     options.master_element = options.element < 4 ? 4 : 0;
     options.ns_steps = plan_.request.ns_steps;
+    options.half = plan_.request.precision == Precision::fp16;
+    options.wide_sums = plan_.request.fp32_sums && options.element < 4;
     options.order = draft_.order();
     options.imbalance = draft_.imbalance();
     options.split = draft_.pipeline().has_value();

@@ -112,26 +112,27 @@ class Walk {
       case Code::drop:
         close(held_.gathered[i.bucket]);
         break;
-      case Code::reduce:
-        if (program_.buckets[i.bucket].hook) {
-          const ReductionCost cost = rank_.reduction(i.bucket);
-          take(cost.held + cost.start.workspace, true);
-          take(-cost.start.workspace, true);
-        }
-        if (!stored_in_parts(i, Parted::gradients)) break;
-        open(held_.whole[i.bucket], rank_.flat(i.bucket).gradients);  // if nothing was written
-        take(rank_.flat(i.bucket).part_of_gradients, true);
+      case Code::reduce: {
+        const ReductionCost hook = rank_.reduction(i.bucket);
+        take(hook.held + hook.start.workspace, true);
+        take(-hook.start.workspace, true);
+        if (stored_in_parts(i, Parted::gradients))  // if nothing was written
+          open(held_.whole[i.bucket], rank_.flat(i.bucket).gradients);
+        take(rank_.flat(i.bucket).reducing, true);
         break;
-      case Code::reduced:
-        if (program_.buckets[i.bucket].hook) {
-          const ReductionCost cost = rank_.reduction(i.bucket);
-          take(cost.finish.workspace, true);
-          take(-cost.finish.workspace - cost.held, true);
-        }
-        if (!stored_in_parts(i, Parted::gradients)) break;
-        close(held_.whole[i.bucket]);
-        take(-rank_.flat(i.bucket).part_of_gradients, true);
+      }
+      case Code::reduce_parts:
+      case Code::reduced_parts:
+        take((i.code == Code::reduce_parts ? 1 : -1) * rank_.flat(i.bucket).reducing_parts, true);
         break;
+      case Code::reduced: {
+        const ReductionCost hook = rank_.reduction(i.bucket);
+        take(hook.finish.workspace, true);
+        take(-hook.finish.workspace - hook.held, true);
+        if (stored_in_parts(i, Parted::gradients)) close(held_.whole[i.bucket]);
+        take(-rank_.flat(i.bucket).reducing, true);
+        break;
+      }
       case Code::hand: {  // of a walk that begins here, nothing is known of who handed it on
         const int given = held_.storage[i.inputs[0]];
         given < 0 ? fresh(i.outputs[0]) : put(i.outputs[0], given);
@@ -278,6 +279,7 @@ class Walk {
     if (i.outputs.empty()) return;  // a send
     if (move.takes_source) {
       put(i.outputs[0], held_.storage[i.inputs[0]]);
+      take(-held);
       return;
     }
     if (move.takes_held) {

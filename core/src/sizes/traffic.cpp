@@ -23,7 +23,7 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     }
     case Code::reduce: {
       const Bucket& bucket = program.buckets[instruction.bucket];
-      call.payload = rank.flat(instruction.bucket).gradients;
+      call.payload = rank.flat(instruction.bucket).summed;
       if (bucket.parts.empty()) {
         call.set = program.reduction(bucket);
       } else {
@@ -35,7 +35,7 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     }
     case Code::reduce_parts:
       call.set = program.part_reduction(program.buckets[instruction.bucket]);
-      call.payload = rank.flat(instruction.bucket).part_of_gradients;
+      call.payload = rank.flat(instruction.bucket).part_summed;
       break;
     case Code::gather:
       call.op = Collective::all_gather;
