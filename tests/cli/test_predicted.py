@@ -16,7 +16,7 @@ BOUND = 0.05
 
 SCRIPT = """\
 local mw = require "meshwright"
-local dp, tp = mw.plugins("dp", "tp")
+local dp, zero, tp = mw.plugins("dp", "zero", "tp")
 local llama = mw.llama { layers = 3, hidden = 96, heads = 8, kv_heads = 4, ffn = 256, vocab = 256 }
 local gpt = mw.gpt { layers = 2, hidden = 96, heads = 8, vocab = 250, tied = true }
 local function train(model, mix, microbatch, more)
@@ -41,6 +41,9 @@ train(llama, { dp { 2, bucket = "100KiB", hook = "bf16" } }, 2)
 train(llama, { dp { 2, hook = "powersgd", hook_rank = 2 }, tp(2) }, 2)
 train(llama, { dp { 3, reduce = "each", bucket = "64KiB" } }, 2, { batch = 12 })
 train(llama, { dp { 3, bucket = "100KiB" }, mw.plugin("scattered_sum") {} }, 2, { batch = 12 })
+train(llama, { zero { 2, stage = 1 }, tp(2) }, 4, { optimizer = mw.muon { lr = 0.02 } })
+train(llama, { zero { 2, stage = 3 }, tp(2) }, 4, { optimizer = mw.muon { lr = 0.02, clip = 1.0 }, precision = "bf16" })
+train(gpt, { dp(2), tp(2) }, 4, { optimizer = mw.muon { lr = 0.02, adamw = { lr = 1e-3 } } })
 train(gpt, {})
 train(gpt, { tp(4) }, 4)
 train(gpt, { dp(2), tp(2) })

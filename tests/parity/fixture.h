@@ -134,11 +134,18 @@ struct Setup {
   bool fp32_gradients = false;
   RecomputePolicy recompute;
   OffloadPolicy offload;
+  bool fp32_sums = false;
+  Json loss_scale;  // null: none
+  std::string optimizer = "adamw";
+  Json optimizer_options = {{"lr", 1e-3}, {"clip", 0.5}};
 };
 
 inline Experiment experiment(const Setup& setup) {
   Problems problems;
   Experiment e;
+  const OptimizerKind& kind = *find_optimizer_kind(setup.optimizer);
+  e.optimizer = kind.make(kind.options().read(setup.optimizer_options, "optimizer", problems),
+                          "optimizer", problems);
   PlanRequest request;
   request.model = find_model_kind(setup.model);
   request.model_options = request.model->options().read(setup.options, "model", problems);
@@ -151,16 +158,17 @@ inline Experiment experiment(const Setup& setup) {
   request.fp32_gradients = setup.fp32_gradients;
   request.recompute = setup.recompute;
   request.offload = setup.offload;
-  e.plan = make_plan(request, problems);
+  request.fp32_sums = setup.fp32_sums;
+  if (!setup.loss_scale.is_null())
+    e.loss_scale = read_loss_scale(setup.loss_scale, nullptr, problems);
   DataContext context;
   context.sequence = setup.sequence;
   context.vocab = request.model_options.integer("vocab");
   const DataKind* data = find_data_kind("synthetic");
   e.data =
       data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
-  e.optimizer = adamw_kind().make(
-      adamw_kind().options().read({{"lr", 1e-3}, {"clip", 0.5}}, "optimizer", problems),
-      "optimizer", problems);
+  if (e.optimizer->matrices()) request.ns_steps = e.optimizer->matrices()->ns_steps();
+  e.plan = make_plan(request, problems);
   e.schedule = [](std::int64_t) { return 1e-3; };
   e.steps = 3;
   e.timeout = 20;

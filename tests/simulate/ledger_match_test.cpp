@@ -295,3 +295,65 @@ TEST_CASE("... where hooks reduce, and in every microbatch") {
   }
   check(setup);
 }
+
+TEST_CASE("... with Muon: one momentum of matrices, directions gathered whole") {
+  const int mix = GENERATE(range(0, 9));
+  const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
+      {"one rank", {}},
+      {"dp", {dp(2, 1 << 14)}},
+      {"tp", {tp(2)}},
+      {"zero 1 x tp", {zero(2, 1, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 2 x tp", {zero(2, 2, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 3 x tp", {zero(2, 3, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 1, offloaded", {zero(2, 1, 1, 1, false, 1 << 14, Offload::optimizer)}},
+      {"pp x zero", {pp(2, "1f1b", {2, 1}), zero(3, 1, 1, 1, false, 1 << 14)}},
+      {"uneven tp", {tp(4)}},
+  };
+  const auto precision = GENERATE(Precision::fp32, Precision::bf16);
+  // A single token of work: the update's own workspace is the peak.
+  const bool small = GENERATE(false, true);
+  Setup setup = llama(mixes[mix].second, small ? 1 : 2);
+  if (small) setup.sequence = 2;
+  setup.options["ffn"] = 99;
+  setup.batch = 12;
+  setup.precision = precision;
+  setup.optimizer = "muon";
+  setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}};
+  DYNAMIC_SECTION(mixes[mix].first << " " << name_of(precision) << (small ? " small" : "")) {
+    check(setup);
+  }
+}
+
+TEST_CASE(
+    "... where reals of 2 bytes are summed over ranks in fp32: twice the bytes, of sums alone") {
+  const int mix = GENERATE(range(0, 8));
+  const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
+      {"dp", {dp(2, 1 << 14)}},
+      {"tp", {tp(2)}},
+      {"Megatron SP", {choice("sp", std::make_shared<SequenceParallel>())}},
+      {"zero 1", {zero(2, 1, 1, 1, false, 1 << 14)}},
+      {"zero 2 x tp", {zero(2, 2, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 3, replicas", {zero(4, 3, 2, 1, false, 1 << 14)}},
+      {"pp x dp x tp", {pp(2, "1f1b", {2, 1}), dp(2, 1 << 14), tp(2)}},
+      {"offloaded", {zero(2, 2, 1, 1, false, 1 << 14, Offload::optimizer)}},
+  };
+  Setup setup = llama(mixes[mix].second, 2);
+  setup.precision = GENERATE(Precision::bf16, Precision::fp16);
+  setup.loss_scale = 1024.0;
+  const Experiment narrow = experiment(setup);
+  setup.fp32_sums = true;
+  DYNAMIC_SECTION(mixes[mix].first << " " << name_of(setup.precision)) {
+    check(setup);
+    const Experiment wide = experiment(setup);
+    const Traffic before = predict_rank(*narrow.plan, *narrow.optimizer, 0).communication,
+                  after = predict_rank(*wide.plan, *wide.optimizer, 0).communication;
+    REQUIRE(before.size() == after.size());
+    for (const auto& [key, use] : before) {
+      INFO(key.axis << " " << key.op << " " << key.phase);
+      const std::string phase = key.phase;
+      if (phase == "gradients") CHECK(after.at(key).bytes == 2 * use.bytes);
+      if (phase == "parameters" || phase == "report") CHECK(after.at(key).bytes == use.bytes);
+      if (key.axis == "tp" && phase == "backward") CHECK(after.at(key).bytes > use.bytes);
+    }
+  }
+}

@@ -94,7 +94,9 @@ enum class Code : std::uint8_t {
   gathered,       // ... awaited; nothing if it was already
   drop,           // the gathered parameters are let go
   totals,         // loss, squared gradient norm and stop request summed over the world
-  update,         // optimizer step of a bucket
+  direct,  // of a bucket of matrices: its momentum, and into outputs the direction that each is to take, before
+           // it is orthogonalised; where that lies in parts, an all-gather, awaited here
+  update,  // optimizer step of a bucket; of matrices, of `parameter` with its whole direction in inputs[0]
 };
 const char* name_of(Code code);
 
@@ -109,6 +111,7 @@ struct Instruction {
   Move move;
   int pending = -1;  // of start and wait: which
   int bucket = -1;
+  int parameter = -1;  // of an update of matrices: index into Program::parameters
   // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
@@ -154,6 +157,9 @@ struct ProgramParameter {
   int slot = -1, gradient_slot = -1;
   Layout stored;       // also the layout of the reduced gradient
   Layout accumulated;  // of the gradient before reduction
+  // Of a layer's weights that are matrices, outputs by inputs: leading dims that number
+  // matrices (experts), and those after them that make the rows. 0 rows: anything else.
+  int stacked = 0, rows = 0;
 };
 
 // What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to 3:
@@ -173,6 +179,7 @@ struct Bucket {
   std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
   std::string name;
   bool tally = false;    // of counts (Tally), which no optimizer sees
+  bool matrix = false;   // of matrices whose updates are orthogonalised (Program::ns_steps)
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
   bool each = false;     // reduced after every run that adds to it, not after the last alone
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
@@ -217,6 +224,11 @@ struct Program {
   // Of a parameter's gradient while it is added up and reduced; of the optimizer's own copy of the
   // parameters, 0 where it updates those that compute.
   int gradient_element = 4, master_element = 0;
+  bool half = false;  // 2 bytes of a real are fp16, not bf16
+  bool wide_sums =
+      false;  // reals of 2 bytes are summed over ranks in fp32: widened before, narrowed after
+  // Newton-Schulz steps that orthogonalise the updates of matrices (Muon); 0: none are.
+  int ns_steps = 0;
   std::vector<Slot> slots;
   std::vector<ProgramParameter> parameters;
   std::vector<Bucket> buckets;

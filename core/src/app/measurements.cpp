@@ -90,7 +90,9 @@ void Measurements::add(const StepReport& report) {
   cpu_seconds_.push_back(report.cpu_seconds);
   loads_.take(report.ranks);
   if (writer_) write(report);
-  if (experiment_.observe) add_metrics(report.step);
+  loss_scale_ = report.loss_scale;
+  if (report.left_out) skipped_.push_back(report.step);
+  add_metrics(report);
   if (writer_) writer_->flush_if_due();
   ranks_ = report.ranks;
 }
@@ -179,10 +181,14 @@ void Measurements::write_actions(const StepReport& report) {
   }
 }
 
-void Measurements::add_metrics(std::int64_t step) {
-  const Json given = experiment_.observe(step);
-  if (given.is_null()) return;
+void Measurements::add_metrics(const StepReport& report) {
+  const std::int64_t step = report.step;
+  const Json given = experiment_.observe ? experiment_.observe(step) : Json();
   std::vector<std::pair<std::string, double>> metrics;
+  if (experiment_.loss_scale) {
+    metrics.emplace_back("loss_scale", report.loss_scale);
+    metrics.emplace_back("skipped", report.left_out ? 1 : 0);
+  }
   if (given.is_object()) {
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
@@ -194,7 +200,7 @@ void Measurements::add_metrics(std::int64_t step) {
       }
       metrics.emplace_back(name, value.get<double>());
     }
-  } else {
+  } else if (!given.is_null()) {
     throw Error(Stage::run, fmt::format("observe({}) returned {}", step, given.dump()),
                 "return { name = number }, or nothing");
   }
@@ -324,6 +330,10 @@ Json Measurements::result(RunStatus status) const {
   result["peak_bytes"] = peak_bytes();
   result["memory"] = memory();
   result["communication"] = communication();
+  if (experiment_.loss_scale) {
+    result["loss_scale"] = loss_scale_;
+    result["skipped_steps"] = skipped_;
+  }
   if (!loads_.empty()) result["experts"] = loads_.to_json();
   if (check_.steps > 0) {
     result["check"] = {{"tensors", check_.tensors},

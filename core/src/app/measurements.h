@@ -53,7 +53,7 @@ class Measurements {
   void write(const StepReport& report);
   void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
   void write_actions(const StepReport& report);
-  void add_metrics(std::int64_t step);
+  void add_metrics(const StepReport& report);
   Json memory() const;
   Json communication() const;
 
@@ -63,6 +63,8 @@ class Measurements {
   std::unique_ptr<RunWriter> writer_;
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ
+  double loss_scale_ = 1;              // of the last step
+  std::vector<std::int64_t> skipped_;
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
   ExpertLoads loads_;              // ... too

@@ -35,7 +35,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       graph_(*program.graph),
       rank_(rank),
       at_(program.mesh.coordinates(rank)),
-      real_(real_type(program.element)),
+      real_(real_type(program, program.element)),
       device_(device),
       source_(source),
       ledger_(ledger),
@@ -45,16 +45,17 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       sizes_(program, at_),
       groups_(kept_->groups),
       gathers_(kept_->gathers),
-      hooked_(kept_->hooked) {
+      hooked_(kept_->hooked),
+      scaler_(std::make_shared<LossScaler>(input.loss_scale)) {
   number_rows();
   Ledger::Scope scope(ledger_, Category::buffers);
   for (const Bucket& bucket : program.buckets) {
     hooked_.push_back(
-        bucket.hook
-            ? bucket.hook->make(
-                  shape_of(program, bucket, at_),
-                  at::TensorOptions().dtype(real_type(program.gradient_element)).device(device))
-            : nullptr);
+        bucket.hook ? bucket.hook->make(shape_of(program, bucket, at_),
+                                        at::TensorOptions()
+                                            .dtype(real_type(program, program.gradient_element))
+                                            .device(device))
+                    : nullptr);
   }
 }
 
@@ -73,7 +74,8 @@ Executor::Executor(const Program& program, const Executor& other)
       sizes_(program, at_),
       groups_(kept_->groups),
       gathers_(kept_->gathers),
-      hooked_(kept_->hooked) {
+      hooked_(kept_->hooked),
+      scaler_(other.scaler_) {
   number_rows();
 }
 
@@ -119,6 +121,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
+  scaler_->begin(index);
   storage_.begin_step();
   if (watcher_ != nullptr) watcher_->begin(*this, index);
   {
@@ -182,8 +185,9 @@ void Executor::run(const Instruction& i, int microbatch) {
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
       const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
       if (i.code == Code::start) {
-        m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
-                                           group({i.move.atoms, {}}), {i.phase, &i.label});
+        m.underway[i.pending] =
+            start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place, group({i.move.atoms, {}}),
+                       {i.phase, &i.label}, sums_wide(program_, i));
       } else {
         m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
                                            program_.mesh.index_in_group(rank_, i.move.atoms));
@@ -197,7 +201,7 @@ void Executor::run(const Instruction& i, int microbatch) {
       break;
     }
     case Code::seed:
-      m.slots[i.outputs[0]] = at::ones({}, options(i.outputs[0]));
+      m.slots[i.outputs[0]] = at::full({}, scaler_->scale(), options(i.outputs[0]));
       break;
     case Code::add:
       add(i, m);
@@ -228,14 +232,10 @@ void Executor::run(const Instruction& i, int microbatch) {
       end_reduce(i);
       break;
     case Code::reduce_parts:
-      reductions_[i.bucket].pending =
-          group(program_.part_reduction(program_.buckets[i.bucket]))
-              .all_reduce(storage_.flats()[i.bucket].own_gradients, Reduction::sum,
-                          {i.phase, &program_.buckets[i.bucket].name});
+      start_reduce_parts(i);
       break;
     case Code::reduced_parts:
-      reductions_.at(i.bucket).pending.wait();
-      reductions_.erase(i.bucket);
+      end_reduce_parts(i);
       break;
     case Code::gather:
       start_gather(i);
@@ -252,8 +252,11 @@ void Executor::run(const Instruction& i, int microbatch) {
     case Code::totals:
       totals();
       break;
+    case Code::direct:
+      direct(i, m);
+      break;
     case Code::update:
-      update(i);
+      i.parameter >= 0 ? update_matrix(i, m) : update(i);
       break;
   }
   if (watcher_ != nullptr &&

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/loss_scale.h"
 #include "engine/optimizer.h"
 #include "engine/redistribute.h"
 #include "engine/storage.h"
@@ -33,6 +34,8 @@ struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;  // of all parameters, each element once, before clipping
   double lr = 0;
+  double loss_scale = 1;      // LossScaler
+  bool left_out = false;      // its update, as gradients overflowed
   bool stop = false;          // some rank was asked to stop
   double began = 0;           // seconds of the clock that all ranks of the machine share
   std::vector<RunTime> runs;  // of the timeline
@@ -65,6 +68,7 @@ struct StepInput {
   std::function<int(std::int64_t step)> which;
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
+  std::shared_ptr<const LossScale> loss_scale;      // null: none
 };
 
 class Executor {
@@ -136,10 +140,18 @@ class Executor {
   void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void start_reduce(const Instruction& i);
   void end_reduce(const Instruction& i);
+  void start_reduce_parts(const Instruction& i);
+  void end_reduce_parts(const Instruction& i);
+  // What gradients are summed over ranks as: themselves, or a copy in fp32 (Program::wide_sums).
+  at::Tensor summed(const at::Tensor& gradients);
   void start_gather(const Instruction& i);
   void totals();
   void update(const Instruction& i);
   void update_masters(Storage::Flat& flat);
+  // Steps before this one that were not left out.
+  std::int64_t updates() const { return step_ - scaler_->left_out(); }
+  void direct(const Instruction& i, Microbatch& m);
+  void update_matrix(const Instruction& i, const Microbatch& m);
   void even_out(int bucket);
   // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this rank's to
   // give to the world's sum.
@@ -188,7 +200,9 @@ class Executor {
   std::map<int, Microbatch> microbatches_;
   struct Reducing {
     Pending pending;
-    at::Tensor part;  // where gradients are stored in parts: what arrives
+    at::Tensor
+        part;  // where gradients are stored in parts, or summed in fp32 into one: what arrives
+    at::Tensor sum;  // what is summed in place
   };
   std::map<int, Reducing> reductions_;
   std::map<int, Pending>& gathers_;
@@ -196,7 +210,8 @@ class Executor {
   std::vector<std::unique_ptr<Executor>> others_;
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
-  double scale_ = 1;  // of the gradients: clipping
+  std::shared_ptr<LossScaler> scaler_;
+  double scale_ = 1;  // of the gradients: clipping, over the loss's
   at::Tensor loss_;   // fp64, summed over microbatches
   StepOutcome outcome_;
 };

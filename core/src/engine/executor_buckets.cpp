@@ -17,18 +17,40 @@ void Executor::start_reduce(const Instruction& i) {
     hooked_[i.bucket]->start(whole, group(program_.reduction(bucket)), purpose);
     return;
   }
+  reduction.sum = summed(whole);
   if (bucket.parts.empty()) {
     reduction.pending =
-        group(program_.reduction(bucket)).all_reduce(whole, Reduction::sum, purpose);
+        group(program_.reduction(bucket)).all_reduce(reduction.sum, Reduction::sum, purpose);
     return;
   }
   at::Tensor part = storage_.flats()[i.bucket].own_gradients;
-  if (bucket.parted >= Parted::gradients) {
+  if (bucket.parted >= Parted::gradients || !reduction.sum.is_same(whole)) {
     Ledger::Scope scope(ledger_, Category::buffers);
-    part = reduction.part = at::empty_like(part);
+    part = reduction.part = at::empty(part.sizes(), reduction.sum.options());
   }
   reduction.pending =
-      group({bucket.parts, {}}).reduce_scatter(part, whole, Reduction::sum, purpose);
+      group({bucket.parts, {}}).reduce_scatter(part, reduction.sum, Reduction::sum, purpose);
+}
+
+at::Tensor Executor::summed(const at::Tensor& gradients) {
+  Ledger::Scope scope(ledger_, Category::buffers);
+  return program_.wide_sums && program_.gradient_element < 4 ? gradients.to(at::kFloat) : gradients;
+}
+
+void Executor::start_reduce_parts(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  Reducing& reduction = reductions_[i.bucket];
+  reduction.sum = summed(storage_.flats()[i.bucket].own_gradients);
+  reduction.pending = group(program_.part_reduction(bucket))
+                          .all_reduce(reduction.sum, Reduction::sum, {i.phase, &bucket.name});
+}
+
+void Executor::end_reduce_parts(const Instruction& i) {
+  Reducing& reduction = reductions_.at(i.bucket);
+  reduction.pending.wait();
+  const at::Tensor& own = storage_.flats()[i.bucket].own_gradients;
+  if (!reduction.sum.is_same(own)) own.copy_(reduction.sum);
+  reductions_.erase(i.bucket);
 }
 
 void Executor::end_reduce(const Instruction& i) {
@@ -40,7 +62,16 @@ void Executor::end_reduce(const Instruction& i) {
   }
   Reducing& reduction = reductions_.at(i.bucket);
   reduction.pending.wait();
-  if (reduction.part.defined()) storage_.sum_part(i.bucket, reduction.part);
+  Storage::Flat& flat = storage_.flats()[i.bucket];
+  const bool wide = reduction.sum.scalar_type() != flat.own_gradients.scalar_type();
+  if (bucket.parted >= Parted::gradients) {
+    reduction.sum = at::Tensor();  // before the sum lets the whole go
+    storage_.sum_part(i.bucket, reduction.part);
+  } else if (wide && reduction.part.defined()) {
+    flat.own_gradients.copy_(reduction.part);
+  } else if (wide) {
+    flat.gradients.copy_(reduction.sum);
+  }
   reductions_.erase(i.bucket);
   // The next reduction counts the sum so far once.
   if (bucket.each && !sizes_.of_kind(0).first_of(bucket.reduce)) storage_.begin_sum(i.bucket);
@@ -94,7 +125,7 @@ void Executor::totals() {
       const double norm =
           at::linalg_vector_norm(own.narrow(0, at, std::min(widened_at_a_time, own.numel() - at)),
                                  2, std::nullopt, false,
-                                 real_type(std::max(4, program_.gradient_element)))
+                                 real_type(program_, std::max(4, program_.gradient_element)))
               .item<double>();
       squares += norm * norm;
     }
@@ -110,13 +141,16 @@ void Executor::totals() {
     sums = sums.cpu();
   }
   outcome_.loss = sums[0].item<double>();
-  outcome_.grad_norm = std::sqrt(sums[1].item<double>());
+  outcome_.loss_scale = scaler_->scale();
+  outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
+  outcome_.left_out = scaler_->overflowed();
   outcome_.stop = sums[2].item<double>() > 0;
-  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip());
+  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
   if (watcher_ != nullptr) watcher_->gradients(*this);
 }
 
 void Executor::update(const Instruction& i) {
+  if (outcome_.left_out) return;
   Storage::Flat& flat = storage_.flats()[i.bucket];
   // Copies only between a device and its host; a part that lies in host memory is updated in place.
   const bool host = program_.buckets[i.bucket].offload != Offload::nothing;
@@ -131,8 +165,8 @@ void Executor::update(const Instruction& i) {
     return;
   }
   const at::Tensor parameters = flat.own_parameters.to(home);
-  input_.optimizer->step(parameters, flat.own_gradients.to(home), flat.state, outcome_.lr, step_,
-                         scale_);
+  input_.optimizer->step(parameters, flat.own_gradients.to(home), flat.state, outcome_.lr,
+                         updates(), scale_);
   if (!parameters.is_same(flat.own_parameters)) flat.own_parameters.copy_(parameters);
 }
 
@@ -158,7 +192,7 @@ void Executor::update_masters(Storage::Flat& flat) {
     OptimizerState state;
     for (const at::Tensor& tensor : flat.state.tensors) state.tensors.push_back(piece(tensor));
     input_.optimizer->step(master, piece(flat.own_gradients).to(master.options()), state,
-                           outcome_.lr, step_, scale_);
+                           outcome_.lr, updates(), scale_);
     piece(flat.own_parameters).copy_(master);
   }
 }

@@ -6,60 +6,11 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "engine/kinds.h"
 #include "engine/precision.h"
 
 namespace mw {
 namespace {
-
-template <class Kind>
-std::vector<std::string> names(const std::vector<const Kind*>& kinds) {
-  std::vector<std::string> list;
-  for (const Kind* kind : kinds) list.push_back(kind->name());
-  return list;
-}
-
-std::string mw_list(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "mw." : ", mw.") + name;
-  return text;
-}
-
-// A script's function that fails while ranks run has failed the run, not refused it. The message
-// keeps the script's file and line.
-using Call = std::function<Json(const std::vector<Json>&)>;
-Call call_in_run(const ReadContext& context, const Json& function) {
-  return [call = context.call, number = function.at(function_key).get<std::int64_t>()](
-             const std::vector<Json>& arguments) {
-    try {
-      return call(number, arguments);
-    } catch (const Error& error) {
-      std::vector<Problem> problems = error.problems();
-      for (Problem& problem : problems) problem.stage = Stage::run;
-      throw Error(std::move(problems));
-    }
-  };
-}
-
-// The options in a tagged table: without the tag.
-Json untagged(const Json& table, const char* tag) {
-  Json rest = table;
-  rest.erase(tag);
-  return rest;
-}
-
-// The kind that a table such as { kind = "llama", … } names; null and a problem if there is none.
-template <class Kind>
-const Kind* kind_of(const Json& table, const std::string& path,
-                    const std::vector<const Kind*>& kinds, Problems& problems) {
-  if (table.is_object() && table.contains("kind") && table["kind"].is_string()) {
-    for (const Kind* kind : kinds) {
-      if (kind->name() == table["kind"].get<std::string>()) return kind;
-    }
-  }
-  problems.add(Stage::options, fmt::format("{}: got {}", path, describe(table)),
-               "make it with one of " + mw_list(names(kinds)));
-  return nullptr;
-}
 
 // Nothing, and problems, if the plugin does not take the options.
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
@@ -265,12 +216,19 @@ class Reader {
                                 std::int64_t step) { return call({Json(step)}); };
     }
     const std::string precision = values_.text("precision");
-    request_.precision = precision == "fp64"   ? Precision::fp64
-                         : precision == "fp32" ? Precision::fp32
-                                               : Precision::bf16;
+    request_.precision = precision_of(precision);
+    if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
+    request_.fp32_sums = values_.text("reductions") == "fp32";
     request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
+  }
+
+  void read_loss_scaling() {
+    const Json given = has("loss_scale") ? values_.at("loss_scale") : Json("dynamic");
+    Call call;
+    if (is_function(given)) call = call_in_run(context_, given);
+    experiment_.loss_scale = read_loss_scale(given, std::move(call), problems_);
   }
 
   std::string find_file(const std::string& path) {
@@ -301,6 +259,8 @@ class Reader {
       const int element = element_bytes(request_.precision);
       request_.optimizer_bytes =
           optimizer_bytes(*experiment_.optimizer, element, element < 4 ? 4 : 0);
+      if (const auto* matrices = experiment_.optimizer->matrices())
+        request_.ns_steps = matrices->ns_steps();
     }
     Problems found;
     const MicrobatchPolicy policy =
@@ -349,9 +309,21 @@ const Options& experiment_options() {
               "each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function "
               "of the step that returns one of these, or { batch = …, microbatch = … }")
           .optional()
-          .choice("precision", {"fp64", "fp32", "bf16"},
-                  "of parameters and computation; with bf16 the optimizer keeps fp32 masters")
+          .choice("precision", {"fp64", "fp32", "bf16", "fp16"},
+                  "of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 "
+                  "masters")
           .fallback("fp32")
+          .any("loss_scale",
+               "factor of the loss in backward; a step that overflows is left out: \"dynamic\" (so "
+               "in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, "
+               "or "
+               "a function(step, scale, overflowed)")
+          .optional()
+          .choice(
+              "reductions", {"compute", "fp32"},
+              "what reals are summed in over ranks: the precision of computation, or fp32 where "
+              "that is less")
+          .fallback("compute")
           .choice(
               "main_gradients", {"compute", "fp32"},
               "what gradients are added up and reduced in: the precision of computation, or fp32 "

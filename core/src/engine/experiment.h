@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/loss_scale.h"
 #include "engine/lr_schedule.h"
 #include "engine/microbatch.h"
 #include "engine/optimizer.h"
@@ -27,6 +28,7 @@ struct Experiment {
   std::shared_ptr<const TokenSource> data;
   std::shared_ptr<const Optimizer> optimizer;
   LrSchedule schedule;
+  std::shared_ptr<const LossScale> loss_scale;  // null: none
   std::int64_t steps = 0;
   std::int64_t seed = 0;
   int threads = 0;                         // of one rank's ops; 0: the cores over the ranks

@@ -3,14 +3,22 @@
 #include <algorithm>
 
 namespace mw {
+namespace {
 
-std::int64_t Optimizer::bytes_per_element(at::ScalarType dtype) const {
-  return static_cast<std::int64_t>(state_names().size() * at::elementSize(dtype));
+std::vector<std::string> names_of(const Optimizer& optimizer, bool matrix) {
+  return matrix && optimizer.matrices() ? optimizer.matrices()->matrix_state_names()
+                                        : optimizer.state_names();
 }
 
-OptimizerState Optimizer::make_state(const at::Tensor& param) const {
+}  // namespace
+
+std::int64_t Optimizer::bytes_per_element(at::ScalarType dtype, bool matrix) const {
+  return static_cast<std::int64_t>(names_of(*this, matrix).size() * at::elementSize(dtype));
+}
+
+OptimizerState Optimizer::make_state(const at::Tensor& param, bool matrix) const {
   OptimizerState state;
-  for (std::size_t i = 0, n = state_names().size(); i < n; ++i)
+  for (std::size_t i = 0, n = names_of(*this, matrix).size(); i < n; ++i)
     state.tensors.push_back(at::zeros_like(param, at::MemoryFormat::Contiguous));
   return state;
 }
@@ -23,7 +31,7 @@ void Optimizer::step(const at::Tensor& param, const at::Tensor& grad, OptimizerS
 }
 
 const std::vector<const OptimizerKind*>& optimizer_kinds() {
-  static const std::vector<const OptimizerKind*> kinds{&adamw_kind(), &sgd_kind()};
+  static const std::vector<const OptimizerKind*> kinds{&adamw_kind(), &sgd_kind(), &muon_kind()};
   return kinds;
 }
 

@@ -30,7 +30,8 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
   // Another plan of the same model has one for all steps.
   const bool apart = experiment.steps_apart && &plan == experiment.plan.get();
-  StepInput input{experiment.data.get(), {}, {}, experiment.optimizer.get(), stop};
+  StepInput input{experiment.data.get(),      {},   {},
+                  experiment.optimizer.get(), stop, experiment.loss_scale};
   if (apart) {
     input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
     input.which = [&](std::int64_t step) { return experiment.which_plan(step); };
@@ -98,7 +99,7 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
     std::vector<std::int64_t> sizes;
     for (const Range& range : part) sizes.push_back(range.size);
     const at::Tensor piece =
-        at::empty(sizes, real_type(std::max(program.element, program.master_element)));
+        at::empty(sizes, real_type(program, std::max(program.element, program.master_element)));
     numbers(part, piece);
     storage.fill(index, r * row, piece);
   }

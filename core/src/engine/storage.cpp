@@ -9,8 +9,8 @@ namespace mw {
 Storage::Storage(const Program& program, const Coordinates& at, at::Device device,
                  const Optimizer& optimizer, Ledger& ledger)
     : program_(program),
-      options_(at::TensorOptions().device(device).dtype(real_type(program.element))),
-      gradient_options_(options_.dtype(real_type(program.gradient_element))),
+      options_(at::TensorOptions().device(device).dtype(real_type(program, program.element))),
+      gradient_options_(options_.dtype(real_type(program, program.gradient_element))),
       ledger_(ledger),
       flats_(program.buckets.size()),
       shapes_(program.parameters.size()),
@@ -67,10 +67,10 @@ Storage::Storage(const Program& program, const Coordinates& at, at::Device devic
     at::Tensor updated = flat.own_parameters;
     if (host && !device.is_cpu()) updated = at::empty({parts_[b]}, options_.device(at::kCPU));
     if (program.master_element > 0) {
-      updated = flat.master =
-          at::zeros({parts_[b]}, updated.options().dtype(real_type(program.master_element)));
+      updated = flat.master = at::zeros(
+          {parts_[b]}, updated.options().dtype(real_type(program, program.master_element)));
     }
-    if (!bucket.tally) flat.state = optimizer.make_state(updated);
+    if (!bucket.tally) flat.state = optimizer.make_state(updated, bucket.matrix);
   }
 }
 
@@ -178,7 +178,7 @@ void Storage::settle_part(int bucket) {
 void Storage::sum_part(int bucket, const at::Tensor& part) {
   Flat& flat = flats_[bucket];
   if (flat.summed) {
-    flat.own_gradients.add_(part);
+    flat.own_gradients.add_(part.to(flat.own_gradients.scalar_type()));
   } else {
     flat.own_gradients.copy_(part);
   }

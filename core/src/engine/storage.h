@@ -50,6 +50,9 @@ class Storage {
   // Adds `part`, the reduced part, to the step's, and lets the whole tensor go.
   void sum_part(int bucket, const at::Tensor& part);
 
+  // A bucket's elements, with the zeros at its end, and the first of this rank's part.
+  std::int64_t size(int bucket) const { return sizes_[bucket]; }
+  std::int64_t part_begin(int bucket) const { return index_[bucket] * parts_[bucket]; }
   // A parameter's view into a whole flat tensor of its bucket.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
   // What of a parameter's gradient lies in own_gradients: 1-D, empty where none does.

@@ -102,13 +102,14 @@ class Run {
 
  private:
   void rank(Executor& executor, Ledger& ledger) try {
-    Check check;
+    Check check(experiment_.loss_scale != nullptr);
     if (experiment_.check) executor.watch(&check);
     ledger.reset_peaks();
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     for (std::int64_t step = 0; step < experiment_.steps; ++step) {
       StepOutcome done = executor.step(step, experiment_.schedule(step));
-      StepReport report{step, 0, 0, done.loss, done.grad_norm, done.lr, {}};
+      StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
+                        done.left_out, {}};
       const bool stop = done.stop;
       mailbox_.put(step, report_of(executor, ledger, done));
       if (executor.rank() == 0) {

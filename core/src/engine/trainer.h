@@ -31,6 +31,8 @@ struct StepReport {
   double seconds = 0;      // wall time of the step on the first rank
   double cpu_seconds = 0;  // of the whole process
   double loss = 0, grad_norm = 0, lr = 0;
+  double loss_scale = 1;  // and whether the update was left out, as gradients overflowed
+  bool left_out = false;
   std::vector<RankReport> ranks;
 };
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "plan/assembly.h"
+#include "plan/matrices.h"
 
 namespace mw {
 namespace {
@@ -64,10 +65,10 @@ void add_parameters(Assembly& assembly) {
   }
 }
 
-// One bucket for each set (axes to reduce over, axes that shard, stages that hold them): their
-// parameters can share flat tensors, one collective, and one share of the gradient norm.
+// One bucket for each set (axes to reduce over, axes that shard, stages that hold them, kind of update):
+// their parameters can share flat tensors, one collective, and one share of the gradient norm.
 void make_buckets(Program& program, const Partition& partition) {
-  using Key = std::tuple<bool, std::vector<int>, std::vector<int>, std::vector<int>>;
+  using Key = std::tuple<bool, bool, std::vector<int>, std::vector<int>, std::vector<int>>;
   std::map<Key, std::vector<int>> sets;
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const ProgramParameter& parameter = program.parameters[p];
@@ -79,11 +80,11 @@ void make_buckets(Program& program, const Partition& partition) {
     const auto shared = partition.shared.find(parameter.value);
     if (shared != partition.shared.end()) stages = shared->second;
     const bool tally = program.graph->value(parameter.value).tally.has_value();
-    sets[{tally, stages, reduce, sharded}].push_back(static_cast<int>(p));
+    sets[{tally, parameter.rows > 0, stages, reduce, sharded}].push_back(static_cast<int>(p));
   }
   for (auto& [key, parameters] : sets) {
     Bucket bucket;
-    std::tie(bucket.tally, bucket.stages, bucket.reduce, bucket.sharded) = key;
+    std::tie(bucket.tally, bucket.matrix, bucket.stages, bucket.reduce, bucket.sharded) = key;
     bucket.parameters = parameters;
     program.buckets.push_back(std::move(bucket));
   }
@@ -121,6 +122,9 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
     program.element = options.element;
     program.gradient_element = options.gradient_element;
     program.master_element = options.master_element;
+    program.ns_steps = options.ns_steps;
+    program.half = options.half;
+    program.wide_sums = options.wide_sums;
     program.cut = derived.cut;
     program.follow = derived.follow;
     program.rotations = derived.rotations;
@@ -133,7 +137,10 @@ std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
   assembly.tapes.resize(partition.vstages());
   assembly.boundaries.resize(partition.crossings.size());
   add_parameters(assembly);
-  for (Program& program : programs) make_buckets(program, partition);
+  for (Program& program : programs) {
+    if (options.ns_steps > 0) mark_matrices(program);
+    make_buckets(program, partition);
+  }
   for (int v = 0; v < partition.vstages(); ++v) build_forward(assembly, v);
   for (int v = partition.vstages(); v-- > 0;) {
     build_backward(assembly, v, false);

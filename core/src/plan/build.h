@@ -15,6 +15,8 @@ struct BuildOptions {
   int microbatches = 1;
   int element = 4;  // bytes of a real; as Program has them
   int gradient_element = 4, master_element = 0;
+  int ns_steps = 0;
+  bool half = false, wide_sums = false;
   std::map<Dim, std::vector<Range>> order;
   double imbalance = 1;
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them

@@ -4,6 +4,7 @@
 
 #include "plan/build.h"
 #include "plan/lifetimes.h"
+#include "plan/matrices.h"
 
 namespace mw {
 namespace {
@@ -41,7 +42,11 @@ class Finish {
     };
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);
-      code_.push_back(of_bucket(Code::update, bucket, program_, "optimizer"));
+      if (program_.buckets[b].matrix) {
+        add_matrix_updates(program_, bucket, code_);
+      } else {
+        code_.push_back(of_bucket(Code::update, bucket, program_, "optimizer"));
+      }
       if (gathers(program_.buckets[b])) {
         code_.push_back(of_bucket(Code::gather, bucket, program_, "parameters"));
       }

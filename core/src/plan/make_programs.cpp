@@ -73,6 +73,9 @@ class ProgramMaker {
     options.gradient_element =
         std::max(options.element, plan_.request.fp32_gradients || counts ? 4 : 0);
     options.master_element = options.element < 4 ? 4 : 0;
+    options.ns_steps = plan_.request.ns_steps;
+    options.half = plan_.request.precision == Precision::fp16;
+    options.wide_sums = plan_.request.fp32_sums && options.element < 4;
     options.order = draft_.order();
     options.imbalance = draft_.imbalance();
     options.split = draft_.pipeline().has_value();
@@ -177,7 +180,7 @@ class ProgramMaker {
     std::pair<double, int> most{0, 0};
     for (const Program& program : plan_.programs) {
       const RankView rank(program, program.first());
-      const auto held = static_cast<double>(forecast_memory(rank, 0)[Category::activations]);
+      const auto held = static_cast<double>(forecast_memory(rank, {})[Category::activations]);
       most = std::max(most, {held, program.stage});
     }
     return most;

@@ -131,7 +131,14 @@ int element_bytes(Precision precision) {
   return precision == Precision::fp64 ? 8 : precision == Precision::fp32 ? 4 : 2;
 }
 const char* name_of(Precision precision) {
-  return precision == Precision::fp64 ? "fp64" : precision == Precision::fp32 ? "fp32" : "bf16";
+  static const char* const names[] = {"fp64", "fp32", "bf16", "fp16"};
+  return names[static_cast<std::size_t>(precision)];
+}
+Precision precision_of(const std::string& name) {
+  for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::bf16}) {
+    if (name == name_of(precision)) return precision;
+  }
+  return Precision::fp16;
 }
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
@@ -231,8 +238,9 @@ Json Plan::description() const {
   json["microbatches"] = microbatches;
   if (std::count(sizes.begin(), sizes.end(), microbatch) < microbatches) json["sizes"] = sizes;
   json["precision"] = name_of(request.precision);
-  if (request.precision == Precision::bf16) {
-    json["main_gradients"] = request.fp32_gradients ? "fp32" : "bf16";
+  if (element_bytes(request.precision) < 4) {
+    json["main_gradients"] = request.fp32_gradients ? "fp32" : name_of(request.precision);
+    if (request.fp32_sums) json["reductions"] = "fp32";
   }
   if (request.recompute.kind != RecomputePolicy::Kind::none || request.recompute.gathers) {
     json["recompute"] = request.recompute.describe();

@@ -14,12 +14,15 @@
 #include "meshwright/strategy.h"
 #include "plan/offload_policy.h"
 #include "plan/recompute_policy.h"
+#include "sizes/memory.h"
 
 namespace mw {
 
 // bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and sums whose
 // error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al. 2018, section 3.1).
-enum class Precision : std::uint8_t { fp64, fp32, bf16 };
+// fp16: the same, with its narrower range (engine/loss_scale.h).
+enum class Precision : std::uint8_t { fp64, fp32, bf16, fp16 };
+Precision precision_of(const std::string& name);
 int element_bytes(Precision precision);
 const char* name_of(Precision precision);
 
@@ -45,8 +48,10 @@ struct PlanRequest {
   Precision precision = Precision::fp32;
   RecomputePolicy recompute;
   OffloadPolicy offload;
-  std::int64_t optimizer_bytes = 0;  // of a parameter's state, for policies that ask what fits
-  bool fp32_gradients = false;       // added up and reduced in fp32 where the plan computes in less
+  StateBytes optimizer_bytes;   // of a parameter's state, for policies that ask what fits
+  int ns_steps = 0;             // Program::ns_steps
+  bool fp32_sums = false;       // Program::wide_sums
+  bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;
   std::vector<std::string> notes;  // of how the request came about; the plan's begin with them

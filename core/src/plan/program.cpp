@@ -52,6 +52,8 @@ const char* name_of(Code code) {
       return "drop";
     case Code::totals:
       return "totals";
+    case Code::direct:
+      return "direct";
     case Code::update:
       return "update";
   }
@@ -280,11 +282,14 @@ std::string describe(const Program& program, const Instruction& i) {
     case Code::drop:
     case Code::reduce:
     case Code::reduced:
+    case Code::direct:
     case Code::update: {
+      if (i.parameter >= 0) return fmt::format("{:8} {}", name_of(i.code), i.label);
       const Bucket& bucket = program.buckets[i.bucket];
       text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name,
                          bucket.parameters.size());
-      if (i.code == Code::gather) text += " over " + program.mesh.name_of(bucket.parts);
+      if (i.code == Code::gather || i.code == Code::direct)
+        text += " over " + program.mesh.name_of(bucket.parts);
       if (i.code == Code::reduce_parts)
         text += " over " + program.name_of(program.part_reduction(bucket));
       if (i.code == Code::reduce || i.code == Code::reduced) {

@@ -61,7 +61,7 @@ void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
   }
 }
 
-StageRanks look_at(const Program& program, const Device& device, std::int64_t state, int threads) {
+StageRanks look_at(const Program& program, const Device& device, StateBytes state, int threads) {
   StageRanks found;
   found.forecast.stage = program.stage;
   double slowest = -1;
@@ -74,7 +74,8 @@ StageRanks look_at(const Program& program, const Device& device, std::int64_t st
     const double seconds =
         kinds.size() == 1
             ? 0
-            : price_step(rank, device, static_cast<int>(state / program.element), threads).step;
+            : price_step(rank, device, static_cast<int>(state.others / program.element), threads)
+                  .step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
       slowest = seconds;
@@ -98,7 +99,7 @@ Json memory_json(const StageForecast& stage) {
 
 Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
                    int threads) {
-  const std::int64_t state = optimizer_bytes(plan.programs.front(), optimizer);
+  const StateBytes state = optimizer_bytes(plan.programs.front(), optimizer);
   const int element = plan.programs.front().element;
   Prediction p;
   p.ranks = plan.ranks();
@@ -121,7 +122,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
     ranks.push_back(stage.slowest);
   }
   const PipelineTime time =
-      price_pipeline(slowest, device, static_cast<int>(state / element), threads);
+      price_pipeline(slowest, device, static_cast<int>(state.others / element), threads);
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;

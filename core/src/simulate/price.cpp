@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "simulate/speed.h"
+#include "sizes/matrices.h"
 
 namespace mw {
 namespace {
@@ -134,7 +135,7 @@ class Pricer::State {
         begin(transfer, flight_of(i));
       }
     }
-    if (i.code == Code::totals) await(flight_of(i));
+    if (i.code == Code::totals || i.code == Code::direct) await(flight_of(i));
   }
 
   void begin(const Transfer& transfer, std::pair<Code, int> which) {
@@ -255,7 +256,13 @@ class Pricer::State {
           bytes += rank_->flat(static_cast<int>(b)).part_of_gradients;
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
+      case Code::direct: {  // gradients and momentum are read, momentum and directions written
+        const std::int64_t elements = direct_size(rank_, i).elements;
+        return speed_.overhead + copy_seconds(elements * (program_.gradient_element +
+                                                          3 * direction_element(program_)));
+      }
       case Code::update: {  // parameters and states are read and written, gradients read
+        if (i.parameter >= 0) return matrix_seconds(i, executed);
         const Offload offload = program_.buckets[i.bucket].offload;
         const FlatBytes flat = rank_->flat(i.bucket);
         const std::int64_t updated = std::max(program_.element, program_.master_element);
@@ -303,6 +310,14 @@ class Pricer::State {
   double hook_seconds(const ReductionCost::Phase& phase, double& executed) const {
     executed = phase.flops;
     return speed_.overhead + std::max(phase.flops / speed_.gemm.rate, copy_seconds(phase.touched));
+  }
+
+  double matrix_seconds(const Instruction& i, double& executed) const {
+    const MatrixUpdate update = matrix_update(rank_, i);
+    executed = update.flops;
+    const std::int64_t element = program_.element + 3 * direction_element(program_);
+    return executed / speed_.gemm.rate + 3 * program_.ns_steps * speed_.gemm.overhead +
+           copy_seconds(element * (update.end - update.begin));
   }
 
   double op_seconds(const Instruction& i, double& executed) const {

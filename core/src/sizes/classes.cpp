@@ -39,6 +39,13 @@ void add_steps(const Program& program, std::size_t atom, const std::vector<std::
 }
 
 bool place_matters(const Program& program, std::size_t atom) {
+  // Each rank orthogonalises the matrices of which it updates a part.
+  for (const Bucket& bucket : program.buckets) {
+    const auto& parts = bucket.parts;
+    if (bucket.matrix &&
+        std::find(parts.begin(), parts.end(), static_cast<int>(atom)) != parts.end())
+      return true;
+  }
   Coordinates first = program.first(), last = first;
   last[atom] = program.mesh.atoms()[atom].ways - 1;
   std::set<const OpType*> seen;

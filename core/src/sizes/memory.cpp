@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "sizes/matrices.h"
+
 namespace mw {
 namespace {
 
@@ -116,26 +118,27 @@ class Walk {
       case Code::drop:
         close(held_.gathered[i.bucket]);
         break;
-      case Code::reduce:
-        if (program_.buckets[i.bucket].hook) {
-          const ReductionCost cost = rank_.reduction(i.bucket);
-          take(cost.held + cost.start.workspace, true);
-          take(-cost.start.workspace, true);
-        }
-        if (!stored_in_parts(i, Parted::gradients)) break;
-        open(held_.whole[i.bucket], rank_.flat(i.bucket).gradients);  // if nothing was written
-        take(rank_.flat(i.bucket).part_of_gradients, true);
+      case Code::reduce: {
+        const ReductionCost hook = rank_.reduction(i.bucket);
+        take(hook.held + hook.start.workspace, true);
+        take(-hook.start.workspace, true);
+        if (stored_in_parts(i, Parted::gradients))  // if nothing was written
+          open(held_.whole[i.bucket], rank_.flat(i.bucket).gradients);
+        take(rank_.flat(i.bucket).reducing, true);
         break;
-      case Code::reduced:
-        if (program_.buckets[i.bucket].hook) {
-          const ReductionCost cost = rank_.reduction(i.bucket);
-          take(cost.finish.workspace, true);
-          take(-cost.finish.workspace - cost.held, true);
-        }
-        if (!stored_in_parts(i, Parted::gradients)) break;
-        close(held_.whole[i.bucket]);
-        take(-rank_.flat(i.bucket).part_of_gradients, true);
+      }
+      case Code::reduce_parts:
+      case Code::reduced_parts:
+        take((i.code == Code::reduce_parts ? 1 : -1) * rank_.flat(i.bucket).reducing_parts, true);
         break;
+      case Code::reduced: {
+        const ReductionCost hook = rank_.reduction(i.bucket);
+        take(hook.finish.workspace, true);
+        take(-hook.finish.workspace - hook.held, true);
+        if (stored_in_parts(i, Parted::gradients)) close(held_.whole[i.bucket]);
+        take(-rank_.flat(i.bucket).reducing, true);
+        break;
+      }
       case Code::hand: {  // of a walk that begins here, nothing is known of who handed it on
         const int given = held_.storage[i.inputs[0]];
         given < 0 ? fresh(i.outputs[0]) : put(i.outputs[0], given);
@@ -164,8 +167,12 @@ class Walk {
           pass(4 * std::min(rank_.flat(static_cast<int>(b)).part_elements, widened_at_a_time));
         }
         break;
+      case Code::direct:
+        direct(i);
+        break;
       case Code::update:
-        if (program_.buckets[i.bucket].offload != Offload::nothing) break;
+        if (i.parameter >= 0) pass(matrix_update(rank_, i).workspace);
+        if (i.parameter >= 0 || program_.buckets[i.bucket].offload != Offload::nothing) break;
         if (program_.master_element > program_.gradient_element) {
           pass(program_.master_element *
                std::min(rank_.flat(i.bucket).part_elements, widened_at_a_time));
@@ -212,6 +219,14 @@ class Walk {
       Storage& lies = held_.storages[storage];
       if (--lies.users == 0) take(-lies.bytes, true);
     }
+  }
+
+  void direct(const Instruction& i) {
+    const DirectSize size = direct_size(rank_, i);
+    take(size.widened);
+    const int storage = add(size.made);
+    for (int slot : i.outputs) put(slot, storage);
+    take(-size.widened);
   }
 
   bool stored_in_parts(const Instruction& i, Parted what) const {
@@ -277,6 +292,7 @@ class Walk {
     if (i.outputs.empty()) return;  // a send
     if (move.takes_source) {
       put(i.outputs[0], held_.storage[i.inputs[0]]);
+      take(-held);
       return;
     }
     if (move.takes_held) {
@@ -352,7 +368,7 @@ class Timeline {
 
 }  // namespace
 
-MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_bytes) {
+MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
   const Program& program = rank.program();
   MemoryForecast forecast;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -363,7 +379,9 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
         flat.kept_parameters;
     forecast[Category::gradients] += flat.kept_gradients;
     forecast[offload == Offload::nothing ? Category::optimizer : Category::host] +=
-        flat.part_elements * (program.buckets[b].tally ? program.master_element : optimizer_bytes);
+        flat.part_elements * (program.buckets[b].tally    ? program.master_element
+                              : program.buckets[b].matrix ? state.matrices
+                                                          : state.others);
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];
@@ -376,11 +394,11 @@ MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_byte
   return forecast;
 }
 
-std::int64_t highest_peak(const std::vector<Program>& stages, std::int64_t optimizer_bytes) {
+std::int64_t highest_peak(const std::vector<Program>& stages, StateBytes state) {
   std::int64_t peak = 0;
   for (const Program& program : stages) {
     for (const RankClass& kind : rank_classes(program)) {
-      peak = std::max(peak, forecast_memory(RankView(program, kind.at), optimizer_bytes).peak);
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at), state).peak);
     }
   }
   return peak;

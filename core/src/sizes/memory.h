@@ -23,11 +23,18 @@ struct MemoryForecast {
   std::int64_t& operator[](Category category) { return bytes[static_cast<std::size_t>(category)]; }
 };
 
-// `optimizer_bytes`: of the state of one parameter element (Optimizer::bytes_per_element).
-MemoryForecast forecast_memory(const RankView& rank, std::int64_t optimizer_bytes);
+// What the optimizer keeps for one element of a parameter: of matrices (Bucket::matrix), and of all others.
+struct StateBytes {
+  StateBytes() = default;
+  StateBytes(std::int64_t all) : others(all), matrices(all) {}  // NOLINT: where it treats all alike
+  StateBytes(std::int64_t other, std::int64_t matrix) : others(other), matrices(matrix) {}
+  std::int64_t others = 0, matrices = 0;
+};
+
+MemoryForecast forecast_memory(const RankView& rank, StateBytes state);
 
 // The highest peak of the ranks of these stages.
-std::int64_t highest_peak(const std::vector<Program>& stages, std::int64_t optimizer_bytes);
+std::int64_t highest_peak(const std::vector<Program>& stages, StateBytes state);
 
 // Bytes that one microbatch holds after these segments have run one after the other.
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);

@@ -112,7 +112,32 @@ MoveSize all_reduce(const Input& in, bool in_place) {
   return m;
 }
 
+// A sum of `in`, which is widened for it, and its result narrowed.
+MoveSize narrowed(MoveSize m, const Input& in, bool in_place) {
+  const bool reduces_all = m.takes_source;
+  // A reduce-scatter that packs its parts lets the widened go.
+  const bool keeps = reduces_all || (in.to == 0 && even(in.to_parts));
+  m.result /= 2;
+  m.start_peak += in.bytes();
+  m.held += keeps ? in.bytes() : 0;
+  m.takes_source = reduces_all && in_place;
+  m.takes_held = false;
+  m.finish = m.takes_source ? 0 : m.result;
+  m.copied += in.bytes() + m.result;
+  return m;
+}
+
 }  // namespace
+
+bool sums_wide(const Program& program, const Instruction& start) {
+  const Move& move = start.move;
+  const bool sums =
+      (move.kind == Move::Kind::all_reduce || move.kind == Move::Kind::reduce_scatter) &&
+      move.reduction == Reduction::sum;
+  if (!sums || !program.wide_sums) return false;
+  const Slot& slot = program.slots[start.inputs[0]];
+  return slot.scalar == Scalar::real && !slot.fp32_at_least;
+}
 
 RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
     : program_(program),
@@ -211,6 +236,8 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   in.item = source.scalar == Scalar::index ? 8 : program_.element;
   if (source.fp32_at_least && source.scalar == Scalar::real)
     in.item = std::max<std::int64_t>(in.item, 4);
+  const bool wide = sums_wide(program_, instruction);
+  if (wide) in.item = 4;
   in.ways = program_.mesh.ways(move.atoms);
   for (int atom : move.atoms) {  // mesh order: the outermost counts most
     in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
@@ -230,11 +257,12 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
     case Move::Kind::all_gather:
       return all_gather(in);
     case Move::Kind::reduce_scatter:
-      return reduce_scatter(in);
+      return wide ? narrowed(reduce_scatter(in), in, false) : reduce_scatter(in);
     case Move::Kind::all_to_all:
       return all_to_all(in);
     case Move::Kind::all_reduce:
-      return all_reduce(in, instruction.in_place);
+      return wide ? narrowed(all_reduce(in, true), in, instruction.in_place)
+                  : all_reduce(in, instruction.in_place);
     case Move::Kind::slice:
     case Move::Kind::keep:
     case Move::Kind::send:
@@ -257,6 +285,14 @@ FlatBytes RankView::flat(int bucket) const {
   flat.gradients = program_.gradient_element * elements;
   flat.part_of_parameters = program_.element * flat.part_elements;
   flat.part_of_gradients = program_.gradient_element * flat.part_elements;
+  const bool wide = program_.wide_sums && program_.gradient_element < 4 && !b.hook;
+  const std::int64_t item = wide ? 4 : program_.gradient_element;
+  flat.summed = item * elements;
+  flat.part_summed = item * flat.part_elements;
+  flat.reducing_parts = wide ? flat.part_summed : 0;
+  flat.reducing = wide ? flat.summed : 0;
+  if (!b.hook && !b.parts.empty() && (wide || b.parted >= Parted::gradients))
+    flat.reducing += flat.part_summed;
   flat.kept_parameters = b.parted == Parted::parameters ? flat.part_of_parameters : flat.parameters;
   flat.kept_gradients = b.parted >= Parted::gradients ? flat.part_of_gradients : flat.gradients;
   return flat;
@@ -264,7 +300,7 @@ FlatBytes RankView::flat(int bucket) const {
 
 ReductionCost RankView::reduction(int bucket) const {
   const Bucket& b = program_.buckets[bucket];
-  return b.hook->cost(shape_of(program_, b, at_));
+  return b.hook ? b.hook->cost(shape_of(program_, b, at_)) : ReductionCost{};
 }
 
 RankViews::RankViews(std::shared_ptr<const RankView> largest) {

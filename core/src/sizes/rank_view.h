@@ -33,6 +33,9 @@ struct FlatBytes {
   std::int64_t parameters = 0, gradients = 0;  // whole
   std::int64_t part_of_parameters = 0, part_of_gradients = 0;
   std::int64_t kept_parameters = 0, kept_gradients = 0;  // from step to step
+  // Gradients as they are summed over ranks: whole, a part; and what is allocated between start and wait of the
+  // reduction, and of that of parts, without a hook.
+  std::int64_t summed = 0, part_summed = 0, reducing = 0, reducing_parts = 0;
 };
 
 class RankView {
@@ -53,7 +56,7 @@ class RankView {
   bool runs(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
   FlatBytes flat(int bucket) const;
-  // Of a bucket with a hook.
+  // Of a bucket's hook; nothing without one.
   ReductionCost reduction(int bucket) const;
 
  private:
@@ -66,6 +69,9 @@ class RankView {
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
 };
+
+// Whether a start sums reals of 2 bytes that are widened for it (Program::wide_sums).
+bool sums_wide(const Program& program, const Instruction& start);
 
 // A rank's sizes for microbatches of different sizes, alike in all else.
 class RankViews {

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "sizes/matrices.h"
+
 namespace mw {
 namespace {
 
@@ -21,7 +23,7 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     }
     case Code::reduce: {
       const Bucket& bucket = program.buckets[instruction.bucket];
-      call.payload = rank.flat(instruction.bucket).gradients;
+      call.payload = rank.flat(instruction.bucket).summed;
       if (bucket.parts.empty()) {
         call.set = program.reduction(bucket);
       } else {
@@ -33,12 +35,19 @@ Call call_of(const RankView& rank, const Instruction& instruction) {
     }
     case Code::reduce_parts:
       call.set = program.part_reduction(program.buckets[instruction.bucket]);
-      call.payload = rank.flat(instruction.bucket).part_of_gradients;
+      call.payload = rank.flat(instruction.bucket).part_summed;
       break;
     case Code::gather:
       call.op = Collective::all_gather;
       call.set = {program.buckets[instruction.bucket].parts, {}};
       call.payload = rank.flat(instruction.bucket).parameters;
+      call.wire = wire_bytes(call.op, call.payload, program.ways(call.set));
+      break;
+    case Code::direct:
+      call.payload = direct_size(rank, instruction).payload;
+      if (call.payload == 0) return call;
+      call.op = Collective::all_gather;
+      call.set = {program.buckets[instruction.bucket].parts, {}};
       call.wire = wire_bytes(call.op, call.payload, program.ways(call.set));
       break;
     case Code::totals:

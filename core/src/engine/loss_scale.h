@@ -1,0 +1,54 @@
+// Loss scaling: backward starts from a factor instead of 1, so that small gradients do not vanish in fp16;
+// the norm and the update divide it out again (Micikevicius et al. 2018, section 3.2). A step whose norm is
+// not finite is left out on all ranks: parameters, states and the optimizer's count of steps stay.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "meshwright/json.h"
+#include "meshwright/options.h"
+
+namespace mw {
+
+// How the factor goes on. Immutable; all ranks share one and call it alike, so that all have one factor.
+class LossScale {
+ public:
+  virtual ~LossScale() = default;
+  virtual double first() const = 0;
+  // Of `step`, after the step before it had `scale` and overflowed or not; `good`: steps in a row that have
+  // not, since the factor last changed. From any rank's thread.
+  virtual double next(std::int64_t step, double scale, bool overflowed,
+                      std::int64_t good) const = 0;
+};
+
+// The key `loss_scale`: "dynamic" or { init = 65536, growth = 2, backoff = 0.5, interval = 2000 } (times
+// `growth` after `interval` good steps, times `backoff` after an overflow; as torch.amp.GradScaler); a number
+// that stays; a function(step, scale, overflowed) that returns the factor, called once for a step, from 65536
+// on. Null, and problems, if it is none of these. `call` calls a function with its arguments.
+std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
+                                                 std::function<Json(const std::vector<Json>&)> call,
+                                                 Problems& problems);
+
+// One rank's factor from step to step.
+class LossScaler {
+ public:
+  // Without a policy the factor is 1, and no step is left out.
+  explicit LossScaler(std::shared_ptr<const LossScale> policy);
+  void begin(std::int64_t step);
+  // After the norm of all gradients, still times the factor, is known. Returns the true one.
+  double end(double scaled_norm);
+  double scale() const { return scale_; }
+  bool active() const { return policy_ != nullptr; }
+  bool overflowed() const { return overflowed_; }      // this step is left out
+  std::int64_t left_out() const { return left_out_; }  // steps so far
+
+ private:
+  std::shared_ptr<const LossScale> policy_;
+  double scale_ = 1;
+  bool overflowed_ = false, begun_ = false;
+  std::int64_t good_ = 0, left_out_ = 0;
+};
+
+}  // namespace mw

@@ -1,0 +1,92 @@
+#include "sizes/matrices.h"
+
+#include <algorithm>
+
+namespace mw {
+namespace {
+
+std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t from, std::size_t to) {
+  std::int64_t count = 1;
+  for (std::size_t k = from; k < to; ++k) count *= sizes[k];
+  return count;
+}
+
+// Whether these ranges of a contiguous tensor lie in one piece.
+bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Range>& own) {
+  std::size_t cut = own.size();
+  while (cut > 0 && own[cut - 1].size == whole[cut - 1]) --cut;
+  if (cut == 0) return true;
+  return std::all_of(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(cut) - 1,
+                     [](const Range& r) { return r.size == 1; });
+}
+
+}  // namespace
+
+DirectSize direct_size(const RankView& rank, const Instruction& direct) {
+  const Program& program = rank.program();
+  const Bucket& bucket = program.buckets[direct.bucket];
+  const FlatBytes flat = rank.flat(direct.bucket);
+  const std::int64_t element = direction_element(program);
+  const bool widens = element != program.gradient_element;
+  DirectSize size;
+  if (bucket.parts.empty()) {
+    size.elements = rank.bytes(direct.outputs[0]) / element;
+    size.made = widens ? size.elements * element : 0;
+    return size;
+  }
+  size.elements = flat.part_elements;
+  size.widened = widens ? size.elements * element : 0;
+  size.payload = size.elements * element * program.mesh.ways(bucket.parts);
+  size.made = widens || bucket.parted >= Parted::gradients ? size.payload : 0;
+  return size;
+}
+
+MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
+  const Program& program = rank.program();
+  const Bucket& bucket = program.buckets[update.bucket];
+  const ProgramParameter& parameter = program.parameters[update.parameter];
+  const Slot &stored = program.slots[parameter.slot], &whole = program.slots[update.inputs[0]];
+  const std::vector<std::int64_t> shape = program.local_shape(whole, rank.at());
+  MatrixUpdate made;
+  const auto stacked = static_cast<std::size_t>(parameter.stacked),
+             rows = stacked + static_cast<std::size_t>(parameter.rows);
+  made.stacked = product(shape, 0, stacked);
+  made.rows = product(shape, stacked, rows);
+  made.columns = product(shape, rows, shape.size());
+  std::int64_t count = 1;
+  for (Dim dim : stored.dims) {
+    const std::int64_t size = program.graph->size(dim);
+    const Range here = local_range(dim, size, whole.layout, program.mesh, rank.at());
+    Range own = local_range(dim, size, stored.layout, program.mesh, rank.at());
+    own.offset -= here.offset;
+    count *= own.size;
+    made.own.push_back(own);
+  }
+  for (int p : bucket.parameters) {
+    if (p == update.parameter) break;
+    made.first += rank.bytes(program.parameters[p].slot) / program.element;
+  }
+  std::int64_t index = 0;  // mesh order: the outermost atom counts most
+  for (int atom : bucket.parts) index = index * program.mesh.atoms()[atom].ways + rank.at()[atom];
+  const std::int64_t part = rank.flat(update.bucket).part_elements;
+  made.begin = std::clamp<std::int64_t>(index * part - made.first, 0, count);
+  made.end = std::clamp<std::int64_t>((index + 1) * part - made.first, 0, count);
+  if (bucket.parts.empty()) made.end = count;
+  if (made.begin >= made.end) return made;
+
+  const auto m = static_cast<double>(std::min(made.rows, made.columns)),
+             n = static_cast<double>(std::max(made.rows, made.columns));
+  made.flops =
+      static_cast<double>(made.stacked) * program.ns_steps * (4 * m * m * n + 2 * m * m * m);
+  const std::int64_t element = direction_element(program);
+  const std::int64_t least = std::min(made.rows, made.columns);
+  const std::int64_t all = element * product(shape, 0, shape.size());
+  made.workspace = all + 2 * element * made.stacked * least * least;
+  if (!in_one_piece(shape, made.own)) {  // the rank's own is copied out, the squares are gone
+    made.workspace =
+        std::max(made.workspace, (program.ns_steps % 2 == 1 ? all : 0) + element * count);
+  }
+  return made;
+}
+
+}  // namespace mw

@@ -1,0 +1,105 @@
+"""The loss's scale from a script: policies, functions, what is recorded, what is refused."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, zero, tp = mw.plugins("dp", "zero", "tp")
+local function train(more)
+  local e = { model = mw.llama { layers = 2, hidden = 64, heads = 4, ffn = 96, vocab = 64 }, data = mw.synthetic {},
+              sequence = 16, plan = { zero { 2, stage = 2 }, tp(2) }, batch = 8, microbatch = 2, precision = "fp16",
+              optimizer = mw.adamw { lr = 3e-3, clip = 1.0 }, steps = 12 }
+  for key, value in pairs(more) do e[key] = value end
+  return mw.train(e)
+end
+train { log = "usual.h5" }
+train { loss_scale = { init = 2 ^ 40, backoff = 1 / 64, interval = 4 }, log = "high.h5",
+        observe = function(step) return { twice = 2 * step } end }
+local calls = {}
+train { loss_scale = function(step, scale, overflowed)
+  calls[#calls + 1] = ("%d %g %s"):format(step, scale, overflowed)
+  if step == 0 then return 2 ^ 45 end
+  return overflowed and 1024 or scale
+end }
+assert(#calls == 12, #calls)
+assert(calls[1] == "0 65536 false", calls[1])
+assert(calls[2] == "1 3.51844e+13 true", calls[2])
+assert(calls[3] == "2 1024 false", calls[3])
+train { loss_scale = 512, precision = "fp32", reductions = "fp32" }
+train { precision = "fp32" }
+train { precision = "bf16", reductions = "fp32" }
+"""
+
+WRONG = """\
+local mw = require "meshwright"
+mw.%s { model = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 16, vocab = 16 }, data = mw.synthetic {},
+          sequence = 4, batch = 2, steps = 2, optimizer = mw.adamw { lr = 1e-3 }, loss_scale = %s }
+"""
+
+
+class LossScale(unittest.TestCase):
+    def run_script(self, verb, text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            (path / "script.lua").write_text(text)
+            done = subprocess.run([BIN, verb, "script.lua", "--json"], cwd=path, capture_output=True, text=True,
+                                  timeout=300)
+            series = {}
+            for name in ("usual", "high"):
+                if (path / f"{name}.h5").exists():
+                    with h5py.File(path / f"{name}.h5", locking=False) as f:
+                        series[name] = {key: f["series"][key][:] for key in f["series"]}
+        return done, [json.loads(line) for line in done.stdout.splitlines()], series
+
+    def test_policies_and_what_is_recorded(self):
+        done, runs, series = self.run_script("run", SCRIPT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        usual, high, function, fixed, plain, wide = runs
+        self.assertEqual((usual["loss_scale"], usual["skipped_steps"]), (65536, []))
+        self.assertEqual(list(series["usual"]["loss_scale"]), [65536] * 12)
+
+        skipped = high["skipped_steps"]
+        self.assertEqual(skipped, list(range(len(skipped))))
+        self.assertIn(len(skipped), (3, 4))
+        scales = list(series["high"]["loss_scale"])
+        self.assertEqual(scales[:4], [2.0**40, 2.0**34, 2.0**28, 2.0**22])
+        self.assertEqual(list(series["high"]["skipped"]), [1] * len(skipped) + [0] * (12 - len(skipped)))
+        self.assertIn(2 * scales[len(skipped)], scales)
+        self.assertEqual(list(series["high"]["twice"]), [2 * step for step in range(12)])
+        self.assertEqual(high["loss_scale"], scales[-1])
+        self.assertLess(high["losses"][-1], high["losses"][0])
+
+        self.assertEqual((function["loss_scale"], function["skipped_steps"]), (1024, [0]))
+        self.assertEqual((fixed["loss_scale"], fixed["skipped_steps"]), (512, []))
+        self.assertNotIn("loss_scale", plain)
+        for one, other in zip(fixed["losses"], plain["losses"]):
+            self.assertAlmostEqual(one, other, delta=1e-5)
+        for one, other in zip(fixed["grad_norms"], plain["grad_norms"]):
+            self.assertAlmostEqual(one / other, 1, delta=1e-3)
+        self.assertNotIn("loss_scale", wide)
+        for run in runs:
+            book = [{(c["axis"], c["op"], c["phase"]): c["bytes"] for c in side}
+                    for side in (run["communication"], run["predicted"]["communication"])]
+            self.assertEqual(book[0], book[1])
+
+    def test_what_is_no_policy_is_refused(self):
+        for given in ("0", "'static'", "{ interval = 0 }", "{ int = 1 }", "true"):
+            done, results, _ = self.run_script("plan", WRONG % ("plan", given))
+            self.assertEqual(done.returncode, 2, f"{given}: {done.stderr}")
+            self.assertTrue(any("loss_scale" in result["message"] for result in results), results)
+        done, results, _ = self.run_script("run", WRONG % ("train", "function(step) return -step end"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("loss_scale: the function returned", results[-1]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,211 @@
+// fp16: losses beside fp32's with a scaled loss; what overflows is left out everywhere; a scale changes nothing
+// else.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/ranks.h"
+#include "engine/trainer.h"
+#include "fixture.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+Setup small(std::vector<StrategyChoice> plan, Precision precision) {
+  Setup setup;
+  setup.options = {{"layers", 2},   {"hidden", 64}, {"heads", 8},
+                   {"kv_heads", 4}, {"ffn", 96},    {"vocab", 64}};
+  setup.batch = 8;
+  setup.sequence = 16;
+  setup.microbatch = 2;
+  setup.plan = std::move(plan);
+  setup.precision = precision;
+  return setup;
+}
+
+std::vector<StepReport> run(const Setup& setup, std::int64_t steps, double lr = 3e-3) {
+  Experiment e = experiment(setup);
+  e.steps = steps;
+  e.schedule = [lr](std::int64_t) { return lr; };
+  std::vector<StepReport> list;
+  train(e, nullptr, [&](const StepReport& report) { list.push_back(report); });
+  return list;
+}
+
+using Mixes = std::vector<std::pair<std::string, std::vector<StrategyChoice>>>;
+
+}  // namespace
+
+TEST_CASE("Losses in fp16 stay beside those in fp32, in every mix") {
+  const std::int64_t steps = 40;
+  const std::vector<StepReport> full = run(small({}, Precision::fp32), steps);
+  REQUIRE(full.back().loss < full.front().loss - 0.5);
+  const int mix = GENERATE(range(0, 7));
+  const Mixes mixes = {
+      {"one rank", {}},
+      {"dp x tp", {dp(2), tp(2)}},
+      {"zero 1", {zero(2, 1)}},
+      {"zero 2", {zero(4, 2)}},
+      {"zero 3 x tp", {zero(2, 3), tp(2)}},
+      {"pp", {pp(2, "zb-h1", {1, 1})}},
+      {"pp x zero x tp", {pp(2, "1f1b", {1, 1}), zero(2, 2), tp(2)}},
+  };
+  Setup setup = small(mixes[mix].second, Precision::fp16);
+  setup.loss_scale = "dynamic";
+  setup.fp32_gradients = mix % 2 == 1;
+  setup.fp32_sums = mix > 3;
+  const std::vector<StepReport> narrow = run(setup, steps);
+  double gap = 0, norms = 0;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    gap = std::max(gap, std::abs(narrow[i].loss / full[i].loss - 1));
+    norms = std::max(norms, std::abs(narrow[i].grad_norm / full[i].grad_norm - 1));
+    CHECK_FALSE(narrow[i].left_out);
+    CHECK(narrow[i].loss_scale == 65536);
+  }
+  INFO(mixes[mix].first << ": largest gap " << gap << ", of norms " << norms);
+  CHECK(gap > 1e-7);  // it is fp16 that ran
+  CHECK(gap < 0.002);
+  CHECK(norms < 0.05);
+}
+
+TEST_CASE("What a scale makes overflow is left out on all ranks, then it trains") {
+  const int mix = GENERATE(range(0, 4));
+  const Mixes mixes = {{"one rank", {}},
+                       {"dp x tp", {dp(2), tp(2)}},
+                       {"zero 3", {zero(2, 3)}},
+                       {"pp x zero", {pp(2, "1f1b", {1, 1}), zero(2, 1)}}};
+  const bool muon = GENERATE(false, true);
+  Setup setup = small(mixes[mix].second, Precision::fp16);
+  setup.loss_scale = {{"init", std::ldexp(1, 40)}, {"backoff", 1.0 / 16}, {"interval", 3}};
+  if (muon) {
+    setup.optimizer = "muon";
+    setup.optimizer_options = {{"lr", 0.02}};
+  }
+  const std::vector<StepReport> reports = run(setup, 20);
+  INFO(mixes[mix].first);
+  REQUIRE(reports[0].left_out);
+  CHECK(reports[0].loss_scale == std::ldexp(1, 40));
+  CHECK(reports[1].loss_scale == std::ldexp(1, 36));
+  // Nothing was updated: the next step has other tokens, but a first step's parameters.
+  const auto good =
+      std::find_if(reports.begin(), reports.end(), [](const StepReport& r) { return !r.left_out; });
+  REQUIRE(good != reports.end());
+  Setup unscaled = setup;
+  unscaled.loss_scale = 1.0;
+  const std::vector<StepReport> first = run(unscaled, good - reports.begin() + 1, 0.0);
+  CHECK(good->loss == Approx(first.back().loss).epsilon(1e-3));
+  CHECK(good->grad_norm == Approx(first.back().grad_norm).epsilon(0.05));
+  CHECK(std::any_of(good, reports.end(), [&](const StepReport& r) {
+    return r.loss_scale == 2 * good->loss_scale;  // grew after three good steps
+  }));
+  CHECK(reports.back().loss < good->loss - 0.1);
+}
+
+TEST_CASE("Steps that are left out touch no parameter, state or count of steps") {
+  class Overflows final
+      : public LossScale {  // twice, as no norm of gradients times 2^1023 is finite
+   public:
+    double first() const override { return std::ldexp(1, 1023); }
+    double next(std::int64_t step, double, bool, std::int64_t) const override {
+      return step < 2 ? first() : 1024;
+    }
+  };
+  class Later final : public TokenSource {  // its third step has the first step's tokens
+   public:
+    Later(std::shared_ptr<const TokenSource> from, std::int64_t by)
+        : from_(std::move(from)), by_(by) {}
+    std::int64_t vocab() const override { return from_->vocab(); }
+    std::int64_t tokens() const override { return from_->tokens(); }
+    void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+                std::int64_t* labels) const override {
+      from_->sample(std::max<std::int64_t>(0, k - by_), sequence, inputs, labels);
+    }
+
+   private:
+    std::shared_ptr<const TokenSource> from_;
+    std::int64_t by_;
+  };
+  const bool muon = GENERATE(false, true);
+  const int stage = GENERATE(1, 3);
+  Setup setup = small({zero(2, stage)}, Precision::fp64);
+  if (muon) {
+    setup.optimizer = "muon";
+    setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}};
+  }
+  Experiment plain = experiment(setup), scaled = plain;
+  scaled.loss_scale = std::make_shared<Overflows>();
+  scaled.data = std::make_shared<Later>(plain.data, 2 * setup.batch);
+  const auto parameters = [](const Experiment& e, std::int64_t steps, int& left_out) {
+    std::vector<at::Tensor> made;
+    with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+      for (std::int64_t step = 0; step < steps; ++step) {
+        const StepOutcome outcome = executor.step(step, 1e-2);
+        if (executor.rank() == 0 && outcome.left_out) ++left_out;
+      }
+      for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
+        const at::Tensor whole = executor.whole(static_cast<int>(b), false);
+        if (executor.rank() == 0) made.push_back(whole.clone());
+      }
+    });
+    return made;
+  };
+  int without = 0, with = 0;
+  const std::vector<at::Tensor> want = parameters(plain, 2, without),
+                                got = parameters(scaled, 4, with);
+  CHECK(without == 0);
+  CHECK(with == 2);
+  REQUIRE(got.size() == want.size());
+  for (std::size_t b = 0; b < got.size(); ++b) {
+    CHECK((got[b] - want[b]).norm().item<double>() <= 1e-12 * want[b].norm().item<double>());
+  }
+}
+
+TEST_CASE("In fp64 a scale of 1024 changes gradients by nothing but itself") {
+  const int mix = GENERATE(range(0, 3));
+  const Mixes mixes = {{"one rank", {}}, {"dp x tp", {dp(2), tp(2)}}, {"zero 2", {zero(2, 2)}}};
+  const auto gradients = [&](const Json& scale) {
+    Setup setup = small(mixes[mix].second, Precision::fp64);
+    setup.loss_scale = scale;
+    const Experiment e = experiment(setup);
+    std::vector<at::Tensor> made;
+    class Gradients : public Watcher {
+     public:
+      explicit Gradients(std::vector<at::Tensor>& into) : into_(into) {}
+      void computed(const Instruction&, int, int, const at::Tensor&) override {}
+      void gradients(Executor& executor) override {
+        for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
+          const at::Tensor whole = executor.whole(static_cast<int>(b), true);
+          if (executor.rank() == 0) into_.push_back(whole.clone());
+        }
+      }
+
+     private:
+      std::vector<at::Tensor>& into_;
+    };
+    with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+      Gradients watcher(made);
+      executor.watch(&watcher);
+      const StepOutcome outcome = executor.step(0, 1e-3);
+      if (std::abs(outcome.grad_norm) > 100) throw std::logic_error("the norm is scaled");
+    });
+    return made;
+  };
+  const std::vector<at::Tensor> plain = gradients(Json()), scaled = gradients(1024.0);
+  REQUIRE(plain.size() == scaled.size());
+  for (std::size_t b = 0; b < plain.size(); ++b) {
+    const double norm = plain[b].norm().item<double>();
+    CHECK((scaled[b] / 1024 - plain[b]).norm().item<double>() <= 1e-12 * norm);
+  }
+}
+
+TEST_CASE("A mix with a scaled loss equals one rank with it") {
+  Setup setup = small({zero(2, 2), tp(2)}, Precision::fp64);
+  setup.loss_scale = GENERATE(Json("dynamic"), Json(1024.0));
+  const Experiment e = experiment(setup);
+  const VerifyOutcome outcome = verify(e);
+  INFO(describe(outcome, e.plan->mix()));
+  CHECK(outcome.equal);
+}
