@@ -23,7 +23,9 @@ local mw = {}
 ---@field plan? meshwright.Strategy[] strategies, in mesh order: the ranks of the last one are adjacent (default [])
 ---@field batch integer sequences of one step, over all ranks (>= 1)
 ---@field microbatch? integer sequences that a rank computes at a time; all that it has if left out (>= 1)
----@field precision? "fp64"|"fp32"|"bf16" of parameters and computation; with bf16 the optimizer keeps fp32 masters (default "fp32")
+---@field precision? "fp64"|"fp32"|"bf16"|"fp16" of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 masters (default "fp32")
+---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
+---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less (default "compute")
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
 ---@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, or a function of an op (default "none")
 ---@field device? "cpu" where ranks compute (default "cpu")
@@ -163,6 +165,21 @@ function mw.adamw(options) end
 ---@param options? meshwright.sgd
 ---@return meshwright.Optimizer
 function mw.sgd(options) end
+
+---@class meshwright.muon
+---@field lr number learning rate of matrices; a schedule starts from it (>= 0)
+---@field momentum? number decay of the running average of gradients (default 0.95) (0 .. 1)
+---@field nesterov? boolean whether the update looks ahead, between gradient and average (default true)
+---@field weight_decay? number decoupled decay, on every tensor (default 0.1) (>= 0)
+---@field ns_steps? integer Newton-Schulz steps that orthogonalise an update (default 5) (1 .. 100)
+---@field adjust_lr? "original"|"match_rms_adamw" what lr is multiplied by: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), with which AdamW's lr and decay serve (default "original")
+---@field adamw? table of embedding, head, norms and biases: { lr = Muon's, betas, eps } (default {})
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---Muon for the matrices of layers, orthogonalised whole; AdamW for all else.
+---@param options? meshwright.muon
+---@return meshwright.Optimizer
+function mw.muon(options) end
 
 ---@class meshwright.constant
 
