@@ -8,6 +8,7 @@
 #include "engine/ranks.h"
 #include "engine/trainer.h"
 #include "fixture.h"
+#include "meshwright/reduction_hook.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -72,13 +73,19 @@ TEST_CASE("Losses in fp16 stay beside those in fp32, in every mix") {
 }
 
 TEST_CASE("What a scale makes overflow is left out on all ranks, then it trains") {
-  const int mix = GENERATE(range(0, 4));
+  const int mix = GENERATE(range(0, 5));
+  const std::vector<Pass> passes{
+      bucket_gradients(1 << 14), overlap_gradient_reduction(),
+      hook_reductions("dp", [](const BucketShape&) { return powersgd_hook(4); })};
   const Mixes mixes = {{"one rank", {}},
                        {"dp x tp", {dp(2), tp(2)}},
                        {"zero 3", {zero(2, 3)}},
-                       {"pp x zero", {pp(2, "1f1b", {1, 1}), zero(2, 1)}}};
+                       {"pp x zero", {pp(2, "1f1b", {1, 1}), zero(2, 1)}},
+                       {"PowerSGD, whose errors begin anew",
+                        {choice("dp", std::make_shared<Rules>("dp", 2, Dims{"batch"}, passes))}}};
   const bool muon = GENERATE(false, true);
   Setup setup = small(mixes[mix].second, Precision::fp16);
+  setup.fp32_gradients = mix == 4;  // PowerSGD needs it
   setup.loss_scale = {{"init", std::ldexp(1, 40)}, {"backoff", 1.0 / 16}, {"interval", 3}};
   if (muon) {
     setup.optimizer = "muon";
@@ -208,4 +215,19 @@ TEST_CASE("A mix with a scaled loss equals one rank with it") {
   const VerifyOutcome outcome = verify(e);
   INFO(describe(outcome, e.plan->mix()));
   CHECK(outcome.equal);
+}
+
+TEST_CASE("Among threads, which sum in fp32 anyway, fp32 reductions change no bit of a plain sum") {
+  const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
+  const int mix = GENERATE(range(0, 3));
+  const Mixes mixes = {{"dp", {dp(2)}}, {"tp", {tp(2)}}, {"zero 1", {zero(2, 1)}}};
+  Setup setup = small(mixes[mix].second, precision);
+  setup.loss_scale = 1024.0;
+  const std::vector<StepReport> narrow = run(setup, 5);
+  setup.fp32_sums = true;
+  const std::vector<StepReport> wide = run(setup, 5);
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    CHECK(narrow[i].loss == wide[i].loss);
+    CHECK(narrow[i].grad_norm == wide[i].grad_norm);
+  }
 }

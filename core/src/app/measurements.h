@@ -43,6 +43,7 @@ class Measurements {
   std::int64_t memory_peak(Category category) const;  // of the rank that has most of it
   const std::vector<double>& losses() const { return losses_; }
   std::int64_t peak_bytes() const;  // of the rank with the most
+  const std::vector<std::int64_t>& skipped_steps() const { return skipped_; }
 
  private:
   double bubble_of(const StepReport& report) const;

@@ -68,6 +68,9 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
                                  losses.size(), plural(experiment.steps, "step"));
   if (!losses.empty()) {
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+    if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
+        skipped > 0)
+      text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
     text += comparison(measured, predicted);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();

@@ -48,15 +48,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       hooked_(kept_->hooked),
       scaler_(std::make_shared<LossScaler>(input.loss_scale)) {
   number_rows();
-  Ledger::Scope scope(ledger_, Category::buffers);
-  for (const Bucket& bucket : program.buckets) {
-    hooked_.push_back(
-        bucket.hook ? bucket.hook->make(shape_of(program, bucket, at_),
-                                        at::TensorOptions()
-                                            .dtype(real_type(program, program.gradient_element))
-                                            .device(device))
-                    : nullptr);
-  }
+  make_hooks();
 }
 
 Executor::Executor(const Program& program, const Executor& other)

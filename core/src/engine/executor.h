@@ -138,6 +138,7 @@ class Executor {
   void add_gradient(int parameter, const at::Tensor& gradient);
   void start_shift(const Instruction& i, Microbatch& m, int microbatch);
   void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
+  void make_hooks();
   void start_reduce(const Instruction& i);
   void end_reduce(const Instruction& i);
   void start_reduce_parts(const Instruction& i);

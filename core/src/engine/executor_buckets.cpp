@@ -7,6 +7,17 @@
 
 namespace mw {
 
+void Executor::make_hooks() {
+  Ledger::Scope scope(ledger_, Category::buffers);
+  hooked_.clear();
+  const auto options =
+      at::TensorOptions().device(device_).dtype(real_type(program_, program_.gradient_element));
+  for (const Bucket& bucket : program_.buckets) {
+    hooked_.push_back(bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options)
+                                  : nullptr);
+  }
+}
+
 void Executor::start_reduce(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
   const at::Tensor& whole = storage_.settle(i.bucket);
@@ -144,6 +155,7 @@ void Executor::totals() {
   outcome_.loss_scale = scaler_->scale();
   outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
   outcome_.left_out = scaler_->overflowed();
+  if (outcome_.left_out) make_hooks();  // what they carry on has overflowed too
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
   if (watcher_ != nullptr) watcher_->gradients(*this);

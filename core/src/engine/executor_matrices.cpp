@@ -29,7 +29,7 @@ void Executor::direct(const Instruction& i, Microbatch& m) {
 }
 
 void Executor::update_matrix(const Instruction& i, const Microbatch& m) {
-  const MatrixUpdate size = matrix_update(sizes_, i);
+  const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
   if (size.begin >= size.end || outcome_.left_out) return;
   const at::Tensor& direction = tensor(m, i.inputs[0]);
   at::Tensor turn =

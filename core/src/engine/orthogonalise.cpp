@@ -6,8 +6,7 @@ namespace mw {
 
 at::Tensor orthogonalised(const at::Tensor& stack, int steps) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315, least_norm = 1e-7;
-  const at::Tensor norm = at::linalg_vector_norm(stack, 2, {{1, 2}}, /*keepdim=*/true);
-  stack.div_(norm.clamp_min_(least_norm));
+  stack.div_(at::linalg_vector_norm(stack, 2, {{1, 2}}, /*keepdim=*/true).clamp_min_(least_norm));
   if (steps == 0 || stack.numel() == 0) return stack;
   // The smaller of the two products; (X X^T) X = X (X^T X).
   const bool tall = stack.size(1) > stack.size(2);

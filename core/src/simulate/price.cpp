@@ -257,7 +257,7 @@ class Pricer::State {
         return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
       }
       case Code::direct: {  // gradients and momentum are read, momentum and directions written
-        const std::int64_t elements = direct_size(rank_, i).elements;
+        const std::int64_t elements = direct_size(*rank_, i).elements;
         return speed_.overhead + copy_seconds(elements * (program_.gradient_element +
                                                           3 * direction_element(program_)));
       }
@@ -313,7 +313,7 @@ class Pricer::State {
   }
 
   double matrix_seconds(const Instruction& i, double& executed) const {
-    const MatrixUpdate update = matrix_update(rank_, i);
+    const MatrixUpdate update = matrix_update(*rank_, i);
     executed = update.flops;
     const std::int64_t element = program_.element + 3 * direction_element(program_);
     return executed / speed_.gemm.rate + 3 * program_.ns_steps * speed_.gemm.overhead +
