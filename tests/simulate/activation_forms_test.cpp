@@ -64,6 +64,7 @@ std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolic
     setup.batch = shape.b;
     setup.sequence = shape.s;
     setup.precision = Precision::bf16;
+    setup.fp32_gradients = true;  // else the norm widens them, which grows with the layers too
     setup.recompute = recompute;
     const Experiment e = experiment(setup);
     bytes[more] = predict_rank(*e.plan, *e.optimizer, 0).memory[Category::activations];
@@ -74,7 +75,7 @@ std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolic
 
 const auto shapes = {
     Shape{128, 2, 64, 4, 2},  Shape{256, 1, 96, 8, 4}, Shape{64, 3, 128, 16, 8},
-    Shape{512, 1, 192, 4, 4}, Shape{32, 8, 64, 8, 1},
+    Shape{512, 1, 192, 4, 4}, Shape{32, 8, 64, 8, 1},  Shape{2048, 4, 6144, 64, 8},
 };
 
 RecomputePolicy kept(RecomputePolicy::Kind kind, bool gathers = false) {
@@ -114,4 +115,18 @@ TEST_CASE("Activations of a layer follow Korthikanti et al. 2022, table 2") {
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::selective, true)) == 30 * sbh / t + norms / t);
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::full)) == 2 * sbh / t);
   }
+}
+
+TEST_CASE(
+    "... and with the struck terms the paper's figures for 22B parameters, 48 layers on tp 8") {
+  using Kind = RecomputePolicy::Kind;
+  const Shape shape{2048, 4, 6144, 64, 8};
+  const auto [s, b, h, a, t] = shape;
+  const std::int64_t sbh = s * b * h, rows = 4 * a * s * b / t, norms = 16 * s * b;
+  const auto gib = [](std::int64_t layer) { return 48.0 * static_cast<double>(layer) / (1 << 30); };
+  const std::int64_t scores = 5 * a * s * s * b / t;
+  CHECK(gib(layer_bytes(shape, Stream::whole, kept(Kind::none)) - rows - norms + 2 * sbh +
+            scores) == 59.25);
+  CHECK(gib(layer_bytes(shape, Stream::cut, kept(Kind::selective, true)) - norms / t + 2 * sbh / t +
+            2 * sbh / t) == 9.5625);
 }

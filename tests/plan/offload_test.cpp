@@ -1,0 +1,121 @@
+// The pass that sends activations to the host: each once, back once where it is read, no sooner than asked.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "../parity/fixture.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+class Delayed : public Strategy {
+ public:
+  std::vector<AxisRequest> axes() const override { return {}; }
+  void edit(Draft& draft) const override { draft.pipeline({"", {}, {}, delayed_wgrads, {}, 0}); }
+};
+
+Program offloaded(int prefetch, std::vector<std::string> ops = {}, bool split = true) {
+  Setup setup;
+  setup.options["layers"] = 3;
+  if (split) setup.plan = {choice("delayed", std::make_shared<Delayed>())};
+  setup.offload.kind = ops.empty() ? OffloadPolicy::Kind::full : OffloadPolicy::Kind::ops;
+  setup.offload.ops = std::move(ops);
+  setup.offload.prefetch = prefetch;
+  return experiment(setup).plan->programs.front();
+}
+
+// Where an instruction of that code stands that is about a slot of that name; -1.
+int find(const Segment& segment, Code code, const std::string& label) {
+  const auto found =
+      std::find_if(segment.code.begin(), segment.code.end(),
+                   [&](const Instruction& i) { return i.code == code && i.label == label; });
+  return found == segment.code.end() ? -1 : static_cast<int>(found - segment.code.begin());
+}
+
+int first_of_layer(const Program& program, const Segment& segment, int layer) {
+  for (std::size_t n = 0; n < segment.code.size(); ++n) {
+    const Instruction& i = segment.code[n];
+    if (i.code == Code::compute && program.graph->ops()[i.op].layer == layer)
+      return static_cast<int>(n);
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("A tensor goes to the host once, and comes back once in each segment that reads it") {
+  const Program program = offloaded(0);
+  std::map<int, int> host_of;  // slot of forward -> its twin
+  for (const Segment& segment : program.segments) {
+    std::set<int> there, fetched;
+    for (const Instruction& i : segment.code) {
+      if (i.code == Code::offload) {
+        const Slot &from = program.slots[i.inputs[0]], &to = program.slots[i.outputs[0]];
+        INFO(from.name);
+        CHECK(segment.kind == SegmentKind::forward);
+        CHECK(host_of.emplace(i.inputs[0], i.outputs[0]).second);
+        CHECK(!from.persistent);
+        CHECK((from.value < 0 || program.graph->value(from.value).source == Value::Source::op));
+        CHECK(to.category == Category::host);
+        // Nobody of the device's reads it after.
+        CHECK(std::count(i.release.begin(), i.release.end(), i.inputs[0]) == 1);
+      }
+      if (i.code == Code::fetch) {
+        INFO(i.label);
+        CHECK(fetched.insert(i.inputs[0]).second);
+        there.insert(i.outputs[0]);
+      }
+      if (segment.kind == SegmentKind::forward || i.code != Code::compute) continue;
+      for (const auto* list : {&i.inputs, &i.outputs, &i.saved}) {
+        for (int slot : *list) CHECK(host_of.count(slot) == 0);
+      }
+    }
+  }
+  CHECK(host_of.size() > 30);
+}
+
+TEST_CASE("I and W each fetch what they read, and nothing else waits for W on the device") {
+  const Program program = offloaded(0);
+  const Segment& dgrad = program.segments[program.segment("dgrad")];
+  const Segment& wgrad = program.segments[program.segment("wgrad")];
+  // What the projection's W and attention's own backward read.
+  CHECK(find(dgrad, Code::fetch, "layers.1.attention") >= 0);
+  CHECK(find(wgrad, Code::fetch, "layers.1.attention") >= 0);
+  CHECK(find(dgrad, Code::fetch, "layers.1.mlp.gate") >= 0);
+  CHECK(find(wgrad, Code::fetch, "layers.1.mlp.gate") == -1);
+  CHECK(find(wgrad, Code::fetch, "layers.1.mlp.swiglu") >= 0);
+}
+
+TEST_CASE("Tensors are back as their layer's backward begins, or earlier") {
+  const std::string name = "layers.0.attention.q_rope";
+  for (const int prefetch : {0, 1, 2, 9}) {
+    const Program program = offloaded(prefetch, {}, /*split=*/false);
+    const Segment& backward = program.segments[program.segment("backward")];
+    const int at = find(backward, Code::fetch, name);
+    REQUIRE(at >= 0);
+    const int begins = first_of_layer(program, backward, std::min(prefetch, 3));
+    const int next = prefetch == 0 ? static_cast<int>(backward.code.size())
+                                   : first_of_layer(program, backward, std::min(prefetch, 3) - 1);
+    INFO("prefetch " << prefetch << " at " << at << " of " << begins << " " << next);
+    CHECK(at < begins);
+    // Only other fetches stand between.
+    for (int n = at; n < begins; ++n) CHECK(backward.code[n].code == Code::fetch);
+    CHECK(begins < next);
+  }
+}
+
+TEST_CASE("Only what the chosen ops' backward reads goes") {
+  const Program program = offloaded(0, {"swiglu"});
+  std::set<std::string> names;
+  for (const Segment& segment : program.segments) {
+    for (const Instruction& i : segment.code) {
+      if (i.code == Code::offload) names.insert(i.label);
+    }
+  }
+  CHECK(names == std::set<std::string>{"layers.0.mlp.gate", "layers.0.mlp.up", "layers.1.mlp.gate",
+                                       "layers.1.mlp.up", "layers.2.mlp.gate", "layers.2.mlp.up"});
+}
