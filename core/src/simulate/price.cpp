@@ -59,7 +59,7 @@ class Pricer::State {
     run_.lanes[lane].exposed += seconds;
   }
   double transfer_seconds(const Instruction& i, int microbatch) const {
-    return transfer_seconds(calls_of(ranks_.of(microbatch), i).at(0));
+    return seconds_of(calls_of(ranks_.of(microbatch), i).at(0));
   }
 
   StepTime times() const {
@@ -199,9 +199,13 @@ class Pricer::State {
     for (const Call& call : calls_of(*rank_, i)) {
       const int group =
           group_index_.try_emplace(call.set, static_cast<int>(group_index_.size())).first->second;
-      p.transfers.push_back({transfer_seconds(call), lane_of(call.key), group});
+      p.transfers.push_back({seconds_of(call), lane_of(call.key), group});
     }
     return p;
+  }
+
+  double seconds_of(const Call& call) const {
+    return mw::transfer_seconds(call, device_, speed_, program_.stage_atom);
   }
 
   int lane_of(const CommunicationKey& key) {
@@ -329,31 +333,6 @@ class Pricer::State {
       return std::max(cost.executed / speed_.gemm.rate, memory) + speed_.gemm.overhead;
     }
     return std::max(cost.executed / speed_.pointwise, memory) + speed_.overhead;
-  }
-
-  double transfer_seconds(const Call& call) const {
-    if (call.ways < 2) return speed_.overhead * speed_.stretch;
-    if (call.op == Collective::send || call.op == Collective::recv) {
-      // Threads copy: read once, written once.
-      const double bytes = static_cast<double>(call.payload);
-      // All ranks of a ring copy at once.
-      const double others = call.set.atoms.front() == program_.stage_atom ? 1 : speed_.stretch;
-      const double shared = 2 * bytes / speed_.bandwidth * others;
-      return device_.handoff + (device_.shared() ? shared : bytes / device_.link);
-    }
-    const double steps = call.op == Collective::all_reduce ? 2 : 1;
-    if (!device_.shared()) {
-      // Rings: (ways - 1) steps each way.
-      return steps * (call.ways - 1) * device_.handoff +
-             static_cast<double>(call.wire) / device_.link;
-    }
-    // Shared memory: a rank reads each other's part once and writes its result once.
-    const double bytes = static_cast<double>(call.payload) *
-                         (call.op == Collective::all_reduce || call.op == Collective::all_to_all
-                              ? 2.0
-                              : 1.0 + 1.0 / call.ways);
-    // Every rank of the group has to come by; those that share a core one after the other.
-    return (bytes / speed_.bandwidth + device_.handoff) * speed_.stretch;
   }
 
   const RankViews ranks_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simulate/machine.h"
+#include "sizes/traffic.h"
 
 namespace mw {
 
@@ -13,5 +14,8 @@ struct Speed {
 
 // Of one of `ranks`, with reals of `element` bytes; `threads`: asked for (0: nothing).
 Speed speed_of(const Device& device, int ranks, int element, int threads);
+
+// What a collective, send or receive of such a rank takes. `stage_atom`: that of the pipeline; -1: none.
+double transfer_seconds(const Call& call, const Device& device, const Speed& speed, int stage_atom);
 
 }  // namespace mw
