@@ -46,6 +46,9 @@ class Watcher {
   // before the op's own backward reads it.
   virtual void computed(const Instruction& instruction, int slot, int microbatch,
                         const at::Tensor& tensor) = 0;
+  // Forward: an operand of an op, just before it is computed.
+  virtual void reads(const Instruction& /*instruction*/, int /*slot*/, int /*microbatch*/,
+                     const at::Tensor& /*tensor*/) {}
   // When the raw gradients are reduced, before clipping and the optimizer.
   virtual void gradients(class Executor& executor) = 0;
 };
