@@ -95,8 +95,9 @@ class Compare(PipelineCase):
                     self.assertEqual(r["parameter"], parameter)
                     self.assertIn(parameter, r["divergence"])
                 found = r["first_beyond"]
-                print(f"{fault} ({model}, {precision}): {found['error'] / found['bound']:.0f} times the bound at "
-                      f"{found['text'].split(':')[0]}; at most {r['bound_ratio']:.0f} times")
+                copies = " (copies that differ)" if what == "parameter" else ""
+                print(f"{fault} ({model}, {precision}): {found['error'] / found['bound']:.2g} times the bound at "
+                      f"{found['text'].split(':')[0]}{copies}")
 
     def test_a_missing_all_reduce(self):
         # Named is the op that reads what should have been whole.

@@ -66,7 +66,7 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
     const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
     const auto there = static_cast<double>(
         std::max<std::int64_t>(1, gradient.count_nonzero().item<std::int64_t>()));
-    const double each = compare_factor *
+    const double each = 2 * compare_factor *  // an element's error may be twice the typical one
                         (d.errors[a.errors] * a.factor + d.errors[b.errors] * b.factor +
                          (a.roundoff + b.roundoff) * d.size) /
                         std::sqrt(there);
@@ -200,14 +200,14 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
   CompareOutcome outcome;
   const std::vector<int> losses_of_graph = graph_.losses();
   std::int64_t step = 0;
-  double moved = 0;  // the most that a parameter was, relative
+  double moved = 0;  // the most that a matrix was, relative; what a bias adds is little
   for (const auto& [key, d] : tensors) {
     if (key.step == 0 && key.stretch == Stretch::gradient && d.both &&
         !graph_.value(key.output).tally)
       follow(key, a, b, reference);
   }
   for (const auto& [key, d] : tensors) {
-    if (key.step != step) slack_ += compare_factor * std::exchange(moved, 0);
+    if (key.step != step) slack_ += std::exchange(moved, 0);
     step = key.step;
     slack_at_end_[step] = slack_;
     if (key.read()) {
@@ -226,7 +226,7 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
     if (key.stretch == Stretch::forward &&
         std::find(losses_of_graph.begin(), losses_of_graph.end(), value) != losses_of_graph.end())
       loss_bound_[{step, value}] = t.bound * size_of(key, d);
-    if (key.stretch == Stretch::parameter)
+    if (key.stretch == Stretch::parameter && graph_.value(value).dims.size() > 1)
       moved = std::max(moved, moved_[{step, value}] / size_of(key, d));
     take(outcome, t);
   }
