@@ -55,6 +55,12 @@ function mw.plan(experiment) end
 ---@return meshwright.Result
 function mw.verify(experiment) end
 
+---Compares two plans of one model on the same weights and tokens: the first op and parameter at which they part, and whether rounding explains it.
+---@param a meshwright.Experiment
+---@param b meshwright.Experiment
+---@return meshwright.Result
+function mw.compare(a, b) end
+
 ---@class meshwright.llama
 ---@field layers integer transformer layers (>= 1)
 ---@field hidden integer width of the residual stream (>= 1)

@@ -112,7 +112,7 @@ Json AppHost::compare(const std::vector<Experiment>& given) {
   if (given.size() == 2) return run_compare(given[0], given[1]);
   if (compared_++ == 0) {
     waiting_ = given[0];
-    return {{"kind", "compare"}, {"status", "waiting"}};
+    return {{"kind", "compare"}, {"status", "waiting"}, {"text", "a: " + waiting_->plan->mix()}};
   }
   if (compared_ == 2) return run_compare(*waiting_, given[0]);
   throw Error(Stage::script, "compare takes two experiments; this is the third mw.train",

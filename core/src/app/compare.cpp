@@ -11,9 +11,13 @@ constexpr std::int64_t steps = 2;  // what an update leaves behind shows in the 
 Json json_of(const std::optional<TensorDifference>& d, const Graph& graph) {
   if (!d) return {};
   static const char* const names[] = {"output", "gradient", "parameter gradient", "parameter"};
-  Json json = {{"op", d->op},         {"what", names[static_cast<int>(d->key.stretch)]},
-               {"step", d->key.step}, {"error", d->error},
-               {"bound", d->bound},   {"text", describe(*d, graph)}};
+  Json json = {{"op", d->op},
+               {"what", d->key.read() ? "operand" : names[static_cast<int>(d->key.stretch)]},
+               {"step", d->key.step},
+               {"error", d->error},
+               {"bound", d->bound},
+               {"text", describe(*d, graph)}};
+  if (d->key.read()) json["value"] = d->value;
   if (d->key.stretch >= Stretch::gradient) json["parameter"] = d->value;
   return json;
 }
@@ -24,10 +28,10 @@ Json name_of(Suspect suspect) {
   return name == nullptr ? Json() : Json(name);
 }
 
-// The parameter that parts first: in its gradient, or, if all gradients agree, by its update.
+// The parameter that parts first: by its update, if all before it agrees, else in its gradient.
 Json parameter_of(const CompareOutcome& o) {
-  if (o.first_gradient) return o.first_gradient->value;
-  return o.first && o.first->key.stretch == Stretch::parameter ? Json(o.first->value) : Json();
+  if (o.first && o.first->key.stretch == Stretch::parameter) return o.first->value;
+  return o.first_gradient ? Json(o.first_gradient->value) : Json();
 }
 
 }  // namespace

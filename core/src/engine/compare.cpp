@@ -59,6 +59,7 @@ class Comparison {
     judge_.optimizer = a_.optimizer.get();
     std::map<TensorKey, at::Tensor> of_a;
     a.outcomes = record(a_, *a_.plan, [&](const TensorKey& key, const WholeTensor& whole) {
+      if (key.read()) return read(key, whole, &Differences::a_apart);
       Differences* known = known_of(key);
       if (known == nullptr) return;
       known->a_apart = distance(whole.numbers, reference_.at(key));
@@ -67,6 +68,7 @@ class Comparison {
       of_a[key] = whole.numbers;
     });
     b.outcomes = record(b_, *b_.plan, [&](const TensorKey& key, const WholeTensor& whole) {
+      if (key.read()) return read(key, whole, &Differences::b_apart);
       const auto other = of_a.find(key);
       if (other == of_a.end()) return;
       Differences& known = *known_of(key);
@@ -98,6 +100,25 @@ class Comparison {
   Differences* known_of(const TensorKey& key) {
     const auto found = judge_.tensors.find(key);
     return found == judge_.tensors.end() ? nullptr : &found->second;
+  }
+
+  // What an op reads is what another made, up to the rounding of a sum; a parameter is what is stored.
+  void read(const TensorKey& key, const WholeTensor& whole, double Differences::*apart) {
+    const Graph& graph = *a_.plan->graph;
+    const Value& value = graph.value(value_of(graph, key));
+    Differences d;
+    d.parameter = value.source == Value::Source::parameter;
+    d.count = whole.numbers.numel();
+    if (d.parameter) {
+      d.size = at::linalg_vector_norm(whole.numbers.to(at::kDouble), 2).item<double>();
+    } else {
+      d.made = {key.step, Stretch::forward, value.producer, value.output};
+      const auto made = judge_.tensors.find(d.made);
+      if (made == judge_.tensors.end()) return;
+      d.size = made->second.size;
+    }
+    Differences& known = judge_.tensors.emplace(key, d).first->second;
+    known.*apart = d.parameter ? whole.stored : distance(whole.numbers, reference_.at(d.made));
   }
 
   std::vector<StepOutcome> record(const Experiment& experiment, const Plan& plan,

@@ -66,7 +66,7 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
     const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
     const auto there = static_cast<double>(
         std::max<std::int64_t>(1, gradient.count_nonzero().item<std::int64_t>()));
-    const double each = compare_factor *
+    const double each = 2 * compare_factor *  // an element's error may be twice the typical one
                         (d.errors[a.errors] * a.factor + d.errors[b.errors] * b.factor +
                          (a.roundoff + b.roundoff) * d.size) /
                         std::sqrt(there);
@@ -108,6 +108,33 @@ TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d
   return t;
 }
 
+// Each side by itself, against one rank in fp64: a missing sum shows here at once, however little its op adds
+// to what is computed next. Twice k, as a single run's own error is measured, and not two against each other.
+TensorDifference Judge::read_of(const TensorKey& key, const Differences& d) const {
+  TensorDifference t;
+  t.key = key;
+  t.op = graph_.ops()[key.place].name;
+  const int value = value_of(graph_, key);
+  t.value = graph_.value(value).name;
+  t.count = d.count;
+  const double size = std::max(d.size, 1e-30);
+  t.of_a = d.a_apart / size;
+  t.of_b = d.b_apart / size;
+  if (d.parameter) {                  // a copy
+    t.bound_a = t.bound_b = 0x1p-50;  // of the mean over microbatches
+  } else {
+    const auto known = errors_.find({key.step, value});
+    const Error error = known == errors_.end() ? Error{1, 1} : known->second;
+    t.bound_a = 2 * compare_factor * error.a + slack_;
+    t.bound_b = 2 * compare_factor * error.b + slack_;
+  }
+  const bool worse_a = ratio_of(t.of_a, t.bound_a) > ratio_of(t.of_b, t.bound_b);
+  t.error = worse_a ? t.of_a : t.of_b;
+  t.bound = worse_a ? t.bound_a : t.bound_b;
+  t.same_bits = true;  // says nothing of a beside b
+  return t;
+}
+
 void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
   ++outcome.tensors;
   // Copies are made, not computed: no rounding is between them.
@@ -123,6 +150,7 @@ void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
   if (t.ratio() > 1 && gradient && !outcome.first_gradient) outcome.first_gradient = t;
   if (gradient && (!outcome.worst || t.ratio() > outcome.worst->ratio())) outcome.worst = t;
   if (t.of_a > t.bound_a && t.of_b > t.bound_b) outcome.both_off = true;
+  if (t.key.read()) return;
   if (t.noise >= 1) return;  // nothing but rounding in these precisions
   if (gradient) outcome.gradients = std::max(outcome.gradients, t.error);
   if (t.key.stretch == Stretch::parameter)
@@ -172,16 +200,20 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
   CompareOutcome outcome;
   const std::vector<int> losses_of_graph = graph_.losses();
   std::int64_t step = 0;
-  double moved = 0;  // the most that a parameter was, relative
+  double moved = 0;  // the most that a matrix was, relative; what a bias adds is little
   for (const auto& [key, d] : tensors) {
     if (key.step == 0 && key.stretch == Stretch::gradient && d.both &&
         !graph_.value(key.output).tally)
       follow(key, a, b, reference);
   }
   for (const auto& [key, d] : tensors) {
-    if (key.step != step) slack_ += compare_factor * std::exchange(moved, 0);
+    if (key.step != step) slack_ += std::exchange(moved, 0);
     step = key.step;
     slack_at_end_[step] = slack_;
+    if (key.read()) {
+      take(outcome, read_of(key, d));
+      continue;
+    }
     if (!d.both) continue;
     if (d.index) {
       if (d.choices_apart == 0) continue;
@@ -194,7 +226,7 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
     if (key.stretch == Stretch::forward &&
         std::find(losses_of_graph.begin(), losses_of_graph.end(), value) != losses_of_graph.end())
       loss_bound_[{step, value}] = t.bound * size_of(key, d);
-    if (key.stretch == Stretch::parameter)
+    if (key.stretch == Stretch::parameter && graph_.value(value).dims.size() > 1)
       moved = std::max(moved, moved_[{step, value}] / size_of(key, d));
     take(outcome, t);
   }

@@ -22,6 +22,9 @@ struct Differences {
   bool index = false,
        route = false;  // numbers that are no reals; of those, which experts tokens chose
   std::int64_t choices_apart = 0;
+  // Of what an op reads: a parameter, measured against what is stored; else who made it.
+  bool parameter = false;
+  TensorKey made;
 };
 
 // What is known of a run.
@@ -56,6 +59,7 @@ class Judge {
               const std::map<TensorKey, at::Tensor>& reference);
   TensorDifference difference_of(const TensorKey& key, const Differences& d, const Side& a,
                                  const Side& b);
+  TensorDifference read_of(const TensorKey& key, const Differences& d) const;
   void take(CompareOutcome& outcome, const TensorDifference& d) const;
   void judge_reports(CompareOutcome& outcome, const Side& a, const Side& b) const;
 

@@ -16,6 +16,7 @@ std::string what(const TensorDifference& d, const Graph& graph) {
   const int op = op_of(graph, d.key);
   switch (d.key.stretch) {
     case Stretch::forward:
+      if (d.key.read()) return fmt::format("what {} reads of {}", d.op, d.value);
       return fmt::format("the output of {}{}", d.op, from(producers(graph, graph.ops()[op])));
     case Stretch::backward:
       return fmt::format("the gradient that reaches {}{}", d.op,
@@ -31,7 +32,7 @@ std::string what(const TensorDifference& d, const Graph& graph) {
 std::string short_name(const TensorDifference& d) {
   switch (d.key.stretch) {
     case Stretch::forward:
-      return d.op + ", output";
+      return d.op + (d.key.read() ? ", reading " + d.value : ", output");
     case Stretch::backward:
       return d.op + ", gradient of its output";
     case Stretch::gradient:
@@ -129,7 +130,9 @@ std::string describe(const TensorDifference& d, const Graph& graph) {
 
 std::string advice(const CompareOutcome& o, const TensorDifference& d) {
   std::string text;
-  if (d.key.stretch == Stretch::gradient) {
+  if (d.key.read()) {
+    text = "who made it agrees, so look at what stands between the two: a collective or a transfer";
+  } else if (d.key.stretch == Stretch::gradient) {
     text = "every activation and its gradient agree, so look at how it is accumulated and reduced";
   } else if (d.key.stretch == Stretch::parameter) {
     text =

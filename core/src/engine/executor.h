@@ -49,6 +49,9 @@ class Watcher {
   // before the op's own backward reads it.
   virtual void computed(const Instruction& instruction, int slot, int microbatch,
                         const at::Tensor& tensor) = 0;
+  // Forward: an operand of an op, just before it is computed.
+  virtual void reads(const Instruction& /*instruction*/, int /*slot*/, int /*microbatch*/,
+                     const at::Tensor& /*tensor*/) {}
   // What a move, a collective's wait or a copy has left in a slot.
   virtual void moved(const Instruction&, int /*slot*/, int /*microbatch*/, const at::Tensor&) {}
   // When the raw gradients are reduced, before clipping and the optimizer.

@@ -101,6 +101,9 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
       call.saved.resize(i.saved.size());
     }
     take_rows(i, m, call);
+    if (watcher_ != nullptr && i.turn == 0 && !recomputes(i)) {
+      for (int slot : i.inputs) watcher_->reads(i, slot, microbatch, tensor(m, slot));
+    }
     this->call(i, m, call);
     keep_rows(i, m, call);
     for (std::size_t k = 0; k < i.outputs.size(); ++k)

@@ -43,12 +43,37 @@ int op_of(const Graph& graph, const TensorKey& key) {
 
 int value_of(const Graph& graph, const TensorKey& key) {
   if (key.stretch >= Stretch::gradient) return key.output;
-  return graph.ops()[op_of(graph, key)].outputs[key.output];
+  const Op& op = graph.ops()[op_of(graph, key)];
+  return key.read() ? op.inputs[-1 - key.output].value : op.outputs[key.output];
 }
 
 class Recorder::RankWatcher final : public StepWatcher {
  public:
-  RankWatcher(Recorder& recorder, Executor& executor) : recorder_(recorder), executor_(executor) {}
+  RankWatcher(Recorder& recorder, Executor& executor) : recorder_(recorder), executor_(executor) {
+    const Program& program = executor.program();
+    if (program.mesh.size() == 1) return;
+    made_.resize(program.slots.size(), false);
+    for (const Segment& segment : program.segments) {
+      for (const Instruction& i : segment.code) {
+        if (i.code != Code::compute || i.piece != Piece::forward) continue;
+        for (int slot : i.outputs) made_[slot] = true;
+      }
+    }
+    step_ = -1;
+    parameters(executor, Stretch::parameter);
+    step_ = 0;
+  }
+
+  void reads(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
+    if (made_.empty() || made_[slot]) return;
+    const Program& program = executor_.program();
+    const Slot& s = program.slots[slot];
+    if (s.value < 0 || s.scalar == Scalar::index || program.graph->sparse.has(s.dims)) return;
+    if (program.graph->value(s.value).source == Value::Source::data) return;
+    const auto operand = std::find(i.inputs.begin(), i.inputs.end(), slot) - i.inputs.begin();
+    recorder_.bring({step_, Stretch::forward, i.op, -1 - static_cast<int>(operand)}, program,
+                    executor_.rank(), microbatch, whole_value(executor_, slot, microbatch, tensor));
+  }
 
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     const Program& program = executor_.program();
@@ -84,6 +109,7 @@ class Recorder::RankWatcher final : public StepWatcher {
 
   Recorder& recorder_;
   Executor& executor_;
+  std::vector<bool> made_;  // by slot: an op's own output; empty: one rank
   std::int64_t step_ = 0;
 };
 
@@ -144,8 +170,9 @@ void Recorder::join(const TensorKey& key, const Program& program, int microbatch
     }
     parts.rows.narrow(at, rows.offset, rows.size).copy_(numbers);
   } else {
-    const bool sum = key.stretch == Stretch::forward &&
-                     program.graph->ops()[op_of(*program.graph, key)].has(batch_dim);
+    const Value& value = program.graph->value(value_of(*program.graph, key));
+    const bool sum = key.stretch == Stretch::forward && value.producer >= 0 &&
+                     program.graph->ops()[value.producer].has(batch_dim);
     const at::Tensor share = numbers.to(at::kDouble) / (sum ? 1.0 : program.microbatches);
     parts.rows = parts.rows.defined() ? parts.rows + share : share;
   }
@@ -155,9 +182,14 @@ void Recorder::join(const TensorKey& key, const Program& program, int microbatch
     parts.rank = part.tensor.rank;
   }
   if (++parts.done < microbatches) return;
-  const WholeTensor whole{parts.rows, std::sqrt(parts.spread), parts.rank};
+  WholeTensor whole{parts.rows, std::sqrt(parts.spread), parts.rank, 0};
   parts_.erase(key);
   completed_.insert(key);
+  if (key.stretch == Stretch::parameter) stored_[key.output] = whole.numbers;
+  if (key.step < 0) return;
+  // By now every rank has left the last update behind, and none has come to the next.
+  const auto stored = stored_.find(value_of(*program.graph, key));
+  if (key.read() && stored != stored_.end()) whole.stored = distance(whole.numbers, stored->second);
   complete_(key, whole);
 }
 

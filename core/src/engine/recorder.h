@@ -18,7 +18,7 @@ namespace mw {
 
 // In the order in which a step makes them.
 enum class Stretch : std::uint8_t {
-  forward,    // an op's output
+  forward,    // an op's output, or what it reads
   backward,   // the gradient of an op's output
   gradient,   // a parameter's, reduced, before clipping
   parameter,  // after the update
@@ -30,12 +30,14 @@ struct TensorKey {
   Stretch stretch = Stretch::forward;
   int place =
       0;  // forward: of the op; else counted from the last op (of a parameter, that which uses it last)
-  int output = 0;  // of the op; of a parameter: its value in the graph
+  // Of the op; -1 - n: not what it makes, but its n-th operand, as it reads it. Of a parameter: its value in the graph.
+  int output = 0;
+  bool read() const { return output < 0; }
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
 };
 // The op that a key is about; -1: a parameter that none uses.
 int op_of(const Graph& graph, const TensorKey& key);
-// The graph's value: an op's output or a parameter.
+// The graph's value: an op's output, an operand or a parameter.
 int value_of(const Graph& graph, const TensorKey& key);
 
 // One of them, complete.
@@ -44,11 +46,13 @@ struct WholeTensor {
   // Ranks that hold it alike, by the plan: the largest 2-norm of a difference between two of them, and who.
   double spread = 0;
   int rank = 0;
+  double stored = 0;  // of a parameter that is read: how far from that which is stored
 };
 
 // Puts rows of microbatches together, and sums or averages what has no rows: a loss of an op over the batch is a
-// sum over microbatches, anything else is the same for all. Tensors whose rows lie as ranks have them (Sparse) are
-// left out. One for a run, shared by its ranks' watchers.
+// sum over microbatches, anything else is the same for all. Operands are recorded where a collective, a transfer or
+// the optimizer stands between who made them and who reads them, so on more than one rank only. Tensors whose rows
+// lie as ranks have them (Sparse) are left out. One for a run, shared by its ranks' watchers.
 class Recorder {
  public:
   // `complete` gets each tensor once, when the last rank that holds it has brought the last part; one call at a
@@ -87,6 +91,7 @@ class Recorder {
   std::mutex mutex_;
   std::map<TensorKey, Parts> parts_;
   std::set<TensorKey> completed_;
+  std::map<int, at::Tensor> stored_;  // parameters as the last update left them
   std::vector<StepOutcome> outcomes_;
 };
 
