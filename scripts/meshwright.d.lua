@@ -9,6 +9,7 @@ local mw = {}
 ---@class meshwright.Optimizer
 ---@class meshwright.Schedule
 ---@class meshwright.Strategy
+---@class meshwright.Microbatch
 
 ---What a verb returns; its fields depend on the verb.
 ---@class meshwright.Result
@@ -22,12 +23,13 @@ local mw = {}
 ---@field sequence? integer tokens of one sample; may stand in data instead (>= 1)
 ---@field plan? meshwright.Strategy[] strategies, in mesh order: the ranks of the last one are adjacent (default [])
 ---@field batch integer sequences of one step, over all ranks (>= 1)
----@field microbatch? integer sequences that a rank computes at a time; all that it has if left out (>= 1)
+---@field microbatch? integer|integer[]|meshwright.Microbatch|fun(step: integer): integer|integer[]|table sequences that a rank computes at a time (all that it has if left out), a list of each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function of the step that returns one of these, or { batch = …, microbatch = … }
 ---@field precision? "fp64"|"fp32"|"bf16"|"fp16" of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 masters (default "fp32")
 ---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
 ---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less (default "compute")
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
 ---@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, or a function of an op (default "none")
+---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
 ---@field device? "cpu" where ranks compute (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
 ---@field schedule? meshwright.Schedule|fun(step: integer): number of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step
@@ -37,6 +39,7 @@ local mw = {}
 ---@field log? string the run file (HDF5)
 ---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (>= 1 B)
+---@field check? boolean assert while training that replicas have equal bits, tensors lie as the plan says, and nothing is NaN or Inf; names parameters without a gradient (default false)
 ---@field timeout? number how long a rank waits for the others in a collective before the run ends (default 300) (>= 0.001)
 ---@field observe? fun(step: integer): table<string, number>? called after each step with its index; returns { name = number } for the run file
 
@@ -203,6 +206,29 @@ function mw.constant(options) end
 ---@param options? meshwright.cosine
 ---@return meshwright.Schedule
 function mw.cosine(options) end
+
+mw.microbatch = {}
+
+---@class meshwright.microbatch.fit
+---@field memory? integer|string what a rank may hold; the experiment's memory if left out (>= 1 B)
+---@field [1]? integer|string the same as memory
+
+---The largest microbatches with which no rank is predicted to hold more.
+---@param options? meshwright.microbatch.fit|integer|string
+---@return meshwright.Microbatch
+function mw.microbatch.fit(options) end
+
+---@class meshwright.microbatch.ramp
+---@field from integer sequences of the first step, over all ranks (>= 1)
+---@field by? integer sequences that the batch grows by at a time; as it begins, if left out (>= 1)
+---@field steps? integer steps until it has grown (>= 1)
+---@field sequences? integer sequences until it has grown, instead of steps (>= 1)
+---@field size? integer sequences that a rank computes at a time; all that it has if left out (>= 1)
+
+---A batch that grows to the experiment's, by equal increments.
+---@param options? meshwright.microbatch.ramp
+---@return meshwright.Microbatch
+function mw.microbatch.ramp(options) end
 
 ---@class meshwright.plugin.dp
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
