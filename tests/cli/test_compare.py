@@ -2,9 +2,13 @@
 injected faults are not, in fp32 and in bf16, and the op or the parameter is named; what cannot be compared is
 refused. Prints how near correct mixes come to the bound, and how far beyond it the faults are."""
 
+import json
+import signal
+import subprocess
+import time
 import unittest
 
-from pipeline_tools import SOURCE, TEST_PLUGINS, PipelineCase
+from pipeline_tools import BIN, SOURCE, TEST_PLUGINS, PipelineCase
 
 MODELS = """\
 local mw = require "meshwright"
@@ -174,6 +178,17 @@ mw.compare(e("llama", { dp(3) }), e("llama", {
         done = self.call("compare", first)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("equal, bit for bit", done.stdout)
+
+    def test_an_interrupt_leaves_no_verdict(self):
+        script = self.write(MODELS + 'mw.compare(e("deep", { dp(2) }), e("deep", { tp(2) }))')
+        process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=512"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 130, out + said)
+        result = json.loads(out)
+        self.assertEqual((result["status"], result["verdict"]), ("interrupted", None))
 
     def test_the_script_of_the_repository(self):
         (self.folder / ".deps").symlink_to(SOURCE / ".deps")
