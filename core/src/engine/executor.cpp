@@ -74,7 +74,7 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  scaler_->begin(index);
+  if (scaler_->begin(index)) make_hooks();
   storage_.begin_step();
   {
     Ledger::Scope scope(ledger_, Category::buffers);
