@@ -113,7 +113,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  scaler_->begin(index);
+  if (scaler_->begin(index)) make_hooks();
   storage_.begin_step();
   if (watcher_ != nullptr) watcher_->begin(*this, index);
   {

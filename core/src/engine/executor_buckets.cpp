@@ -155,7 +155,6 @@ void Executor::totals() {
   outcome_.loss_scale = scaler_->scale();
   outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
   outcome_.left_out = scaler_->overflowed();
-  if (outcome_.left_out) make_hooks();  // what they carry on has overflowed too
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
   if (watcher_ != nullptr) watcher_->gradients(*this);

@@ -113,13 +113,15 @@ std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
 
 LossScaler::LossScaler(std::shared_ptr<const LossScale> policy) : policy_(std::move(policy)) {}
 
-void LossScaler::begin(std::int64_t step) {
-  if (policy_ == nullptr) return;
+bool LossScaler::begin(std::int64_t step) {
+  if (policy_ == nullptr) return false;
   const double before = scale_;
   scale_ = begun_ ? policy_->next(step, before, overflowed_, good_) : policy_->first();
-  if (overflowed_ || scale_ != before) good_ = 0;
+  const bool anew = begun_ && (overflowed_ || scale_ != before);
+  if (anew) good_ = 0;
   begun_ = true;
   overflowed_ = false;
+  return anew;
 }
 
 double LossScaler::end(double scaled_norm) {

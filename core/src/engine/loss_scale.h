@@ -36,7 +36,9 @@ class LossScaler {
  public:
   // Without a policy the factor is 1, and no step is left out.
   explicit LossScaler(std::shared_ptr<const LossScale> policy);
-  void begin(std::int64_t step);
+  // Whether what gradients of the step before left behind (a hook's errors) no longer holds: they
+  // overflowed, or had another factor.
+  bool begin(std::int64_t step);
   // After the norm of all gradients, still times the factor, is known. Returns the true one.
   double end(double scaled_norm);
   double scale() const { return scale_; }
