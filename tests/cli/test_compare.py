@@ -51,6 +51,12 @@ end
 mw.compare(e("llama", { tp(2) }, { precision = "fp32" }), e("llama", { tp(2) }, { precision = "bf16" }))
 mw.compare(e("deep", { dp(2) }, { precision = "bf16", main_gradients = "fp32" }), e("deep", { tp(2) }, { precision = "fp64" }))
 mw.compare(e("llama", { tp(2) }, { precision = "fp64" }), e("llama", { dp(2) }, { precision = "fp64", microbatch = 2 }))
+mw.compare(e("llama", { dp(2) }), e("llama", { tp(2) }, { precision = "fp16", microbatch = 3 }))
+mw.compare(e("gpt", {}), e("gpt", { pp(2), dp(2) }, { microbatch = { 2, 1, 1 } }))
+for _, precision in ipairs { "fp32", "bf16" } do
+  mw.compare(e("llama", { dp(2) }, { optimizer = mw.muon { lr = 0.02 }, precision = precision }),
+             e("llama", { zero { 2, stage = 3 }, tp(2) }, { optimizer = mw.muon { lr = 0.02 }, precision = precision, microbatch = 1 }))
+end
 """
 
 # Each: the model, the plan that is right, where the fault is added, and what must be named.
@@ -71,7 +77,7 @@ class Compare(PipelineCase):
 
     def test_correct_mixes_are_equal(self):
         results = self.compare(MATRIX)
-        self.assertEqual(len(results), 47)
+        self.assertEqual(len(results), 51)
         most = {}
         for r in results:
             with self.subTest(a=r["a"], b=r["b"], precision=r["precision"]):

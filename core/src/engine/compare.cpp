@@ -54,7 +54,7 @@ class Comparison {
 
   CompareOutcome run() {
     judge_.losses = run_reference();
-    Side a = side(*a_.plan), b = side(*b_.plan);
+    Side a = side(a_), b = side(b_);
     for (std::int64_t step = 0; step < steps_; ++step) judge_.lr.push_back(a_.schedule(step));
     judge_.optimizer = a_.optimizer.get();
     std::map<TensorKey, at::Tensor> of_a;
@@ -132,7 +132,9 @@ class Comparison {
   std::vector<StepOutcome> run_reference() {
     const Graph& graph = *a_.plan->graph;
     const auto one = one_rank_in(*a_.plan, Precision::fp64);
-    return record(a_, *one, [&](const TensorKey& key, const WholeTensor& whole) {
+    Experiment plain = a_;
+    plain.loss_scale = nullptr;
+    return record(plain, *one, [&](const TensorKey& key, const WholeTensor& whole) {
       Differences& d = judge_.tensors[key];
       const int op = op_of(graph, key);
       d.count = whole.numbers.numel();
@@ -144,7 +146,8 @@ class Comparison {
   }
 
   // What one rank in the plan's precision makes of each tensor; measured once for a and b if they agree in it.
-  Side side(const Plan& plan) {
+  Side side(const Experiment& experiment) {
+    const Plan& plan = *experiment.plan;
     Side side;
     const bool exact = plan.request.precision == Precision::fp64;
     const auto one = one_rank_in(plan, exact ? Precision::fp32 : plan.request.precision);
@@ -157,7 +160,7 @@ class Comparison {
     side.errors = static_cast<int>(known - measured_.begin());
     if (known != measured_.end()) return side;
     measured_.push_back(name);
-    record(a_, *one, [&](const TensorKey& key, const WholeTensor& whole) {
+    record(experiment, *one, [&](const TensorKey& key, const WholeTensor& whole) {
       Differences* d = known_of(key);
       if (d == nullptr) return;
       d->errors.resize(measured_.size(), 0);

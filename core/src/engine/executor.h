@@ -90,6 +90,8 @@ class Executor {
   const Coordinates& coordinates() const { return at_; }
   int rank() const { return rank_; }
   at::Device device() const { return device_; }
+  // What the gradients of the step are times (LossScaler).
+  double loss_scale() const { return scaler_->scale(); }
   Storage& storage() { return storage_; }
   at::ScalarType real() const { return real_; }
   Ledger& ledger() { return ledger_; }

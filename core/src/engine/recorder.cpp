@@ -85,7 +85,7 @@ class Recorder::RankWatcher final : public StepWatcher {
     recorder_.bring({step_, forward ? Stretch::forward : Stretch::backward,
                      forward ? i.op : last - i.op, static_cast<int>(output)},
                     program, executor_.rank(), microbatch,
-                    whole_value(executor_, slot, microbatch, tensor));
+                    unscaled(whole_value(executor_, slot, microbatch, tensor), forward));
   }
 
   void gradients(Executor& executor) override { parameters(executor, Stretch::gradient); }
@@ -103,8 +103,15 @@ class Recorder::RankWatcher final : public StepWatcher {
     for_each_parameter(executor, stretch == Stretch::gradient, [&](int p, const at::Tensor& whole) {
       const int value = program.parameters[p].value;
       recorder_.bring({step_, stretch, last - last_user(*program.graph, value), value}, program,
-                      executor.rank(), 0, whole);
+                      executor.rank(), 0, unscaled(whole, stretch != Stretch::gradient));
     });
+  }
+  // A gradient as it would be without a loss scale.
+  at::Tensor unscaled(const at::Tensor& tensor, bool is) const {
+    const double scale = executor_.loss_scale();
+    return is || scale == 1
+               ? tensor
+               : tensor.to(at::promote_types(at::kFloat, tensor.scalar_type())).div(scale);
   }
 
   Recorder& recorder_;
