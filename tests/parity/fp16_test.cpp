@@ -7,34 +7,13 @@
 
 #include "engine/ranks.h"
 #include "engine/trainer.h"
-#include "fixture.h"
 #include "meshwright/reduction_hook.h"
+#include "two_bytes.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
-
-Setup small(std::vector<StrategyChoice> plan, Precision precision) {
-  Setup setup;
-  setup.options = {{"layers", 2},   {"hidden", 64}, {"heads", 8},
-                   {"kv_heads", 4}, {"ffn", 96},    {"vocab", 64}};
-  setup.batch = 8;
-  setup.sequence = 16;
-  setup.microbatch = 2;
-  setup.plan = std::move(plan);
-  setup.precision = precision;
-  return setup;
-}
-
-std::vector<StepReport> run(const Setup& setup, std::int64_t steps, double lr = 3e-3) {
-  Experiment e = experiment(setup);
-  e.steps = steps;
-  e.schedule = [lr](std::int64_t) { return lr; };
-  std::vector<StepReport> list;
-  train(e, nullptr, [&](const StepReport& report) { list.push_back(report); });
-  return list;
-}
 
 using Mixes = std::vector<std::pair<std::string, std::vector<StrategyChoice>>>;
 
@@ -42,7 +21,7 @@ using Mixes = std::vector<std::pair<std::string, std::vector<StrategyChoice>>>;
 
 TEST_CASE("Losses in fp16 stay beside those in fp32, in every mix") {
   const std::int64_t steps = 40;
-  const std::vector<StepReport> full = run(small({}, Precision::fp32), steps);
+  const std::vector<StepReport> full = steps_of(small_in({}, Precision::fp32), steps, 3e-3);
   REQUIRE(full.back().loss < full.front().loss - 0.5);
   const int mix = GENERATE(range(0, 7));
   const Mixes mixes = {
@@ -54,11 +33,11 @@ TEST_CASE("Losses in fp16 stay beside those in fp32, in every mix") {
       {"pp", {pp(2, "zb-h1", {1, 1})}},
       {"pp x zero x tp", {pp(2, "1f1b", {1, 1}), zero(2, 2), tp(2)}},
   };
-  Setup setup = small(mixes[mix].second, Precision::fp16);
+  Setup setup = small_in(mixes[mix].second, Precision::fp16);
   setup.loss_scale = "dynamic";
   setup.fp32_gradients = mix % 2 == 1;
   setup.fp32_sums = mix > 3;
-  const std::vector<StepReport> narrow = run(setup, steps);
+  const std::vector<StepReport> narrow = steps_of(setup, steps, 3e-3);
   double gap = 0, norms = 0;
   for (std::int64_t i = 0; i < steps; ++i) {
     gap = std::max(gap, std::abs(narrow[i].loss / full[i].loss - 1));
@@ -84,14 +63,14 @@ TEST_CASE("What a scale makes overflow is left out on all ranks, then it trains"
                        {"PowerSGD, whose errors begin anew",
                         {choice("dp", std::make_shared<Rules>("dp", 2, Dims{"batch"}, passes))}}};
   const bool muon = GENERATE(false, true);
-  Setup setup = small(mixes[mix].second, Precision::fp16);
+  Setup setup = small_in(mixes[mix].second, Precision::fp16);
   setup.fp32_gradients = mix == 4;  // PowerSGD needs it
   setup.loss_scale = {{"init", std::ldexp(1, 40)}, {"backoff", 1.0 / 16}, {"interval", 3}};
   if (muon) {
     setup.optimizer = "muon";
     setup.optimizer_options = {{"lr", 0.02}};
   }
-  const std::vector<StepReport> reports = run(setup, 20);
+  const std::vector<StepReport> reports = steps_of(setup, 20, 3e-3);
   INFO(mixes[mix].first);
   REQUIRE(reports[0].left_out);
   CHECK(reports[0].loss_scale == std::ldexp(1, 40));
@@ -102,7 +81,7 @@ TEST_CASE("What a scale makes overflow is left out on all ranks, then it trains"
   REQUIRE(good != reports.end());
   Setup unscaled = setup;
   unscaled.loss_scale = 1.0;
-  const std::vector<StepReport> first = run(unscaled, good - reports.begin() + 1, 0.0);
+  const std::vector<StepReport> first = steps_of(unscaled, good - reports.begin() + 1, 0.0);
   CHECK(good->loss == Approx(first.back().loss).epsilon(1e-3));
   // The other run's errors are those of more steps.
   if (mix != 4) CHECK(good->grad_norm == Approx(first.back().grad_norm).epsilon(0.05));
@@ -140,7 +119,7 @@ TEST_CASE("Steps that are left out touch no parameter, state or count of steps")
   };
   const bool muon = GENERATE(false, true);
   const int stage = GENERATE(1, 3);
-  Setup setup = small({zero(2, stage)}, Precision::fp64);
+  Setup setup = small_in({zero(2, stage)}, Precision::fp64);
   if (muon) {
     setup.optimizer = "muon";
     setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}};
@@ -177,7 +156,7 @@ TEST_CASE("In fp64 a scale of 1024 changes gradients by nothing but itself") {
   const int mix = GENERATE(range(0, 3));
   const Mixes mixes = {{"one rank", {}}, {"dp x tp", {dp(2), tp(2)}}, {"zero 2", {zero(2, 2)}}};
   const auto gradients = [&](const Json& scale) {
-    Setup setup = small(mixes[mix].second, Precision::fp64);
+    Setup setup = small_in(mixes[mix].second, Precision::fp64);
     setup.loss_scale = scale;
     const Experiment e = experiment(setup);
     std::vector<at::Tensor> made;
@@ -212,7 +191,7 @@ TEST_CASE("In fp64 a scale of 1024 changes gradients by nothing but itself") {
 }
 
 TEST_CASE("A mix with a scaled loss equals one rank with it") {
-  Setup setup = small({zero(2, 2), tp(2)}, Precision::fp64);
+  Setup setup = small_in({zero(2, 2), tp(2)}, Precision::fp64);
   setup.loss_scale = GENERATE(Json("dynamic"), Json(1024.0));
   const Experiment e = experiment(setup);
   const VerifyOutcome outcome = verify(e);
@@ -224,11 +203,11 @@ TEST_CASE("Among threads, which sum in fp32 anyway, fp32 reductions change no bi
   const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
   const int mix = GENERATE(range(0, 3));
   const Mixes mixes = {{"dp", {dp(2)}}, {"tp", {tp(2)}}, {"zero 1", {zero(2, 1)}}};
-  Setup setup = small(mixes[mix].second, precision);
+  Setup setup = small_in(mixes[mix].second, precision);
   setup.loss_scale = 1024.0;
-  const std::vector<StepReport> narrow = run(setup, 5);
+  const std::vector<StepReport> narrow = steps_of(setup, 5, 3e-3);
   setup.fp32_sums = true;
-  const std::vector<StepReport> wide = run(setup, 5);
+  const std::vector<StepReport> wide = steps_of(setup, 5, 3e-3);
   for (std::size_t i = 0; i < narrow.size(); ++i) {
     CHECK(narrow[i].loss == wide[i].loss);
     CHECK(narrow[i].grad_norm == wide[i].grad_norm);

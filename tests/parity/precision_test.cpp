@@ -6,7 +6,7 @@
 
 #include "engine/ranks.h"
 #include "engine/trainer.h"
-#include "fixture.h"
+#include "two_bytes.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -14,23 +14,12 @@ using namespace mw::test;
 namespace {
 
 Setup half(std::vector<StrategyChoice> plan, Precision precision = Precision::bf16) {
-  Setup setup;
-  setup.options = {{"layers", 2},   {"hidden", 64}, {"heads", 8},
-                   {"kv_heads", 4}, {"ffn", 96},    {"vocab", 64}};
-  setup.batch = 8;
-  setup.sequence = 16;
-  setup.microbatch = 2;
-  setup.plan = std::move(plan);
-  setup.precision = precision;
-  return setup;
+  return small_in(std::move(plan), precision);
 }
 
 std::vector<double> losses(const Setup& setup, std::int64_t steps, double lr) {
-  Experiment e = experiment(setup);
-  e.steps = steps;
-  e.schedule = [lr](std::int64_t) { return lr; };
   std::vector<double> list;
-  train(e, nullptr, [&](const StepReport& report) { list.push_back(report.loss); });
+  for (const StepReport& report : steps_of(setup, steps, lr)) list.push_back(report.loss);
   return list;
 }
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 
 #include "app/measurements.h"
+#include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "engine/progress.h"
@@ -16,10 +16,6 @@
 
 namespace mw {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -129,7 +125,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
       measured.add(report);
       progress.step({report.step, report.loss, report.seconds,
                      experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
-                    now());
+                    seconds_now());
     });
     progress.finish();
     const RunStatus status = outcome.interrupted ? RunStatus::interrupted : RunStatus::done;
@@ -186,7 +182,14 @@ Json run_verify(const Experiment& experiment) {
   result["divergence"] = outcome.diverged ? Json(describe(outcome.first)) : Json();
   result["note"] = outcome.lossy.empty() ? Json() : Json(note_of(outcome));
   result["steps"] = outcome.steps;
-  result["text"] = describe(outcome, experiment.plan->mix());
+  std::string text = describe(outcome, experiment.plan->mix());
+  if (experiment.steps_apart) {
+    result["plans"] = experiment.steps_apart->plans.size();
+    text += fmt::format("  of its steps' {}, {}\n",
+                        plural(static_cast<std::int64_t>(experiment.steps_apart->plans.size()), "plan"),
+                        outcome.equal ? "each by itself; this is the worst" : "this is the first that differs");
+  }
+  result["text"] = text;
   return result;
 }
 

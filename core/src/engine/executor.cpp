@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 
+#include "base/clock.h"
 #include "engine/host_copy.h"
 #include "engine/order.h"
 #include "engine/precision.h"
@@ -13,10 +13,6 @@
 
 namespace mw {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // A kernel's, an op's or the ledger's own words, and where they were said.
 Error failed(const Instruction& i, int microbatch, const std::string& why,
@@ -121,13 +117,13 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
     loss_ = at::Tensor();  // the last step's is not held beside it
     loss_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
   }
-  const double begin = now();
+  const double begin = seconds_now();
   outcome_.began = begin;
   for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
     const SegmentRun& part = program_.timeline[r];
-    RunTime time{part.segment, part.microbatch, now() - begin, 0};
+    RunTime time{part.segment, part.microbatch, seconds_now() - begin, 0};
     for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
-    time.end = now() - begin;
+    time.end = seconds_now() - begin;
     outcome_.runs.push_back(time);
     if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
     if (watcher_ != nullptr) watcher_->ran(part.microbatch);

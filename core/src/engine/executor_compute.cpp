@@ -1,18 +1,10 @@
 // What an executor does with ops: gathers their operands, decides where gradients go, calls the kernels.
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "engine/executor.h"
 
 namespace mw {
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 // Decides whether this rank writes, adds to or leaves out the gradient of operand `input`.
 void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbatch& m,
                                OpCall& call) {
@@ -51,7 +43,7 @@ void Executor::add_gradient(int parameter, const at::Tensor& gradient) {
 
 void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
   const Op& op = graph_.ops()[i.op];
-  const double began = now();
+  const double began = seconds_now();
   switch (i.piece) {
     case Piece::forward:
       op.type->forward(op, call);
@@ -68,7 +60,7 @@ void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
   }
   double flops = m.sizes->cost(i.op, i.piece, i.turn).executed;
   if (!call.rows.empty()) flops *= share_of_rows(i, *m.sizes, call.rows);
-  ledger_.worked(op.kind(), name_of(i.piece), flops, now() - began);
+  ledger_.worked(op.kind(), name_of(i.piece), flops, seconds_now() - began);
 }
 
 void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {

@@ -227,6 +227,11 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
         "let the batch grow by larger increments");
     return nullptr;
   }
+  if (begins.size() > 1) {
+    made.notes.push_back(fmt::format(
+        "steps of {} kinds, batches of {} to {}: this is the plan of a batch of {}", begins.size(),
+        begins.begin()->first.batch, begins.rbegin()->first.batch, begins.rbegin()->first.batch));
+  }
   std::map<StepShape, int> index;
   std::set<std::string> said;
   for (auto shape = begins.rbegin(); shape != begins.rend(); ++shape) {  // the largest batch first

@@ -9,19 +9,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <fstream>
 #include <stdexcept>
 #include <thread>
 
+#include "base/clock.h"
+
 namespace mw {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Seconds that this thread had a core: other programs on the machine do not count.
 double worked() {
@@ -112,13 +109,13 @@ double handoff_seconds() {
       turn.notify_one();
     }
   });
-  const double start = now();
+  const double start = seconds_now();
   for (int i = 0; i < rounds; ++i) {
     turn.store(2 * i + 1);
     turn.notify_one();
     for (int seen = turn.load(); seen != 2 * i + 2; seen = turn.load()) turn.wait(seen);
   }
-  const double seconds = now() - start;
+  const double seconds = seconds_now() - start;
   other.join();
   return seconds / (2 * rounds);
 }
