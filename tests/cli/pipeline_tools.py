@@ -25,6 +25,18 @@ local e = {
 mw.train(e)
 """
 
+# All forms, and a small model of each family.
+MODELS = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
+local models = {
+  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
+  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
+  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
+                 shared_experts = 1, dense_layers = 1 },
+}
+"""
+
 
 class PipelineCase(unittest.TestCase):
     def setUp(self):

@@ -2,18 +2,9 @@
 
 import unittest
 
-from pipeline_tools import TEST_PLUGINS, PipelineCase
+from pipeline_tools import TEST_PLUGINS, MODELS, PipelineCase
 
-HEAD = """\
-local mw = require "meshwright"
-local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
-local models = {
-  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
-  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
-  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
-                 shared_experts = 1, dense_layers = 1 },
-}
-local function e(model, plan, more)
+HEAD = MODELS + """local function e(model, plan, more)
   local t = { model = models[model], data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, microbatch = 2,
     threads = 1, check = true, optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
   for key, value in pairs(more or {}) do t[key] = value end
@@ -28,8 +19,8 @@ local mixes = {
   { pp { 2, schedule = "1f1b" }, dp(2) }, { pp { 2, schedule = "zbv" }, tp(2) },
   { dp { 2, hook = "powersgd" } },
 }
-local experts = { { dp(2), ep(2) }, { dp(2), tp(2), ep(4) }, { pp(2), zero { 2, stage = 3 }, ep(2) } }
-for _, precision in ipairs { "fp32", "bf16" } do
+local experts = { { tp(2) }, { dp(2), tp(2) }, { dp(2), ep(2) }, { dp(2), tp(2), ep(4) }, { pp(2), zero { 2, stage = 3 }, ep(2) } }
+for _, precision in ipairs { "fp64", "fp32", "bf16" } do
   for _, recompute in ipairs { "none", "full" } do
     for _, model in ipairs { "llama", "gpt" } do
       for _, plan in ipairs(mixes) do
@@ -48,7 +39,7 @@ class Check(PipelineCase):
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         results = self.lines(done)
         self.assertEqual(done.stderr.count("equal on their replicas"), len(results))
-        self.assertEqual(len(results), 2 * 2 * (2 * 11 + 3))
+        self.assertEqual(len(results), 3 * 2 * (2 * 11 + 5))
         for result in results:
             with self.subTest(result["plan"][:60]):
                 self.assertEqual(result["status"], "done")
@@ -59,9 +50,11 @@ class Check(PipelineCase):
                 self.assertEqual(bool(sent), result["ranks"] > 1)
 
     def test_it_changes_no_loss(self):
-        run = lambda check: self.only("run", self.write(
-            HEAD + f'e("llama", {{ dp(2), tp(2) }}, {{ check = {check} }})'))
-        self.assertEqual(run("true")["losses"], run("false")["losses"])
+        for model in ("llama", "moe"):
+            for precision in ("fp64", "fp32"):
+                run = lambda check: self.only("run", self.write(
+                    HEAD + f'e("{model}", {{ dp(2), tp(2) }}, {{ check = {check}, precision = "{precision}" }})'))
+                self.assertEqual(run("true")["losses"], run("false")["losses"])
         self.assertNotIn("check", run("false"))
 
     def broken(self, fault, at, dp=1):
@@ -86,6 +79,22 @@ e("llama", {{ dp {{ {dp}, bucket = "1B" }}, broken {{ ways = {2 if dp == 1 else 
             with self.subTest(fault):
                 script = self.broken(fault, at, 2 if fault == "drop_gradient" else 1)
                 self.ends(script, "step 0", *fragments)
+
+    def test_what_it_needs_is_not_counted(self):
+        for check in ("false", "true"):
+            run = self.only("run", self.write(HEAD + f'e("llama", {{ dp(2), tp(2) }}, {{ check = {check} }})'))
+            self.assertAlmostEqual(run["peak_bytes"] / run["predicted"]["memory"][0]["peak"], 1, delta=0.02)
+        peak = run["predicted"]["memory"][0]["peak"]
+        self.only("run", self.write(HEAD + f'e("llama", {{ dp(2), tp(2) }}, {{ memory = {peak + 2048} }})'))
+
+    def test_the_last_update_and_gradients_too(self):
+        blown = "{ optimizer = mw.adamw { lr = 3e38, weight_decay = 10 }, steps = 1 }"
+        self.ends(self.write(HEAD + f'e("llama", {{ dp(2) }}, {blown})'), "after step 0", "rank")
+        # What overflows is left out where the loss is scaled; what does not may not be infinite.
+        run = self.only("run", self.write(
+            HEAD + 'e("llama", { dp(2) }, { precision = "fp16", loss_scale = { init = 2 ^ 60, backoff = 2 ^ -20 }, steps = 4 })'))
+        self.assertGreaterEqual(len(run["skipped_steps"]), 1)
+        self.assertEqual(run["check"]["unused"], [])
 
     def test_what_is_not_finite(self):
         script = self.write(HEAD + 'e("gpt", { dp(2) }, { optimizer = mw.sgd { lr = 1e38 } })')

@@ -91,6 +91,20 @@ class Compare(PipelineCase):
                 most[key] = max(most.get(key, 0), r["bound_ratio"], *reported)
         print("largest error over its bound:", ", ".join(f"{key} {ratio:.2g}" for key, ratio in most.items()))
 
+    def test_embeddings_that_two_stages_tie(self):
+        # Stages are not at the same step: each reads what it has itself. Many times, as it is a matter of timing.
+        results = self.compare(MODELS + """
+for i = 1, 6 do
+  for _, schedule in ipairs { "1f1b", "gpipe" } do
+    for _, precision in ipairs { "fp32", "bf16" } do
+      mw.compare(e("gpt", {}, { precision = precision }),
+                 e("gpt", { pp { 2, schedule = schedule } }, { microbatch = { 6, 2 }, precision = precision }))
+    end
+  end
+end""")
+        self.assertEqual([r["divergence"] for r in results if r["verdict"] != "equal"], [])
+        self.assertEqual(len(results), 24)
+
     def fault(self, fault, at, plan, op, model="llama", parameter=None, what=None):
         """In both precisions: different, exit 1, that op, and b the one that is off."""
         for precision in ("fp32", "bf16"):
@@ -158,6 +172,18 @@ mw.compare(e("llama", { dp(2) }), b)
             for number in numbers:
                 self.assertIn(number, found[0])
         self.assertEqual(len(said), 6, said)
+
+    def test_overflows_have_nothing_to_compare(self):
+        for changes, said in (('precision = "fp16", loss_scale = 2 ^ 32', "overflow in step 0"),
+                              ("optimizer = mw.sgd { lr = 1e30 }", "not finite either in step 1")):
+            script = self.write(MODELS + f'mw.compare(e("llama", {{ dp(2) }}, {{ {changes} }}), '
+                                         f'e("llama", {{ tp(2) }}, {{ {changes} }}))')
+            self.refused(1, [said], "run", script)
+
+    def test_steps_with_plans_of_their_own_are_refused(self):
+        ramp = "{ microbatch = mw.microbatch.ramp { from = 2, by = 6, steps = 1 } }"
+        self.refused(2, ["microbatch: the steps of b have", "a comparison is of one each"], "run",
+                     self.write(MODELS + f'mw.compare(e("llama", {{}}), e("llama", {{ dp(2) }}, {ramp}))'))
 
     def test_problems_of_both_tables_name_their_lines(self):
         done = self.call("run", self.write(MODELS + """

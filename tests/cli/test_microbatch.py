@@ -5,17 +5,9 @@ import json
 import subprocess
 import unittest
 
-from pipeline_tools import BIN, SOURCE, PipelineCase
+from pipeline_tools import BIN, SOURCE, MODELS, PipelineCase
 
-HEAD = """\
-local mw = require "meshwright"
-local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
-local models = {
-  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
-  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
-  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
-                 shared_experts = 1, dense_layers = 1, capacity = 1.0 },
-}
+HEAD = MODELS + """models.moe.capacity = 1.0
 local function e(model, plan, microbatch, verb, more)
   local t = { model = models[model], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 14,
     microbatch = microbatch, threads = 1, optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 4 }
@@ -76,6 +68,31 @@ class Microbatches(PipelineCase):
             self.assertTrue((rows["bytes"] == rows["predicted_bytes"]).all())
             self.assertEqual(set(rows["step"]), set(range(6)))
 
+    def test_memory_is_that_of_the_step_that_holds_most(self):
+        log = self.folder / "steps.h5"
+        shapes = "function(step) return step % 2 == 0 and { batch = 8, microbatch = 1 } or { batch = 6, microbatch = 3 } end"
+        run = self.only("run", self.write(
+            HEAD + f'e("llama", {{ tp(2) }}, {shapes}, mw.train, {{ sequence = 64, log = "{log}" }})'))
+        self.sent_as_predicted(run)  # of the last step
+        predicted = run["predicted"]["memory"][0]
+        self.assertAlmostEqual(run["memory"]["activations"] / predicted["activations"], 1, delta=0.02)
+        self.assertAlmostEqual(run["peak_bytes"] / predicted["peak"], 1, delta=0.02)
+        import h5py
+        with h5py.File(log) as file:
+            for row in file["memory"][:]:
+                self.assertLessEqual(abs(row["peak_bytes"] - row["predicted_bytes"]), 0.02 * row["predicted_bytes"] + 64)
+
+    def test_a_limit_that_one_step_goes_over(self):
+        shapes = "function(step) return step == 2 and { batch = 6, microbatch = 6 } or { batch = 8, microbatch = 1 } end"
+        script = HEAD + f'e("llama", {{}}, {shapes}, mw.train, {{ sequence = 64, memory = "900KiB" }})'
+        self.refused(3, ["bytes predicted in step 2", "the limit is 900 KiB"], "run", self.write(script))
+
+    def test_numbers_as_lua_divides_them(self):
+        for given in ("14 / 2", "{ 7 / 1, 14 / 2 }", "function(step) return 14 / 2 end",
+                      "function(step) return { batch = 28 / 2, microbatch = 7.0 } end"):
+            self.only("plan", self.write(HEAD + f'e("llama", {{}}, {given}, mw.plan)'))
+        self.refused(2, ["microbatch: got 3.5"], "plan", self.write(HEAD + 'e("llama", {}, 3.5, mw.plan)'))
+
     def test_losses_do_not_depend_on_how_a_batch_is_parted(self):
         run = lambda microbatch: self.only("run", self.write(
             HEAD + f'e("gpt", {{ dp(2) }}, {microbatch}, mw.train, {{ precision = "fp64" }})'))
@@ -98,8 +115,18 @@ class Microbatches(PipelineCase):
                 self.assertGreater(peak(fitted), ones)
                 run = self.only("run", self.write(big("mw.microbatch.fit {}", "mw.train", limit)))
                 self.assertLessEqual(run["peak_bytes"], limit)
-        self.refused(3, ["microbatches of one sequence", "above the 1 KiB"], "plan",
+        self.refused(3, ["a rank holds", "with microbatches of 1", "above the 1 KiB"], "plan",
                      self.write(big('mw.microbatch.fit "1KiB"', "mw.plan")))
+
+    def test_the_largest_that_fits_in_a_pipeline(self):
+        # More, smaller microbatches may hold more: there is more under way.
+        gpipe = lambda microbatch: HEAD + (
+            f'e("llama", {{ pp {{ 2, schedule = "gpipe" }} }}, {microbatch}, mw.plan, {{ batch = 12, sequence = 64 }})')
+        peak = lambda given: max(m["peak"] for m in self.only("plan", self.write(gpipe(given)))["memory"])
+        held = {size: peak(size) for size in (4, 3, 2, 1)}
+        least = min(held, key=held.get)
+        self.assertGreater(least, 1, held)
+        self.assertEqual(peak(f"mw.microbatch.fit {{ memory = {held[least]} }}"), held[least])
 
     def test_what_cannot_be(self):
         def refuse(code, microbatch, *fragments):
@@ -109,13 +136,14 @@ class Microbatches(PipelineCase):
 
         refuse(2, '"two"', "microbatch: got", "mw.microbatch.fit")
         refuse(2, "0", "microbatch: got")
+        refuse(2, "{ 3, 3.5, 1 }", "microbatch[2]: got 3.5")
         refuse(3, "8", "8 sequences are more than the 7 of each rank", "nearest: 7")
         refuse(3, "{ 3, 3 }", "3 + 3 are 6 sequences, and each rank has 7")
         refuse(2, "mw.microbatch.fit {}", "there is no limit to fit")
         refuse(2, "mw.microbatch.ramp { from = 2 }", "one of steps and sequences")
         refuse(2, "mw.microbatch.ramp { from = 2, steps = 3, too = 1 }", "too")
         refuse(2, "mw.microbatch.ramp { from = 20, steps = 3 }", "20 sequences are more than the batch of 14")
-        refuse(3, "mw.microbatch.ramp { from = 4, by = 5, steps = 2 }", "cannot split 9 sequences evenly over 2 ranks", "(step 1)")
+        refuse(3, "mw.microbatch.ramp { from = 4, by = 5, steps = 2 }", "cannot split 9 sequences evenly over 2 ranks", "of step 1")
         refuse(2, "function(step) return 'x' end", 'the function returned "x" for step 0')
         refuse(2, "function(step) return { bach = 2 } end", "bach")
 

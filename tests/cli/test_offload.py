@@ -3,18 +3,9 @@ what lies on the device and in host memory is what is predicted."""
 
 import unittest
 
-from pipeline_tools import PipelineCase
+from pipeline_tools import MODELS, PipelineCase
 
-MODELS = """\
-local mw = require "meshwright"
-local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
-local models = {
-  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
-  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
-  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
-                 shared_experts = 1, dense_layers = 1 },
-}
-local modes = {
+HEAD = MODELS + """local modes = {
   "full", { layers = 1 }, { ops = { "attention", "rms_norm" } }, { least = 500, prefetch = 1 },
   function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
 }
@@ -25,7 +16,7 @@ local function e(model, plan, offload, recompute, verb)
 end
 """
 
-MIXES = MODELS + """
+MIXES = HEAD + """
 local mixes = {
   {}, { dp(2) }, { tp(2) }, { tp(2), sp() }, { zero { 2, stage = 3 } }, { sp(2) }, { sp { 2, form = "ulysses" } },
   { sp { 2, form = "allgather" }, tp(2) },
@@ -54,7 +45,7 @@ class Offload(PipelineCase):
         self.assertGreater(len(results), 150)
 
     def ran(self, model, plan, mode, again='"none"'):
-        result = self.only("run", self.write(MODELS + f'e("{model}", {plan}, {mode}, {again}, mw.train)'))
+        result = self.only("run", self.write(HEAD + f'e("{model}", {plan}, {mode}, {again}, mw.train)'))
         ranks = result["predicted"]["memory"]
         most = lambda what: max(rank[what] for rank in ranks)
         self.assertEqual(result["memory"]["host"], most("host"))
@@ -93,18 +84,18 @@ class Offload(PipelineCase):
         self.assertLess(both["memory"]["activations"], kept["memory"]["activations"])
 
     def test_plans_say_what_goes(self):
-        plan = self.call("plan", "--program", self.write(MODELS + 'e("llama", {}, "full", "none", mw.plan)'))
+        plan = self.call("plan", "--program", self.write(HEAD + 'e("llama", {}, "full", "none", mw.plan)'))
         self.assertEqual(plan.returncode, 0, plan.stderr)
         for words in ("offload: ", " go to host memory", "offload  host layers.0.mlp.gate <- layers.0.mlp.gate",
                       "fetch    layers.0.mlp.gate <- host layers.0.mlp.gate"):
             self.assertIn(words, plan.stdout)
-        plan = self.call("plan", self.write(MODELS + 'e("llama", {}, { least = "1GiB" }, "none", mw.plan)'))
+        plan = self.call("plan", self.write(HEAD + 'e("llama", {}, { least = "1GiB" }, "none", mw.plan)'))
         self.assertIn("nothing that forward keeps goes to host memory", plan.stdout)
 
     def test_what_cannot_be(self):
         def refuse(mode, *fragments):
             with self.subTest(mode):
-                self.refused(2, fragments, "plan", self.write(MODELS + f'e("llama", {{}}, {mode}, "none", mw.plan)'))
+                self.refused(2, fragments, "plan", self.write(HEAD + f'e("llama", {{}}, {mode}, "none", mw.plan)'))
 
         refuse('"half"', 'there is no "half"', '"full"')
         refuse("{ layers = 0 }", "offload.layers")

@@ -3,18 +3,9 @@ less; what is made again is counted."""
 
 import unittest
 
-from pipeline_tools import PipelineCase
+from pipeline_tools import MODELS, PipelineCase
 
-MODELS = """\
-local mw = require "meshwright"
-local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
-local models = {
-  llama = mw.llama { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 },
-  gpt = mw.gpt { layers = 4, hidden = 24, heads = 4, vocab = 50, tied = true },
-  moe = mw.moe { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50, experts = 4, top_k = 2,
-                 shared_experts = 1, dense_layers = 1 },
-}
-local modes = {
+HEAD = MODELS + """local modes = {
   "selective", "full", { every = 2 }, { ops = { "attention", "add" } },
   { every = 1, collectives = "keep" }, { gathers = true }, function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
 }
@@ -24,7 +15,7 @@ local function e(model, plan, recompute, verb)
 end
 """
 
-MIXES = MODELS + """
+MIXES = HEAD + """
 local mixes = {
   {}, { dp(2) }, { tp(2) }, { tp(2), sp() }, { zero { 2, stage = 3 } }, { sp(2) }, { sp { 2, form = "ulysses" } },
   { sp { 2, form = "allgather" }, tp(2) }, { pp { 2, schedule = "1f1b" } }, { pp { 2, schedule = "zb-h1" }, tp(2) },
@@ -48,7 +39,7 @@ class Recompute(PipelineCase):
         self.assertGreater(len(results), 150)
 
     def ran(self, model, plan, mode):
-        result = self.only("run", self.write(MODELS + f'e("{model}", {plan}, {mode}, mw.train)'))
+        result = self.only("run", self.write(HEAD + f'e("{model}", {plan}, {mode}, mw.train)'))
         predicted = result["predicted"]["memory"][0]["activations"]
         self.assertAlmostEqual(result["memory"]["activations"] / predicted, 1, delta=0.02)
         self.sent_as_predicted(result)
@@ -99,7 +90,7 @@ class Recompute(PipelineCase):
             self.assertEqual([c for c in run["communication"] if c["phase"] == "recompute"], [])
 
     def test_the_cheapest_set_that_fits(self):
-        big = lambda mode, verb: MODELS + f"""
+        big = lambda mode, verb: HEAD + f"""
 {verb} {{ model = mw.llama {{ layers = 6, hidden = 64, heads = 4, kv_heads = 2, ffn = 172, vocab = 64 }},
   data = mw.synthetic {{}}, sequence = 256, plan = {{ tp(2) }}, batch = 4, recompute = {mode}, threads = 1,
   optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2 }}"""
@@ -130,7 +121,7 @@ class Recompute(PipelineCase):
     def test_what_cannot_be(self):
         def refuse(mode, *fragments):
             with self.subTest(mode):
-                self.refused(2, fragments, "plan", self.write(MODELS + f'e("llama", {{}}, {mode}, mw.plan)'))
+                self.refused(2, fragments, "plan", self.write(HEAD + f'e("llama", {{}}, {mode}, mw.plan)'))
 
         refuse('"half"', 'there is no "half"', '"selective"')
         refuse('{ gathers = true, collectives = "keep" }', "gathers = true brings again")

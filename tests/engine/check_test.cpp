@@ -61,11 +61,17 @@ TEST_CASE("A sum of bits tells places, signs of zero and NaNs apart") {
   CHECK(sum_of_bits(at::zeros({3})) != sum_of_bits(at::zeros({3}).neg()));
   CHECK(sum_of_bits(at::zeros({3}, at::kBFloat16)) != sum_of_bits(at::ones({3}, at::kBFloat16)));
   CHECK(sum_of_bits(at::zeros({2})) != sum_of_bits(at::zeros({3})));
+  for (const auto type :
+       {at::kDouble, at::kLong, at::kFloat, at::kBFloat16, at::kHalf, at::kBool}) {
+    const at::Tensor z = at::arange(5).to(type), before = z.clone();
+    CHECK(sum_of_bits(z) == sum_of_bits(before));
+    CHECK(z.equal(before));  // looking changes nothing
+  }
 }
 
 TEST_CASE("A right mix passes, and its replicas are counted") {
   const int mix = GENERATE(0, 1, 2, 3, 4, 5);
-  const Precision precision = GENERATE(Precision::fp32, Precision::bf16);
+  const Precision precision = GENERATE(Precision::fp64, Precision::fp32, Precision::bf16);
   Setup setup;
   setup.options["layers"] = 4;
   setup.microbatch = 2;

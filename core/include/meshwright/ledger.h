@@ -60,6 +60,18 @@ class Ledger {
     Category before_;
   };
 
+  // What is allocated while a Pause lives is not booked and keeps no limit: the run-time check's own.
+  class Pause {
+   public:
+    explicit Pause(Ledger& ledger) : ledger_(ledger) { ++ledger_.pauses_; }
+    ~Pause() { --ledger_.pauses_; }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Ledger& ledger_;
+  };
+
   void allocated(const void* pointer, std::int64_t bytes);
   // `pointer` may be unknown (allocated before watching began, or by another rank): then ignored.
   void freed(const void* pointer);
@@ -109,6 +121,7 @@ class Ledger {
   std::array<MemoryUse, category_count> use_{};
   MemoryUse total_;
   Category current_ = Category::buffers;
+  int pauses_ = 0;
   std::int64_t limit_ = 0;
   int rank_ = 0;
   std::string hint_;

@@ -75,6 +75,16 @@ const std::vector<RankPrediction>& Measurements::predicted_of(int plan) {
   return ranks;
 }
 
+MemoryForecast Measurements::highest_memory(int rank) {
+  const auto plans = experiment_.steps_apart ? experiment_.steps_apart->plans.size() : 1;
+  const auto known = highest_.find(rank);
+  if (known != highest_.end()) return known->second;
+  MemoryForecast highest;
+  for (std::size_t p = 0; p < plans; ++p)
+    highest = highest_of(highest, predicted_of(static_cast<int>(p)).at(rank).memory);
+  return highest_[rank] = highest;
+}
+
 double Measurements::rate_of(const StepReport& report) const {
   return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
 }
@@ -125,16 +135,16 @@ void Measurements::write(const StepReport& report) {
 void Measurements::write_rank(std::int64_t step, const RankReport& rank,
                               std::vector<MemoryRow>& memory) {
   const Program& program = experiment_.plan->program_of(rank.rank);
-  const RankPrediction& highest = predicted_of(0).at(static_cast<std::size_t>(rank.rank));
+  const MemoryForecast highest = highest_memory(rank.rank);
   const RankPrediction& predicted =
       predicted_of(experiment_.which_plan(step)).at(static_cast<std::size_t>(rank.rank));
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     memory.push_back({rank.rank, program.stage, name_of(category), rank.memory[c].bytes,
-                      rank.memory[c].peak, highest.memory[category]});
+                      rank.memory[c].peak, highest[category]});
   }
   memory.push_back(
-      {rank.rank, program.stage, "total", rank.peak_bytes, rank.peak_bytes, highest.memory.peak});
+      {rank.rank, program.stage, "total", rank.peak_bytes, rank.peak_bytes, highest.peak});
   for (const auto& [key, use] : rank.communication) {
     CommunicationRow row;
     row.step = step;
@@ -239,7 +249,7 @@ std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() c
   for (const RankReport& rank : ranks_) {
     for (const auto& [key, use] : rank.communication) {
       CommunicationUse& known = most[key];
-      if (use.bytes > known.bytes || use.calls > known.calls) known = use;
+      if (std::pair(use.bytes, use.calls) > std::pair(known.bytes, known.calls)) known = use;
     }
   }
   return most;

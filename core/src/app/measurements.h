@@ -51,6 +51,7 @@ class Measurements {
   double flops_of_token() const;
   // Of each rank, with one of the experiment's plans.
   const std::vector<RankPrediction>& predicted_of(int plan);
+  MemoryForecast highest_memory(int rank);  // predicted, over all of them
   void write(const StepReport& report);
   void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
   void write_actions(const StepReport& report);
@@ -61,6 +62,7 @@ class Measurements {
   const Experiment& experiment_;
   const Prediction& prediction_;
   std::map<int, std::vector<RankPrediction>> predicted_;  // by plan, for the run file
+  std::map<int, MemoryForecast> highest_;                 // by rank
   std::unique_ptr<RunWriter> writer_;
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 
 #include "app/measurements.h"
 #include "base/clock.h"
@@ -64,6 +66,14 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
                                  losses.size(), plural(experiment.steps, "step"));
   if (!losses.empty()) {
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+    const auto lost = std::find_if(losses.begin(), losses.end(),
+                                   [](double loss) { return !std::isfinite(loss); });
+    if (lost != losses.end()) {
+      text += fmt::format(
+          "  the loss is not finite from step {} on: the run diverged; check = true says "
+          "where it begins\n\n",
+          lost - losses.begin());
+    }
     if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
@@ -75,8 +85,23 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
+// Of steps that differ: times of the largest batch, the highest memory of all, what the last one sends.
 Prediction prediction_of(const Experiment& experiment) {
-  return predict(*experiment.plan, *experiment.optimizer, this_device(), experiment.threads);
+  const auto of = [&](const Plan& plan) {
+    return predict(plan, *experiment.optimizer, this_device(), experiment.threads);
+  };
+  Prediction prediction = of(*experiment.plan);
+  if (!experiment.steps_apart) return prediction;
+  for (std::size_t p = 1; p < experiment.steps_apart->plans.size(); ++p) {
+    const Prediction other = of(*experiment.steps_apart->plans[p]);
+    for (std::size_t s = 0; s < prediction.stages.size(); ++s) {
+      prediction.stages[s].memory = highest_of(prediction.stages[s].memory, other.stages[s].memory);
+    }
+    prediction.fits = prediction.fits && other.fits;
+    if (experiment.which_plan(experiment.steps - 1) == static_cast<int>(p))
+      prediction.communication = other.communication;
+  }
+  return prediction;
 }
 
 }  // namespace
@@ -185,9 +210,10 @@ Json run_verify(const Experiment& experiment) {
   std::string text = describe(outcome, experiment.plan->mix());
   if (experiment.steps_apart) {
     result["plans"] = experiment.steps_apart->plans.size();
-    text += fmt::format("  of its steps' {}, {}\n",
-                        plural(static_cast<std::int64_t>(experiment.steps_apart->plans.size()), "plan"),
-                        outcome.equal ? "each by itself; this is the worst" : "this is the first that differs");
+    text += fmt::format(
+        "  of its steps' {}, {}\n",
+        plural(static_cast<std::int64_t>(experiment.steps_apart->plans.size()), "plan"),
+        outcome.equal ? "each by itself; this is the worst" : "this is the first that differs");
   }
   result["text"] = text;
   return result;

@@ -49,6 +49,10 @@ void Ledger::book(const void* pointer, std::int64_t bytes) {
 }
 
 void Ledger::allocated(const void* pointer, std::int64_t bytes) {
+  if (pauses_ > 0) {
+    freed(pointer);  // as in book()
+    return;
+  }
   if (limit_ > 0 && current_ != Category::host && total_.bytes + bytes > limit_) {
     throw Error(
         Stage::run,
@@ -63,6 +67,7 @@ void Ledger::allocated(const void* pointer, std::int64_t bytes) {
 }
 
 void Ledger::allocated_past_limit(const void* pointer, std::int64_t bytes) {
+  if (pauses_ > 0) return freed(pointer);
   book(pointer, bytes);
   if (limit_ > 0 && total_.bytes > limit_) over_limit_ = true;
 }

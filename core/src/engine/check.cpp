@@ -13,6 +13,8 @@ namespace mw {
 namespace {
 
 constexpr std::int64_t summed_at_a_time = 1 << 16;
+constexpr const char* infinite_hint =
+    "a lower learning rate, clip, or a look at the data; what came before was finite";
 
 // Odd numbers without a pattern (splitmix64's finaliser over the places).
 at::Tensor weights_on(at::Device device) {
@@ -71,8 +73,12 @@ std::int64_t sum_of_bits(const at::Tensor& tensor) {
   std::uint64_t sum = 0x2545f4914f6cdd1dull + static_cast<std::uint64_t>(bits.numel());
   for (std::int64_t at = 0; at < bits.numel(); at += summed_at_a_time) {
     const std::int64_t count = std::min(summed_at_a_time, bits.numel() - at);
-    const auto part = at::dot(bits.narrow(0, at, count).to(at::kLong), weights.narrow(0, 0, count))
-                          .item<std::int64_t>();
+    const auto part =
+        bits.narrow(0, at, count)
+            .to(at::kLong)
+            .mul(weights.narrow(0, 0, count))  // not in place: of int64 it is the tensor itself
+            .sum()
+            .item<std::int64_t>();
     sum = (sum ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ull;
   }
   return static_cast<std::int64_t>(sum >> 1);
@@ -81,6 +87,7 @@ std::int64_t sum_of_bits(const at::Tensor& tensor) {
 void Check::begin(Executor& executor, std::int64_t step) {
   executor_ = &executor;
   step_ = step;
+  overflowed_.clear();
 }
 
 void Check::computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) {
@@ -98,7 +105,7 @@ void Check::moved(const Instruction& i, int slot, int microbatch, const at::Tens
 void Check::look(const std::string& what, bool backward, int slot, int microbatch,
                  const at::Tensor& tensor) {
   const Stopwatch watch(report_.seconds);
-  Ledger::Scope scope(executor_->ledger(), Category::buffers);
+  Ledger::Pause pause(executor_->ledger());
   const Program& program = executor_->program();
   const Slot& lies = program.slots[slot];
   ++report_.tensors;
@@ -115,11 +122,7 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
                             fmt::join(shape, ", "), where),
                 "a kernel or a rule of the plan is at fault");
   }
-  if (!(backward && overflows_) && !finite(tensor)) {
-    const bool nan = at::isnan(tensor).any().item<bool>();
-    throw Error(Stage::run, fmt::format("check: {} has {} ({})", what, nan ? "NaN" : "Inf", where),
-                "a lower learning rate, clip, or a look at the data; what came before was finite");
-  }
+  look_for_infinities(what, backward, where, tensor);
   RankSet set;
   for (std::size_t a = 0; a < lies.layout.size(); ++a) {
     const bool stage = static_cast<int>(a) == program.stage_atom;
@@ -131,6 +134,16 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
   seen_[set].push_back({what, sum_of_bits(tensor)});
 }
 
+// A step whose gradients overflow is left out where the loss is scaled: what was seen counts if it is not.
+void Check::look_for_infinities(const std::string& what, bool backward, const std::string& where,
+                                const at::Tensor& tensor) {
+  if (finite(tensor)) return;
+  const bool nan = at::isnan(tensor).any().item<bool>();
+  const std::string said = fmt::format("check: {} has {} ({})", what, nan ? "NaN" : "Inf", where);
+  if (!backward || !overflows_) throw Error(Stage::run, said, infinite_hint);
+  if (overflowed_.empty()) overflowed_ = said;
+}
+
 void Check::ran(int microbatch) {
   const Stopwatch watch(report_.seconds);
   compare(microbatch);
@@ -138,7 +151,7 @@ void Check::ran(int microbatch) {
 
 // All ranks of a set have seen the same list.
 void Check::compare(int microbatch) {
-  Ledger::Scope scope(executor_->ledger(), Category::buffers);
+  Ledger::Pause pause(executor_->ledger());
   static const std::string label = "replicas";
   for (auto& [set, list] : seen_) {
     if (list.empty()) continue;
@@ -179,8 +192,15 @@ void Check::compare(int microbatch) {
 
 void Check::gradients(Executor& executor) {
   const Stopwatch watch(report_.seconds);
-  Ledger::Scope scope(executor.ledger(), Category::buffers);
+  Ledger::Pause pause(executor.ledger());
   const Program& program = executor.program();
+  if (executor.left_out()) return;  // what is in the gradients says nothing
+  if (!overflowed_.empty()) throw Error(Stage::run, overflowed_, infinite_hint);
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    const std::string& name = program.graph->value(program.parameters[p].value).name;
+    look_for_infinities("the gradient of " + name, false, fmt::format("step {}", step_),
+                        executor.storage().own_gradient(static_cast<int>(p)));
+  }
   const std::vector<int> all = program.graph->parameters();
   at::Tensor used = at::zeros({static_cast<std::int64_t>(all.size())}, at::kLong);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
@@ -214,7 +234,7 @@ void Check::ended() {
 
 // Parameters and optimizer state, on the ranks that keep the same part.
 void Check::compare_kept() {
-  Ledger::Scope scope(executor_->ledger(), Category::buffers);
+  Ledger::Pause pause(executor_->ledger());
   const Program& program = executor_->program();
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     const Bucket& bucket = program.buckets[b];
@@ -236,6 +256,7 @@ void Check::compare_kept() {
     const auto add = [&](const std::string& what, const at::Tensor& tensor, bool parts) {
       if (!tensor.defined()) return;
       ++report_.tensors;
+      look_for_infinities(what, false, fmt::format("after step {}", step_), tensor);
       const RankSet set = set_of(parts);
       if (set.atoms.empty() || (set.atoms.size() == 1 && set.stages.size() == 1)) return;
       ++report_.replicas;

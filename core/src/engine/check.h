@@ -25,10 +25,10 @@ struct CheckReport {
 // Replicate, has the same bits on all ranks of the axis; so have parameters and optimizer state after
 // each step. Throws Error (run) naming the step, the op and the axis, and the rank by being thrown there.
 // Replicas are compared by 63-bit sums of their bits, those of a segment in one all-reduce for each set
-// of axes, booked under the phase "check".
+// of axes, booked under the phase "check"; the memory that this takes is not booked.
 class Check : public Watcher {
  public:
-  // `overflows`: gradients may be infinite, as a loss scale finds its size by that.
+  // `overflows`: gradients may be infinite, as a loss scale finds its size by that; not in a step that counts.
   explicit Check(bool overflows = false) : overflows_(overflows) {}
 
   void begin(Executor& executor, std::int64_t step) override;
@@ -50,12 +50,15 @@ class Check : public Watcher {
 
   void look(const std::string& what, bool backward, int slot, int microbatch,
             const at::Tensor& tensor);
+  void look_for_infinities(const std::string& what, bool backward, const std::string& where,
+                           const at::Tensor& tensor);
   void compare(int microbatch);
   void compare_kept();
 
   const bool overflows_;
   Executor* executor_ = nullptr;
   std::int64_t step_ = 0;
+  std::string overflowed_;  // of this step's backward: the first that is not finite, if it may be
   std::map<RankSet, std::vector<Seen>> seen_;  // since the last comparison
   std::map<std::string, bool> used_;           // by parameter, of all steps and ranks
   CheckReport report_;

@@ -1,5 +1,7 @@
 #include "engine/compare.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +9,7 @@
 
 #include "engine/compare_judge.h"
 #include "engine/ranks.h"
+#include "meshwright/error.h"
 
 namespace mw {
 namespace {
@@ -57,12 +60,18 @@ class Comparison {
     Side a = side(a_), b = side(b_);
     for (std::int64_t step = 0; step < steps_; ++step) judge_.lr.push_back(a_.schedule(step));
     judge_.optimizer = a_.optimizer.get();
+    for (const Program& program : a_.plan->programs) {
+      for (const ProgramParameter& p : program.parameters) {
+        if (p.rows > 0 && a_.optimizer->matrices() != nullptr)
+          judge_.matrices[p.value] = {p.stacked, p.rows};
+      }
+    }
     std::map<TensorKey, at::Tensor> of_a;
     a.outcomes = record(a_, *a_.plan, [&](const TensorKey& key, const WholeTensor& whole) {
       if (key.read()) return read(key, whole, &Differences::a_apart);
       Differences* known = known_of(key);
       if (known == nullptr) return;
-      known->a_apart = distance(whole.numbers, reference_.at(key));
+      known->a_apart = distance(whole.numbers, reference_.at(key)) + copies(key, whole);
       known->spread_a = whole.spread;
       known->rank_a = whole.rank;
       of_a[key] = whole.numbers;
@@ -72,18 +81,22 @@ class Comparison {
       const auto other = of_a.find(key);
       if (other == of_a.end()) return;
       Differences& known = *known_of(key);
-      known.b_apart = distance(whole.numbers, reference_.at(key));
+      known.b_apart = distance(whole.numbers, reference_.at(key)) + copies(key, whole);
       known.spread_b = whole.spread;
       known.rank_b = whole.rank;
       known.both = true;
       if (known.index) {
         if (known.route) known.choices_apart = choices_apart(whole.numbers, other->second);
-      } else if (!same_bits(whole.numbers, other->second)) {
+      } else if (!same_bits(whole.numbers, other->second) || known.spread_a > 0 ||
+                 known.spread_b > 0) {
         known.same_bits = false;
-        known.apart = distance(whole.numbers, other->second);
+        known.apart = distance(whole.numbers, other->second) +
+                      (copied(key) ? 0 : known.spread_a + known.spread_b);
       }
       of_a.erase(other);
     });
+    look_for_overflows("a", a.outcomes);
+    look_for_overflows("b", b.outcomes);
     CompareOutcome outcome = judge_.judge(a, b, reference_);
     outcome.steps = steps_;
     outcome.precision_a = precision_of(*a_.plan);
@@ -95,6 +108,33 @@ class Comparison {
   static bool same_bits(const at::Tensor& x, const at::Tensor& y) {
     if (x.scalar_type() == y.scalar_type()) return x.equal(y);
     return x.to(at::kDouble).equal(y.to(at::kDouble));
+  }
+
+  // Of a step that is left out, or that is not finite on one rank either, there is nothing to compare.
+  void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
+    for (std::size_t step = 0; step < outcomes.size(); ++step) {
+      if (outcomes[step].left_out) {
+        throw Error(Stage::run,
+                    fmt::format("compare: the gradients of {} overflow in step {}, with a loss "
+                                "scale of {:g}, so that its update is left out",
+                                name, step, outcomes[step].loss_scale),
+                    "compare with a lower loss_scale");
+      }
+      if (!std::isfinite(judge_.losses[step].loss) ||
+          !std::isfinite(judge_.losses[step].grad_norm)) {
+        throw Error(
+            Stage::run,
+            fmt::format("compare: one rank in float64 is not finite either in step {}", step),
+            "a lower learning rate; mw.train with check = true says where it begins");
+      }
+    }
+  }
+
+  // What is judged is the copy that is farthest off, whichever came first. Of parameters after an update copies
+  // must be exact, which is judged apart.
+  static bool copied(const TensorKey& key) { return key.stretch == Stretch::parameter; }
+  static double copies(const TensorKey& key, const WholeTensor& whole) {
+    return copied(key) ? 0 : whole.spread;
   }
 
   Differences* known_of(const TensorKey& key) {
@@ -118,7 +158,8 @@ class Comparison {
       d.size = made->second.size;
     }
     Differences& known = judge_.tensors.emplace(key, d).first->second;
-    known.*apart = d.parameter ? whole.stored : distance(whole.numbers, reference_.at(d.made));
+    known.*apart =
+        d.parameter ? whole.stored : distance(whole.numbers, reference_.at(d.made)) + whole.spread;
   }
 
   std::vector<StepOutcome> record(const Experiment& experiment, const Plan& plan,

@@ -60,7 +60,9 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
   const at::Tensor as_is = at::zeros_like(reference.at(first).flatten(), at::kDouble);
   std::vector<at::Tensor> parameters = {as_is, as_is.clone(), as_is.clone()};
   std::vector<OptimizerState> states(3);
-  for (OptimizerState& state : states) state = optimizer->make_state(as_is);
+  const auto matrix = matrices.find(first.output);
+  for (OptimizerState& state : states)
+    state = optimizer->make_state(as_is, matrix != matrices.end());
   for (TensorKey key = first; tensors.count(key) > 0; ++key.step) {
     const Differences& d = tensors.at(key);
     const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
@@ -73,12 +75,34 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
     const at::Tensor off = gradient.ne(0).to(at::kDouble) * each;
     const double scale = clip_factor(losses[key.step].grad_norm, optimizer->clip());
     const at::Tensor gradients[] = {gradient.clone(), gradient + off, gradient - off};
-    for (int i = 0; i < 3; ++i)
-      optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale);
+    for (int i = 0; i < 3; ++i) {
+      if (matrix == matrices.end()) {
+        optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale);
+      } else {
+        turn(parameters[i], gradients[i], states[i], lr[key.step], scale, matrix->second,
+             reference.at(key).sizes());
+      }
+    }
     const at::Tensor most =
         at::maximum((parameters[1] - as_is).abs(), (parameters[2] - as_is).abs());
     moved_[{key.step, key.output}] = at::linalg_vector_norm(most, 2).item<double>();
   }
+}
+
+// A step of a parameter of matrices: dims before `shape.first` number them, `shape.second` make the rows.
+void Judge::turn(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
+                 double rate, double scale, std::pair<int, int> shape,
+                 at::IntArrayRef sizes) const {
+  const MatrixOptimizer& muon = *optimizer->matrices();
+  const auto first = static_cast<std::size_t>(shape.first),
+             second = first + static_cast<std::size_t>(shape.second);
+  const std::int64_t stacked = c10::multiply_integers(sizes.slice(0, first)),
+                     rows = c10::multiply_integers(sizes.slice(first, second - first));
+  const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(1, stacked * rows);
+  muon.direct(gradient, state, scale);
+  const at::Tensor turned =
+      orthogonalised(gradient.view({stacked, rows, columns}), muon.ns_steps());
+  muon.step(parameter, turned.reshape(-1), rate, rows, columns);
 }
 
 TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d, const Side& a,
@@ -218,7 +242,7 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
     if (d.index) {
       if (d.choices_apart == 0) continue;
       outcome.moved_choices += d.choices_apart;
-      slack_ += 2 * std::sqrt(static_cast<double>(d.choices_apart) / static_cast<double>(d.count));
+      slack_ += 3 * std::sqrt(static_cast<double>(d.choices_apart) / static_cast<double>(d.count));
       continue;
     }
     const int value = value_of(graph_, key);

@@ -44,6 +44,8 @@ class Judge {
   std::vector<StepOutcome> losses;  // of one rank in fp64
   std::vector<double> lr;           // of each step
   const Optimizer* optimizer = nullptr;
+  // Of parameters that it orthogonalises, by value: dims that number matrices, and dims after them that make the rows.
+  std::map<int, std::pair<int, int>> matrices;
 
   CompareOutcome judge(const Side& a, const Side& b,
                        const std::map<TensorKey, at::Tensor>& reference);
@@ -57,6 +59,8 @@ class Judge {
   double size_of(const TensorKey& key, const Differences& d) const;
   void follow(const TensorKey& first, const Side& a, const Side& b,
               const std::map<TensorKey, at::Tensor>& reference);
+  void turn(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
+            double rate, double scale, std::pair<int, int> shape, at::IntArrayRef sizes) const;
   TensorDifference difference_of(const TensorKey& key, const Differences& d, const Side& a,
                                  const Side& b);
   TensorDifference read_of(const TensorKey& key, const Differences& d) const;

@@ -108,6 +108,14 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
   same("model", model(x), model(y));
   same("sequence", x.sequence, y.sequence);
   same("batch", x.batch, y.batch);
+  for (const auto& [name, side] : {std::pair("a", &a), std::pair("b", &b)}) {
+    if (!side->steps_apart) continue;
+    problems.add(
+        Stage::options,
+        fmt::format("microbatch: the steps of {} have {} plans, and a comparison is of one each",
+                    name, side->steps_apart->plans.size()),
+        "compare with the batch and the microbatches of one of its steps");
+  }
   same("seed", a.seed, b.seed);
   same("data", resolved(value_at(a.table, "data"), find_data_kind),
        resolved(value_at(b.table, "data"), find_data_kind));

@@ -92,6 +92,8 @@ class Executor {
   at::Device device() const { return device_; }
   // What the gradients of the step are times (LossScaler).
   double loss_scale() const { return scaler_->scale(); }
+  // Whether the step's update is left out; known when gradients() is called.
+  bool left_out() const { return outcome_.left_out; }
   Storage& storage() { return storage_; }
   at::ScalarType real() const { return real_; }
   Ledger& ledger() { return ledger_; }

@@ -94,7 +94,9 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     }
     take_rows(i, m, call);
     if (watcher_ != nullptr && i.turn == 0 && !recomputes(i)) {
-      for (int slot : i.inputs) watcher_->reads(i, slot, microbatch, tensor(m, slot));
+      for (int slot : i.inputs) {
+        if (slot >= 0) watcher_->reads(i, slot, microbatch, tensor(m, slot));
+      }
     }
     this->call(i, m, call);
     keep_rows(i, m, call);

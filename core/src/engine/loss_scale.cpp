@@ -14,6 +14,7 @@ namespace mw {
 namespace {
 
 constexpr double usual_first = 65536;
+constexpr double largest = 0x1p100;  // gradients are in fp32 at least when it is divided out
 
 class Fixed final : public LossScale {
  public:
@@ -29,7 +30,7 @@ const Options& dynamic_options() {
   static const Options options = Options()
                                      .number("init", "the first factor")
                                      .fallback(usual_first)
-                                     .at_least(std::ldexp(1, -40))
+                                     .range(std::ldexp(1, -40), largest)
                                      .number("growth", "what it is multiplied by")
                                      .fallback(2.0)
                                      .at_least(1)
@@ -54,7 +55,7 @@ class Dynamic final : public LossScale {
   double next(std::int64_t, double scale, bool overflowed, std::int64_t good) const override {
     if (overflowed) return scale * backoff_;
     const double grown = scale * growth_;
-    return good >= interval_ && std::isfinite(grown) ? grown : scale;
+    return good >= interval_ && grown <= largest ? grown : scale;
   }
 
  private:
@@ -73,12 +74,12 @@ class Function final : public LossScale {
     if (!fresh) return known->second;
     const Json result = call_({Json(step), Json(scale), Json(overflowed)});
     const double next = result.is_number() ? result.get<double>() : std::nan("");
-    if (!std::isfinite(next) || next <= 0) {
+    if (!(next > 0 && next <= largest)) {
       known_.erase(known);
       throw Error(
           Stage::run,
           fmt::format("loss_scale: the function returned {} for step {}", result.dump(), step),
-          "return a finite number above 0");
+          "return a number above 0, of 2^100 at most");
     }
     return known->second = next;
   }
@@ -103,11 +104,12 @@ std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
     for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
     return found.empty() ? std::make_shared<Dynamic>(values) : nullptr;
   }
-  if (given.is_number() && given.get<double>() > 0 && std::isfinite(given.get<double>()))
+  if (given.is_number() && given.get<double>() > 0 && given.get<double>() <= largest)
     return std::make_shared<Fixed>(given.get<double>());
-  problems.add(Stage::options, fmt::format("loss_scale: got {}", describe(given)),
-               "\"dynamic\", a number above 0, { init = 65536, growth = 2, backoff = 0.5, "
-               "interval = 2000 }, or a function(step, scale, overflowed)");
+  problems.add(
+      Stage::options, fmt::format("loss_scale: got {}", describe(given)),
+      "\"dynamic\", a number above 0 (2^100 at most), { init = 65536, growth = 2, backoff = 0.5, "
+      "interval = 2000 }, or a function(step, scale, overflowed)");
   return nullptr;
 }
 

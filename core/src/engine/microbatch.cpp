@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/json_text.h"
+#include "meshwright/reduction_hook.h"
 #include "plan/microbatch_fit.h"
 
 namespace mw {
@@ -54,18 +57,26 @@ const MicrobatchKind& ramp_kind() {
   return kind;
 }
 
+// Lua's 8 / 2 is a float. 0 if it is no whole number above 0.
+std::int64_t count_of(const Json& given) {
+  if (!given.is_number()) return 0;
+  const auto number = given.get<double>();
+  const bool whole = number >= 1 && number <= 0x1p53 && number == std::floor(number);
+  return whole ? static_cast<std::int64_t>(number) : 0;
+}
+
 bool read_sizes(const Json& list, std::vector<std::int64_t>& sizes) {
   for (const Json& size : list) {
-    if (!size.is_number_integer() || size.get<std::int64_t>() < 1) return false;
-    sizes.push_back(size.get<std::int64_t>());
+    if (count_of(size) == 0) return false;
+    sizes.push_back(count_of(size));
   }
   return !sizes.empty();
 }
 
 // A number, or a list of numbers.
 bool read_split(const Json& given, StepShape& shape) {
-  if (given.is_number_integer() && given.get<std::int64_t>() >= 1) {
-    shape.microbatch = given.get<std::int64_t>();
+  if (count_of(given) > 0) {
+    shape.microbatch = count_of(given);
     return true;
   }
   return given.is_array() && read_sizes(given, shape.sizes);
@@ -81,8 +92,8 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
     for (const auto& [key, value] : given.items()) {
       if (key.starts_with('$')) continue;
       any = true;
-      if (key == "batch" && value.is_number_integer() && value.get<std::int64_t>() >= 1) {
-        shape.batch = value.get<std::int64_t>();
+      if (key == "batch" && count_of(value) > 0) {
+        shape.batch = count_of(value);
       } else {
         good = good && key == "microbatch" && read_split(value, shape);
       }
@@ -146,9 +157,16 @@ bool keep_alike(const Plan& a, const Plan& b) {
         return false;
     }
     for (std::size_t k = 0; k < x.buckets.size(); ++k) {
-      if (x.buckets[k].parameters != y.buckets[k].parameters ||
-          x.buckets[k].parts != y.buckets[k].parts || x.buckets[k].parted != y.buckets[k].parted)
-        return false;
+      const Bucket &a_bucket = x.buckets[k], &b_bucket = y.buckets[k];
+      const auto hook = [](const Bucket& bucket) {
+        return bucket.hook ? bucket.hook->name() : std::string();
+      };
+      const auto kept = [](const Bucket& bucket) {
+        return std::tie(bucket.parameters, bucket.reduce, bucket.sharded, bucket.stages,
+                        bucket.parts, bucket.parted, bucket.matrix, bucket.tally, bucket.keeps,
+                        bucket.offload);
+      };
+      if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;
     }
   }
   return true;
@@ -192,7 +210,15 @@ MicrobatchPolicy read_microbatch(
                    what_there_is);
     }
   } else if (!read_split(given, every)) {
-    problems.add(Stage::options, fmt::format("microbatch: got {}", describe(given)), what_there_is);
+    const Json* wrong = &given;
+    std::string entry;
+    for (std::size_t m = 0; given.is_array() && m < given.size() && entry.empty(); ++m) {
+      if (count_of(given[m]) > 0) continue;
+      entry = fmt::format("[{}]", m + 1);
+      wrong = &given[m];
+    }
+    problems.add(Stage::options, fmt::format("microbatch{}: got {}", entry, describe(*wrong)),
+                 what_there_is);
   } else if (every.sizes.empty()) {
     policy.size = every.microbatch;
   } else {
@@ -244,10 +270,11 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
     for (const Problem& p : found.list()) {
       if (!said.insert(p.message).second) continue;
       const bool own = p.message.starts_with("batch:") || p.message.starts_with("microbatch:");
-      problems.add(p.stage,
-                   begins.size() > 1 && own ? fmt::format("{} (step {})", p.message, shape->second)
-                                            : p.message,
-                   p.hint);
+      problems.add(
+          p.stage,
+          own ? fmt::format("{} (what microbatch makes of step {})", p.message, shape->second)
+              : p.message,
+          p.hint);
     }
     if (plan == nullptr) continue;
     if (!plans.plans.empty() && !keep_alike(*plans.plans.front(), *plan)) {

@@ -34,6 +34,12 @@ at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::T
                       s.dims);
 }
 
+at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient) {
+  const double scale = executor.loss_scale();
+  if (scale == 1) return gradient;
+  return gradient.to(at::promote_types(at::kFloat, gradient.scalar_type())).div(scale);
+}
+
 void for_each_parameter(Executor& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit) {
   const Program& program = executor.program();
@@ -41,9 +47,10 @@ void for_each_parameter(Executor& executor, bool gradients,
     const at::Tensor flat = executor.whole(static_cast<int>(b), gradients);
     for (int p : program.buckets[b].parameters) {
       const ProgramParameter& parameter = program.parameters[p];
-      visit(p, executor.redistribute(executor.slice(p, flat),
-                                     program.graph->value(parameter.value).dims, parameter.stored,
-                                     whole_layout(program)));
+      const at::Tensor whole =
+          executor.redistribute(executor.slice(p, flat), program.graph->value(parameter.value).dims,
+                                parameter.stored, whole_layout(program));
+      visit(p, gradients ? unscaled(executor, whole) : whole);
     }
   }
 }

@@ -23,7 +23,10 @@ Layout whole_layout(const Program& program);
 // parts of it call alike. It may be `tensor` itself.
 at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor);
 
-// Each parameter's whole gradient or numbers, by its index in the program: of what the rank holds, gathered
+// A gradient as it would be without a loss scale.
+at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient);
+
+// Each parameter's whole gradient, without a loss scale, or numbers, by its index in the program: of what the rank holds, gathered
 // where that is a part. All ranks call alike.
 void for_each_parameter(Executor& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit);

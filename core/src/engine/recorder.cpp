@@ -70,9 +70,12 @@ class Recorder::RankWatcher final : public StepWatcher {
     const Slot& s = program.slots[slot];
     if (s.value < 0 || s.scalar == Scalar::index || program.graph->sparse.has(s.dims)) return;
     if (program.graph->value(s.value).source == Value::Source::data) return;
+    const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
+    const auto stored = stored_.find(s.value);  // this rank's own: others may be a step ahead
     const auto operand = std::find(i.inputs.begin(), i.inputs.end(), slot) - i.inputs.begin();
     recorder_.bring({step_, Stretch::forward, i.op, -1 - static_cast<int>(operand)}, program,
-                    executor_.rank(), microbatch, whole_value(executor_, slot, microbatch, tensor));
+                    executor_.rank(), microbatch, whole,
+                    stored == stored_.end() ? 0 : distance(whole, stored->second));
   }
 
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
@@ -82,10 +85,11 @@ class Recorder::RankWatcher final : public StepWatcher {
     const auto& slots = forward ? i.outputs : i.grad_outputs;
     const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
     const int last = static_cast<int>(program.graph->ops().size()) - 1;
+    const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
     recorder_.bring({step_, forward ? Stretch::forward : Stretch::backward,
                      forward ? i.op : last - i.op, static_cast<int>(output)},
                     program, executor_.rank(), microbatch,
-                    unscaled(whole_value(executor_, slot, microbatch, tensor), forward));
+                    forward ? whole : unscaled(executor_, whole));
   }
 
   void gradients(Executor& executor) override { parameters(executor, Stretch::gradient); }
@@ -102,21 +106,17 @@ class Recorder::RankWatcher final : public StepWatcher {
     const int last = static_cast<int>(program.graph->ops().size()) - 1;
     for_each_parameter(executor, stretch == Stretch::gradient, [&](int p, const at::Tensor& whole) {
       const int value = program.parameters[p].value;
+      if (stretch == Stretch::parameter && !made_.empty()) stored_[value] = whole.clone();
+      if (step_ < 0) return;
       recorder_.bring({step_, stretch, last - last_user(*program.graph, value), value}, program,
-                      executor.rank(), 0, unscaled(whole, stretch != Stretch::gradient));
+                      executor.rank(), 0, whole);
     });
-  }
-  // A gradient as it would be without a loss scale.
-  at::Tensor unscaled(const at::Tensor& tensor, bool is) const {
-    const double scale = executor_.loss_scale();
-    return is || scale == 1
-               ? tensor
-               : tensor.to(at::promote_types(at::kFloat, tensor.scalar_type())).div(scale);
   }
 
   Recorder& recorder_;
   Executor& executor_;
-  std::vector<bool> made_;  // by slot: an op's own output; empty: one rank
+  std::vector<bool> made_;            // by slot: an op's own output; empty: one rank
+  std::map<int, at::Tensor> stored_;  // parameters as the last update left them, on this rank
   std::int64_t step_ = 0;
 };
 
@@ -144,11 +144,12 @@ std::size_t Recorder::holders(const TensorKey& key) const {
 }
 
 void Recorder::bring(const TensorKey& key, const Program& program, int rank, int microbatch,
-                     const at::Tensor& tensor) {
+                     const at::Tensor& tensor, double from_stored) {
   const std::lock_guard lock(mutex_);
   if (completed_.count(key) > 0) return;  // made again
   Part& part = parts_[key].of[microbatch];
   if (!part.ranks.insert(rank).second) return;
+  part.tensor.stored = std::max(part.tensor.stored, from_stored);
   if (!part.tensor.numbers.defined()) {
     part.tensor.numbers = tensor.clone();
   } else if (!part.tensor.numbers.equal(tensor)) {
@@ -188,15 +189,11 @@ void Recorder::join(const TensorKey& key, const Program& program, int microbatch
     parts.most = part.tensor.spread;
     parts.rank = part.tensor.rank;
   }
+  parts.stored = std::max(parts.stored, part.tensor.stored);
   if (++parts.done < microbatches) return;
-  WholeTensor whole{parts.rows, std::sqrt(parts.spread), parts.rank, 0};
+  const WholeTensor whole{parts.rows, std::sqrt(parts.spread), parts.rank, parts.stored};
   parts_.erase(key);
   completed_.insert(key);
-  if (key.stretch == Stretch::parameter) stored_[key.output] = whole.numbers;
-  if (key.step < 0) return;
-  // By now every rank has left the last update behind, and none has come to the next.
-  const auto stored = stored_.find(value_of(*program.graph, key));
-  if (key.read() && stored != stored_.end()) whole.stored = distance(whole.numbers, stored->second);
   complete_(key, whole);
 }
 

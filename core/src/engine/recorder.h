@@ -75,12 +75,13 @@ class Recorder {
     at::Tensor rows;         // put together so far
     double spread = 0;       // squared, over parts
     int rank = 0;
-    double most = 0;  // the largest part's spread
-    int done = 0;     // microbatches
+    double most = 0;    // the largest part's spread
+    int done = 0;       // microbatches
+    double stored = 0;  // WholeTensor's
   };
 
   void bring(const TensorKey& key, const Program& program, int rank, int microbatch,
-             const at::Tensor& tensor);
+             const at::Tensor& tensor, double from_stored = 0);
   void join(const TensorKey& key, const Program& program, int microbatch, Part& part);
   std::size_t holders(const TensorKey& key) const;
 
@@ -91,7 +92,6 @@ class Recorder {
   std::mutex mutex_;
   std::map<TensorKey, Parts> parts_;
   std::set<TensorKey> completed_;
-  std::map<int, at::Tensor> stored_;  // parameters as the last update left them
   std::vector<StepOutcome> outcomes_;
 };
 

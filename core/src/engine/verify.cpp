@@ -47,17 +47,22 @@ std::shared_ptr<const Plan> in_double(const Plan& plan) {
 // Keeps what the single rank computes.
 class Keeper : public StepWatcher {
  public:
-  Keeper(Reference& reference, const Program& program, bool activations)
-      : reference_(reference), program_(program), activations_(activations) {}
+  Keeper(Reference& reference, const Executor& executor, bool activations)
+      : reference_(reference),
+        executor_(executor),
+        program_(executor.program()),
+        activations_(activations) {}
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
-    if (activations_)
-      reference_.activations[key_of(program_, i, slot, microbatch)] = tensor.clone();
+    if (!activations_) return;
+    reference_.activations[key_of(program_, i, slot, microbatch)] =
+        i.piece == Piece::forward ? tensor.clone() : unscaled(executor_, tensor).clone();
   }
   void gradients(Executor& executor) override {
     if (!reference_.gradients.empty()) return;
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       const std::string& name = program_.graph->value(program_.parameters[p].value).name;
-      reference_.gradients[name] = executor.storage().gradient(static_cast<int>(p)).clone();
+      reference_.gradients[name] =
+          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).clone();
     }
   }
   void stepped(Executor& executor, std::int64_t, const StepOutcome& outcome) override {
@@ -71,6 +76,7 @@ class Keeper : public StepWatcher {
 
  private:
   Reference& reference_;
+  const Executor& executor_;
   const Program& program_;
   const bool activations_;
 };
@@ -97,10 +103,11 @@ class Comparer : public StepWatcher {
     if (!activations_) return;
     const Slot& s = program_.slots[slot];
     if (program_.graph->sparse.has(s.dims)) return;  // rows lie as the ranks have them
-    const at::Tensor full = whole_value(executor_, slot, microbatch, tensor);
+    const bool backward = i.piece != Piece::forward;
+    const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
+    const at::Tensor full = backward ? unscaled(executor_, whole) : whole;
     const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
     if (found == reference_.activations.end() || parted_) return;
-    const bool backward = i.piece != Piece::forward;
     const double error =
         relative(full.to(at::kDouble), found->second.to(at::kDouble), backward ? 1e-6 * floor_ : 0);
     if (error <= outcome_.tolerance) return;
@@ -183,7 +190,7 @@ Reference run_reference(const Experiment& experiment, const Plan& one, std::int6
                         const std::atomic<bool>* stop, bool activations) {
   Reference reference;
   run_steps(experiment, one, steps, stop, [&](Executor& executor) {
-    return std::make_unique<Keeper>(reference, executor.program(), activations);
+    return std::make_unique<Keeper>(reference, executor, activations);
   });
   return reference;
 }

@@ -171,7 +171,9 @@ int core_call(lua_State* lua) {
   if (known == verbs.end()) fail("is not there", "");
   if (count != known->experiments) {
     fail(fmt::format("takes {}; got {}", plural(known->experiments, "experiment table"), count),
-         "for example mw." + verb + " { model = …, data = …, plan = { … } }");
+         known->experiments == 1
+             ? "for example mw." + verb + " { model = …, data = …, plan = { … } }"
+             : "for example mw." + verb + "(a, b), where a = { model = …, plan = { … } }");
   }
   if (verb == "train") verb = state.options.train_as;
 

@@ -34,46 +34,39 @@ std::vector<std::int64_t> even_parts(std::int64_t own, std::int64_t size) {
 
 std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
                                            Problems& problems) {
-  std::int64_t least = 0;
   const auto peak = [&](const Plan& plan) {
     return highest_peak(plan.programs, request.optimizer_bytes);
   };
-  // What another limit refuses (a schedule's, recompute's) does not fit either.
-  const auto fits = [&](const std::vector<std::int64_t>& parts) {
-    PlanRequest tried = request;
-    tried.microbatch = 0;
-    tried.sizes = parts;
-    Problems none;
-    auto plan = make_plan(tried, none);
-    if (plan == nullptr) return plan;
-    const std::int64_t held = peak(*plan);
-    if (least == 0 || held < least) least = held;
-    return held <= limit ? plan : nullptr;
-  };
-
-  PlanRequest smallest = request;
-  smallest.microbatch = 1;
-  smallest.sizes.clear();
-  const auto last = make_plan(smallest, problems);
+  PlanRequest tried = request;
+  tried.microbatch = 1;
+  tried.sizes.clear();
+  const auto last = make_plan(tried, problems);
   if (last == nullptr) return nullptr;
   const std::int64_t own = request.batch / last->batch_ways;
-  const std::vector<std::int64_t> sizes = sizes_of(own);
+  tried.microbatch = 0;
   std::shared_ptr<const Plan> found;
-  std::size_t from = 0, to = sizes.size();  // what a rank holds grows with the size
-  while (from < to) {
-    const std::size_t middle = (from + to) / 2;
-    if (auto plan = fits(even_parts(own, sizes[middle]))) {
-      found = std::move(plan);
-      to = middle;
-    } else {
-      from = middle + 1;
+  std::int64_t least = 0, least_size = 0;
+  // One after the other: a pipeline may hold more with smaller microbatches, as more are under way.
+  for (std::int64_t size : sizes_of(own)) {
+    tried.sizes = even_parts(own, size);
+    Problems none;  // what another limit refuses (a schedule's, recompute's) does not fit either
+    const auto plan = make_plan(tried, none);
+    if (plan == nullptr) continue;
+    const std::int64_t held = peak(*plan);
+    if (held <= limit) {
+      found = plan;
+      break;
+    }
+    if (least == 0 || held < least) {
+      least = held;
+      least_size = size;
     }
   }
   if (found == nullptr) {
     problems.add(Stage::plan,
-                 fmt::format("microbatch.fit: with microbatches of one sequence a rank still holds "
-                             "{}, above the {} asked for",
-                             text_of(least), text_of(limit)),
+                 fmt::format("microbatch.fit: a rank holds {} at least, with microbatches of {}; "
+                             "that is above the {} asked for",
+                             text_of(least), least_size, text_of(limit)),
                  "more recompute, more ways of a form that shards, or a higher limit");
     return nullptr;
   }

@@ -51,12 +51,15 @@ class Search {
  private:
   using Strategies = std::optional<std::vector<StrategyChoice>>;
 
-  // Sequences of a microbatch that divide what a rank has, largest first.
+  // Sequences of a microbatch with which there are more of them, largest first.
   std::vector<std::int64_t> smaller() const {
     const std::int64_t own = request_.batch / experiment_.plan->batch_ways;
     std::vector<std::int64_t> list;
+    std::int64_t count = experiment_.plan->microbatches;
     for (std::int64_t m = experiment_.plan->microbatch - 1; m > 0; --m) {
-      if (own % m == 0) list.push_back(m);
+      if ((own + m - 1) / m == count) continue;
+      count = (own + m - 1) / m;
+      list.push_back(m);
     }
     return list;
   }
@@ -146,7 +149,7 @@ class Search {
                        ways.empty() ? options.substr(2) : ways + options);
   }
 
-  const Experiment& experiment_;
+  const Experiment experiment_;
   const PlanRequest request_;
   const std::int64_t limit_;
   const int most_ranks_;
@@ -159,23 +162,46 @@ std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer) {
   return highest_peak(plan.programs, optimizer_bytes(plan.programs.front(), optimizer));
 }
 
+namespace {
+
+// The experiment with that plan of its steps that needs most, for all of them; and the first step that has it.
+Experiment of_highest(const Experiment& experiment, std::int64_t& step) {
+  step = 0;
+  Experiment highest = experiment;
+  if (!experiment.steps_apart) return highest;
+  highest.steps_apart = nullptr;
+  std::int64_t most = -1;
+  const StepPlans& steps = *experiment.steps_apart;
+  for (std::size_t p = 0; p < steps.plans.size(); ++p) {
+    const std::int64_t peak = predicted_peak(*steps.plans[p], *experiment.optimizer);
+    if (peak <= most) continue;
+    most = peak;
+    highest.plan = steps.plans[p];
+    step = std::find(steps.of_step.begin(), steps.of_step.end(), static_cast<int>(p)) -
+           steps.of_step.begin();
+  }
+  return highest;
+}
+
+}  // namespace
+
 std::string memory_hint(const Experiment& experiment, bool runs) {
-  return Search(experiment, experiment.memory, runs).run();
+  std::int64_t step = 0;
+  return Search(of_highest(experiment, step), experiment.memory, runs).run();
 }
 
 std::string check_memory_limit(const Experiment& experiment) {
-  std::string hint = memory_hint(experiment, /*runs=*/true);
-  std::int64_t peak = predicted_peak(*experiment.plan, *experiment.optimizer);
-  if (experiment.steps_apart) {
-    for (const auto& plan : experiment.steps_apart->plans)
-      peak = std::max(peak, predicted_peak(*plan, *experiment.optimizer));
-  }
+  std::int64_t step = 0;
+  const Experiment highest = of_highest(experiment, step);
+  std::string hint = Search(highest, experiment.memory, /*runs=*/true).run();
+  const std::int64_t peak = predicted_peak(*highest.plan, *experiment.optimizer);
   if (peak > experiment.memory) {
     throw Error(
         Stage::plan,
-        fmt::format("memory: {} needs {} a rank ({} bytes predicted), the limit is {} ({} bytes)",
-                    experiment.plan->mix(), text_of(peak), peak, text_of(experiment.memory),
-                    experiment.memory),
+        fmt::format("memory: {} needs {} a rank ({} bytes predicted{}), the limit is {} ({} bytes)",
+                    experiment.plan->mix(), text_of(peak), peak,
+                    experiment.steps_apart ? fmt::format(" in step {}", step) : "",
+                    text_of(experiment.memory), experiment.memory),
         hint);
   }
   return hint;

@@ -20,9 +20,14 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
                                          transfer.exposed};
     if (known == p.communication.end()) {
       p.communication.push_back(forecast);
-    } else if (known->bytes < use.bytes || known->seconds < transfer.seconds) {
-      *known = forecast;
+      continue;
     }
+    if (std::pair(use.bytes, use.calls) > std::pair(known->bytes, known->calls)) {
+      known->calls = use.calls;
+      known->bytes = use.bytes;
+    }
+    known->seconds = std::max(known->seconds, transfer.seconds);
+    known->exposed_seconds = std::max(known->exposed_seconds, transfer.exposed);
   }
 }
 

@@ -32,7 +32,7 @@ struct Prediction {
   double flops_per_step = 0;    // see Flops
   double hardware_flops_per_step = 0;
   std::vector<StageForecast> stages;
-  // Of the slowest rank; of stages, the highest of each stage's.
+  // Of the slowest rank; of stages, the most that one of theirs sends, and the longest that one takes.
   std::vector<CommunicationForecast> communication;
   std::vector<std::vector<TimedAction>> actions;  // of each stage's slowest rank
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;

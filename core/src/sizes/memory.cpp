@@ -66,6 +66,14 @@ class Timeline {
 
 }  // namespace
 
+MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
+  MemoryForecast highest = a;
+  for (std::size_t c = 0; c < highest.bytes.size(); ++c)
+    highest.bytes[c] = std::max(a.bytes[c], b.bytes[c]);
+  highest.peak = std::max(a.peak, b.peak);
+  return highest;
+}
+
 MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
   const Program& program = rank.program();
   MemoryForecast forecast;

@@ -31,6 +31,9 @@ struct StateBytes {
   std::int64_t others = 0, matrices = 0;
 };
 
+// The higher of each.
+MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b);
+
 MemoryForecast forecast_memory(const RankView& rank, StateBytes state);
 
 // The highest peak of the ranks of these stages.
