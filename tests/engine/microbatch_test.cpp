@@ -78,7 +78,7 @@ TEST_CASE("What no policy is, is refused with what there is") {
   CHECK(refusal({{"kind", "microbatch.fit"}}, 8).find("no limit to fit") != std::string::npos);
   CHECK(refusal("2", 8).find("microbatch: got") != std::string::npos);
   CHECK(refusal(0, 8).find("microbatch: got") != std::string::npos);
-  CHECK(refusal(Json::array({2, 0}), 8).find("microbatch: got") != std::string::npos);
+  CHECK(refusal(Json::array({2, 0}), 8).find("microbatch[2]: got 0") != std::string::npos);
   CHECK(refusal(Json::array({3, 3, 1}), 8).empty());
 }
 

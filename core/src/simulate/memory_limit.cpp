@@ -51,15 +51,13 @@ class Search {
  private:
   using Strategies = std::optional<std::vector<StrategyChoice>>;
 
-  // Sequences of a microbatch with which there are more of them, largest first.
+  // Sequences of a microbatch with which there are more of them, as even as they can be, largest first.
   std::vector<std::int64_t> smaller() const {
     const std::int64_t own = request_.batch / experiment_.plan->batch_ways;
     std::vector<std::int64_t> list;
-    std::int64_t count = experiment_.plan->microbatches;
-    for (std::int64_t m = experiment_.plan->microbatch - 1; m > 0; --m) {
-      if ((own + m - 1) / m == count) continue;
-      count = (own + m - 1) / m;
-      list.push_back(m);
+    for (std::int64_t count = experiment_.plan->microbatches + 1; count <= own; ++count) {
+      const std::int64_t size = (own + count - 1) / count;
+      if (list.empty() || size < list.back()) list.push_back(size);
     }
     return list;
   }
