@@ -304,7 +304,7 @@ std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   const auto dashes = text.find("--");
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && dashes != std::string::npos) {
     const std::string given = text.substr(dashes, text.find_first_of(" =", dashes) - dashes);
-    if (const std::string near = did_you_mean(given, names); !near.empty()) return near;
+    if (std::string near = did_you_mean(given, names); !near.empty()) return near;
   }
   return fmt::format("see meshwright {}{}--help", at == &app ? "" : at->get_name(),
                      at == &app ? "" : " ");

@@ -19,7 +19,7 @@ constexpr const char* infinite_hint =
 // Odd numbers without a pattern (splitmix64's finaliser over the places).
 at::Tensor weights_on(at::Device device) {
   static const at::Tensor weights = [] {
-    const at::Tensor list = at::empty({summed_at_a_time}, at::kLong);
+    at::Tensor list = at::empty({summed_at_a_time}, at::kLong);
     auto* element = list.mutable_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < summed_at_a_time; ++i) {
       std::uint64_t z = (static_cast<std::uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ull;

@@ -100,10 +100,10 @@ at::Tensor Executor::whole(int bucket, bool gradients) {
   const Bucket& b = program_.buckets[bucket];
   const Storage::Flat& flat = storage_.flats()[bucket];
   if (!gradients && flat.parameters.defined()) return flat.parameters;
-  const at::Tensor part = gradients ? flat.own_gradients : flat.own_parameters.to(device_);
+  at::Tensor part = gradients ? flat.own_gradients : flat.own_parameters.to(device_);
   if (b.parts.empty()) return part;
   Communicator& ranks = group({b.parts, {}});
-  const at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
+  at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
   static const std::string label = "gather for comparison";
   ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
   return all;

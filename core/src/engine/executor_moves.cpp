@@ -24,7 +24,7 @@ void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatc
     return;
   }
   const Slot& slot = program_.slots[i.outputs[0]];
-  const at::Tensor in =
+  at::Tensor in =
       at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
   m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
                            [in] { return in; }};
@@ -35,7 +35,8 @@ void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) 
   const int ways = ring.ways(), me = ring.index();
   const int tag = i.pending * program_.microbatches + microbatch;
   const Purpose purpose{i.phase, &i.label};
-  const at::Tensor out = tensor(m, i.inputs[0]).contiguous(), in = at::empty_like(out);
+  const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
+  at::Tensor in = at::empty_like(out);
   const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
   m.underway[i.pending] = {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
                              sent->wait();

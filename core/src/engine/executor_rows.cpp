@@ -138,7 +138,7 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
     }
     std::vector<std::int64_t> in_splits;
     for (const auto& from : source.from) in_splits.push_back(sum(from));
-    const at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
+    at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
     Pending pending =
         ranks.all_to_all(out, in.contiguous(), by_rank(target.of_group, ways), in_splits, purpose);
     return {std::move(pending), [out, in] { return out; }};

@@ -290,7 +290,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   }
   if (!problems.empty() || plans.plans.empty()) return nullptr;
   for (const StepShape& shape : shapes) plans.of_step.push_back(index.at(shape));
-  const auto plan = plans.plans.front();
+  auto plan = plans.plans.front();
   if (plans.plans.size() > 1) all = std::make_shared<StepPlans>(std::move(plans));
   return plan;
 }

@@ -94,7 +94,7 @@ std::string place_in(const Json& experiment, const std::string& message) {
         continue;
       }
       if (message.starts_with(strategy["plugin"].get<std::string>() + "(")) {
-        const std::string place = place_of(strategy, "");
+        std::string place = place_of(strategy, "");
         if (!place.empty()) return place;
       }
     }
@@ -155,7 +155,7 @@ int core_call(lua_State* lua) {
   State& state = State::of(lua);
   std::string verb = lua_tostring(lua, 1);
   const std::string name = "mw." + verb;
-  const std::string here = user_place(lua);
+  std::string here = user_place(lua);
   const auto fail = [&](const std::string& why, std::string hint) {
     throw Error(Stage::script, fmt::format("{}{}{} {}", here, here.empty() ? "" : ": ", name, why),
                 std::move(hint));

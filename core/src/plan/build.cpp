@@ -105,7 +105,7 @@ void name_buckets(Program& program) {
   }
 }
 
-std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
+std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh& mesh,
                            const Derived& derived, const Partition& partition,
                            const BuildOptions& options) {
   std::vector<Program> programs(partition.stages);

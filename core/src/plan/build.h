@@ -25,7 +25,7 @@ struct BuildOptions {
 // One program for each stage: segments "forward" and "backward" (and the split ones) of each virtual
 // stage, what is sent and received between them, parameters, and one bucket for each set of reduction
 // and storage axes. A timeline and passes come next; complete() makes a program runnable.
-std::vector<Program> build(std::shared_ptr<const Graph> graph, const Mesh& mesh,
+std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh& mesh,
                            const Derived& derived, const Partition& partition,
                            const BuildOptions& options);
 

@@ -51,7 +51,7 @@ std::vector<bool> choose_ops(const Graph& graph, const OpPredicate& takes) {
 std::vector<bool> choose_ops(const Graph& graph, const std::string& key,
                              const std::vector<std::string>& names, Problems& problems) {
   std::set<std::string> used, kinds;
-  const std::vector<bool> chosen = choose_ops(graph, [&](const Op& op) {
+  std::vector<bool> chosen = choose_ops(graph, [&](const Op& op) {
     kinds.insert(op.kind());
     bool any = false;
     for (const std::string& name : names) {

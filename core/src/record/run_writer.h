@@ -53,7 +53,8 @@ class RunWriter {
 
   // Makes missing folders and the file with empty tables, status `running`. An existing run file is
   // replaced once the new one is complete. Throws Error (run).
-  RunWriter(std::filesystem::path path, const RunInfo& info) : RunWriter(path, info, Interval{}) {}
+  RunWriter(std::filesystem::path path, const RunInfo& info)
+      : RunWriter(std::move(path), info, Interval{}) {}
   RunWriter(std::filesystem::path path, const RunInfo& info, Interval interval);
   // A writer that was not finished leaves status `failed`.
   ~RunWriter();

@@ -289,7 +289,7 @@ Device this_device(const std::filesystem::path& folder) {
     } catch (const std::exception&) {  // someone else's, or damaged: measured anew
     }
   }
-  const Device device = measure_device();
+  Device device = measure_device();
   cache[key] = device.to_json();
   write_cache(file, cache);
   return device;

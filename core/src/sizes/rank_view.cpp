@@ -304,16 +304,17 @@ ReductionCost RankView::reduction(int bucket) const {
 }
 
 RankViews::RankViews(std::shared_ptr<const RankView> largest) {
-  const Program& program = largest->program();
+  const RankView& first = *largest;
+  const Program& program = first.program();
   std::vector<std::int64_t> sizes{program.batch_of(-1)};
-  views_.push_back(largest);
+  views_.push_back(std::move(largest));
   for (int m = 0; m < program.microbatches; ++m) {
     const std::int64_t size = program.batch_of(m);
     const auto known = std::find(sizes.begin(), sizes.end(), size);
     kind_.push_back(static_cast<int>(known - sizes.begin()));
     if (known != sizes.end()) continue;
     sizes.push_back(size);
-    views_.push_back(std::make_shared<const RankView>(program, largest->at(), size));
+    views_.push_back(std::make_shared<const RankView>(program, first.at(), size));
   }
 }
 
