@@ -32,16 +32,22 @@ struct Arguments {
   TraceArguments trace;
 };
 
-int run_script(const Arguments& arguments, const std::string& train_as, Output& output) {
-  stop_on_signals();
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
-  AppHost host(output, plugins);
+// `train_as`: what each mw.train is.
+ScriptOptions script_options(const Arguments& arguments, const std::string& train_as,
+                             Output& output) {
   ScriptOptions options;
   options.settings = arguments.settings;
   options.train_as = train_as;
   options.library = lua_library();
-  options.say = [&](const std::string& text) { output.note(text); };
-  Script script(host, std::move(options));
+  options.say = [&output](const std::string& text) { output.note(text); };
+  return options;
+}
+
+int run_script(const Arguments& arguments, const std::string& train_as, Output& output) {
+  stop_on_signals();
+  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
+  AppHost host(output, plugins);
+  Script script(host, script_options(arguments, train_as, output));
   const auto show_rest = [&] {
     for (const std::string& text : script.unprinted()) output.text(text);
   };
@@ -62,11 +68,7 @@ int run_compared(const Arguments& arguments, Output& output) {
   stop_on_signals();
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
-  ScriptOptions options;
-  options.settings = arguments.settings;
-  options.train_as = "compare";
-  options.library = lua_library();
-  options.say = [&](const std::string& text) { output.note(text); };
+  const ScriptOptions options = script_options(arguments, "compare", output);
   std::vector<std::unique_ptr<Script>> scripts;  // the first's functions are called to the end
   for (const std::string& file : arguments.scripts) {
     host.set_script(file);
@@ -84,11 +86,7 @@ int run_repl(const Arguments& arguments, Output& output) {
   stop_on_signals();
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
-  ScriptOptions options;
-  options.settings = arguments.settings;
-  options.library = lua_library();
-  options.say = [&](const std::string& text) { output.note(text); };
-  Script script(host, std::move(options));
+  Script script(host, script_options(arguments, "train", output));
   const bool prompt = ::isatty(STDIN_FILENO) != 0;
   if (prompt)
     std::cout << version_line() << ", "

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "engine/precision.h"
 #include "meshwright/error.h"
 
@@ -54,15 +54,13 @@ bool finite(const at::Tensor& tensor) {
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  }
+  ~Stopwatch() { seconds_ += seconds_now() - began_; }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
   double& seconds_;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  const double began_ = seconds_now();
 };
 
 }  // namespace
@@ -196,17 +194,14 @@ void Check::gradients(Executor& executor) {
   const Program& program = executor.program();
   if (executor.left_out()) return;  // what is in the gradients says nothing
   if (!overflowed_.empty()) throw Error(Stage::run, overflowed_, infinite_hint);
-  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    const std::string& name = program.graph->value(program.parameters[p].value).name;
-    look_for_infinities("the gradient of " + name, false, fmt::format("step {}", step_),
-                        executor.storage().own_gradient(static_cast<int>(p)));
-  }
   const std::vector<int> all = program.graph->parameters();
   at::Tensor used = at::zeros({static_cast<std::int64_t>(all.size())}, at::kLong);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const int value = program.parameters[p].value;
     const auto place = std::find(all.begin(), all.end(), value) - all.begin();
     const at::Tensor own = executor.storage().own_gradient(static_cast<int>(p));
+    look_for_infinities("the gradient of " + program.graph->value(value).name, false,
+                        fmt::format("step {}", step_), own);
     if (own.numel() > 0 && own.ne(0).any().item<bool>()) used[place] = 1;
   }
   if (program.mesh.size() > 1) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "engine/compare_judge.h"
@@ -36,12 +35,6 @@ std::string precision_of(const Plan& plan) {
   return name + (plan.request.fp32_gradients && element_bytes(plan.request.precision) < 4
                      ? ", fp32 gradients"
                      : "");
-}
-
-double distance(const at::Tensor& x, const at::Tensor& y) {
-  const double norm =
-      at::linalg_vector_norm(x.to(at::kDouble) - y.to(at::kDouble), 2).item<double>();
-  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
 }
 
 // Choices of the same experts in another order are the same.

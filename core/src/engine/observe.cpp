@@ -9,6 +9,12 @@
 
 namespace mw {
 
+double distance(const at::Tensor& x, const at::Tensor& y) {
+  const double norm =
+      at::linalg_vector_norm(x.to(at::kDouble) - y.to(at::kDouble), 2).item<double>();
+  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
+}
+
 double relative(const at::Tensor& x, const at::Tensor& reference, double floor) {
   const double size = at::linalg_vector_norm(reference, 2).item<double>();
   const double difference = at::linalg_vector_norm(x - reference, 2).item<double>();

@@ -12,6 +12,8 @@
 
 namespace mw {
 
+// The 2-norm of x - y, in fp64; infinity where it is not finite.
+double distance(const at::Tensor& x, const at::Tensor& y);
 // |x - reference| / max(|reference|, floor), 2-norms; infinity where it is not finite.
 double relative(const at::Tensor& x, const at::Tensor& reference, double floor);
 double relative(double x, double reference);

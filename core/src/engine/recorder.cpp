@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace mw {
 namespace {
@@ -24,13 +23,6 @@ int batch_at(const Program& program, const TensorKey& key) {
   const Dims& dims = program.graph->value(value_of(*program.graph, key)).dims;
   const auto found = std::find(dims.begin(), dims.end(), batch_dim);
   return found == dims.end() ? -1 : static_cast<int>(found - dims.begin());
-}
-
-// 2-norm of a difference; infinity where it is not finite.
-double distance(const at::Tensor& x, const at::Tensor& y) {
-  const double norm =
-      at::linalg_vector_norm(x.to(at::kDouble) - y.to(at::kDouble), 2).item<double>();
-  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace

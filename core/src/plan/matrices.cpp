@@ -5,6 +5,7 @@
 
 #include "plan/assembly.h"
 #include "plan/build.h"
+#include "plan/op_choice.h"
 
 namespace mw {
 namespace {
@@ -42,8 +43,7 @@ std::optional<Shape> shape_of(const Graph& graph, int parameter) {
     for (std::size_t k = 0; k < op.inputs.size(); ++k) {
       if (op.inputs[k].value != parameter) continue;
       const bool linear = op.kind() == "linear" || op.kind() == "expert_linear";
-      const bool inside = op.layer >= 0 && op.layer < graph.layers;
-      if (k != 1 || !linear || !inside) return std::nullopt;
+      if (k != 1 || !linear || !in_layers(op, graph)) return std::nullopt;
       const auto here = shape_of(op);
       if (!here || (shape && !(*shape == *here))) return std::nullopt;
       shape = here;
