@@ -67,7 +67,7 @@ std::optional<std::int64_t> parse_bytes(const std::string& text) {
 }
 
 std::string format_bytes(double bytes) {
-  static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   std::size_t unit = 0;
   // 1023.96 KiB would print as "1024 KiB": such a value goes to the next unit.
   while (std::abs(bytes) >= 1023.5 && unit + 1 < std::size(units)) {
