@@ -196,6 +196,7 @@ class Reader {
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
     experiment_.threads = values_.int32("threads");
+    request_.threads = experiment_.threads;
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
     experiment_.force = values_.flag("force");

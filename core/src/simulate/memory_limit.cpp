@@ -6,14 +6,7 @@
 #include <vector>
 
 #include "engine/precision.h"
-<<<<<<< HEAD
-#include "engine/ranks.h"
-#include "plan/limits.h"
-#include "plan/microbatch_fit.h"
-#include "sizes/memory.h"
-=======
 #include "engine/verify.h"
->>>>>>> snap-rules
 
 namespace mw {
 namespace {
@@ -34,23 +27,9 @@ const Plan& highest(const Experiment& experiment, bool together, std::int64_t* s
     need = own;
     most = p;
   }
-<<<<<<< HEAD
-
- private:
-  using Strategies = std::optional<std::vector<StrategyChoice>>;
-
-  // Sequences of a microbatch with which there are more of them, as even as they can be, largest first.
-  std::vector<std::int64_t> smaller() const {
-    const Plan& plan = *experiment_.plan;
-    std::vector<std::int64_t> list =
-        even_sizes(request_.batch / plan.batch_ways, plan.microbatches + 1);
-    std::erase_if(list, [&](std::int64_t size) { return size >= plan.microbatch; });
-    return list;
-=======
   if (step != nullptr) {
     *step = std::find(steps.of_step.begin(), steps.of_step.end(), static_cast<int>(most)) -
             steps.of_step.begin();
->>>>>>> snap-rules
   }
   return *steps.plans[most];
 }
@@ -62,75 +41,7 @@ std::string refuse(const Experiment& experiment, const std::string& message,
   throw Error(Stage::plan, message, hint);
 }
 
-<<<<<<< HEAD
-  void consider(const Strategies& strategies, std::int64_t microbatch) {
-    if (found_ || !strategies || work_ > most_search) return;
-    PlanRequest request = request_;
-    request.strategies = *strategies;
-    if (microbatch > 0) {
-      request.microbatch = microbatch;
-      request.sizes.clear();
-    }
-    Problems problems;
-    std::shared_ptr<const Plan> plan;
-    try {
-      plan = make_plan(request, problems);
-    } catch (const Error&) {  // of a strategy's own
-    }
-    work_ += plan ? plan->work : experiment_.plan->work;
-    if (!plan || plan->ranks() > most_ranks_) return;
-    Candidate candidate{text(*plan, microbatch), predicted_peak(*plan, *experiment_.optimizer)};
-    if (!lowest_ || candidate.peak < lowest_->peak) lowest_ = candidate;
-    if (candidate.peak <= limit_) found_ = candidate;
-  }
-
-  static std::function<bool(const StrategyChoice&)> named(const char* name) {
-    return [name](const StrategyChoice& choice) { return choice.name == name; };
-  }
-
-  std::string text(const Plan& plan, std::int64_t microbatch) const {
-    std::string entries;
-    for (const StrategyChoice& choice : plan.request.strategies) {
-      entries += (entries.empty() ? "" : ", ") + text(choice);
-    }
-    return fmt::format("plan = {{ {} }}{}", entries,
-                       microbatch > 0 ? fmt::format(" with microbatch = {}", microbatch) : "");
-  }
-
-  // With every option that is not what it would be if left out.
-  std::string text(const StrategyChoice& choice) const {
-    Json plain = Json::object();
-    if (experiment_.make_strategy && choice.options.contains("ways")) {
-      try {
-        plain = experiment_
-                    .make_strategy({{"plugin", choice.name}, {"ways", choice.options.at("ways")}})
-                    .options;
-      } catch (const Error&) {  // needs more than ways
-      }
-    }
-    std::string options;
-    for (const auto& [key, value] : choice.options.items()) {
-      if (key == "ways" || key.starts_with("$")) continue;
-      if (key != "stage" && plain.contains(key) && plain.at(key) == value) continue;
-      options += fmt::format(", {} = {}", key, lua_text(value));
-    }
-    const std::string ways =
-        choice.options.contains("ways") ? choice.options.at("ways").dump() : "";
-    if (options.empty()) return fmt::format("{}({})", choice.name, ways);
-    return fmt::format("{} {{ {} }}", choice.name,
-                       ways.empty() ? options.substr(2) : ways + options);
-  }
-
-  const Experiment experiment_;
-  const PlanRequest request_;
-  const std::int64_t limit_;
-  const int most_ranks_;
-  std::optional<Candidate> found_, lowest_;
-  double work_ = 0;  // of the plans made so far
-};
-=======
 constexpr const char* anyway = "--force (or force = true) starts it all the same";
->>>>>>> snap-rules
 
 }  // namespace
 
