@@ -28,6 +28,18 @@ std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& 
   choice.path = path;
   choice.options = values.json();
   choice.strategy = plugin.make_strategy(values);
+  if (values.has("ways")) {
+    choice.with_ways = [entry = choice.options, name = choice.name, path, &plugins,
+                        reach](std::int64_t ways) {
+      Json other = entry;
+      other["plugin"] = name;
+      other["ways"] = ways;
+      Problems refused;
+      auto made = make_choice(other, path, plugins, reach, refused);
+      refused.throw_if_any();
+      return std::move(*made);
+    };
+  }
   return choice;
 }
 

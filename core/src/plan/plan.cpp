@@ -9,6 +9,7 @@
 
 #include "base/json_text.h"
 #include "plan/make_programs.h"
+#include "plan/nearest.h"
 #include "plan/recompute_fit.h"
 
 namespace mw {
@@ -22,9 +23,39 @@ std::string nearest_multiples(std::int64_t batch, std::int64_t ways) {
   return below > 0 ? fmt::format("{} or {}", below, below + ways) : std::to_string(ways);
 }
 
-Mesh make_mesh(const PlanRequest& request, Problems& problems) {
+// One that borrows ranks, of the strategy of that name.
+struct Borrower {
+  std::string strategy;
+  AxisRequest axis;
+};
+
+void borrow(Mesh& mesh, const Borrower& borrower, std::vector<WrongWays>& wrong) {
+  const AxisRequest& axis = borrower.axis;
+  std::vector<std::string> lenders;
+  std::copy_if(axis.borrow_from.begin(), axis.borrow_from.end(), std::back_inserter(lenders),
+               [&](const std::string& name) { return mesh.has(name); });
+  if (lenders.empty()) {
+    throw Error(Stage::plan,
+                fmt::format("{}({}) takes ranks of {}, and the plan has none of these axes",
+                            axis.name, axis.ways, fmt::join(axis.borrow_from, ", ")),
+                fmt::format("add {}({})", axis.borrow_from.front(), axis.ways));
+  }
+  try {
+    mesh.borrow(axis.name, axis.ways, lenders);
+  } catch (const Error& error) {
+    WrongWays ways{borrower.strategy, error.problems().front().message, {}, {}, true};
+    for (int w : mesh.borrowable(lenders, axis.ways)) {
+      w < axis.ways ? ways.below.insert(ways.below.begin(), w)
+                    : ways.above.insert(ways.above.end(), w);
+    }
+    wrong.push_back(std::move(ways));
+    throw;
+  }
+}
+
+Mesh make_mesh(const PlanRequest& request, Problems& problems, std::vector<WrongWays>& wrong) {
   std::vector<std::pair<std::string, int>> own;
-  std::vector<AxisRequest> borrowed;
+  std::vector<Borrower> borrowers;
   std::set<std::string> seen;
   for (const StrategyChoice& choice : request.strategies) {
     for (const AxisRequest& axis : choice.strategy->axes()) {
@@ -35,24 +66,18 @@ Mesh make_mesh(const PlanRequest& request, Problems& problems) {
       } else if (axis.borrow_from.empty()) {
         own.emplace_back(axis.name, axis.ways);
       } else {
-        borrowed.push_back(axis);
+        borrowers.push_back({choice.name, axis});
       }
     }
   }
   try {
     Mesh mesh(own);
-    for (const AxisRequest& axis : borrowed) {
-      std::vector<std::string> lenders;
-      std::copy_if(axis.borrow_from.begin(), axis.borrow_from.end(), std::back_inserter(lenders),
-                   [&](const std::string& name) { return mesh.has(name); });
-      if (lenders.empty()) {
-        problems.add(Stage::plan,
-                     fmt::format("{}({}) takes ranks of {}, and the plan has none of these axes",
-                                 axis.name, axis.ways, fmt::join(axis.borrow_from, ", ")),
-                     fmt::format("add {}({})", axis.borrow_from.front(), axis.ways));
-        continue;
+    for (const Borrower& borrower : borrowers) {
+      try {
+        borrow(mesh, borrower, wrong);
+      } catch (const Error& error) {
+        problems.add(error);
       }
-      mesh.borrow(axis.name, axis.ways, lenders);
     }
     return mesh;
   } catch (const Error& error) {
@@ -144,13 +169,15 @@ Precision precision_of(const std::string& name) {
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
   if (request.recompute.kind == RecomputePolicy::Kind::fit) return fit_recompute(request, problems);
   Problems found;
+  std::vector<WrongWays> wrong;
   auto give_up = [&]() -> std::shared_ptr<const Plan> {
+    try_nearest(request, wrong, found);
     for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
     return nullptr;
   };
   auto plan = std::make_shared<Plan>();
   plan->request = request;
-  plan->mesh = make_mesh(request, found);
+  plan->mesh = make_mesh(request, found, wrong);
   if (!found.empty()) return give_up();
 
   const auto whole = build_graph(request, request.batch);
@@ -189,7 +216,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   plan->microbatches = static_cast<std::int64_t>(plan->sizes.size());
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
-  make_programs(*plan, draft, derived);
+  make_programs(*plan, draft, derived, wrong);
   for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
   return found.empty() ? plan : give_up();
 }

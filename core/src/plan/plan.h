@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ struct StrategyChoice {
   std::string path;  // "plan[2]": for messages
   Json options;
   std::shared_ptr<const Strategy> strategy;
+  // The same with another number of ways; throws Error if its options do not allow it. Null: cannot be made again.
+  std::function<StrategyChoice(std::int64_t ways)> with_ways = nullptr;
 };
 
 struct PlanRequest {
@@ -55,6 +58,7 @@ struct PlanRequest {
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;
   std::vector<std::string> notes;  // of how the request came about; the plan's begin with them
+  bool placements_only = false;    // no schedule and no programs: to see whether it is refused
 };
 
 struct Plan {
