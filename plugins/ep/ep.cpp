@@ -1,8 +1,9 @@
-// Expert parallelism: experts live on ep, an axis that borrows the ranks of dp or zero, then cp, then tp, so that
-// attention and experts each have a mix of their own over the same ranks (Liu et al. 2025, "MoE Parallel
+// Expert parallelism: experts live on ep, an axis that borrows the ranks of dp or zero, then cp, then tp, or of
+// those that the script names, so that attention and experts each have a mix of their own over the same ranks (Liu et al. 2025, "MoE Parallel
 // Folding"). Tokens go to their experts and back by all-to-all (Lepikhin et al. 2021, "GShard"), or are gathered
 // and what experts made of them is reduce-scattered. Experts' gradients are sums over the ranks that ep leaves.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -13,6 +14,9 @@ namespace {
 
 const mw::Dim experts("experts"), scores("scores");
 
+// Axes whose ranks have tokens of their own, in the order in which they lend; tp's have them in common.
+const std::vector<std::string> token_axes = {"dp", "zero", "cp", "ulysses"};
+
 bool has(const mw::Dims& dims, mw::Dim dim) {
   return std::find(dims.begin(), dims.end(), dim) != dims.end();
 }
@@ -21,7 +25,10 @@ class ExpertParallel : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
-        .integer("ways", "ranks that the experts are split over, of dp or zero, then cp, then tp")
+        .integer("ways",
+                 "ranks that the experts are split over: of dp or zero as many as these can be "
+                 "made of, "
+                 "then of cp, then of tp")
         .range(1, 1 << 20)
         .positional("ways")
         .choice("dispatch", {"alltoall", "allgather"},
@@ -29,6 +36,10 @@ class ExpertParallel : public mw::Strategy {
                 "whose parts "
                 "of the result are reduce-scattered")
         .fallback("alltoall")
+        .list("borrow",
+              "axes to take ranks of, the first first: { \"tp\" }; left out: dp, zero, cp, "
+              "ulysses, tp")
+        .optional()
         .boolean("overlap", "what shared experts compute goes on while tokens are on their way")
         .fallback(false)
         .number("imbalance",
@@ -47,11 +58,26 @@ class ExpertParallel : public mw::Strategy {
                                   imbalance_),
                       fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
     }
+    lenders_ = token_axes;
+    lenders_.emplace_back("tp");
+    if (!values.has("borrow")) return;
+    named_ = true;
+    lenders_.clear();
+    for (const mw::Json& axis : values.at("borrow")) {
+      if (!axis.is_string() || axis.get<std::string>() == "ep") {
+        throw mw::Error(mw::Stage::options,
+                        fmt::format("borrow: {} is no axis to take ranks of", axis.dump()),
+                        "list names of axes: borrow = { \"dp\", \"tp\" }");
+      }
+      lenders_.push_back(axis.get<std::string>());
+    }
+    if (lenders_.empty()) {
+      throw mw::Error(mw::Stage::options, "borrow: lists no axis",
+                      "name one, or leave borrow out for dp, zero, cp, ulysses, tp");
+    }
   }
 
-  std::vector<mw::AxisRequest> axes() const override {
-    return {{"ep", ways_, {"dp", "zero", "cp", "tp"}}};
-  }
+  std::vector<mw::AxisRequest> axes() const override { return {{"ep", ways_, lenders_}}; }
 
   void edit(mw::Draft& draft) const override {
     if (draft.graph().dims().count(experts) == 0) {
@@ -59,15 +85,16 @@ class ExpertParallel : public mw::Strategy {
                    "leave ep out, or take mw.moe { … }");
       return;
     }
+    if (named_ && !has_lenders(draft)) return;
     const auto moves_tokens = [](const mw::Op& op) {
       return op.kind() == "dispatch" || op.kind() == "combine";
     };
-    if (gathers_) {
+    const std::vector<int> common = in_common(draft.mesh());
+    if (gathers_ || !shares_out(draft, common)) {
       draft.shard_in("experts", "ep", [](const mw::Op&) { return true; });
     } else {
       draft.shard_in("experts", "ep", [=](const mw::Op& op) { return !moves_tokens(op); });
       // Tokens that tp's ranks have in common are shared out among those that ep borrows.
-      const std::vector<int> common = borrowed_of_tp(draft.mesh());
       if (!common.empty()) {
         draft.shard_in(
             "seq", "ep", [=](const mw::Op& op) { return routes(op) || moves_tokens(op); }, common);
@@ -84,17 +111,53 @@ class ExpertParallel : public mw::Strategy {
     return has(space, scores) && has(space, "seq") && op.kind() != "admit";
   }
 
-  std::vector<int> borrowed_of_tp(const mw::Mesh& mesh) const {
-    std::vector<int> atoms;
-    if (!mesh.has("tp")) return atoms;
-    const std::vector<int>& tp = mesh.axis("tp").atoms;
-    for (int atom : mesh.axis("ep").atoms) {
-      if (std::find(tp.begin(), tp.end(), atom) != tp.end()) atoms.push_back(atom);
+  // A name that the plan does not know would be left out in silence.
+  bool has_lenders(mw::Draft& draft) const {
+    std::vector<std::string> known;
+    for (const mw::Axis& axis : draft.mesh().axes()) {
+      if (!axis.borrowed) known.push_back(axis.name);
+    }
+    bool all = true;
+    for (const std::string& name : lenders_) {
+      if (draft.mesh().has(name)) continue;
+      draft.refuse(fmt::format("ep({}).borrow: the plan has no axis {}", ways_, name),
+                   fmt::format("its axes are {}", fmt::join(known, ", ")));
+      all = false;
+    }
+    return all;
+  }
+
+  // What ep borrows of axes whose ranks have the same tokens.
+  static std::vector<int> in_common(const mw::Mesh& mesh) {
+    std::vector<int> atoms = mesh.axis("ep").atoms;
+    for (const std::string& name : token_axes) {
+      if (!mesh.has(name)) continue;
+      const std::vector<int>& own = mesh.axis(name).atoms;
+      std::erase_if(atoms,
+                    [&](int atom) { return std::find(own.begin(), own.end(), atom) != own.end(); });
     }
     return atoms;
   }
 
+  // Whether each of the ranks that have tokens in common can get some of the sequence.
+  bool shares_out(mw::Draft& draft, const std::vector<int>& common) const {
+    const mw::Mesh& mesh = draft.mesh();
+    std::int64_t parts = mesh.ways(common);
+    for (const char* name : {"cp", "ulysses"}) {
+      if (mesh.has(name)) parts *= mesh.axis(name).ways;
+    }
+    const std::int64_t length = draft.graph().size("seq");
+    if (common.empty() || parts <= length) return true;
+    draft.note(
+        fmt::format("ep({}): {} tokens are too few to share out among {} ranks: dispatch is "
+                    "\"allgather\", each rank computes its experts for all tokens",
+                    ways_, length, parts));
+    return false;
+  }
+
   int ways_;
+  std::vector<std::string> lenders_;
+  bool named_ = false;  // by the script
   bool gathers_, overlap_;
   double imbalance_;
 };

@@ -128,6 +128,7 @@ class PipelineParallel : public mw::Strategy {
     pipeline.times = times_;
     pipeline.memory_limit = memory_;
     pipeline.adapts = adapts_;
+    pipeline.splits = splits_;
     if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
       draft.refuse(
           fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
@@ -175,6 +176,11 @@ class PipelineParallel : public mw::Strategy {
     if (chunks_ == 0) chunks_ = fixed > 0 ? fixed : 1;
     stage_of_ = scheduler->placement(ways_, chunks_);
     adapts_ = true;
+    mw::ScheduleRequest some;
+    some.stages = 2;
+    some.chunks = chunks_;
+    some.microbatches = 8;
+    splits_ = scheduler->make(some).splits();
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
     };
@@ -210,6 +216,7 @@ class PipelineParallel : public mw::Strategy {
     }
     chunks_ = chunks;
     stage_of_ = schedule.stage_of;
+    splits_ = schedule.splits();
     schedule_ = [schedule = std::move(schedule)](const mw::ScheduleRequest& request) {
       if (schedule.microbatches != request.microbatches) {
         throw Error(mw::Stage::plan,
@@ -268,6 +275,7 @@ class PipelineParallel : public mw::Strategy {
   std::vector<mw::WorkTimes> times_;
   double memory_ = 0;
   bool adapts_ = false;  // a built-in schedule, not one that is written down
+  bool splits_ = true;   // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
 };
 

@@ -39,7 +39,7 @@ class SequenceParallel : public mw::Strategy {
         .choice("balance", {"zigzag", "none"},
                 "with a ring or gathered keys, each rank has one part of the first half of the "
                 "sequence and its mirror image in the second, so that causal attention is as much "
-                "work on each; left out: zigzag where the sequence divides by twice the ranks")
+                "work on each; left out: zigzag")
         .optional()
         .integer(
             "ulysses",
@@ -88,14 +88,13 @@ class SequenceParallel : public mw::Strategy {
       draft.refuse("sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
                    "add tp(n), or write sp { n, form = \"ring\" } for ranks of its own");
     } else if (const std::int64_t over = tp->ways * others(draft.mesh());
-               draft.graph().size("seq") % over != 0) {
+               draft.graph().size("seq") < over) {
       const std::int64_t length = draft.graph().size("seq");
       const std::string beside =
           over > tp->ways ? fmt::format(" and the {} that have parts of it", over / tp->ways) : "";
       draft.refuse(fmt::format("sp(): {} tokens cannot be split over tp's {} ranks{}", length,
                                tp->ways, beside),
-                   fmt::format("nearest: a sequence of {}, or leave sp() out",
-                               (length + over - 1) / over * over));
+                   fmt::format("nearest: a sequence of {}, or leave sp() out", over));
     } else {
       const mw::Axis* cp = axis_of(draft.mesh(), "cp");
       if (cp != nullptr && tp->atoms.front() < cp->atoms.front()) {
@@ -164,7 +163,7 @@ class SequenceParallel : public mw::Strategy {
 
   // With ranks of its own: what its options divide, in their words.
   bool divides(mw::Draft& draft) const {
-    const std::int64_t length = draft.graph().size("seq"), heads = draft.graph().size("heads");
+    const std::int64_t heads = draft.graph().size("heads");
     const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
     const std::int64_t left = heads / beside;  // if tp's own check lets it through
     if (form_ == "ulysses" && heads % beside == 0 && left % ways_ != 0) {
@@ -180,11 +179,6 @@ class SequenceParallel : public mw::Strategy {
                    fmt::format("nearest: ulysses = {}", largest(heads_, [&](int d) {
                                  return ways_ % d == 0 && left % d == 0;
                                })));
-      return false;
-    }
-    if (heads_ > 1 && length % ways_ != 0) {
-      draft.refuse(fmt::format("sp({}) cannot split {} tokens", ways_, length),
-                   fmt::format("nearest: a sequence of {}", (length + ways_ - 1) / ways_ * ways_));
       return false;
     }
     return true;
@@ -226,38 +220,29 @@ class SequenceParallel : public mw::Strategy {
     }
   }
 
-  // Of 2n equal parts the r-th rank's are r and 2n - 1 - r: together they have the same keys before them on
-  // every rank (Llama 3 Team 2024, section 3.3.2).
+  // Of 2n parts the r-th rank's are r and 2n - 1 - r: together they have the same keys before them on every
+  // rank (Llama 3 Team 2024, section 3.3.2), or nearly so where the sequence does not divide.
   void balance(mw::Draft& draft, int ranks) const {
     if (ranks == 1) {
       if (!balance_.empty()) draft.note("sp: one rank has the whole sequence: nothing to balance");
       return;
     }
-    const std::int64_t length = draft.graph().size("seq"), parts = 2 * std::int64_t{ranks};
-    if (length % parts != 0) {
-      const std::string why = fmt::format(
-          "zigzag parts the sequence in {} (2 x {}), which does not divide its {} tokens", parts,
-          ranks, length);
-      if (balance_.empty()) {
-        draft.note(
-            fmt::format("sp({}): {}: ranks with later tokens have more to attend to", ways_, why));
-      } else {
-        draft.refuse(fmt::format("sp({}): {}", ways_, why),
-                     fmt::format("make the sequence {}, or write balance = \"none\"",
-                                 (length + parts - 1) / parts * parts));
-      }
-      return;
-    }
+    const std::int64_t length = draft.graph().size("seq");
+    if (length < ranks) return;  // refused
     std::vector<mw::Range> order;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      for (const std::int64_t part : {rank, parts - 1 - rank}) {
-        order.push_back({part * (length / parts), length / parts});
-      }
+    std::int64_t begin = 0, end = length;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::int64_t own = mw::shard_range(length, ranks, rank).size;
+      const std::int64_t front = (own + 1) / 2, back = own / 2;
+      order.push_back({begin, front});
+      begin += front;
+      end -= back;
+      if (back > 0) order.push_back({end, back});
     }
     draft.arrange("seq", std::move(order));
     draft.note(
         fmt::format("sp({}): zigzag: of {} parts of the sequence rank r has parts r and {} - r",
-                    ways_, parts, parts - 1));
+                    ways_, 2 * ranks, 2 * ranks - 1));
   }
 
   int ways_;

@@ -46,7 +46,59 @@ e("gpt", { pp { 2, schedule = "zb-h1" } }, function(step) return step < 2 and 5 
 """
 
 
+# What lasts is the same in all steps, whatever their schedules are: with fewer microbatches these part fewer
+# backwards, and end their W's in another order.
+SCHEDULES = HEAD + """
+models.tied = mw.llama { layers = 4, hidden = 24, heads = 4, ffn = 40, vocab = 50, tied = true }
+local function mine(s)  -- parts backwards only where there are several microbatches
+  local up, down, last = {}, {}, {}
+  for m = 0, s.microbatches - 1 do
+    table.insert(up, "0F" .. m) table.insert(down, "1F" .. m)
+    local parts = s.microbatches > 1
+    table.insert(down, (parts and "1I" or "1B") .. m)
+    table.insert(up, (parts and "0I" or "0B") .. m)
+    if parts then table.insert(last, m) end
+  end
+  for _, m in ipairs(last) do table.insert(up, "0W" .. m) table.insert(down, "1W" .. m) end
+  return { table.concat(up, " "), table.concat(down, " ") }
+end
+local policies = {
+  mw.microbatch.ramp { from = 2, by = 4, steps = 3, size = 1 },
+  function(step) return step == 1 and { batch = 6, microbatch = { 2, 1 } } or { batch = 4 + 2 * step, microbatch = 1 } end,
+  { 3, 1, 1, 2 },
+}
+local names = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "dualpipev", mine }
+local turn = 0
+for _, schedule in ipairs(names) do
+  local chunks = (schedule == "interleaved" or schedule == "looped-bfs") and 2 or nil
+  local p = pp { 2, schedule = schedule, chunks = chunks }
+  for _, data in ipairs { dp(2), dp { 2, bucket = "2KiB" }, dp { 2, reduce = "each" }, dp { 2, hook = "none" },
+                          zero { 2, stage = 1 }, zero { 2, stage = 2 }, zero { 2, stage = 3 },
+                          zero { 2, stage = 3, keep = true } } do
+    turn = turn + 1
+    local model = ({ "llama", "tied", "moe", "gpt" })[turn % 4 + 1]
+    e(model, { p, data }, policies[turn % 3 + 1], mw.verify, { steps = 3 })
+    if turn % 3 ~= 0 then e(model, { p, data }, policies[1], mw.verify, { steps = 3 }) end
+  end
+end
+"""
+
+
 class Microbatches(PipelineCase):
+    def test_steps_of_other_schedules_keep_the_same_buckets(self):
+        self.assertEqual(len(self.verify_all(SCHEDULES)), 9 * 8 + 9 * 8 * 2 // 3)
+
+    def test_a_ramp_in_v_shaped_schedules_sends_and_holds_what_is_predicted(self):
+        for schedule in ("zbv", "dualpipev", "zb-h1"):
+            for data in ("dp(2)", "zero { 2, stage = 3 }"):
+                with self.subTest(schedule=schedule, data=data):
+                    run = self.only("run", self.write(HEAD + f"""
+e("llama", {{ pp {{ 2, schedule = "{schedule}" }}, {data} }}, mw.microbatch.ramp {{ from = 2, by = 4, steps = 3, size = 1 }},
+  mw.train, {{ sequence = 64, precision = "fp64" }})"""))
+                    self.sent_as_predicted(run)
+                    held = max(stage["peak"] for stage in run["predicted"]["memory"])
+                    self.assertAlmostEqual(run["peak_bytes"] / held, 1, delta=0.02)
+
     def test_uneven_ones_equal_one_rank(self):
         self.assertGreater(len(self.verify_all(MIXES)), 55)
 

@@ -54,6 +54,64 @@ TEST_CASE("A borrowed axis takes the inner ranks of its lenders") {
   }
 }
 
+TEST_CASE("Each lender gives what it has in common with what is missing") {
+  const auto borrowed = [](const std::vector<std::pair<std::string, int>>& axes, int ways,
+                           const std::vector<std::string>& from) {
+    Mesh mesh(axes);
+    mesh.borrow("ep", ways, from);
+    std::string text;
+    CHECK(mesh.ways(mesh.axis("ep").atoms) == ways);
+    for (const auto& [name, size] : axes) {
+      const auto& own = mesh.axis(name).atoms;
+      CHECK(mesh.ways(own) == size);
+      std::vector<int> lent;
+      for (int atom : mesh.axis("ep").atoms) {
+        const auto at = std::find(own.begin(), own.end(), atom);
+        if (at == own.end()) continue;
+        lent.push_back(atom);
+        CHECK(std::all_of(at, own.end(), [&](int inner) {  // the innermost ranks
+          const auto& ep = mesh.axis("ep").atoms;
+          return std::find(ep.begin(), ep.end(), inner) != ep.end();
+        }));
+      }
+      if (!lent.empty()) text += name + std::to_string(mesh.ways(lent)) + " ";
+    }
+    return text;
+  };
+  CHECK(borrowed({{"dp", 3}, {"tp", 2}}, 2, {"dp", "tp"}) == "tp2 ");
+  CHECK(borrowed({{"dp", 3}, {"tp", 2}}, 3, {"dp", "tp"}) == "dp3 ");
+  CHECK(borrowed({{"dp", 3}, {"tp", 2}}, 6, {"dp", "tp"}) == "dp3 tp2 ");
+  CHECK(borrowed({{"dp", 6}, {"tp", 2}}, 4, {"dp", "tp"}) == "dp2 tp2 ");
+  CHECK(borrowed({{"dp", 4}, {"tp", 2}}, 4, {"dp", "tp"}) == "dp4 ");
+  CHECK(borrowed({{"dp", 4}, {"tp", 2}}, 4, {"tp", "dp"}) == "dp2 tp2 ");
+  CHECK(borrowed({{"dp", 3}, {"cp", 5}, {"tp", 4}}, 10, {"dp", "cp", "tp"}) == "cp5 tp2 ");
+  CHECK(borrowed({{"tp", 6}, {"dp", 6}}, 4, {"dp", "tp"}) == "tp2 dp2 ");
+
+  SECTION("and what one has lent can be lent again, in other parts") {
+    Mesh mesh({{"zero", 12}, {"tp", 2}});
+    mesh.borrow("parts", 6, {"zero"});
+    mesh.borrow("ep", 4, {"zero", "tp"});
+    CHECK(mesh.ways(mesh.axis("parts").atoms) == 6);
+    CHECK(mesh.ways(mesh.axis("ep").atoms) == 4);
+    CHECK(mesh.ways(mesh.axis("zero").atoms) == 12);
+    CHECK(mesh.group(0, mesh.axis("ep").atoms).size() == 4);
+  }
+
+  SECTION("so every divisor of their product is possible, and no other") {
+    for (int ways = 1; ways <= 24; ++ways) {
+      Mesh mesh({{"dp", 6}, {"tp", 4}});
+      const std::vector<int> possible = mesh.borrowable({"dp", "tp"}, ways);
+      CHECK(possible == std::vector<int>{1, 2, 3, 4, 6, 8, 12, 24});
+      if (24 % ways == 0) {
+        CHECK_NOTHROW(mesh.borrow("ep", ways, {"dp", "tp"}));
+      } else {
+        CHECK_THROWS_WITH(mesh.borrow("ep", ways, {"dp", "tp"}),
+                          Catch::Contains("possible: 1, 2, 3, 4, 6, 8, 12, 24"));
+      }
+    }
+  }
+}
+
 TEST_CASE("What cannot be borrowed is refused with what can") {
   Mesh mesh({{"dp", 4}, {"tp", 2}});
   CHECK_THROWS_WITH(mesh.borrow("ep", 3, {"dp"}),

@@ -55,7 +55,7 @@ struct Value {
 // A dim's global size. For "batch" it is the sequences of one microbatch over all ranks.
 struct DimInfo {
   std::int64_t size = 0;
-  bool even = true;  // every part must be of one size (batch, heads); vocab and ffn need not
+  bool even = true;  // every part must be of one size (batch, heads); seq, vocab and ffn need not
 };
 
 class Graph {

@@ -35,10 +35,13 @@ class Mesh {
   // ranks than most_ranks.
   explicit Mesh(const std::vector<std::pair<std::string, int>>& axes);
 
-  // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from` (listed from
-  // the one borrowed first to the last; of the last only as many as are left). Throws Error (plan)
-  // with the nearest valid ways if the factors do not divide.
+  // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from`: of the first as
+  // many as `ways` can be made of, of the next as many as are then missing, and so on (dp 3, tp 2: 2 ways
+  // are tp's). Throws Error (plan) with the ways that are possible unless `ways` divides the product.
   void borrow(const std::string& name, int ways, const std::vector<std::string>& from);
+
+  // The ways that borrow() takes, ascending; where they are many, those around `near`.
+  std::vector<int> borrowable(const std::vector<std::string>& from, int near) const;
 
   int size() const { return size_; }  // ranks
   const std::vector<Atom>& atoms() const { return atoms_; }
@@ -59,6 +62,11 @@ class Mesh {
   std::string describe() const;
 
  private:
+  // The atoms of these axes, each once, in the order in which they lend.
+  std::vector<int> lenders(const std::vector<std::string>& from) const;
+  // Its inner part becomes an atom of its own, of `inner` ways.
+  void split(int atom, int inner);
+
   std::vector<Atom> atoms_;
   std::vector<Axis> axes_;
   int size_ = 1;

@@ -68,7 +68,10 @@ struct Slot {
   bool fp32_at_least = false;
   bool persistent = false;
   Category category = Category::activations;
-  int value = -1;     // the graph's value that it is (a view of), -1: none
+  int value = -1;  // the graph's value that it is (a view of), -1: none
+  // What goes round the ranks of `ring` (Rotation) and is here in this turn: the part of the turn-th rank before.
+  std::vector<int> ring;
+  int turn = 0;
   int alias_of = -1;  // shares the storage of that slot
 };
 

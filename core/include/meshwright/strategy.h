@@ -71,6 +71,9 @@ struct Pipeline {
   std::vector<WorkTimes> times;  // as ScheduleRequest's; empty: predicted
   double memory_limit = 0;       // bytes of activations of a rank; 0: none
   bool adapts = false;  // the schedule heeds a memory limit: asked again with less, it holds less
+  // Whether the schedule may part a backward into I and W, for whatever number of microbatches. Gradients
+  // that I and W make apart are then reduced apart, in every step alike.
+  bool splits = true;
 };
 
 // The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with what there

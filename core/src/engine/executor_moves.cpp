@@ -36,7 +36,9 @@ void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) 
   const int tag = i.pending * program_.microbatches + microbatch;
   const Purpose purpose{i.phase, &i.label};
   const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
-  at::Tensor in = at::empty_like(out);
+  const Slot& slot = program_.slots[i.outputs[0]];
+  at::Tensor in =
+      at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
   const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
   m.underway[i.pending] = {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
                              sent->wait();

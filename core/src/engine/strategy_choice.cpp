@@ -60,6 +60,18 @@ std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& 
     throw Error(Stage::plan, fmt::format("{}: the plugin {} made no strategy", path, plugin.name),
                 "mend the plugin");
   }
+  if (values.has("ways")) {
+    choice.with_ways = [entry = choice.options, name = choice.name, path, &plugins,
+                        reach](std::int64_t ways) {
+      Json other = entry;
+      other["plugin"] = name;
+      other["ways"] = ways;
+      Problems refused;
+      auto made = make_choice(other, path, plugins, reach, refused);
+      refused.throw_if_any();
+      return std::move(*made);
+    };
+  }
   return choice;
 }
 

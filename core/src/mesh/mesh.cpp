@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/divisors.h"
+
 #include "meshwright/error.h"
 
 namespace mw {
@@ -20,16 +22,16 @@ std::string product(const std::vector<Axis>& axes) {
   return text;
 }
 
-// Of many numbers those about `wanted`, ascending.
-std::vector<int> near(std::vector<int> numbers, int wanted) {
-  constexpr std::ptrdiff_t most = 12;
-  std::sort(numbers.begin(), numbers.end());
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  if (static_cast<std::ptrdiff_t>(numbers.size()) <= most) return numbers;
-  const auto above = std::lower_bound(numbers.begin(), numbers.end(), wanted) - numbers.begin();
-  const auto first = std::clamp<std::ptrdiff_t>(above - most / 2, 0,
-                                                static_cast<std::ptrdiff_t>(numbers.size()) - most);
-  return {numbers.begin() + first, numbers.begin() + first + most};
+// The divisors of `size`; where they are many, those around `value`.
+std::vector<int> near_divisors(int size, int value) {
+  std::vector<int> all;
+  for (std::int64_t d : divisors(size)) all.push_back(static_cast<int>(d));
+  constexpr std::ptrdiff_t most = 16;
+  const auto next = std::upper_bound(all.begin(), all.end(), value);
+  const auto last = std::min(all.end() - next, most / 2);
+  all.erase(next + last, all.end());
+  if (const auto count = std::ssize(all); count > most) all.erase(all.begin(), all.end() - most);
+  return all;
 }
 
 }  // namespace
@@ -76,63 +78,65 @@ const Axis& Mesh::axis(const std::string& name) const {
               known.empty() ? "it has no axes" : "its axes are " + known);
 }
 
-void Mesh::borrow(const std::string& name, int ways, const std::vector<std::string>& from) {
-  if (has(name)) throw Error(Stage::plan, fmt::format("two axes are named {}", name));
-  std::vector<int> lenders;  // atoms, innermost lender first: in the order they are used up
+void Mesh::split(int atom, int inner) {
+  atoms_[atom].ways /= inner;
+  atoms_.insert(atoms_.begin() + atom + 1, Atom{"", inner});
+  for (Axis& a : axes_) {
+    std::vector<int> moved;
+    for (int other : a.atoms) {
+      moved.push_back(other > atom ? other + 1 : other);
+      if (other == atom) moved.push_back(atom + 1);
+    }
+    a.atoms = moved;
+  }
+}
+
+std::vector<int> Mesh::lenders(const std::vector<std::string>& from) const {
+  std::vector<int> lenders;
   for (const std::string& axis_name : from) {
     const std::vector<int>& atoms = axis(axis_name).atoms;
-    for (auto atom = atoms.rbegin(); atom != atoms.rend();
-         ++atom) {  // an axis that borrows has its lender's
-      if (std::find(lenders.begin(), lenders.end(), *atom) == lenders.end())
-        lenders.push_back(*atom);
-    }
+    std::copy_if(atoms.rbegin(), atoms.rend(), std::back_inserter(lenders), [&](int atom) {
+      return std::find(lenders.begin(), lenders.end(), atom) == lenders.end();
+    });
   }
-  std::vector<int> taken;
-  int left = std::max(ways, 0), cut = -1, cut_ways = 1;
-  std::vector<int> valid{1};
-  int product = 1;
+  return lenders;
+}
+
+std::vector<int> Mesh::borrowable(const std::vector<std::string>& from, int near) const {
+  return near_divisors(ways(lenders(from)), near);
+}
+
+void Mesh::borrow(const std::string& name, int ways, const std::vector<std::string>& from) {
+  if (has(name)) throw Error(Stage::plan, fmt::format("two axes are named {}", name));
+  std::vector<int> lenders = this->lenders(from);
+  // Each gives what it has in common with what is still missing. That finds a way if there is one: of each
+  // prime the first lenders give as often as they can.
+  int left = ways;
+  std::vector<int> lent;  // inner ways of each lender's atom
   for (int atom : lenders) {
-    const int w = atoms_[atom].ways;
-    for (int d = 2; d <= w; ++d) {
-      if (w % d == 0) valid.push_back(product * d);
-    }
-    product *= w;
-  }
-  for (int atom : lenders) {
-    if (left <= 1) break;
-    const int w = atoms_[atom].ways;
-    if (left % w == 0) {
-      taken.push_back(atom);
-      left /= w;
-    } else if (w % left == 0) {
-      taken.push_back(atom);
-      cut = atom;
-      cut_ways = left;
-      left = 1;
-    } else {
-      break;
-    }
+    lent.push_back(std::gcd(atoms_[atom].ways, left));
+    left /= lent.back();
   }
   if (left != 1 || ways < 1) {
     std::string lender_names = fmt::format("{}", fmt::join(from, ", "));
     throw Error(Stage::plan,
                 fmt::format("{}({}) cannot borrow ranks of {} ({} ranks)", name, ways, lender_names,
-                            product),
-                fmt::format("possible: {}", fmt::join(near(valid, ways), ", ")));
+                            this->ways(lenders)),
+                fmt::format("possible: {}", fmt::join(borrowable(from, ways), ", ")));
   }
-  if (cut >= 0) {  // split the atom in two: the inner part is lent
-    const int outer = atoms_[cut].ways / cut_ways;
-    atoms_[cut].ways = outer;
-    atoms_.insert(atoms_.begin() + cut + 1, Atom{"", cut_ways});
-    for (Axis& a : axes_) {
-      std::vector<int> moved;
-      for (int atom : a.atoms) {
-        moved.push_back(atom > cut ? atom + 1 : atom);
-        if (atom == cut) moved.push_back(cut + 1);
-      }
-      a.atoms = moved;
+  std::vector<int> taken;
+  for (std::size_t l = 0; l < lenders.size(); ++l) {
+    if (lent[l] == 1) continue;
+    const int atom = lenders[l];
+    if (lent[l] == atoms_[atom].ways) {
+      taken.push_back(atom);
+      continue;
     }
-    for (int& atom : taken) atom = atom >= cut ? atom + 1 : atom;
+    split(atom, lent[l]);
+    for (std::vector<int>* list : {&lenders, &taken}) {
+      for (int& other : *list) other = other > atom ? other + 1 : other;
+    }
+    taken.push_back(atom + 1);
   }
   std::sort(taken.begin(), taken.end());
   axes_.push_back({name, ways, taken, true});

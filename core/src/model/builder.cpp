@@ -14,8 +14,8 @@ Builder::Builder(std::string family, std::int64_t batch, std::int64_t sequence, 
                  std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn) {
   graph.family = std::move(family);
   graph.set_dim("batch", batch);
-  graph.set_dim("seq", sequence);
-  graph.set_dim("keys", sequence);
+  graph.set_dim("seq", sequence, false);
+  graph.set_dim("keys", sequence, false);
   graph.set_dim("vocab", vocab, false);
   graph.set_dim("hidden", hidden);
   graph.set_dim("heads", heads);

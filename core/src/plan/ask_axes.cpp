@@ -28,7 +28,7 @@ bool is_name(const std::string& text) {
 
 class Asker {
  public:
-  explicit Asker(Problems& problems) : problems_(problems) {}
+  Asker(Problems& problems, std::vector<WrongWays>& wrong) : problems_(problems), wrong_(wrong) {}
 
   void ask(StrategyChoice& choice) {
     const Speaker speaker{choice.name, choice.path};
@@ -117,11 +117,18 @@ class Asker {
     try {
       mesh.borrow(axis.name, axis.ways, lenders);
     } catch (const Error& error) {
+      WrongWays ways{speaker.plugin, attributed(speaker, error.problems().front().message), {}, {}, true};
+      for (int w : mesh.borrowable(lenders, axis.ways)) {
+        w < axis.ways ? ways.below.insert(ways.below.begin(), w)
+                      : ways.above.insert(ways.above.end(), w);
+      }
+      wrong_.push_back(std::move(ways));
       add(error, speaker);
     }
   }
 
   Problems& problems_;
+  std::vector<WrongWays>& wrong_;
   std::vector<std::pair<std::string, int>> own_;
   std::vector<Speaker> askers_;  // of own_, each once
   std::vector<std::pair<AxisRequest, Speaker>> borrowed_;
@@ -149,8 +156,9 @@ void refuse_twins(const std::vector<StrategyChoice>& strategies, Problems& probl
 
 }  // namespace
 
-Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems) {
-  Asker asker(problems);
+Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems,
+              std::vector<WrongWays>& wrong) {
+  Asker asker(problems, wrong);
   for (StrategyChoice& choice : strategies) asker.ask(choice);
   refuse_twins(strategies, problems);
   return asker.mesh();

@@ -38,11 +38,14 @@ void split_buckets(Program& program, bool by_layer);
 Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
 
 // Each stage's timeline: the schedule's actions, with sends, receives and their waits placed between
-// them. Segments that no action needs are dropped. A receive is begun one action ahead; a send's wait
+// them. A receive is begun one action ahead; a send's wait
 // stands where something that came back shows that the receive has begun, so that it never blocks; if
 // nothing comes back (the last gradients), at the end.
 void add_timelines(std::vector<Program>& programs, const Partition& partition,
                    const Schedule& schedule);
+// The segments that no run of the timeline needs. After the passes: what these decide about buckets is for
+// whatever schedule a step may have.
+void drop_unused(Program& program);
 
 // Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions, grants in-place work where nobody reads the
 // old value later, and notes for each instruction which slots it releases.

@@ -14,15 +14,6 @@
 namespace mw {
 namespace {
 
-// "tp(2), tp(4)": the ways next to `ways` that divide `size`.
-std::string nearest_ways(const std::string& strategy, std::int64_t size, int ways) {
-  std::string text;
-  for (std::int64_t w : nearest_divisors(size, ways)) {
-    text += fmt::format("{}{}({})", text.empty() ? "" : ", ", strategy, w);
-  }
-  return text;
-}
-
 class Deriver {
  public:
   Deriver(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
@@ -170,12 +161,13 @@ class Deriver {
     const bool fits = info->second.even ? size % ways == 0 : size >= ways;
     if (fits || !said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
     const int own = mesh_.axis(rule.axis).ways;
-    const std::int64_t left = size / std::max(1, ways / own);  // what the other axes leave to cut
-    problems_.add(
-        Stage::plan,
-        fmt::format("{}({}) cannot split {} {}", rule.strategy, own, ways == own ? size : left,
-                    rule.dim.name()),
-        fmt::format("nearest: {}", nearest_ways(rule.strategy, ways == own ? size : left, own)));
+    const std::int64_t left =
+        ways == own ? size : size / std::max(1, ways / own);  // what the other axes leave to cut
+    WrongWays wrong = ways_near(rule.strategy, left, own, info->second.even);
+    wrong.problem =
+        fmt::format("{}({}) cannot split {} {}", rule.strategy, own, left, rule.dim.name());
+    problems_.add(Stage::plan, wrong.problem, hint_of(wrong));
+    result_.wrong_ways.push_back(std::move(wrong));
   }
 
   // The dim of `value` that an operand calls `dim`, or none.

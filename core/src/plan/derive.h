@@ -22,6 +22,14 @@ struct View {
   std::vector<Move> backward;  // gradient -> the value's gradient layout
 };
 
+// A problem of a strategy's number of ways, and other numbers that would mend it, which the rest of the plan may
+// not take: the nearest first, below, then above (Problem::hint lists them).
+struct WrongWays {
+  std::string strategy, problem;
+  std::vector<int> below, above;
+  bool all = false;  // the hint lists all that are possible, not the nearest
+};
+
 struct Derived {
   std::vector<Layout> cut;                // for each op: its iteration space on the mesh
   std::vector<Layout> follow;             // for each op: the dim that follows the cut one, if any
@@ -29,6 +37,7 @@ struct Derived {
   std::vector<View> views;
   std::vector<Layout> layout;         // for each value: how it lies (parameters: stored)
   std::map<int, Rotation> rotations;  // of ops
+  std::vector<WrongWays> wrong_ways;  // of problems that were added
 };
 
 // The layout in which a value's gradient must end: Shard stays, all else is Replicate.

@@ -111,6 +111,7 @@ bool same_shape(const Program& program, int a, int b) {
     return true;
   };
   if (x.scalar != y.scalar || x.fp32_at_least != y.fp32_at_least) return false;
+  if (x.turn != y.turn) return false;
   if (x.extra != y.extra || x.dims.size() != y.dims.size()) return false;
   for (std::size_t i = 0; i < x.dims.size(); ++i) {
     if (program.graph->size(x.dims[i]) != program.graph->size(y.dims[i])) return false;

@@ -52,12 +52,14 @@ class ProgramMaker {
     request_.chunks = std::max(1, parts / request_.stages);
   }
 
-  void run() {
+  void run(std::vector<WrongWays>& wrong) {
     const Derived derived = derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(),
                                    problems_, draft_.rotations());
+    wrong.insert(wrong.end(), derived.wrong_ways.begin(), derived.wrong_ways.end());
     // What a refused rule was for is idle, and need not be said twice.
     if (problems_.empty() && draft_.problems().empty())
       refuse_idle_axes(draft_, derived, asked(), problems_);
+    if (plan_.request.placements_only) return;
     // The placement is the strategy's, or follows from a schedule that needs no times.
     if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
       make_schedule();
@@ -99,6 +101,13 @@ class ProgramMaker {
     for (Program& program : plan_.programs) recompute(program, again);
     if (away.any()) offload(away);
     if (draft_.pipeline()) weigh();
+    if (!pipeline_.splits) {
+      for (Program& program : plan_.programs) {
+        std::erase_if(program.segments, [](const Segment& segment) {
+          return segment.kind == SegmentKind::dgrad || segment.kind == SegmentKind::wgrad;
+        });
+      }
+    }
     if (limit_ > 0) {
       keep_limit(partition);
     } else {
@@ -173,6 +182,13 @@ class ProgramMaker {
                       fmt::join(partition.stage_of, " ")),
           "make both the same");
     }
+    if (problems_.empty() && !pipeline_.splits && plan_.schedule.splits()) {
+      problems_.add(Stage::plan,
+                    fmt::format("the schedule {} parts backwards into I and W, though its strategy "
+                                "says that it does not",
+                                plan_.schedule.name),
+                    "set Pipeline::splits");
+    }
     if (!problems_.empty()) return;
     add_timelines(plan_.programs, partition, plan_.schedule);
     std::vector<Pass> passes = draft_.passes();
@@ -187,6 +203,7 @@ class ProgramMaker {
         return;
       }
       if (!check_reductions(program)) return;
+      drop_unused(program);
       complete(program);
     }
     check_shared_hooks();
@@ -314,8 +331,9 @@ class ProgramMaker {
 
 }  // namespace
 
-void make_programs(Plan& plan, const Draft& draft, Problems& problems) {
-  ProgramMaker(plan, draft, problems).run();
+void make_programs(Plan& plan, const Draft& draft, Problems& problems,
+                   std::vector<WrongWays>& wrong) {
+  ProgramMaker(plan, draft, problems).run(wrong);
 }
 
 }  // namespace mw

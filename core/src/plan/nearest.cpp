@@ -1,11 +1,128 @@
 #include "plan/nearest.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
 #include "base/divisors.h"
 
 namespace mw {
+namespace {
 
-std::vector<std::int64_t> nearest_divisors(std::int64_t size, std::int64_t value) {
-  return divisors_near(size, value);
+constexpr std::size_t most_tried = 4;  // in each direction
+
+class Trial {
+ public:
+  Trial(const PlanRequest& request, const Problems& problems) : request_(request) {
+    for (const Problem& p : problems.list()) known_.insert(p.message);
+  }
+
+  bool possible(const std::string& strategy) const {
+    const StrategyChoice* choice = find(strategy);
+    return choice != nullptr && choice->with_ways;
+  }
+
+  // Whether the plan with so many ways has no problem but others that it has anyway.
+  bool accepts(const WrongWays& wrong, int ways) const {
+    PlanRequest request = request_;
+    request.placements_only = true;
+    request.recompute = {};
+    Problems found;
+    try {
+      StrategyChoice& choice =
+          request.strategies[find(wrong.strategy) - request_.strategies.data()];
+      choice = choice.with_ways(ways);
+      make_plan(request, found);
+    } catch (const Error&) {
+      return false;
+    }
+    return std::all_of(found.list().begin(), found.list().end(), [&](const Problem& p) {
+      return p.message != wrong.problem && known_.count(p.message) > 0;
+    });
+  }
+
+ private:
+  const StrategyChoice* find(const std::string& strategy) const {
+    const auto& list = request_.strategies;
+    const auto found = std::find_if(list.begin(), list.end(), [&](const StrategyChoice& choice) {
+      return choice.name == strategy;
+    });
+    return found == list.end() ? nullptr : &*found;
+  }
+
+  const PlanRequest& request_;
+  std::set<std::string> known_;
+};
+
+}  // namespace
+
+WrongWays ways_near(const std::string& strategy, std::int64_t size, int ways, bool even) {
+  WrongWays wrong;
+  wrong.strategy = strategy;
+  if (even) {
+    for (std::int64_t w : divisors(size)) {
+      if (w < ways) wrong.below.insert(wrong.below.begin(), static_cast<int>(w));
+      if (w > ways && w <= Mesh::most_ranks) wrong.above.push_back(static_cast<int>(w));
+    }
+  } else {
+    const auto last = static_cast<int>(std::min<std::int64_t>(size, Mesh::most_ranks));
+    for (int w = std::min(ways - 1, last); w >= 1 && wrong.below.size() < most_tried; --w)
+      wrong.below.push_back(w);
+    for (int w = ways + 1; w <= last && wrong.above.size() < most_tried; ++w)
+      wrong.above.push_back(w);
+  }
+  for (std::vector<int>* list : {&wrong.below, &wrong.above})
+    list->resize(std::min(list->size(), most_tried));
+  return wrong;
+}
+
+std::string hint_of(const WrongWays& wrong) {
+  if (wrong.all) {
+    std::vector<int> list(wrong.below.rbegin(), wrong.below.rend());
+    list.insert(list.end(), wrong.above.begin(), wrong.above.end());
+    return fmt::format("possible: {}", fmt::join(list, ", "));
+  }
+  std::string text;
+  for (const std::vector<int>* list : {&wrong.below, &wrong.above}) {
+    if (list->empty()) continue;
+    text +=
+        fmt::format("{}{}({})", text.empty() ? "nearest: " : ", ", wrong.strategy, list->front());
+  }
+  return text;
+}
+
+void try_nearest(const PlanRequest& request, const std::vector<WrongWays>& wrong,
+                 Problems& problems) {
+  if (request.placements_only || wrong.empty()) return;
+  const Trial trial(request, problems);
+  Problems tried;
+  for (const Problem& p : problems.list()) {
+    const auto about = std::find_if(wrong.begin(), wrong.end(),
+                                    [&](const WrongWays& w) { return w.problem == p.message; });
+    if (about == wrong.end() || !trial.possible(about->strategy)) {
+      tried.add(p.stage, p.message, p.hint);
+      continue;
+    }
+    WrongWays left = *about;
+    for (std::vector<int>* list : {&left.below, &left.above}) {
+      bool found = false;
+      std::erase_if(*list, [&](int ways) {
+        if (found && !left.all) return false;  // the hint names the first
+        const bool taken = trial.accepts(*about, ways);
+        found = found || taken;
+        return !taken;
+      });
+    }
+    const bool none = left.below.empty() && left.above.empty();
+    tried.add(p.stage, p.message,
+              none ? fmt::format("no other number near it goes with the rest of the plan; leave {} "
+                                 "out, or change what it meets",
+                                 about->strategy)
+                   : hint_of(left));
+  }
+  problems = std::move(tried);
 }
 
 }  // namespace mw

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "meshwright/program.h"
@@ -14,26 +15,47 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
                              program.first());
 }
 
-// The virtual stage whose work makes a gradient whole.
-int maker_of(const Program& program, const std::pair<int, int>& ready) {
-  return ready.first < 0 ? -1 : program.segments[program.timeline[ready.first].segment].vstage;
+// Of each parameter the virtual stage whose backward is the last to add to its gradient, and where in it;
+// -1 if none does. Of a step's timeline this must not depend: all steps keep the same buckets.
+std::vector<std::pair<int, int>> makers(const Program& program) {
+  std::map<int, int> parameter_of;  // gradient slot -> parameter
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
+  }
+  std::vector<std::pair<int, int>> made(program.parameters.size(), {-1, -1});
+  for (const Segment& segment : program.segments) {
+    if (segment.kind != SegmentKind::backward || segment.copy_of >= 0) continue;
+    for (std::size_t i = 0; i < segment.code.size(); ++i) {
+      for_each_slot(segment.code[i], [&](int slot) {
+        const auto found = parameter_of.find(slot);
+        if (found == parameter_of.end()) return;
+        std::pair<int, int>& by = made[found->second];
+        if (by.first < 0 || segment.vstage <= by.first) {
+          by = {segment.vstage, static_cast<int>(i)};
+        }
+      });
+    }
+  }
+  return made;
 }
 
 void fill_buckets(Program& program, std::int64_t limit) {
-  const auto at = gradients_ready(program);
+  const auto made = makers(program);
+  const auto before = [&](int a, int b) {  // backward begins with the last virtual stage
+    return std::pair(-made[a].first, made[a].second) < std::pair(-made[b].first, made[b].second);
+  };
   std::vector<Bucket> split;
   for (Bucket& bucket : program.buckets) {
     // Stages that share a bucket must split it alike, whenever their own gradients are ready.
     const bool shared = !bucket.stages.empty();
     if (!shared) {
-      std::stable_sort(bucket.parameters.begin(), bucket.parameters.end(),
-                       [&](int a, int b) { return at[a] < at[b]; });
+      std::stable_sort(bucket.parameters.begin(), bucket.parameters.end(), before);
     }
     std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
     int maker = -1;
     for (int parameter : bucket.parameters) {
       const std::int64_t more = gradient_bytes(program, parameter);
-      const int makes = maker_of(program, at[parameter]);
+      const int makes = made[parameter].first;
       if (bytes > limit - more || (!shared && makes != maker)) {
         Bucket next = bucket;
         next.parameters.clear();

@@ -13,6 +13,7 @@
 #include "base/plugin_call.h"
 #include "plan/ask_axes.h"
 #include "plan/make_programs.h"
+#include "plan/nearest.h"
 #include "plan/recompute_fit.h"
 
 namespace mw {
@@ -128,13 +129,15 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   throw_if_stopped();
   if (request.recompute.kind == RecomputePolicy::Kind::fit) return fit_recompute(request, problems);
   Problems found;
+  std::vector<WrongWays> wrong;
   auto give_up = [&]() -> std::shared_ptr<const Plan> {
+    try_nearest(request, wrong, found);
     for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
     return nullptr;
   };
   auto plan = std::make_shared<Plan>();
   plan->request = request;
-  plan->mesh = ask_axes(plan->request.strategies, found);
+  plan->mesh = ask_axes(plan->request.strategies, found, wrong);
   if (!found.empty()) return give_up();
 
   std::shared_ptr<const Graph> whole;
@@ -184,7 +187,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
   try {
-    make_programs(*plan, draft, derived);
+    make_programs(*plan, draft, derived, wrong);
   } catch (const Error& error) {  // a strategy's, asked about an op or a program
     derived.add(error);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,8 @@ struct StrategyChoice {
   Json options;
   std::shared_ptr<const Strategy> strategy;
   std::vector<AxisRequest> axes = {};  // what it asks for; filled in by make_plan
+  // The same with another number of ways; throws Error if its options do not allow it. Null: cannot be made again.
+  std::function<StrategyChoice(std::int64_t ways)> with_ways = nullptr;
 };
 
 struct PlanRequest {
@@ -60,6 +63,7 @@ struct PlanRequest {
   // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss, what makes
   // batches differ, each with all its numbers; of a function its code. For the hash alone.
   Json step_settings;
+  bool placements_only = false;    // no schedule and no programs: to see whether it is refused
 };
 
 struct Plan {

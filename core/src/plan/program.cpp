@@ -229,10 +229,11 @@ std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinat
   shape.reserve(slot.dims.size() + 1);
   const Sparse& sparse = graph->sparse;
   const bool rows = sparse.has(slot.dims);
+  const Coordinates of = slot.turn > 0 ? before(mesh, at, slot.ring, slot.turn) : at;
   double cells = 1;
   for (Dim dim : slot.dims) {
     const std::int64_t size = this->size(dim, batch);
-    const std::int64_t part = local_range(dim, size, slot.layout, mesh, at).size;
+    const std::int64_t part = local_range(dim, size, slot.layout, mesh, of).size;
     if (!rows || std::find(sparse.dims.begin(), sparse.dims.end(), dim) == sparse.dims.end()) {
       shape.push_back(part);
       continue;

@@ -151,6 +151,8 @@ class Timelines {
   std::map<std::int64_t, Clock> snapshots_;     // when each sender's work was done
 };
 
+}  // namespace
+
 void drop_unused(Program& program) {
   std::vector<int> becomes(program.segments.size(), -1);
   for (const SegmentRun& run : program.timeline) becomes[run.segment] = 0;
@@ -164,12 +166,9 @@ void drop_unused(Program& program) {
   for (SegmentRun& run : program.timeline) run.segment = becomes[run.segment];
 }
 
-}  // namespace
-
 void add_timelines(std::vector<Program>& programs, const Partition& partition,
                    const Schedule& schedule) {
   Timelines(programs, partition, schedule).run();
-  for (Program& program : programs) drop_unused(program);
 }
 
 }  // namespace mw

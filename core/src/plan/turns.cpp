@@ -21,6 +21,8 @@ Shift shift(Program& program, int slot, const Rotation& rotation, const char* ph
   target.persistent = false;
   target.alias_of = -1;
   target.category = Category::activations;
+  target.ring = rotation.atoms;
+  ++target.turn;
   Shift made;
   made.slot = add_slot(program, target);
   made.start.code = Code::start;
@@ -99,6 +101,8 @@ void backward_in_turns(Program& program, Instruction instruction, const Rotation
     for (const Travelling& g : gradients) {
       Slot share = program.slots[g.goal];
       share.alias_of = -1;
+      share.ring = rotation.atoms;
+      share.turn = instruction.turn;
       instruction.grad_inputs[g.input] = add_slot(program, share);
     }
     code.push_back(instruction);

@@ -45,7 +45,18 @@ bool alike(const Cost& x, const Cost& y) {
                     });
 }
 
-bool place_matters(const Program& program, std::size_t atom) {
+// What goes round ranks in parts of different sizes is another part on each.
+bool uneven_round(const Program& program, std::size_t atom) {
+  const int a = static_cast<int>(atom);
+  return std::any_of(program.rotations.begin(), program.rotations.end(), [&](const auto& entry) {
+    const auto& [dim, atoms] = entry.second;
+    return std::find(atoms.begin(), atoms.end(), a) != atoms.end() &&
+           program.graph->size(dim) % program.mesh.ways(atoms) != 0;
+  });
+}
+
+// Whether ranks whose parts are of one size, from coordinate `from` to `to` of the atom, differ all the same.
+bool place_matters(const Program& program, std::size_t atom, int from, int to) {
   // Each rank orthogonalises the matrices of which it updates a part.
   for (const Bucket& bucket : program.buckets) {
     const auto& parts = bucket.parts;
@@ -53,8 +64,10 @@ bool place_matters(const Program& program, std::size_t atom) {
         std::find(parts.begin(), parts.end(), static_cast<int>(atom)) != parts.end())
       return true;
   }
+  if (uneven_round(program, atom)) return true;
   Coordinates first = program.first(), last = first;
-  last[atom] = program.mesh.atoms()[atom].ways - 1;
+  first[atom] = from;
+  last[atom] = to;
   std::set<const OpType*> seen;
   for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
     const Op& op = program.graph->ops()[i];
@@ -66,7 +79,7 @@ bool place_matters(const Program& program, std::size_t atom) {
       const LocalDims a = program.local_dims(static_cast<int>(i), first, turn);
       const LocalDims b = program.local_dims(static_cast<int>(i), last, turn);
       const Dim dim = program.cut[i][atom].dim;
-      if (a.at(dim).size != b.at(dim).size) continue;  // uneven: seen to already
+      if (a.at(dim).size != b.at(dim).size) continue;  // of another dim's steps
       const Cost x = op.type->cost(op, Piece::forward, a, program.element);
       const Cost y = op.type->cost(op, Piece::forward, b, program.element);
       if (x.executed != y.executed || x.workspace != y.workspace || !alike(x, y)) return true;
@@ -96,7 +109,13 @@ std::vector<RankClass> rank_classes(const Program& program) {
     std::set<int> starts{0};
     add_steps(program, a, cuts, starts);
     if (firsts.count(static_cast<int>(a)) && ways > 1) starts.insert(1);
-    if (ways > 1 && place_matters(program, a)) {
+    bool differ = false;
+    for (auto start = starts.begin(); start != starts.end() && !differ; ++start) {
+      const auto next = std::next(start);
+      const int last = (next == starts.end() ? ways : *next) - 1;
+      differ = *start < last && place_matters(program, a, *start, last);
+    }
+    if (differ) {
       for (int k = 1; k < std::min(samples, ways); ++k)
         starts.insert(k * ways / std::min(samples, ways));
       starts.insert(ways - 1);

@@ -222,8 +222,8 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   }
   if (move.kind == Move::Kind::shift) {
     MoveSize size;
-    size.payload = size.wire = size.held = size.start_peak = size.result =
-        bytes_[instruction.inputs[0]];
+    size.payload = size.wire = bytes_[instruction.inputs[0]];
+    size.held = size.start_peak = size.result = bytes_[instruction.outputs[0]];
     size.takes_held = true;
     return size;
   }
