@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
 
@@ -66,7 +67,7 @@ class ExpertParallel : public mw::Strategy {
     for (const mw::Json& axis : values.at("borrow")) {
       if (!axis.is_string() || axis.get<std::string>() == "ep") {
         throw mw::Error(mw::Stage::options,
-                        fmt::format("borrow: {} is no axis to take ranks of", axis.dump()),
+                        fmt::format("borrow: {} is no axis to take ranks of", mw::json_text(axis)),
                         "list names of axes: borrow = { \"dp\", \"tp\" }");
       }
       lenders_.push_back(axis.get<std::string>());

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
 #include "meshwright/schedule.h"
 #include "script_schedule.h"
@@ -49,7 +50,7 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
           return x.is_number() && x.get<double>() >= least_time && x.get<double>() <= most_time;
         });
     if (!good) {
-      throw Error(mw::Stage::options, fmt::format("times: got {}", t.dump()),
+      throw Error(mw::Stage::options, fmt::format("times: got {}", mw::json_text(t)),
                   "give { F, I, W }, three numbers of 1e-12 to 1e12 (seconds, or any unit), or a "
                   "list of such triples, one for each virtual stage");
     }
@@ -68,7 +69,7 @@ std::vector<int> read_layout(const Json& given) {
   for (const Json& n : given) {
     const auto layers = mw::whole_number(n);
     if (!layers || *layers < 0 || *layers > (1 << 20)) {
-      throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", n.dump()),
+      throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", mw::json_text(n)),
                   "list the layers of each stage: layout = { 3, 5 }");
     }
     layout.push_back(static_cast<int>(*layers));
@@ -148,7 +149,7 @@ class PipelineParallel : public mw::Strategy {
       return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
     }
     if (!given.is_string()) {
-      throw Error(mw::Stage::options, fmt::format("schedule: got {}", given.dump()),
+      throw Error(mw::Stage::options, fmt::format("schedule: got {}", mw::json_text(given)),
                   "a name, a CSV file, or a function; names: " + joined(scheduler_names()));
     }
     const auto name = given.get<std::string>();

@@ -1,10 +1,12 @@
 #include "base/cache.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
+
+#include "base/json_text.h"
+#include "base/new_file.h"
 
 namespace mw {
 
@@ -25,19 +27,17 @@ Json read_cache(const std::filesystem::path& file) {
   return json.is_object() ? json : Json::object();
 }
 
-// Written beside and renamed.
+// Written beside and renamed, so that a reader never sees half a file.
 void write_cache(const std::filesystem::path& file, const Json& json) {
   std::error_code ignored;
   std::filesystem::create_directories(file.parent_path(), ignored);
-  std::filesystem::path beside = file;
-  beside += fmt::format(".{}", getpid());
-  std::ofstream stream(beside);
-  stream << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-  stream.close();
-  if (stream) {
-    std::filesystem::rename(beside, file, ignored);
-  }
-  if (!stream || ignored) std::filesystem::remove(beside, ignored);
+  std::filesystem::path beside;
+  const int out = create_unguessable(file.parent_path(), file.filename().string(), beside);
+  if (out < 0) return;
+  const std::string text = json_text(json, 2) + "\n";
+  const bool written = write_whole(out, text.data(), text.size());
+  if (::close(out) == 0 && written) std::filesystem::rename(beside, file, ignored);
+  if (!written || ignored) std::filesystem::remove(beside, ignored);
 }
 
 }  // namespace mw

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "meshwright/json.h"
+#include "meshwright/json_text.h"
 
 namespace mw {
 

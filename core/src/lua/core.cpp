@@ -114,6 +114,7 @@ Json call_function(State& state, std::int64_t number, const std::vector<Json>& a
   // An experiment may outlive its verb, and its script's turn.
   lua_State* lua = state.waiting != nullptr ? state.waiting : state.lua;
   const int top = lua_gettop(lua);
+  state.watch.enter();
   try {
     if (!push_function(lua, number)) {
       throw Error(Stage::run, fmt::format("there is no script function number {}", number));
@@ -121,11 +122,15 @@ Json call_function(State& state, std::int64_t number, const std::vector<Json>& a
     luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
     for (const Json& argument : arguments) push_json(lua, argument);
     protected_call(lua, static_cast<int>(arguments.size()), 1);
+    state.watch.throw_if_given_up();  // though the script caught it
     Json result = to_json(lua, -1, "the function's result");
     lua_settop(lua, top);
+    state.watch.leave(lua);
     return result;
   } catch (...) {
     lua_settop(lua, top);
+    state.watch.leave(lua);
+    state.watch.throw_if_given_up();
     throw;
   }
 }
@@ -204,13 +209,20 @@ int core_call(lua_State* lua) {
 
   Json result;
   state.waiting = lua;
+  state.watch.verb(experiments);
+  const struct Ended {
+    State& state;
+    ~Ended() {
+      state.waiting = nullptr;
+      state.watch.verb_ended();
+    }
+  } ended{state};
   try {
     result = state.host.call(verb, experiments,
                              [&state](std::int64_t number, const std::vector<Json>& arguments) {
                                return call_function(state, number, arguments);
                              });
   } catch (const Error& error) {
-    state.waiting = nullptr;
     throw with_places(error, [&](const Problem& problem) {
       for (std::size_t i = 0; i < applied.size(); ++i) {
         if (is_about(problem.message, applied[i].path)) {
@@ -224,11 +236,7 @@ int core_call(lua_State* lua) {
         return place_in(experiments[1], problem.message.substr(3));
       return place_in(experiments.front(), problem.message);
     });
-  } catch (...) {
-    state.waiting = nullptr;
-    throw;
   }
-  state.waiting = nullptr;
   push_result(lua, state, result);
   return 1;
 }

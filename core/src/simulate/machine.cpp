@@ -16,6 +16,7 @@
 #include "base/cache.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/json_text.h"
 #include "simulate/machine_memory.h"
 
 namespace mw {
