@@ -3,8 +3,8 @@
 #include <map>
 
 #include "plan/build.h"
-#include "plan/lifetimes.h"
 #include "plan/matrices.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

@@ -12,7 +12,7 @@
 #include "plan/derive.h"
 #include "plan/stages.h"
 #include "plan/work.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

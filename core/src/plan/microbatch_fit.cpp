@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/json_text.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "plan/lifetimes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

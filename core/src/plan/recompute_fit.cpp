@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/json_text.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/json_text.h"
 #include "engine/precision.h"
 #include "engine/ranks.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "engine/precision.h"
+#include "program/flops.h"
+#include "program/rank_view.h"
 #include "simulate/pipeline.h"
 #include "simulate/speed.h"
-#include "sizes/flops.h"
-#include "sizes/rank_view.h"
 
 namespace mw {
 namespace {
@@ -76,11 +76,7 @@ StageRanks look_at(const Program& program, const Device& device, StateBytes stat
     const MemoryForecast memory = forecast_memory(rank, state);
     found.everyone += kind.ranks * memory.peak;
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
-    const double seconds =
-        kinds.size() == 1
-            ? 0
-            : price_step(rank, device, static_cast<int>(state.others / program.element), threads)
-                  .step;
+    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, device, state, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
       slowest = seconds;
@@ -126,8 +122,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
     slowest.emplace_back(program, stage.slowest);
     ranks.push_back(stage.slowest);
   }
-  const PipelineTime time =
-      price_pipeline(slowest, device, static_cast<int>(state.others / element), threads);
+  const PipelineTime time = price_pipeline(slowest, device, state, threads);
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;

@@ -1,11 +1,11 @@
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
 
-#include "sizes/memory_walk.h"
+#include "program/memory_walk.h"
 
 namespace mw {
 namespace {
