@@ -4,7 +4,7 @@
 #include "../parity/fixture.h"
 #include "engine/microbatch.h"
 #include "engine/trainer.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 using namespace mw;
 using namespace mw::test;

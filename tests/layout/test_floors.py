@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-FLOORS = "base mesh schedule model sizes plan comm engine simulate record plugin lua app".split()
+FLOORS = "base mesh schedule model program plan comm engine simulate record plugin lua app".split()
 MOST_LINES = 400
 
 # header pattern -> the floors that may include it; everywhere else it is a finding

@@ -13,7 +13,7 @@
 #include <numeric>
 
 #include "model/ops.h"
-#include "sizes/scratch.h"
+#include "program/scratch.h"
 
 namespace mw::test {
 

@@ -8,7 +8,7 @@
 
 #include "engine/trainer.h"
 #include "fixture.h"
-#include "sizes/traffic.h"
+#include "program/traffic.h"
 
 using namespace mw;
 using namespace mw::test;

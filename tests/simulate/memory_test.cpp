@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
+#include "program/memory.h"
 #include "setups.h"
 #include "simulate/prediction.h"
-#include "sizes/memory.h"
 
 using namespace mw;
 using namespace mw::test;

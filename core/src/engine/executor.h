@@ -21,7 +21,7 @@
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/world.h"
-#include "sizes/rank_view.h"
+#include "program/rank_view.h"
 
 namespace mw {
 

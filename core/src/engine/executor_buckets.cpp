@@ -3,7 +3,7 @@
 
 #include "engine/executor.h"
 #include "engine/precision.h"
-#include "sizes/rank_view.h"
+#include "program/rank_view.h"
 
 namespace mw {
 

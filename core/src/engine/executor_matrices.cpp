@@ -1,6 +1,6 @@
-// Updates of matrices that the optimizer orthogonalises: sizes/matrices.h says what they take.
+// Updates of matrices that the optimizer orthogonalises: program/matrices.h says what they take.
 #include "engine/executor.h"
-#include "sizes/matrices.h"
+#include "program/matrices.h"
 
 namespace mw {
 

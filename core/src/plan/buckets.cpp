@@ -2,7 +2,7 @@
 #include <set>
 
 #include "plan/build.h"
-#include "plan/lifetimes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

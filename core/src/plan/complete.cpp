@@ -5,8 +5,8 @@
 
 #include "base/interrupt.h"
 #include "plan/build.h"
-#include "plan/lifetimes.h"
 #include "plan/matrices.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

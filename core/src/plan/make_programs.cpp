@@ -15,7 +15,7 @@
 #include "plan/matched.h"
 #include "plan/stages.h"
 #include "plan/work.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/json_text.h"
 #include "plan/limits.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

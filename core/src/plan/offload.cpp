@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "plan/lifetimes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

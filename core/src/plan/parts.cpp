@@ -3,7 +3,7 @@
 #include <set>
 
 #include "plan/build.h"
-#include "plan/lifetimes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "meshwright/program.h"
 #include "plan/build.h"
-#include "plan/lifetimes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

@@ -15,7 +15,7 @@
 #include "meshwright/strategy.h"
 #include "plan/offload_policy.h"
 #include "plan/recompute_policy.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 

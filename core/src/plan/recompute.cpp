@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/interrupt.h"
-#include "plan/lifetimes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "plan/lifetimes.h"
-#include "sizes/memory.h"
+#include "program/lifetimes.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

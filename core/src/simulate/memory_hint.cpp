@@ -12,7 +12,7 @@
 #include "engine/ranks.h"
 #include "plan/limits.h"
 #include "plan/microbatch_fit.h"
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 namespace mw {
 namespace {

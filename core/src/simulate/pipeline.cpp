@@ -10,7 +10,7 @@
 namespace mw {
 namespace {
 
-struct Transfer {
+struct StageTransfer {
   int tag = 0;
   const Instruction* start = nullptr;
 };
@@ -18,10 +18,10 @@ struct Transfer {
 // One stage, and where it is in its timeline.
 class StageClock {
  public:
-  StageClock(const RankView& rank, const Device& device, int states, int threads)
+  StageClock(const RankView& rank, const Device& device, StateBytes state, int threads)
       : program_(rank.program()),
         shared_(device.shared()),
-        pricer_(rank, device, states, threads, program_.mesh.size() / program_.stages),
+        pricer_(rank, device, state, threads, program_.mesh.size() / program_.stages),
         sends_(program_.segments.size()),
         awaits_(program_.segments.size()),
         totals_(program_.segments.size(), false) {
@@ -45,9 +45,9 @@ class StageClock {
 
   bool done() const { return next_ == program_.timeline.size(); }
   const SegmentRun& run() const { return program_.timeline[next_]; }
-  const std::vector<Transfer>& awaits() const { return awaits_[run().segment]; }
-  const std::vector<Transfer>& sends() const { return sends_[run().segment]; }
-  double seconds(const Transfer& t) const {
+  const std::vector<StageTransfer>& awaits() const { return awaits_[run().segment]; }
+  const std::vector<StageTransfer>& sends() const { return sends_[run().segment]; }
+  double seconds(const StageTransfer& t) const {
     return pricer_.transfer_seconds(*t.start, run().microbatch);
   }
   const Segment& segment() const { return program_.segments[run().segment]; }
@@ -60,7 +60,7 @@ class StageClock {
     if (!shared_) pricer_.idle_until(now);  // what is under way goes on meanwhile
     const double before = pricer_.clock();
     if (!awaits().empty()) {
-      for (const Transfer& t : awaits()) {
+      for (const StageTransfer& t : awaits()) {
         // Threads copy when both are there; links carry it while the receiver computes.
         if (shared_) pricer_.transferred(*t.start, seconds(t));
       }
@@ -87,19 +87,20 @@ class StageClock {
   const bool shared_;
   Pricer pricer_;
   std::size_t next_ = 0;
-  std::vector<std::vector<Transfer>> sends_, awaits_;  // by segment
+  std::vector<std::vector<StageTransfer>> sends_, awaits_;  // by segment
   std::vector<bool> totals_;                           // by segment
   bool met_ = false;
 };
 
 class Simulation {
  public:
-  Simulation(const std::vector<RankView>& stages, const Device& device, int states, int threads)
+  Simulation(const std::vector<RankView>& stages, const Device& device, StateBytes state,
+             int threads)
       : device_(device), busy_(stages.size(), false), work_(stages.size(), 0) {
     const int ranks = stages.front().program().mesh.size();
     // What each rank computes with is decided by all ranks, not by those of one stage.
     const int own = device.threads_of(ranks, threads);
-    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, states, own);
+    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, state, own);
     load_ = device.shared() ? static_cast<double>(ranks) / static_cast<double>(stages.size()) *
                                   own / device.cores
                             : 0;
@@ -141,12 +142,12 @@ class Simulation {
     if (busy_[s] || clock.done()) return;
     if (clock.meets() && !all_meet()) return;
     double arrived = 0;
-    for (const Transfer& t : clock.awaits()) {
+    for (const StageTransfer& t : clock.awaits()) {
       const auto found = messages_.find({t.tag, clock.run().microbatch});
       if (found == messages_.end()) return;
       arrived = std::max(arrived, found->second);
     }
-    for (const Transfer& t : clock.awaits()) messages_.erase({t.tag, clock.run().microbatch});
+    for (const StageTransfer& t : clock.awaits()) messages_.erase({t.tag, clock.run().microbatch});
     started_[s] = now_;
     work_[s] = clock.begin(arrived, now_);
     busy_[s] = true;
@@ -177,7 +178,7 @@ class Simulation {
   void end(std::size_t s) {
     StageClock& clock = clocks_[s];
     busy_[s] = false;
-    for (const Transfer& t : clock.sends()) {
+    for (const StageTransfer& t : clock.sends()) {
       messages_[{t.tag, clock.run().microbatch}] = now_ + clock.seconds(t);
     }
     const Segment& segment = clock.segment();
@@ -236,8 +237,8 @@ class Simulation {
 }  // namespace
 
 PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
-                            int optimizer_states, int threads) {
-  return Simulation(stages, device, optimizer_states, threads).run();
+                            StateBytes state, int threads) {
+  return Simulation(stages, device, state, threads).run();
 }
 
 std::string action_name(const Segment& segment) {

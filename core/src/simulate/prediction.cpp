@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "engine/precision.h"
+#include "program/flops.h"
+#include "program/rank_view.h"
 #include "simulate/pipeline.h"
 #include "simulate/speed.h"
-#include "sizes/flops.h"
-#include "sizes/rank_view.h"
 
 namespace mw {
 namespace {
@@ -84,8 +84,7 @@ StageRanks look_at(const Program& program, const Device& device, const Optimizer
     const std::int64_t own = memory.peak + (device.shared() ? memory[Category::host] : 0);
     found.everyone += static_cast<double>(kind.ranks) * static_cast<double>(own);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
-    const double seconds =
-        kinds.size() == 1 ? 0 : price_step(rank, device, states_of(optimizer), threads).step;
+    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, device, state, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
       slowest = seconds;
@@ -132,7 +131,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
     slowest.emplace_back(program, stage.slowest);
     ranks.push_back(stage.slowest);
   }
-  const PipelineTime time = price_pipeline(slowest, device, states_of(optimizer), threads);
+  const PipelineTime time = price_pipeline(slowest, device, state, threads);
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;

@@ -8,10 +8,10 @@
 #include "engine/optimizer.h"
 #include "meshwright/json.h"
 #include "plan/plan.h"
+#include "program/memory.h"
+#include "program/traffic.h"
 #include "simulate/machine.h"
 #include "simulate/pipeline.h"
-#include "sizes/memory.h"
-#include "sizes/traffic.h"
 
 namespace mw {
 

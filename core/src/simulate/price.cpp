@@ -4,22 +4,23 @@
 #include <cmath>
 
 #include "base/interrupt.h"
+#include "program/footprint.h"
 #include "simulate/speed.h"
-#include "sizes/matrices.h"
 
 namespace mw {
 namespace {
 
-struct Transfer {
+struct Timed {
   double seconds = 0;
   int lane = -1;   // index of the collective's key
   int group = -1;  // index of its group
 };
 struct Priced {
-  double before = 0;                // compute seconds, between what it awaits and what it begins
-  std::vector<Transfer> transfers;  // that the instruction begins
+  std::optional<Flight> awaits, begins;
+  double before = 0;             // compute seconds, between what it awaits and what it begins
+  std::vector<Timed> transfers;  // that the instruction begins
+  bool between_stages = false;
   double executed = 0;
-  const Instruction* instruction = nullptr;
 };
 
 }  // namespace
@@ -27,12 +28,12 @@ struct Priced {
 // One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
 class Pricer::State {
  public:
-  State(const RankView& rank, const Device& device, int optimizer_states, int threads, int sharing)
+  State(const RankView& rank, const Device& device, StateBytes state, int threads, int sharing)
       : ranks_(rank),
         rank_(&ranks_.of_kind(0)),
         program_(rank.program()),
         device_(device),
-        states_(optimizer_states),
+        state_(state),
         speed_(speed_of(device, sharing, program_.element, threads)) {}
 
   void play(const SegmentRun& what) {
@@ -54,13 +55,13 @@ class Pricer::State {
   double clock() const { return run_.clock; }
   void idle_until(double time) { run_.clock = std::max(run_.clock, time); }
   void transferred(const Instruction& i, double seconds) {
-    const int lane = lane_of(calls_of(*rank_, i).at(0).key);
+    const int lane = lane_of(footprint(*rank_, i).transfers.at(0).key);
     run_.clock += seconds;
     run_.exposed += seconds;
     run_.lanes[lane].exposed += seconds;
   }
   double transfer_seconds(const Instruction& i, int microbatch) const {
-    return seconds_of(calls_of(ranks_.of(microbatch), i).at(0));
+    return seconds_of(footprint(ranks_.of(microbatch), i).transfers.at(0));
   }
 
   StepTime times() const {
@@ -76,11 +77,14 @@ class Pricer::State {
   }
 
  private:
+  // Of transfers that are awaited as soon as they are begun.
+  static constexpr Flight at_once{Flight::Of::move, -1};
+
   struct Run {
     double clock = 0, compute = 0, exposed = 0, executed = 0;
     std::vector<TransferTime> lanes;  // by key
   };
-  struct Flight {
+  struct Underway {
     double end = 0, seconds = 0;
     int lane = -1;
   };
@@ -115,73 +119,39 @@ class Pricer::State {
   }
 
   void play(const Priced& p) {
-    const Instruction& i = *p.instruction;
     run_.executed += p.executed;
-    if (i.code == Code::wait && between_stages(i)) return;
-    if (i.code == Code::wait || i.code == Code::reduced || i.code == Code::reduced_parts ||
-        i.code == Code::gathered) {
-      await(flight_of(i));
-      work(p.before);
-      for (const Transfer& transfer : p.transfers) {  // a hook's own, one after the other
-        begin(transfer, flight_of(i));
-        await(flight_of(i));
-      }
-      return;
-    }
+    if (p.awaits) await(*p.awaits);
     work(p.before);
-    for (const Transfer& transfer : p.transfers) {
-      if (between_stages(i)) {
+    for (const Timed& transfer : p.transfers) {
+      if (p.between_stages) {
         run_.lanes[transfer.lane].seconds += transfer.seconds;
       } else {
-        begin(transfer, flight_of(i));
+        begin(transfer, p.begins.value_or(at_once));
+        if (!p.begins) await(at_once);
       }
     }
-    if (i.code == Code::totals || i.code == Code::direct) await(flight_of(i));
   }
 
-  void begin(const Transfer& transfer, std::pair<Code, int> which) {
+  void begin(const Timed& transfer, const Flight& flight) {
     double& free = groups_[transfer.group];  // a group's transfers go one after the other
-    Flight flight{0, transfer.seconds, transfer.lane};
-    flight.end = std::max(run_.clock, free) + transfer.seconds;
+    Underway underway{0, transfer.seconds, transfer.lane};
+    underway.end = std::max(run_.clock, free) + transfer.seconds;
     run_.lanes[transfer.lane].seconds += transfer.seconds;
     // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
     // for and none before.
-    if (!device_.shared()) free = flight.end;
-    flights_[which].push_back(flight);
+    if (!device_.shared()) free = underway.end;
+    flights_[flight].push_back(underway);
   }
 
-  static bool between_stages(const Instruction& i) {
-    return i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
-  }
-
-  static std::pair<Code, int> flight_of(const Instruction& i) {
-    switch (i.code) {
-      case Code::start:
-      case Code::wait:
-        return {Code::start, i.pending};
-      case Code::reduce:
-      case Code::reduced:
-        return {Code::reduce, i.bucket};
-      case Code::reduce_parts:
-      case Code::reduced_parts:
-        return {Code::reduce_parts, i.bucket};
-      case Code::gather:
-      case Code::gathered:
-        return {Code::gather, i.bucket};
-      default:
-        return {i.code, 0};
-    }
-  }
-
-  void await(std::pair<Code, int> which) {
+  void await(const Flight& which) {
     const auto found = flights_.find(which);
     if (found == flights_.end()) return;
-    for (const Flight& flight : found->second) {
+    for (const Underway& underway : found->second) {
       const double waited =
-          device_.shared() ? flight.seconds : std::max(0.0, flight.end - run_.clock);
+          device_.shared() ? underway.seconds : std::max(0.0, underway.end - run_.clock);
       run_.clock += waited;
       run_.exposed += waited;
-      run_.lanes[flight.lane].exposed += waited;
+      run_.lanes[underway.lane].exposed += waited;
     }
     flights_.erase(found);
   }
@@ -194,19 +164,33 @@ class Pricer::State {
   }
 
   Priced price(const Instruction& i) {
-    Priced p;
-    p.instruction = &i;
-    p.before = local_seconds(i, p.executed) * speed_.stretch;
-    for (const Call& call : calls_of(*rank_, i)) {
-      const int group =
-          group_index_.try_emplace(call.set, static_cast<int>(group_index_.size())).first->second;
-      p.transfers.push_back({seconds_of(call), lane_of(call.key), group});
+    const Footprint made = footprint(*rank_, i, state_);
+    Priced p{made.awaits, made.begins, 0, {}, made.between_stages, made.executed()};
+    for (const LocalWork& work : made.work) p.before += seconds_of(work) * speed_.stretch;
+    for (const Transfer& transfer : made.transfers) {
+      const auto [group, fresh] =
+          group_index_.try_emplace(transfer.set, static_cast<int>(group_index_.size()));
+      p.transfers.push_back({seconds_of(transfer), lane_of(transfer.key), group->second});
     }
     return p;
   }
 
-  double seconds_of(const Call& call) const {
-    return mw::transfer_seconds(call, device_, speed_, program_.stage_atom);
+  double seconds_of(const Transfer& transfer) const {
+    return mw::transfer_seconds(transfer, device_, speed_, program_.stage_atom);
+  }
+
+  double seconds_of(const LocalWork& work) const {
+    const double rate = work.gemms > 0 ? speed_.gemm.rate : speed_.pointwise;
+    double seconds = work.gemms * speed_.gemm.overhead + work.calls * speed_.overhead +
+                     std::max(work.flops / rate, work.bytes / speed_.bandwidth);
+    if (device_.shared()) {  // threads have one memory for device and host
+      return seconds +
+             (work.host + (work.one_memory_copies ? 2 * work.link : 0)) / speed_.bandwidth;
+    }
+    // Not beside compute: the executor copies in the rank's own stream.
+    if (work.link > 0) seconds += work.link / device_.link;
+    if (work.host > 0) seconds += work.host / (device_.host > 0 ? device_.host : device_.link);
+    return seconds;
   }
 
   int lane_of(const CommunicationKey& key) {
@@ -219,128 +203,11 @@ class Pricer::State {
     return index;
   }
 
-  double copy_seconds(std::int64_t bytes) const {
-    return static_cast<double>(bytes) / speed_.bandwidth;
-  }
-
-  // Between a device and its host; ranks that are threads have one memory for both.
-  double host_seconds(std::int64_t bytes) const {
-    return device_.shared() ? 0 : static_cast<double>(bytes) / device_.link;
-  }
-
-  double local_seconds(const Instruction& i, double& executed) const {
-    switch (i.code) {
-      case Code::compute:
-        return op_seconds(i, executed);
-      case Code::move:
-        return speed_.overhead + copy_seconds(2 * rank_->size_of(i).copied);
-      case Code::start: {
-        if (between_stages(i)) return speed_.overhead;
-        const MoveSize size = rank_->size_of(i);
-        return speed_.overhead + copy_seconds(2 * (size.copied - size.finish));
-      }
-      case Code::wait:
-        return speed_.overhead + copy_seconds(2 * rank_->size_of(i).finish);
-      case Code::add:
-        return speed_.overhead + copy_seconds(3 * rank_->bytes(i.outputs[0]));
-      case Code::copy:
-        return speed_.overhead + copy_seconds(2 * rank_->bytes(i.outputs[0]));
-      case Code::offload:
-      case Code::fetch: {  // not beside compute: the executor copies in the rank's own stream
-        const std::int64_t bytes = rank_->bytes(i.outputs[0]);
-        return speed_.overhead + (device_.shared() ? copy_seconds(2 * bytes) : host_seconds(bytes));
-      }
-      case Code::load: {
-        std::int64_t bytes = 0;
-        for (int slot : i.outputs) bytes += rank_->bytes(slot);
-        return speed_.overhead + copy_seconds(2 * bytes);
-      }
-      case Code::totals: {  // the gradients are read for their norm
-        std::int64_t bytes = 0;
-        for (std::size_t b = 0; b < program_.buckets.size(); ++b)
-          bytes += rank_->flat(static_cast<int>(b)).part_of_gradients;
-        return static_cast<double>(program_.buckets.size()) * speed_.overhead + copy_seconds(bytes);
-      }
-      case Code::direct: {  // gradients and momentum are read, momentum and directions written
-        const std::int64_t elements = direct_size(*rank_, i).elements;
-        return speed_.overhead + copy_seconds(elements * (program_.gradient_element +
-                                                          3 * direction_element(program_)));
-      }
-      case Code::update: {  // parameters and states are read and written, gradients read
-        if (i.parameter >= 0) return matrix_seconds(i, executed);
-        const Offload offload = program_.buckets[i.bucket].offload;
-        const FlatBytes flat = rank_->flat(i.bucket);
-        const std::int64_t updated = std::max(program_.element, program_.master_element);
-        const std::int64_t element = 2 * states_ * updated + 2 * program_.element +
-                                     program_.gradient_element + 2 * program_.master_element;
-        const std::int64_t moved = element * flat.part_elements;
-        if (offload == Offload::nothing || device_.shared()) {
-          return speed_.overhead + copy_seconds(moved);
-        }
-        // The gradient goes to the host, and the parameters that do not lie there come back; without
-        // masters they went there first.
-        const int ways = offload == Offload::parameters ? 0 : program_.master_element > 0 ? 1 : 2;
-        return speed_.overhead +
-               host_seconds(flat.part_of_gradients + ways * flat.part_of_parameters) +
-               static_cast<double>(moved) / (device_.host > 0 ? device_.host : device_.link);
-      }
-      case Code::seed:
-      case Code::report:
-        return speed_.overhead;
-      case Code::hand:
-        return 0;
-      case Code::reduced:  // what was reduced is added to the part that is kept
-        if (program_.buckets[i.bucket].hook)
-          return hook_seconds(rank_->reduction(i.bucket).finish, executed);
-        return program_.buckets[i.bucket].parted >= Parted::gradients
-                   ? speed_.overhead + copy_seconds(3 * rank_->flat(i.bucket).part_of_gradients)
-                   : 0;
-      case Code::reduce:
-        return program_.buckets[i.bucket].hook
-                   ? hook_seconds(rank_->reduction(i.bucket).start, executed)
-                   : 0;
-      case Code::gather:  // a part that lies in host memory goes to the device first
-        return program_.buckets[i.bucket].offload == Offload::parameters
-                   ? host_seconds(rank_->flat(i.bucket).part_of_parameters)
-                   : 0;
-      case Code::reduce_parts:
-      case Code::reduced_parts:
-      case Code::gathered:
-      case Code::drop:
-        return 0;
-    }
-    return 0;
-  }
-
-  double hook_seconds(const ReductionCost::Phase& phase, double& executed) const {
-    executed = phase.flops;
-    return speed_.overhead + std::max(phase.flops / speed_.gemm.rate, copy_seconds(phase.touched));
-  }
-
-  double matrix_seconds(const Instruction& i, double& executed) const {
-    const MatrixUpdate update = matrix_update(*rank_, i);
-    executed = update.flops;
-    const std::int64_t element = program_.element + 3 * direction_element(program_);
-    return executed / speed_.gemm.rate + 3 * program_.ns_steps * speed_.gemm.overhead +
-           copy_seconds(element * (update.end - update.begin));
-  }
-
-  double op_seconds(const Instruction& i, double& executed) const {
-    if (!rank_->runs(i)) return 0;
-    const Cost& cost = rank_->cost(i.op, i.piece, i.turn);
-    executed = cost.executed;
-    const double memory = cost.bytes / speed_.bandwidth;
-    if (cost.flops > 0) {
-      return std::max(cost.executed / speed_.gemm.rate, memory) + speed_.gemm.overhead;
-    }
-    return std::max(cost.executed / speed_.pointwise, memory) + speed_.overhead;
-  }
-
   const RankViews ranks_;
   const RankView* rank_;  // of the microbatch that is played
   const Program& program_;
   const Device& device_;
-  const int states_;
+  const StateBytes state_;
   const Speed speed_;
   Run run_;
   // By segment and kind of microbatch; known: begun with nothing under way.
@@ -349,12 +216,12 @@ class Pricer::State {
   std::vector<CommunicationKey> keys_;
   std::map<RankSet, int> group_index_;
   std::map<int, double> groups_;  // when each group's link is free
-  std::map<std::pair<Code, int>, std::vector<Flight>> flights_;
+  std::map<Flight, std::vector<Underway>> flights_;
 };
 
-Pricer::Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads,
+Pricer::Pricer(const RankView& rank, const Device& device, StateBytes state, int threads,
                int sharing)
-    : state_(std::make_unique<State>(rank, device, optimizer_states, threads, sharing)) {}
+    : state_(std::make_unique<State>(rank, device, state, threads, sharing)) {}
 Pricer::Pricer(Pricer&&) noexcept = default;
 Pricer::~Pricer() = default;
 
@@ -377,8 +244,8 @@ StepTime Pricer::times() const {
   return state_->times();
 }
 
-StepTime price_step(const RankView& rank, const Device& device, int optimizer_states, int threads) {
-  Pricer pricer(rank, device, optimizer_states, threads, rank.program().mesh.size());
+StepTime price_step(const RankView& rank, const Device& device, StateBytes state, int threads) {
+  Pricer pricer(rank, device, state, threads, rank.program().mesh.size());
   for (const SegmentRun& run : rank.program().timeline) {
     throw_if_stopped();
     pricer.play(run);

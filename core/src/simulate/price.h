@@ -5,9 +5,9 @@
 #include <map>
 #include <memory>
 
+#include "program/footprint.h"
+#include "program/rank_view.h"
 #include "simulate/machine.h"
-#include "sizes/rank_view.h"
-#include "sizes/traffic.h"
 
 namespace mw {
 
@@ -30,10 +30,8 @@ struct StepTime {
 // microbatches.
 class Pricer {
  public:
-  // `optimizer_states`: tensors that the optimizer keeps for each parameter. `threads` of each rank; 0:
-  // see Device::threads_of. `sharing`: ranks that compute at the same time on a shared device.
-  Pricer(const RankView& rank, const Device& device, int optimizer_states, int threads,
-         int sharing);
+  // `state`: what the optimizer keeps. `threads` of each rank; 0: see Device::threads_of. `sharing`: ranks that compute at the same time on a shared device.
+  Pricer(const RankView& rank, const Device& device, StateBytes state, int threads, int sharing);
   Pricer(Pricer&&) noexcept;
   ~Pricer();
 
@@ -52,7 +50,6 @@ class Pricer {
 };
 
 // The step of a rank that waits for no other stage.
-StepTime price_step(const RankView& rank, const Device& device, int optimizer_states,
-                    int threads = 0);
+StepTime price_step(const RankView& rank, const Device& device, StateBytes state, int threads = 0);
 
 }  // namespace mw

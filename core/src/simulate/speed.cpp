@@ -19,27 +19,29 @@ Speed speed_of(const Device& device, int ranks, int element, int asked) {
   return speed;
 }
 
-double transfer_seconds(const Call& call, const Device& device, const Speed& speed,
+double transfer_seconds(const Transfer& transfer, const Device& device, const Speed& speed,
                         int stage_atom) {
-  if (call.ways < 2) return speed.overhead * speed.stretch;
-  if (call.op == Collective::send || call.op == Collective::recv) {
+  if (transfer.ways < 2) return speed.overhead * speed.stretch;
+  if (transfer.op == Collective::send || transfer.op == Collective::recv) {
     // Threads copy: read once, written once.
-    const double bytes = static_cast<double>(call.payload);
+    const double bytes = static_cast<double>(transfer.payload);
     // All ranks of a ring copy at once.
-    const double others = call.set.atoms.front() == stage_atom ? 1 : speed.stretch;
+    const double others = transfer.set.atoms.front() == stage_atom ? 1 : speed.stretch;
     const double shared = 2 * bytes / speed.bandwidth * others;
     return device.handoff + (device.shared() ? shared : bytes / device.link);
   }
-  const double steps = call.op == Collective::all_reduce ? 2 : 1;
+  const double steps = transfer.op == Collective::all_reduce ? 2 : 1;
   if (!device.shared()) {
     // Rings: (ways - 1) steps each way.
-    return steps * (call.ways - 1) * device.handoff + static_cast<double>(call.wire) / device.link;
+    return steps * (transfer.ways - 1) * device.handoff +
+           static_cast<double>(transfer.wire) / device.link;
   }
   // Shared memory: a rank reads each other's part once and writes its result once.
-  const double bytes = static_cast<double>(call.payload) *
-                       (call.op == Collective::all_reduce || call.op == Collective::all_to_all
-                            ? 2.0
-                            : 1.0 + 1.0 / call.ways);
+  const double bytes =
+      static_cast<double>(transfer.payload) *
+      (transfer.op == Collective::all_reduce || transfer.op == Collective::all_to_all
+           ? 2.0
+           : 1.0 + 1.0 / transfer.ways);
   // Every rank of the group has to come by; those that share a core one after the other.
   return (bytes / speed.bandwidth + device.handoff) * speed.stretch;
 }

@@ -1,8 +1,8 @@
 // How fast one of several ranks is on a device.
 #pragma once
 
+#include "program/footprint.h"
 #include "simulate/machine.h"
-#include "sizes/traffic.h"
 
 namespace mw {
 
@@ -16,6 +16,7 @@ struct Speed {
 Speed speed_of(const Device& device, int ranks, int element, int threads);
 
 // What a collective, send or receive of such a rank takes. `stage_atom`: that of the pipeline; -1: none.
-double transfer_seconds(const Call& call, const Device& device, const Speed& speed, int stage_atom);
+double transfer_seconds(const Transfer& transfer, const Device& device, const Speed& speed,
+                        int stage_atom);
 
 }  // namespace mw

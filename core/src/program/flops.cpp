@@ -1,4 +1,4 @@
-#include "sizes/flops.h"
+#include "program/flops.h"
 
 #include <algorithm>
 #include <set>

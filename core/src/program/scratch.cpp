@@ -1,4 +1,4 @@
-#include "sizes/scratch.h"
+#include "program/scratch.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>

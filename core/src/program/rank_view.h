@@ -11,7 +11,7 @@
 
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
-#include "sizes/scratch.h"
+#include "program/scratch.h"
 
 namespace mw {
 
@@ -59,6 +59,8 @@ class RankView {
   bool runs(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
   FlatBytes flat(int bucket) const;
+  // Of a parameter's gradient slot; -1 of any other.
+  int bucket_of(int gradient_slot) const { return bucket_of_[gradient_slot]; }
   // Of a bucket's hook; nothing without one.
   ReductionCost reduction(int bucket) const;
 
@@ -67,6 +69,7 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   std::vector<std::int64_t> bytes_;
+  std::vector<int> bucket_of_;
   mutable std::map<std::pair<int, int>, LocalDims> turned_dims_;  // from the second turn on
   mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;

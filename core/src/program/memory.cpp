@@ -1,4 +1,4 @@
-#include "sizes/memory.h"
+#include "program/memory.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/interrupt.h"
-#include "sizes/memory_walk.h"
+#include "program/memory_walk.h"
 
 namespace mw {
 namespace {

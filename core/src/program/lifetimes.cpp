@@ -1,4 +1,4 @@
-#include "plan/lifetimes.h"
+#include "program/lifetimes.h"
 
 #include <algorithm>
 #include <map>

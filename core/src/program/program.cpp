@@ -5,60 +5,7 @@
 
 #include <algorithm>
 
-#include "meshwright/error.h"
-#include "meshwright/reduction_hook.h"
-
 namespace mw {
-
-const char* name_of(Code code) {
-  switch (code) {
-    case Code::load:
-      return "load";
-    case Code::compute:
-      return "compute";
-    case Code::move:
-      return "move";
-    case Code::start:
-      return "start";
-    case Code::wait:
-      return "wait";
-    case Code::seed:
-      return "seed";
-    case Code::hand:
-      return "hand";
-    case Code::add:
-      return "add";
-    case Code::copy:
-      return "copy";
-    case Code::offload:
-      return "offload";
-    case Code::fetch:
-      return "fetch";
-    case Code::report:
-      return "report";
-    case Code::reduce:
-      return "reduce";
-    case Code::reduced:
-      return "reduced";
-    case Code::reduce_parts:
-      return "reduce parts";
-    case Code::reduced_parts:
-      return "reduced parts";
-    case Code::gather:
-      return "gather";
-    case Code::gathered:
-      return "gathered";
-    case Code::drop:
-      return "drop";
-    case Code::totals:
-      return "totals";
-    case Code::direct:
-      return "direct";
-    case Code::update:
-      return "update";
-  }
-  return "?";
-}
 
 int Program::segment(const std::string& name) const {
   for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -252,79 +199,6 @@ std::int64_t Program::local_bytes(const Slot& slot, const Coordinates& at,
   if (slot.fp32_at_least && slot.scalar == Scalar::real) bytes = std::max<std::int64_t>(bytes, 4);
   for (std::int64_t size : local_shape(slot, at, batch)) bytes *= size;
   return bytes;
-}
-
-namespace {
-
-std::string describe(const Program& program, const Instruction& i) {
-  auto name = [&](int slot) { return slot < 0 ? std::string("-") : program.slots[slot].name; };
-  std::string text = name_of(i.code);
-  switch (i.code) {
-    case Code::compute:
-      text = fmt::format("{:8} {}", name_of(i.piece), i.label);
-      if (i.in_place) text += "  in place";
-      if (i.turns > 1) text += fmt::format("  turn {} of {}", i.turn + 1, i.turns);
-      return text;
-    case Code::start:
-      if (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv) {
-        return fmt::format("{:8} {} {} {} stage {}", "start", mw::name_of(i.move.kind), i.label,
-                           i.move.kind == Move::Kind::send ? "to" : "from", i.move.peer);
-      }
-      [[fallthrough]];
-    case Code::move:
-      return fmt::format("{:8} {} {} over {}{}", name_of(i.code), mw::name_of(i.move.kind), i.label,
-                         program.mesh.name_of(i.move.atoms), i.in_place ? "  in place" : "");
-    case Code::wait:
-      return fmt::format("{:8} {}", "wait", i.label);
-    case Code::reduce_parts:
-    case Code::reduced_parts:
-    case Code::gather:
-    case Code::gathered:
-    case Code::drop:
-    case Code::reduce:
-    case Code::reduced:
-    case Code::direct:
-    case Code::update: {
-      if (i.parameter >= 0) return fmt::format("{:8} {}", name_of(i.code), i.label);
-      const Bucket& bucket = program.buckets[i.bucket];
-      text = fmt::format("{:8} {} ({} parameters)", name_of(i.code), bucket.name,
-                         bucket.parameters.size());
-      if (i.code == Code::gather || i.code == Code::direct)
-        text += " over " + program.mesh.name_of(bucket.parts);
-      if (i.code == Code::reduce_parts)
-        text += " over " + program.name_of(program.part_reduction(bucket));
-      if (i.code == Code::reduce || i.code == Code::reduced) {
-        text += " over " + (bucket.parts.empty() ? program.name_of(program.reduction(bucket))
-                                                 : program.mesh.name_of(bucket.parts));
-        if (bucket.hook) text += " by " + bucket.hook->name();
-      }
-      return text;
-    }
-    case Code::add:
-    case Code::hand:
-    case Code::copy:
-    case Code::offload:
-    case Code::fetch:
-      return fmt::format("{:8} {} <- {}", name_of(i.code), name(i.outputs[0]), name(i.inputs[0]));
-    default:
-      return fmt::format("{:8} {}", name_of(i.code), i.label);
-  }
-}
-
-}  // namespace
-
-std::string Program::print() const {
-  std::string text = fmt::format("stage {} of {}, {}\n", stage, stages, mesh.describe());
-  for (const Segment& s : segments) {
-    text += fmt::format("\n{} ({} instructions)\n", s.name, s.code.size());
-    for (const Instruction& i : s.code) text += "  " + describe(*this, i) + "\n";
-  }
-  text += "\ntimeline:";
-  for (const SegmentRun& a : timeline) {
-    text += " " + segments[a.segment].name;
-    if (a.microbatch >= 0) text += fmt::format("({})", a.microbatch);
-  }
-  return text + "\n";
 }
 
 }  // namespace mw

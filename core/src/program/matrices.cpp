@@ -1,4 +1,4 @@
-#include "sizes/matrices.h"
+#include "program/matrices.h"
 
 #include <algorithm>
 

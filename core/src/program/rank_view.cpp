@@ -1,4 +1,4 @@
-#include "sizes/rank_view.h"
+#include "program/rank_view.h"
 
 #include <algorithm>
 #include <map>
@@ -143,10 +143,15 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
     : program_(program),
       at_(std::move(at)),
       batch_(batch),
+      bucket_of_(program.slots.size(), -1),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
   bytes_.reserve(program.slots.size());
   for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_, batch));
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    for (int p : program.buckets[b].parameters)
+      bucket_of_[program.parameters[p].gradient_slot] = static_cast<int>(b);
+  }
 }
 
 const LocalDims& RankView::dims(int op, int turn) const {

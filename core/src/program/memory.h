@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "meshwright/ledger.h"
-#include "sizes/rank_view.h"
+#include "program/footprint.h"
 
 namespace mw {
 
@@ -22,14 +22,6 @@ struct MemoryForecast {
     return bytes[static_cast<std::size_t>(category)];
   }
   std::int64_t& operator[](Category category) { return bytes[static_cast<std::size_t>(category)]; }
-};
-
-// What the optimizer keeps for one element of a parameter: of matrices (Bucket::matrix), and of all others.
-struct StateBytes {
-  StateBytes() = default;
-  StateBytes(std::int64_t all) : others(all), matrices(all) {}  // NOLINT: where it treats all alike
-  StateBytes(std::int64_t other, std::int64_t matrix) : others(other), matrices(matrix) {}
-  std::int64_t others = 0, matrices = 0;
 };
 
 // The higher of each.

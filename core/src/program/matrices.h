@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "meshwright/program.h"
-#include "sizes/rank_view.h"
+#include "program/rank_view.h"
 
 namespace mw {
 

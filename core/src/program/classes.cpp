@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "sizes/rank_view.h"
+#include "program/rank_view.h"
 
 namespace mw {
 namespace {

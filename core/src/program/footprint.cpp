@@ -1,0 +1,202 @@
+#include "program/footprint.h"
+
+#include <string_view>
+
+#include "program/footprint_maker.h"
+
+namespace mw {
+
+Footprint FootprintMaker::run() {
+  switch (i_.code) {
+    case Code::load:
+      load();
+      break;
+    case Code::compute:
+      compute();
+      break;
+    case Code::move:
+      fresh(i_.outputs[0]);
+      copies(2 * static_cast<double>(rank_.size_of(i_).copied));
+      break;
+    case Code::start:
+      start();
+      break;
+    case Code::wait:
+      wait();
+      break;
+    case Code::seed:
+      fresh(i_.outputs[0]);
+      copies(0);
+      break;
+    case Code::hand:  // where a walk begins here, nothing is known of who handed it on
+      share(i_.outputs[0], slot_holder(i_.inputs[0]), rank_.bytes(i_.outputs[0]));
+      break;
+    case Code::add:
+      if (program_.slots[i_.outputs[0]].persistent) written(i_.outputs[0]);
+      copies(3 * bytes_of(i_.outputs[0]));
+      break;
+    case Code::copy:
+      fresh(i_.outputs[0]);
+      copies(2 * bytes_of(i_.outputs[0]));
+      break;
+    case Code::offload:
+    case Code::fetch:
+      fresh(i_.outputs[0], i_.code == Code::offload ? Category::host : Category::activations);
+      made_.work.push_back(
+          {.calls = 1, .link = bytes_of(i_.outputs[0]), .one_memory_copies = true});
+      break;
+    case Code::report:
+      copies(0);
+      break;
+    case Code::reduce:
+    case Code::reduced:
+      reduction();
+      break;
+    case Code::reduce_parts:
+    case Code::reduced_parts:
+      shard_reduction();
+      break;
+    case Code::gather:
+      gather();
+      break;
+    case Code::gathered:
+      made_.awaits = Flight{Flight::Of::gather, i_.bucket};
+      break;
+    case Code::drop:
+      release({Holder::Kind::parameters, i_.bucket});
+      break;
+    case Code::totals:
+      totals();
+      break;
+    case Code::direct:
+      direct();
+      break;
+    case Code::update:
+      i_.parameter >= 0 ? update_matrix() : update();
+      break;
+  }
+  return std::move(made_);
+}
+
+// Tokens and labels are read together, then cut to the rank's columns: a copy, but of one row.
+void FootprintMaker::load() {
+  static const Dim batch("batch"), seq("seq");
+  const std::int64_t sequence = program_.graph->size(seq);
+  bool read = false;
+  double bytes = 0;
+  for (int slot : i_.outputs) {
+    const Slot& s = program_.slots[slot];
+    bytes += bytes_of(slot);
+    const Range columns = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
+    const bool together = program_.lying(seq, columns).size() == 1;
+    if (s.name == "positions") {
+      if (!together) pass(rank_.bytes(slot));  // joined from its runs
+      fresh(slot, Category::buffers);
+      continue;
+    }
+    const std::int64_t rows =
+        local_range(batch, program_.size(batch, rank_.batch()), s.layout, program_.mesh, rank_.at())
+            .size;
+    for (int k = 0; !read && k < 2; ++k) make(scratch(k), rows * sequence * 8, Category::buffers);
+    read = true;
+    if (together && (columns.size == sequence || rows == 1)) {
+      share(slot, scratch(s.name == "labels" ? 1 : 0), 0);
+    } else {
+      fresh(slot, Category::buffers);
+    }
+  }
+  copies(2 * bytes);
+}
+
+void FootprintMaker::compute() {
+  if (!rank_.runs(i_)) return;
+  std::int64_t apart = 0;  // gradients that are made on their own, then added
+  const Op& op = program_.graph->ops()[i_.op];
+  for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
+    const int slot = i_.grad_inputs[k];
+    if (slot < 0) continue;
+    if (!program_.slots[slot].persistent) {
+      if (i_.accumulate[k] && op.type->traits(op).gradients_apart) apart += rank_.bytes(slot);
+      continue;
+    }
+    written(slot);
+    if (program_.gradient_element != program_.element && rank_.first_of(i_.first_of[k])) {
+      apart += rank_.bytes(slot);
+    }
+  }
+  if (i_.piece == Piece::forward && i_.turn == 0) {
+    for (std::size_t k = 0; k < i_.outputs.size(); ++k) yield(i_.outputs[k], i_.in_place && k == 0);
+    for (int slot : i_.saved) fresh(slot);
+  } else if (i_.piece != Piece::forward) {
+    for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
+      const int slot = i_.grad_inputs[k];
+      if (slot < 0 || program_.slots[slot].persistent || i_.accumulate[k]) continue;
+      yield(slot, i_.in_place);
+    }
+  }
+  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.turn);
+  pass(cost.workspace + apart);
+  const bool gemm = cost.flops > 0;
+  made_.work.push_back(
+      {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
+}
+
+void FootprintMaker::start() {
+  const MoveSize size = rank_.size_of(i_);
+  pass(size.start_peak);
+  make({Holder::Kind::pending, i_.pending}, size.held);
+  made_.between_stages = between_stages();
+  copies(made_.between_stages ? 0 : 2 * static_cast<double>(size.copied - size.finish));
+  made_.begins = Flight{Flight::Of::move, i_.pending};
+  const RankSet set{i_.move.atoms, {}, !i_.move.lands.empty()};
+  if (brings_counts()) {  // how many rows of each group are to come
+    const Dim group = program_.graph->sparse.dims.front();
+    const Layout& source = program_.slots[i_.inputs[0]].layout;
+    const std::int64_t bytes =
+        8 * local_range(group, program_.graph->size(group), source, program_.mesh, rank_.at()).size;
+    const int ways = program_.ways(set);
+    transfer(Collective::all_to_all, set, bytes, bytes * (ways - 1) / ways);
+  }
+  transfer(collective_of(i_.move.kind), set, size.payload, size.wire);
+  // What comes in from the other side: no bytes of this rank's.
+  if (i_.move.kind == Move::Kind::shift) transfer(Collective::recv, set, 0, 0);
+}
+
+bool FootprintMaker::between_stages() const {
+  return i_.move.kind == Move::Kind::send || i_.move.kind == Move::Kind::recv;
+}
+// The first exchange of a layer's rows in a step.
+bool FootprintMaker::brings_counts() const {
+  return i_.phase == std::string_view("forward") && !i_.move.lands.empty() &&
+         i_.move.to == program_.graph->sparse.dims.front();
+}
+
+void FootprintMaker::wait() {
+  const MoveSize size = rank_.size_of(i_);
+  const Holder pending{Holder::Kind::pending, i_.pending};
+  made_.between_stages = between_stages();
+  if (!made_.between_stages) {
+    made_.awaits = Flight{Flight::Of::move, i_.pending};
+    copies(2 * static_cast<double>(size.finish));
+  }
+  if (size.takes_held || i_.outputs.empty()) release(pending);
+  if (i_.outputs.empty()) return;  // a send
+  if (size.takes_source) {
+    share(i_.outputs[0], slot_holder(i_.inputs[0]), size.result);
+  } else {
+    make(slot_holder(i_.outputs[0]), size.result);
+  }
+  if (!size.takes_held) release(pending);
+}
+
+double Footprint::executed() const {
+  double flops = 0;
+  for (const LocalWork& each : work) flops += each.flops;
+  return flops;
+}
+
+Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state) {
+  return FootprintMaker(rank, instruction, state).run();
+}
+
+}  // namespace mw

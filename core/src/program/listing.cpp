@@ -1,0 +1,67 @@
+// A program for people: one instruction a line.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "meshwright/program.h"
+#include "meshwright/reduction_hook.h"
+#include "program/footprint.h"
+
+namespace mw {
+
+const char* name_of(Code code) {
+  static constexpr std::array names{
+      "load",   "compute",  "move",  "start",  "wait",   "seed",    "hand",         "add",
+      "copy",   "offload",  "fetch", "report", "reduce", "reduced", "reduce parts", "reduced parts",
+      "gather", "gathered", "drop",  "totals", "direct", "update"};
+  static_assert(names.size() == static_cast<std::size_t>(Code::update) + 1);
+  return names.at(static_cast<std::size_t>(code));
+}
+
+namespace {
+
+std::string describe(const RankView& rank, const Instruction& i) {
+  const Program& program = rank.program();
+  const Footprint made = footprint(rank, i);
+  const bool waits = made.awaits || (made.between_stages && !made.begins);
+  std::string text = fmt::format("{:8} ", i.op >= 0 ? name_of(i.piece) : name_of(i.code));
+  if (!i.move.atoms.empty() && !waits) {
+    text += fmt::format("{} {} ", name_of(i.move.kind), i.label);
+    text += made.between_stages
+                ? fmt::format("{} stage {}",
+                              made.transfers.front().op == Collective::send ? "to" : "from",
+                              i.move.peer)
+                : "over " + program.mesh.name_of(i.move.atoms);
+  } else if (i.bucket >= 0 && i.parameter < 0) {
+    const Bucket& bucket = program.buckets[i.bucket];
+    text += fmt::format("{} ({} parameters)", bucket.name, bucket.parameters.size());
+    if (!made.transfers.empty()) text += " over " + program.name_of(made.transfers.front().set);
+    if (bucket.hook && (made.begins || made.awaits)) text += " by " + bucket.hook->name();
+  } else if (i.op < 0 && i.move.atoms.empty() && i.inputs.size() == 1 && i.outputs.size() == 1) {
+    text += program.slots[i.outputs[0]].name + " <- " + program.slots[i.inputs[0]].name;
+  } else {
+    text += i.label;
+  }
+  if (i.in_place) text += "  in place";
+  if (i.turns > 1) text += fmt::format("  turn {} of {}", i.turn + 1, i.turns);
+  return text;
+}
+
+}  // namespace
+
+std::string Program::print() const {
+  const RankView rank(*this, first());
+  std::string text = fmt::format("stage {} of {}, {}\n", stage, stages, mesh.describe());
+  for (const Segment& s : segments) {
+    text += fmt::format("\n{} ({} instructions)\n", s.name, s.code.size());
+    for (const Instruction& i : s.code) text += "  " + describe(rank, i) + "\n";
+  }
+  text += "\ntimeline:";
+  for (const SegmentRun& a : timeline) {
+    text += " " + segments[a.segment].name;
+    if (a.microbatch >= 0) text += fmt::format("({})", a.microbatch);
+  }
+  return text + "\n";
+}
+
+}  // namespace mw

@@ -1,0 +1,109 @@
+#include "program/memory_walk.h"
+
+#include <algorithm>
+
+namespace mw {
+namespace {
+
+class Walk {
+ public:
+  Walk(const RankView& rank, Held& held) : rank_(rank), held_(held) {
+    held_.slots.resize(rank.program().slots.size(), -1);
+  }
+
+  Effect run(const Segment& segment) {
+    for (const Instruction& i : segment.code) {
+      for (const MemoryEvent& event : footprint(rank_, i).memory) play(event);
+      let_go_of_scratch();
+      for (int slot : i.release) release({Holder::Kind::slot, slot});
+    }
+    return effect_;
+  }
+
+ private:
+  void play(const MemoryEvent& event) {
+    using Kind = MemoryEvent::Kind;
+    if (event.holder.kind == Holder::Kind::step) {
+      level(event.kind == Kind::release ? -event.bytes : event.bytes, event.category);
+      return;
+    }
+    switch (event.kind) {
+      case Kind::ensure:
+        if (lies(event.holder) < 0) hold(event.holder, make(event));
+        break;
+      case Kind::make:
+        hold(event.holder, make(event));
+        break;
+      case Kind::share: {
+        const int of = lies(event.of);
+        hold(event.holder, of < 0 ? make(event) : of);
+        break;
+      }
+      case Kind::release:
+        release(event.holder);
+        break;
+    }
+  }
+
+  int lies(const Holder& holder) const {
+    if (holder.kind == Holder::Kind::slot) return held_.slots[holder.index];
+    const auto found = held_.others.find(holder);
+    return found == held_.others.end() ? -1 : found->second;
+  }
+
+  int make(const MemoryEvent& event) {
+    level(event.bytes, event.category);
+    held_.storages.push_back({event.bytes, 0, event.category});
+    return static_cast<int>(held_.storages.size()) - 1;
+  }
+
+  void hold(const Holder& holder, int storage) {
+    ++held_.storages[storage].users;
+    release(holder);
+    if (holder.kind == Holder::Kind::slot) {
+      held_.slots[holder.index] = storage;
+    } else {
+      held_.others[holder] = storage;
+    }
+  }
+
+  void release(const Holder& holder) {
+    const int storage = lies(holder);
+    if (storage < 0) return;
+    if (holder.kind == Holder::Kind::slot) {
+      held_.slots[holder.index] = -1;
+    } else {
+      held_.others.erase(holder);
+    }
+    Held::Storage& held = held_.storages[storage];
+    if (--held.users == 0) level(-held.bytes, held.category);
+  }
+
+  void let_go_of_scratch() {
+    while (!held_.others.empty() && held_.others.rbegin()->first.kind == Holder::Kind::scratch)
+      release(held_.others.rbegin()->first);
+  }
+
+  void level(std::int64_t bytes, Category category) {
+    Level &now = effect_.after, &highest = effect_.highest;
+    (category == Category::host      ? now.host
+     : category == Category::buffers ? now.buffers
+                                     : now.activations) += bytes;
+    highest.activations = std::max(highest.activations, now.activations);
+    highest.buffers = std::max(highest.buffers, now.buffers);
+    highest.host = std::max(highest.host, now.host);
+    effect_.highest_sum = std::max(effect_.highest_sum, now.activations + now.buffers);
+  }
+
+  const RankView& rank_;
+  Held& held_;
+  Effect effect_;
+};
+
+}  // namespace
+
+Effect walk(const RankView& rank, Held& held, const Segment& segment) {
+  return Walk(rank, held).run(segment);
+}
+
+}  // namespace mw

@@ -1,0 +1,37 @@
+// One segment of one microbatch in memory: its footprints, played one after the other.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "program/footprint.h"
+
+namespace mw {
+
+// What a microbatch holds between two of its segments: who holds which storage.
+struct Held {
+  struct Storage {
+    std::int64_t bytes = 0;
+    int users = 0;
+    Category category = Category::activations;
+  };
+  std::vector<Storage> storages;
+  std::vector<int> slots;        // -1: none
+  std::map<Holder, int> others;  // that are no slots
+};
+
+// Bytes beside what lay there before.
+struct Level {
+  std::int64_t activations = 0, buffers = 0, host = 0;
+};
+struct Effect {
+  Level after, highest;
+  std::int64_t highest_sum = 0;  // of activations and buffers
+  int history = 0;
+};
+
+// Runs `segment` with what the microbatch holds, which it brings up to date. `history` is left alone.
+Effect walk(const RankView& rank, Held& held, const Segment& segment);
+
+}  // namespace mw
