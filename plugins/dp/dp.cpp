@@ -103,10 +103,11 @@ class DataParallel : public mw::Strategy {
       hook_ = [call = values.function("hook"), rank](const mw::BucketShape& bucket) {
         const Json returned = call({describe(bucket)});
         if (!returned.is_string() || !is_hook(returned.get<std::string>())) {
-          throw Error(mw::Stage::plan,
-                      fmt::format("dp.hook: the function returned {} for {}",
-                                  returned.is_null() ? "nothing" : mw::json_text(returned), bucket.name),
-                      fmt::format("return one of {}", hook_list));
+          throw Error(
+              mw::Stage::plan,
+              fmt::format("dp.hook: the function returned {} for {}",
+                          returned.is_null() ? "nothing" : mw::json_text(returned), bucket.name),
+              fmt::format("return one of {}", hook_list));
         }
         return make_hook(returned.get<std::string>(), rank, bucket);
       };
@@ -117,10 +118,11 @@ class DataParallel : public mw::Strategy {
     if (!given.is_string() || !is_hook(given.get<std::string>())) {
       const std::string near =
           given.is_string() ? mw::nearest(given.get<std::string>(), hook_names) : "";
-      throw Error(mw::Stage::options,
-                  fmt::format("hook: got {}; there are {}, or a function", mw::json_text(given), hook_list),
-                  near.empty() ? "leave it out for a plain all-reduce"
-                               : fmt::format("did you mean \"{}\"?", near));
+      throw Error(
+          mw::Stage::options,
+          fmt::format("hook: got {}; there are {}, or a function", mw::json_text(given), hook_list),
+          near.empty() ? "leave it out for a plain all-reduce"
+                       : fmt::format("did you mean \"{}\"?", near));
     }
     const auto name = given.get<std::string>();
     if (name == "none") return;

@@ -69,7 +69,8 @@ std::vector<int> read_layout(const Json& given) {
   for (const Json& n : given) {
     const auto layers = mw::whole_number(n);
     if (!layers || *layers < 0 || *layers > (1 << 20)) {
-      throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", mw::json_text(n)),
+      throw Error(mw::Stage::options,
+                  fmt::format("layout: {} is no number of layers", mw::json_text(n)),
                   "list the layers of each stage: layout = { 3, 5 }");
     }
     layout.push_back(static_cast<int>(*layers));
@@ -104,8 +105,7 @@ class PipelineParallel : public mw::Strategy {
         .unit("bytes");
   }
 
-  explicit PipelineParallel(const mw::Values& values)
-      : ways_(values.int32("ways")) {
+  explicit PipelineParallel(const mw::Values& values) : ways_(values.int32("ways")) {
     chunks_ = values.has("chunks") ? values.int32("chunks") : 0;
     if (values.has("memory")) memory_ = values.number("memory");
     if (values.has("layout")) layout_ = read_layout(values.at("layout"));

@@ -347,8 +347,7 @@ void check_memory_on(OpCase c, at::ScalarType type, int threads) {
   OpCall call = call_of(c, c.inputs);
   call.real = type;
   const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
-  CHECK(forward.left ==
-        kept_bytes(c, traits, call, static_cast<int>(c10::elementSize(type))));
+  CHECK(forward.left == kept_bytes(c, traits, call, static_cast<int>(c10::elementSize(type))));
   const auto declared = [&](Piece piece) { return declared_workspace(c, piece, type, threads); };
   check_workspace("forward", forward.workspace, declared(Piece::forward));
   if (!traits.differentiable) return;

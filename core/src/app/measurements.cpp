@@ -9,9 +9,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/json_text.h"
 #include "app/warm_up.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace mw {
@@ -100,9 +100,9 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
     log_.event(report.step, -1, "recovered", news);
     return news;
   }
-  diverged_ = fmt::format("diverged: the {} is {} from step {} on", loss ? "gradient norm" : "loss",
-                          std::isnan(loss ? report.grad_norm : report.loss) ? "NaN" : "Inf",
-                          report.step);
+  diverged_ =
+      fmt::format("diverged: the {} is {} from step {} on", loss ? "gradient norm" : "loss",
+                  std::isnan(loss ? report.grad_norm : report.loss) ? "NaN" : "Inf", report.step);
   log_.event(report.step, -1, "diverged", diverged_);
   return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
 }
@@ -142,7 +142,7 @@ RunStatus Measurements::finish(bool interrupted) {
   } else {
     reason_ = diverged_;
   }
-  const RunStatus status = interrupted        ? RunStatus::interrupted
+  const RunStatus status = interrupted       ? RunStatus::interrupted
                            : reason_.empty() ? RunStatus::done
                                              : RunStatus::failed;
   log_.finish(status, reason_);

@@ -7,8 +7,8 @@
 
 #include "app/chrome_trace.h"
 #include "app/commands.h"
-#include "base/output_file.h"
 #include "app/warm_up.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "record/run_reader.h"
 

@@ -14,9 +14,8 @@ std::filesystem::path cache_folder() {
   const char* xdg = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const std::filesystem::path folder = xdg != nullptr && *xdg != '\0' ? std::filesystem::path(xdg)
-                                       : home != nullptr
-                                           ? std::filesystem::path(home) / ".cache"
-                                           : std::filesystem::temp_directory_path();
+                                       : home != nullptr ? std::filesystem::path(home) / ".cache"
+                                                         : std::filesystem::temp_directory_path();
   return folder / "meshwright";
 }
 

@@ -266,8 +266,7 @@ std::optional<std::int64_t> whole_number(const Json& value) {
 int Values::int32(const std::string& key) const {
   const std::int64_t value = integer(key);
   if (value == static_cast<std::int32_t>(value)) return static_cast<std::int32_t>(value);
-  throw Error(Stage::options,
-              fmt::format("{} = {} is more than 32 bits hold", key, value),
+  throw Error(Stage::options, fmt::format("{} = {} is more than 32 bits hold", key, value),
               fmt::format("nearest: {}", value < 0 ? INT32_MIN : INT32_MAX));
 }
 

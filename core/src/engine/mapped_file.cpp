@@ -126,8 +126,8 @@ MappedFile::~MappedFile() {
 // may hold more files than a process may have open; what has the name may be another file by now, then nothing is lost.
 void MappedFile::check() const {
   struct stat info {};
-  const bool there = ::stat(path_.c_str(), &info) == 0 && info.st_dev == device_ &&
-                     info.st_ino == inode_;
+  const bool there =
+      ::stat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
   const bool shorter = there && info.st_size < size_;
   const bool broken = range_ != nullptr && range_->broken;
   if (!shorter && !broken) return;

@@ -20,8 +20,9 @@ struct ScriptOptions {
 
 // A script as it was read, once: standard input cannot be read again.
 struct ScriptText {
-  std::string name;              // in messages: the path, or "stdin"
-  std::filesystem::path folder;  // where its modules and data are looked for: its own, or the working directory
+  std::string name;  // in messages: the path, or "stdin"
+  std::filesystem::path
+      folder;  // where its modules and data are looked for: its own, or the working directory
   std::string text;
   bool is_file = false;  // and no pipe
 };

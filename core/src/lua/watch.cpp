@@ -47,8 +47,8 @@ void ScriptWatch::verb_ended() {
 void ScriptWatch::enter() {
   throw_if_given_up();
   if (seconds_ == 0) seconds_ = usual_timeout;
-  deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                 std::chrono::duration<double>(seconds_));
+  deadline_ = Clock::now() +
+              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   inside_ = true;
 }
 
@@ -75,12 +75,13 @@ void ScriptWatch::look_at(lua_State* lua) {
       if (!stop_seen_) stop_seen_ = Clock::now();
       if (inside_ && Clock::now() < *stop_seen_ + grace) return;
       stopped_ = true;
-      given_up_ = Error(Stage::run, inside_ ? where + "interrupted in this function" : "interrupted");
+      given_up_ =
+          Error(Stage::run, inside_ ? where + "interrupted in this function" : "interrupted");
     } else if (inside_ && Clock::now() > deadline_) {
-      given_up_ = Error(
-          Stage::script,
-          fmt::format("{}this function has not returned after {} s", where, format_number(seconds_)),
-          "mend it, or give the experiment a longer timeout");
+      given_up_ = Error(Stage::script,
+                        fmt::format("{}this function has not returned after {} s", where,
+                                    format_number(seconds_)),
+                        "mend it, or give the experiment a longer timeout");
     } else {
       return;
     }

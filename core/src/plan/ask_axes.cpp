@@ -117,7 +117,8 @@ class Asker {
     try {
       mesh.borrow(axis.name, axis.ways, lenders);
     } catch (const Error& error) {
-      WrongWays ways{speaker.plugin, attributed(speaker, error.problems().front().message), {}, {}, true};
+      WrongWays ways{
+          speaker.plugin, attributed(speaker, error.problems().front().message), {}, {}, true};
       for (int w : mesh.borrowable(lenders, axis.ways)) {
         w < axis.ways ? ways.below.insert(ways.below.begin(), w)
                       : ways.above.insert(ways.above.end(), w);

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/plugin_call.h"
 #include "base/cpu.h"
+#include "base/plugin_call.h"
 #include "base/text.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"

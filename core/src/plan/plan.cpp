@@ -9,9 +9,9 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
-#include "plan/limits.h"
 #include "base/plugin_call.h"
 #include "plan/ask_axes.h"
+#include "plan/limits.h"
 #include "plan/make_programs.h"
 #include "plan/nearest.h"
 #include "plan/recompute_fit.h"

@@ -63,7 +63,7 @@ struct PlanRequest {
   // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss, what makes
   // batches differ, each with all its numbers; of a function its code. For the hash alone.
   Json step_settings;
-  bool placements_only = false;    // no schedule and no programs: to see whether it is refused
+  bool placements_only = false;  // no schedule and no programs: to see whether it is refused
 };
 
 struct Plan {

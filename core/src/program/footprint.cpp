@@ -97,10 +97,11 @@ void FootprintMaker::load() {
     const std::int64_t rows =
         local_range(batch, program_.size(batch, rank_.batch()), s.layout, program_.mesh, rank_.at())
             .size;
-    for (int k = 0; !read && k < 2; ++k) make(scratch(k), rows * sequence * 8, Category::buffers);
+    for (int k = 0; !read && k < 2; ++k)
+      make(scratch_holder(k), rows * sequence * 8, Category::buffers);
     read = true;
     if (together && (columns.size == sequence || rows == 1)) {
-      share(slot, scratch(s.name == "labels" ? 1 : 0), 0);
+      share(slot, scratch_holder(s.name == "labels" ? 1 : 0), 0);
     } else {
       fresh(slot, Category::buffers);
     }
@@ -135,7 +136,11 @@ void FootprintMaker::compute() {
     }
   }
   const Cost& cost = rank_.cost(i_.op, i_.piece, i_.turn);
-  pass(cost.workspace + apart);
+  if (scratch_) {
+    const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.turn);
+    made_.measured = workspace.measured;
+    pass(workspace.bytes + apart);
+  }
   const bool gemm = cost.flops > 0;
   made_.work.push_back(
       {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
@@ -195,8 +200,9 @@ double Footprint::executed() const {
   return flops;
 }
 
-Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state) {
-  return FootprintMaker(rank, instruction, state).run();
+Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state,
+                    bool scratch) {
+  return FootprintMaker(rank, instruction, state, scratch).run();
 }
 
 }  // namespace mw

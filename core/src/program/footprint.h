@@ -87,9 +87,12 @@ struct Footprint {
   std::optional<Flight> begins;  // what `transfers` fly under; nothing: each is awaited at once
   bool between_stages =
       false;                // the transfers are a send or a receive, whose times two clocks decide
+  bool measured = true;     // of ops' scratch: none was estimated (program/scratch.h)
   double executed() const;  // floating-point operations
 };
 
-Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state = {});
+// `scratch`: with what an op's kernels take while they run, which may be tried on this machine first.
+Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state = {},
+                    bool scratch = false);
 
 }  // namespace mw

@@ -7,8 +7,9 @@ namespace mw {
 
 class FootprintMaker {
  public:
-  FootprintMaker(const RankView& rank, const Instruction& instruction, StateBytes state)
-      : rank_(rank), program_(rank.program()), i_(instruction), state_(state) {}
+  FootprintMaker(const RankView& rank, const Instruction& instruction, StateBytes state,
+                 bool scratch)
+      : rank_(rank), program_(rank.program()), i_(instruction), state_(state), scratch_(scratch) {}
 
   Footprint run();
 
@@ -17,7 +18,7 @@ class FootprintMaker {
   // A load's own scratches have the numbers before this.
   static constexpr int pass_scratch = 2;
   static Holder slot_holder(int slot) { return {Holder::Kind::slot, slot}; }
-  static Holder scratch(int number) { return {Holder::Kind::scratch, number}; }
+  static Holder scratch_holder(int number) { return {Holder::Kind::scratch, number}; }
   double bytes_of(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
   const Bucket& bucket() const { return program_.buckets[i_.bucket]; }
 
@@ -41,8 +42,8 @@ class FootprintMaker {
   // Memory that lives inside the instruction only.
   void pass(std::int64_t bytes, Category category = Category::activations) {
     if (bytes <= 0) return;
-    make(scratch(pass_scratch), bytes, category);
-    release(scratch(pass_scratch));
+    make(scratch_holder(pass_scratch), bytes, category);
+    release(scratch_holder(pass_scratch));
   }
   // Buffers of the step: made by one instruction, let go by another.
   void step(bool begins, std::int64_t bytes) {
@@ -101,6 +102,7 @@ class FootprintMaker {
   const Program& program_;
   const Instruction& i_;
   const StateBytes state_;
+  const bool scratch_;
   Footprint made_;
 };
 

@@ -78,11 +78,11 @@ void FootprintMaker::totals() {
 // Gradients and momentum are read, momentum and directions written.
 void FootprintMaker::direct() {
   const DirectSize size = direct_size(rank_, i_);
-  make(scratch(0), size.widened);
+  make(scratch_holder(0), size.widened);
   make(slot_holder(i_.outputs[0]), size.made);
   for (std::size_t k = 1; k < i_.outputs.size(); ++k)
     share(i_.outputs[k], slot_holder(i_.outputs[0]), 0);
-  release(scratch(0));
+  release(scratch_holder(0));
   copies(static_cast<double>(size.elements) *
          (program_.gradient_element + 3 * direction_element(program_)));
   if (size.payload > 0) transfer(Collective::all_gather, {bucket().parts, {}}, size.payload);

@@ -7,13 +7,16 @@ namespace {
 
 class Walk {
  public:
-  Walk(const RankView& rank, Held& held) : rank_(rank), held_(held) {
+  Walk(const RankView& rank, Held& held, bool highest)
+      : rank_(rank), held_(held), highest_(highest) {
     held_.slots.resize(rank.program().slots.size(), -1);
   }
 
   Effect run(const Segment& segment) {
     for (const Instruction& i : segment.code) {
-      for (const MemoryEvent& event : footprint(rank_, i).memory) play(event);
+      const Footprint made = footprint(rank_, i, {}, highest_);
+      for (const MemoryEvent& event : made.memory) play(event);
+      effect_.measured = effect_.measured && made.measured;
       let_go_of_scratch();
       for (int slot : i.release) release({Holder::Kind::slot, slot});
     }
@@ -97,13 +100,14 @@ class Walk {
 
   const RankView& rank_;
   Held& held_;
+  const bool highest_;
   Effect effect_;
 };
 
 }  // namespace
 
-Effect walk(const RankView& rank, Held& held, const Segment& segment) {
-  return Walk(rank, held).run(segment);
+Effect walk(const RankView& rank, Held& held, const Segment& segment, bool highest) {
+  return Walk(rank, held, highest).run(segment);
 }
 
 }  // namespace mw

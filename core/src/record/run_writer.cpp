@@ -110,8 +110,8 @@ void RunWriter::create(const RunInfo& info) const {
   out.write_text("script", info.script);
   out.write_text("plan", info.plan);
   for (const TableLayout* layout :
-       {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(), &expert_table(),
-        &action_table(), &predicted_action_table(), &event_table()})
+       {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
+        &expert_table(), &action_table(), &predicted_action_table(), &event_table()})
     out.create_table(*layout);
   std::vector<char> predicted;
   for (const ActionRow& row : info.predicted_actions) pack_predicted(row, predicted);

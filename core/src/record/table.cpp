@@ -60,9 +60,9 @@ std::size_t TableLayout::row_bytes() const {
 const TableLayout& step_table() {
   static const TableLayout layout{
       "steps",
-      {int64("step"), float64("seconds", "s"), float64("loss", "nats"), float64("grad_norm", "nats"),
-       float64("lr", "1"), int64("tokens", "tokens"), float64("tokens_per_second", "tokens/s"),
-       float64("mfu", "1"), float64("bubble", "1")},
+      {int64("step"), float64("seconds", "s"), float64("loss", "nats"),
+       float64("grad_norm", "nats"), float64("lr", "1"), int64("tokens", "tokens"),
+       float64("tokens_per_second", "tokens/s"), float64("mfu", "1"), float64("bubble", "1")},
       512};
   return layout;
 }
@@ -88,8 +88,9 @@ const TableLayout& communication_table() {
   static const TableLayout layout{
       "communication",
       {int64("step"), int32("rank"), text("axis", axis_bytes), text("op", op_bytes),
-       text("phase", phase_bytes), int64("calls", "1"), int64("bytes", "bytes"), float64("seconds", "s"),
-       int64("predicted_bytes", "bytes"), float64("predicted_seconds", "s")},
+       text("phase", phase_bytes), int64("calls", "1"), int64("bytes", "bytes"),
+       float64("seconds", "s"), int64("predicted_bytes", "bytes"),
+       float64("predicted_seconds", "s")},
       512};
   return layout;
 }
@@ -98,17 +99,17 @@ const TableLayout& work_table() {
   static const TableLayout layout{
       "work",
       {int64("step"), int32("rank"), int32("stage"), text("op", op_bytes),
-       text("piece", piece_bytes), int64("calls", "1"), float64("flops", "flop"), float64("seconds", "s")},
+       text("piece", piece_bytes), int64("calls", "1"), float64("flops", "flop"),
+       float64("seconds", "s")},
       512};
   return layout;
 }
 
 const TableLayout& expert_table() {
-  static const TableLayout layout{
-      "experts",
-      {int64("step"), int32("layer"), int32("expert"), int64("chosen", "tokens"),
-       int64("taken", "tokens")},
-      512};
+  static const TableLayout layout{"experts",
+                                  {int64("step"), int32("layer"), int32("expert"),
+                                   int64("chosen", "tokens"), int64("taken", "tokens")},
+                                  512};
   return layout;
 }
 

@@ -88,7 +88,7 @@ class StageClock {
   Pricer pricer_;
   std::size_t next_ = 0;
   std::vector<std::vector<StageTransfer>> sends_, awaits_;  // by segment
-  std::vector<bool> totals_;                           // by segment
+  std::vector<bool> totals_;                                // by segment
   bool met_ = false;
 };
 

@@ -66,11 +66,6 @@ void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
   }
 }
 
-// Tensors that it keeps beside a parameter's own or its masters.
-int states_of(const Optimizer& optimizer) {
-  return static_cast<int>(optimizer.state_names().size());
-}
-
 StageRanks look_at(const Program& program, const Device& device, const Optimizer& optimizer,
                    int threads) {
   const StateBytes state = optimizer_bytes(program, optimizer);
@@ -131,7 +126,8 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
     slowest.emplace_back(program, stage.slowest);
     ranks.push_back(stage.slowest);
   }
-  const PipelineTime time = price_pipeline(slowest, device, state, threads);
+  const PipelineTime time =
+      price_pipeline(slowest, device, optimizer_bytes(plan.programs.front(), optimizer), threads);
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;

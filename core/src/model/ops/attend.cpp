@@ -238,13 +238,17 @@ std::function<void()> prepare(const std::vector<std::int64_t>& list, at::ScalarT
 LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t beside) {
   LibraryCall call;
   call.name = backward ? "attention backward" : "attention";
-  call.sizes = {sizes.batch,    sizes.heads,     sizes.queries,
-                sizes.keys,     sizes.head_dim,  sizes.value_dim,
+  call.sizes = {sizes.batch,
+                sizes.heads,
+                sizes.queries,
+                sizes.keys,
+                sizes.head_dim,
+                sizes.value_dim,
                 static_cast<std::int64_t>(sizes.sight)};
   call.prepare = backward ? prepare<true> : prepare<false>;
   call.estimate = backward ? estimate<true> : estimate<false>;
-  const std::int64_t elements = sizes.batch * sizes.heads * (sizes.queries + sizes.keys) *
-                                (sizes.head_dim + sizes.value_dim);
+  const std::int64_t elements =
+      sizes.batch * sizes.heads * (sizes.queries + sizes.keys) * (sizes.head_dim + sizes.value_dim);
   call.flops = attend_executed(sizes, backward) + 16.0 * static_cast<double>(elements);
   call.beside = beside;
   return call;

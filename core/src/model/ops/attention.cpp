@@ -32,8 +32,7 @@ HeadMap map_heads(const LocalDim& heads, const LocalDim& kv_heads) {
   map.repeat = heads.size / map.count;
   // Of the groups only the outer ones may be here in part, each as large as those between.
   const std::int64_t of_first = group - heads.offset % group, of_last = last % group + 1;
-  map.regular =
-      map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
+  map.regular = map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
   return map;
 }
 
@@ -244,9 +243,9 @@ class Attention final : public OpType {
     if (backward && !own) {  // after it, gradients of k are folded, then those of v
       const bool in_part = !shape.map.all() || shape.read < shape.keys;
       const bool sums = in_part && shape.map.regular && shape.map.repeat > 1;
-      cost.workspace =
-          std::max({std::int64_t{0}, spread_k + spread_v - kept_v + (sums ? spread_k / shape.map.repeat : 0),
-                    spread_v + (sums ? spread_v / shape.map.repeat : 0)});
+      cost.workspace = std::max(
+          {std::int64_t{0}, spread_k + spread_v - kept_v + (sums ? spread_k / shape.map.repeat : 0),
+           spread_v + (sums ? spread_v / shape.map.repeat : 0)});
     }
     return cost;
   }

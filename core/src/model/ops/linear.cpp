@@ -100,7 +100,8 @@ class Linear final : public OpType {
     cost.bytes = elements * element;
     switch (piece) {
       case Piece::forward:
-        cost.calls = {product_call(biased(op) ? Into::biased : Into::fresh, Turned::right, m, n, k)};
+        cost.calls = {
+            product_call(biased(op) ? Into::biased : Into::fresh, Turned::right, m, n, k)};
         break;
       case Piece::dgrad:
         for (const Into into : {Into::fresh, Into::given, Into::added})
