@@ -394,6 +394,13 @@ TEST_CASE("experts' ops declare the memory that the allocator sees") {
     OpCase home = combine_case(sent, l, part);
     home.wide[1] = true;
     check_memory(home, type);
-    check_memory(linear_case(sent, l, part), type);
+  }
+  // A product is as large as an expert has rows: as many for each.
+  const at::Tensor even =
+      at::arange(batch * seq * top, at::kLong).remainder(experts).view({batch, seq, top});
+  const Layer fair = layer_of(even, experts, hidden, 2 * hidden);
+  for (const Range part : {Range{0, experts}, Range{experts / 2, experts / 4}}) {
+    INFO(part.size << " experts");
+    check_memory(linear_case(dispatch_case(fair, part), fair, part), type);
   }
 }

@@ -63,7 +63,8 @@ void check_op(const OpCase& c, const Reference& reference);
 Tensors reference_gradients(const OpCase& c, const Reference& reference, const Tensors& seeds);
 
 // Compares what the allocator saw with what traits and cost declare, for the forward piece and each
-// backward piece: outputs and saved exactly, workspace within 2 % or 4 KiB.
+// backward piece, in each way to take a product's result: outputs and saved exactly, workspace within 2 % or 4 KiB.
+// What library calls take is asked of this CPU (sizes/scratch.h). With one thread, and with two.
 void check_memory(OpCase c, at::ScalarType type);
 
 }  // namespace mw::test

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "model/ops.h"
+#include "sizes/scratch.h"
 
 namespace mw::test {
 
@@ -271,38 +272,30 @@ Seen watch(const std::function<void()>& piece) {
   return {seen->now, seen->peak - seen->now};
 }
 
-// oneDNN takes scratchpads for some shapes of its products, by no rule of ours.
-double scratch(const std::string& kind, at::ScalarType type) {
-  if (kind == "linear" && type == at::kFloat) return 128 * 1024.0;
-  if ((kind == "linear" || kind == "attention") && type == at::kBFloat16) return 208 * 1024.0;
-  if (kind == "expert_linear" && type == at::kBFloat16) return 240 * 1024.0;
-  return 4096.0;
-}
-void check_workspace(const char* what, std::int64_t seen, std::int64_t declared, double slack) {
+void check_workspace(const char* what, std::int64_t seen, std::int64_t declared) {
   INFO(what << ": workspace " << seen << " seen, " << declared << " declared");
-  const double allowed = std::max(slack, 0.02 * static_cast<double>(seen));
+  const double allowed = std::max(4096.0, 0.02 * static_cast<double>(seen));
   CHECK(std::abs(static_cast<double>(seen - declared)) <= allowed);
 }
 
-}  // namespace
-
-void check_memory(OpCase c, at::ScalarType type) {
-  at::set_num_threads(1);
-  INFO(c.op.name << " in " << at::toString(type));
-  // What cross-entropy's last op reads is the one before it's output, in fp32.
-  const bool wide_input = c.op.kind() == "ce_loss" && type == at::kBFloat16;
-  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    const bool wide = wide_input || (c.wide[i] && type == at::kBFloat16);
-    if (c.inputs[i].is_floating_point()) c.inputs[i] = c.inputs[i].to(wide ? at::kFloat : type);
+// What a piece's cost says of this CPU.
+std::int64_t declared_workspace(const OpCase& c, Piece piece, at::ScalarType type, int threads) {
+  static ScratchBook book{{}};
+  const Cost cost = c.op.type->cost(c.op, piece, c.dims, static_cast<int>(c10::elementSize(type)));
+  std::int64_t most = cost.workspace;
+  for (const LibraryCall& call : cost.calls) {
+    const Scratch scratch = book.of(call, type, threads);
+    CHECK(scratch.measured);
+    most = std::max(most, call.beside + scratch.bytes);
   }
-  const int element = static_cast<int>(c10::elementSize(type));
-  const OpTraits traits = c.op.type->traits(c.op);
+  return most;
+}
+
+// The bytes of the outputs and of what is saved, by the traits.
+std::int64_t kept_bytes(const OpCase& c, const OpTraits& traits, const OpCall& call, int element) {
   const auto is_wide = [&](std::size_t output) {
     return output < traits.fp32_outputs.size() && traits.fp32_outputs[output] && element < 4;
   };
-  OpCall call = call_of(c, c.inputs);
-  call.real = type;
-  const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
   std::int64_t left = 0;
   for (std::size_t o = 0; o < c.op.output_dims.size(); ++o) {
     const bool index = !call.outputs[o].is_floating_point();
@@ -312,12 +305,52 @@ void check_memory(OpCase c, at::ScalarType type) {
     left += c.dims.count(saved.dims) * std::max<std::int64_t>(saved.extra, 1) *
             (saved.fp32_at_least ? std::max(element, 4) : element);
   }
-  CHECK(forward.left == left);
-  const auto declared = [&](Piece piece) {
-    return c.op.type->cost(c.op, piece, c.dims, element).workspace;
-  };
-  const double slack = scratch(c.op.kind(), type);
-  check_workspace("forward", forward.workspace, declared(Piece::forward), slack);
+  return left;
+}
+
+// A piece that makes the gradients of `wants`: what it needs beside them.
+Seen watch_backward(const OpCase& c, Piece piece, OpCall call, const std::vector<bool>& wants,
+                    Into into, at::ScalarType type) {
+  call.wants = wants;
+  call.grad_inputs.assign(c.inputs.size(), at::Tensor());
+  std::int64_t gradients = 0;
+  for (std::size_t i = 0; i < wants.size(); ++i) {
+    if (!wants[i]) continue;
+    const bool tally = c.tallies[i].defined();
+    call.accumulate[i] = into == Into::added || tally;
+    if (into != Into::fresh || tally) {
+      const bool counts = tally && c10::elementSize(type) < 4;
+      call.grad_inputs[i] = at::zeros_like(c.inputs[i], counts ? at::kFloat : type);
+    } else {
+      gradients += static_cast<std::int64_t>(c.inputs[i].nbytes());
+    }
+  }
+  const Seen seen = watch([&] {
+    if (piece == Piece::dgrad) c.op.type->dgrad(c.op, call);
+    if (piece == Piece::wgrad) c.op.type->wgrad(c.op, call);
+    if (piece == Piece::backward) c.op.type->backward(c.op, call);
+  });
+  CHECK(seen.left == gradients);
+  return seen;
+}
+
+void check_memory_on(OpCase c, at::ScalarType type, int threads) {
+  at::set_num_threads(threads);
+  INFO(c.op.name << " in " << at::toString(type) << " on " << threads << " threads");
+  // What cross-entropy's last op reads is the one before it's output, in fp32.
+  const bool wide_input = c.op.kind() == "ce_loss" && type == at::kBFloat16;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const bool wide = wide_input || (c.wide[i] && type == at::kBFloat16);
+    if (c.inputs[i].is_floating_point()) c.inputs[i] = c.inputs[i].to(wide ? at::kFloat : type);
+  }
+  const OpTraits traits = c.op.type->traits(c.op);
+  OpCall call = call_of(c, c.inputs);
+  call.real = type;
+  const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
+  CHECK(forward.left ==
+        kept_bytes(c, traits, call, static_cast<int>(c10::elementSize(type))));
+  const auto declared = [&](Piece piece) { return declared_workspace(c, piece, type, threads); };
+  check_workspace("forward", forward.workspace, declared(Piece::forward));
   if (!traits.differentiable) return;
 
   std::vector<at::ScalarType> outputs;
@@ -328,35 +361,28 @@ void check_memory(OpCase c, at::ScalarType type) {
     call.grad_outputs.push_back(index ? at::Tensor()
                                       : at::randn(c.shape(c.op.output_dims[o]), outputs[o]));
   }
-  const auto backward = [&](Piece piece, const std::vector<bool>& wants) {
-    call.wants = wants;
-    call.grad_inputs.assign(c.inputs.size(), at::Tensor());
-    std::int64_t gradients = 0;
-    for (std::size_t i = 0; i < wants.size(); ++i) {
-      if (!wants[i]) continue;
-      // A parameter's gradients are added to those of earlier microbatches.
-      call.accumulate[i] = piece == Piece::wgrad || c.tallies[i].defined();
-      if (call.accumulate[i]) {
-        const bool counts = c.tallies[i].defined() && element < 4;
-        call.grad_inputs[i] = at::zeros_like(c.inputs[i], counts ? at::kFloat : type);
-      } else {
-        gradients += static_cast<std::int64_t>(c.inputs[i].nbytes());
-      }
+  const auto backward = [&](Piece piece, const std::vector<bool>& wants,
+                            std::initializer_list<Into> ways) {
+    std::int64_t most = 0;  // a piece's cost is that of its dearest way
+    for (const Into into : ways) {
+      most = std::max(most, watch_backward(c, piece, call, wants, into, type).workspace);
     }
-    const Seen seen = watch([&] {
-      if (piece == Piece::dgrad) c.op.type->dgrad(c.op, call);
-      if (piece == Piece::wgrad) c.op.type->wgrad(c.op, call);
-      if (piece == Piece::backward) c.op.type->backward(c.op, call);
-    });
-    CHECK(seen.left == gradients);
-    check_workspace(name_of(piece), seen.workspace, declared(piece), slack);
+    check_workspace(name_of(piece), most, declared(piece));
   };
-  if (!traits.splits) return backward(Piece::backward, c.wants);
+  if (!traits.splits) return backward(Piece::backward, c.wants, {Into::fresh});
   std::vector<bool> first(c.wants.size(), false), rest = c.wants;
   first[0] = c.wants[0];
   rest[0] = false;
-  backward(Piece::dgrad, first);
-  backward(Piece::wgrad, rest);
+  backward(Piece::dgrad, first, {Into::fresh, Into::given, Into::added});
+  backward(Piece::wgrad, rest, {Into::given, Into::added});
+}
+
+}  // namespace
+
+void check_memory(OpCase c, at::ScalarType type) {
+  const int threads_before = at::get_num_threads();
+  for (const int threads : {1, 2}) check_memory_on(c, type, threads);
+  at::set_num_threads(threads_before);
 }
 
 TEST_CASE("the gradient check sees a wrong derivative") {

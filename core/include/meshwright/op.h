@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -108,6 +109,22 @@ struct OpCall {
   int turn = 0, turns = 1;
 };
 
+// A call of a library's kernel. Libraries choose kernels by the CPU, and with them what a call allocates beside its
+// operands and results: nobody declares that, it is tried where the plan is predicted (sizes/scratch.h).
+struct LibraryCall {
+  const char* name = "";            // with `sizes`, what a measurement is kept under
+  std::vector<std::int64_t> sizes;  // of a product first m, n, k
+  // Makes operands; what it returns makes the call, once, and holds the results.
+  std::function<void()> (*prepare)(const std::vector<std::int64_t>& sizes, at::ScalarType type) =
+      nullptr;
+  double flops = 0;  // that a trial takes, memory traffic included
+  // Bytes of a call that is too large to be tried. Null: of a product, that is cut down until it is not, and
+  // its scratch taken in proportion to m n.
+  std::int64_t (*estimate)(const std::vector<std::int64_t>& sizes, int element,
+                           int threads) = nullptr;
+  std::int64_t beside = 0;  // bytes of the piece's own that are alive meanwhile
+};
+
 // What one piece costs, of the local shapes.
 struct Cost {
   // Model flops by the field's convention: 2mnk for a GEMM, attention scores in full even if
@@ -115,7 +132,10 @@ struct Cost {
   double flops = 0;
   double executed = 0;         // floating-point operations that the kernel really does
   double bytes = 0;            // memory traffic: what it reads and writes once
-  std::int64_t workspace = 0;  // bytes that live only inside the piece, outputs not counted
+  // Bytes that live only inside the piece, outputs not counted; and the library's calls, each of which may need
+  // more than that while it runs.
+  std::int64_t workspace = 0;
+  std::vector<LibraryCall> calls;
 };
 
 class Op;

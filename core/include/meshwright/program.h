@@ -220,6 +220,7 @@ struct Program {
   // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then the
   // largest); empty: the graph's in all.
   std::vector<std::int64_t> batches;
+  int threads = 1;  // that a rank's kernels have
   int element = 4;  // bytes of a real
   // Of a parameter's gradient while it is added up and reduced; of the optimizer's own copy of the
   // parameters, 0 where it updates those that compute.

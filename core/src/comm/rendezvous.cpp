@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <thread>
 
+#include "base/cpu.h"
 #include "comm/local_world.h"
 #include "meshwright/world.h"
 
@@ -78,8 +78,7 @@ void run_one(comm::LocalWorld& world, int rank, int threads,
 void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
                const RankOptions& options) {
   if (ranks < 1) throw Error(Stage::run, fmt::format("There cannot be {} ranks.", ranks));
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / ranks);
+  const int threads = threads_of_rank(ranks, options.threads);
   const int threads_before = at::get_num_threads();
   comm::LocalWorld world(ranks, options.timeout);
   FirstError first;

@@ -207,6 +207,7 @@ class Reader {
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
     experiment_.threads = static_cast<int>(values_.integer("threads"));
+    request_.threads = experiment_.threads;
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
     experiment_.check = values_.flag("check");

@@ -119,6 +119,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.stage_of = partition.stage_of;
     program.vstage_of = partition.vstage_of;
     program.microbatches = options.microbatches;
+    program.threads = options.threads;
     program.element = options.element;
     program.gradient_element = options.gradient_element;
     program.master_element = options.master_element;

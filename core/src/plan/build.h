@@ -16,6 +16,7 @@ struct BuildOptions {
   int element = 4;  // bytes of a real; as Program has them
   int gradient_element = 4, master_element = 0;
   int ns_steps = 0;
+  int threads = 1;
   bool half = false, wide_sums = false;
   std::map<Dim, std::vector<Range>> order;
   double imbalance = 1;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/cpu.h"
 #include "base/text.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
@@ -64,6 +65,7 @@ class ProgramMaker {
     if (!problems_.empty()) return;
     BuildOptions options;
     options.microbatches = static_cast<int>(plan_.microbatches);
+    options.threads = threads_of_rank(plan_.ranks(), plan_.request.threads);
     options.element = element_bytes(plan_.request.precision);
     // Counts must be exact.
     const std::vector<int> parameters = plan_.graph->parameters();

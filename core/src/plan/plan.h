@@ -46,6 +46,7 @@ struct PlanRequest {
   bool smaller_batches = false;     // a rank may have fewer than `microbatch`: then all that it has
   std::vector<std::int64_t> sizes;  // of each microbatch, where they are given one by one
   Precision precision = Precision::fp32;
+  int threads = 0;  // of one rank's kernels; 0: the cores over the ranks
   RecomputePolicy recompute;
   OffloadPolicy offload;
   StateBytes optimizer_bytes;   // of a parameter's state, for policies that ask what fits

@@ -4,18 +4,18 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <stdexcept>
 #include <thread>
 
+#include "base/cache.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 
 namespace mw {
 namespace {
@@ -146,44 +146,8 @@ double rate_of_all_cores(int cores, double alone) {
   return std::clamp(alone / mean, 0.1, 1.0);
 }
 
-int core_count() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) != 0) continue;
-    const std::size_t colon = line.find(':');
-    if (colon != std::string::npos) return line.substr(line.find_first_not_of(' ', colon + 1));
-  }
-  return "unknown CPU";
-}
-
 std::string cache_key() {
-  return fmt::format("{}, {} cores, torch {}, {}", cpu_model(), core_count(), TORCH_VERSION, 3);
-}
-
-Json read_cache(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream) return Json::object();
-  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json::object();
-}
-
-// Written beside and renamed, so that a reader never sees half a file.
-void write_cache(const std::filesystem::path& file, const Json& json) {
-  std::error_code ignored;
-  std::filesystem::create_directories(file.parent_path(), ignored);
-  std::filesystem::path beside = file;
-  beside += fmt::format(".{}", getpid());
-  std::ofstream stream(beside);
-  stream << json.dump(2) << "\n";
-  stream.close();
-  if (stream) {
-    std::filesystem::rename(beside, file, ignored);
-  }
-  if (!stream || ignored) std::filesystem::remove(beside, ignored);
+  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 4);
 }
 
 double positive(const Json& json, const char* key) {
@@ -296,14 +260,7 @@ Device this_device(const std::filesystem::path& folder) {
 }
 
 const Device& this_device() {
-  static const Device device = [] {
-    const char* xdg = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    std::filesystem::path folder = xdg != nullptr && *xdg != '\0' ? std::filesystem::path(xdg)
-                                   : home != nullptr ? std::filesystem::path(home) / ".cache"
-                                                     : std::filesystem::temp_directory_path();
-    return this_device(folder / "meshwright");
-  }();
+  static const Device device = this_device(cache_folder());
   return device;
 }
 

@@ -97,6 +97,7 @@ Json memory_json(const StageForecast& stage) {
     json[name_of(static_cast<Category>(c))] = stage.memory.bytes[static_cast<std::size_t>(c)];
   }
   json["peak"] = stage.memory.peak;
+  json["scratch"] = stage.memory.measured ? "measured" : "estimated";
   return json;
 }
 

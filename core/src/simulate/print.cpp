@@ -113,7 +113,14 @@ std::string print(const Plan& plan, const Prediction& p) {
                         chunks > 1 ? fmt::format(" of {} chunks", chunks) : "", plan.schedule.name);
   }
   for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
-  text += "\n" + memory(p) + "\n" + communication(p) + "\n";
+  text += "\n" + memory(p);
+  const auto estimated = [](const StageForecast& s) { return !s.memory.measured; };
+  if (std::any_of(p.stages.begin(), p.stages.end(), estimated)) {
+    text +=
+        "  (activations and peak hold estimates of kernels' scratch: calls of these sizes are too "
+        "large to be tried here)\n";
+  }
+  text += "\n" + communication(p) + "\n";
   text +=
       fmt::format("  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n",
                   seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),

@@ -38,6 +38,13 @@ void add_steps(const Program& program, std::size_t atom, const std::vector<std::
   }
 }
 
+bool alike(const Cost& x, const Cost& y) {
+  return std::equal(x.calls.begin(), x.calls.end(), y.calls.begin(), y.calls.end(),
+                    [](const LibraryCall& a, const LibraryCall& b) {
+                      return a.sizes == b.sizes && a.beside == b.beside;
+                    });
+}
+
 bool place_matters(const Program& program, std::size_t atom) {
   // Each rank orthogonalises the matrices of which it updates a part.
   for (const Bucket& bucket : program.buckets) {
@@ -62,7 +69,7 @@ bool place_matters(const Program& program, std::size_t atom) {
       if (a.at(dim).size != b.at(dim).size) continue;  // uneven: seen to already
       const Cost x = op.type->cost(op, Piece::forward, a, program.element);
       const Cost y = op.type->cost(op, Piece::forward, b, program.element);
-      if (x.executed != y.executed || x.workspace != y.workspace) return true;
+      if (x.executed != y.executed || x.workspace != y.workspace || !alike(x, y)) return true;
     }
   }
   return false;

@@ -32,6 +32,7 @@ class Timeline {
           std::max(highest_.activations, level.activations + effect.highest.activations);
       highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
       highest_.host = std::max(highest_.host, level.host + effect.highest.host);
+      measured_ = measured_ && effect.measured;
       sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
       level.activations += effect.after.activations;
       level.buffers += effect.after.buffers;
@@ -42,6 +43,7 @@ class Timeline {
 
   Level highest() const { return highest_; }
   std::int64_t highest_sum() const { return sum_; }
+  bool measured() const { return measured_; }
 
  private:
   const Effect& of(int segment, int history, int kind) {
@@ -62,6 +64,7 @@ class Timeline {
   std::map<std::tuple<int, int, int>, Effect> effects_;  // by segment, history, kind
   Level highest_;
   std::int64_t sum_ = 0;
+  bool measured_ = true;
 };
 
 }  // namespace
@@ -71,6 +74,7 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
   for (std::size_t c = 0; c < highest.bytes.size(); ++c)
     highest.bytes[c] = std::max(a.bytes[c], b.bytes[c]);
   highest.peak = std::max(a.peak, b.peak);
+  highest.measured = a.measured && b.measured;
   return highest;
 }
 
@@ -97,6 +101,7 @@ MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
   forecast[Category::buffers] = timeline.highest().buffers;
   forecast[Category::host] += timeline.highest().host;
   forecast.peak += timeline.highest_sum();
+  forecast.measured = timeline.measured();
   return forecast;
 }
 
@@ -114,7 +119,7 @@ std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) 
   Held held;
   std::int64_t bytes = 0;
   for (int segment : segments) {
-    const Effect effect = walk(rank, held, rank.program().segments[segment]);
+    const Effect effect = walk(rank, held, rank.program().segments[segment], false);
     bytes += effect.after.activations + effect.after.buffers;
   }
   return bytes;

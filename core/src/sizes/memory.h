@@ -16,6 +16,7 @@ namespace mw {
 struct MemoryForecast {
   std::array<std::int64_t, category_count> bytes{};
   std::int64_t peak = 0;
+  bool measured = true;  // of kernels' scratch: all of it was tried on this machine, none estimated
 
   std::int64_t operator[](Category category) const {
     return bytes[static_cast<std::size_t>(category)];

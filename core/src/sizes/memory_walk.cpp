@@ -10,7 +10,8 @@ namespace {
 
 class Walk {
  public:
-  Walk(const RankView& rank, Held& held) : rank_(rank), program_(rank.program()), held_(held) {
+  Walk(const RankView& rank, Held& held, bool highest)
+      : rank_(rank), program_(rank.program()), held_(held), wants_highest_(highest) {
     held_.storage.resize(program_.slots.size(), -1);
     bucket_of_.assign(program_.slots.size(), -1);
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
@@ -248,7 +249,10 @@ class Walk {
         yield(slot, i.in_place);
       }
     }
-    pass(rank_.cost(i.op, i.piece, i.turn).workspace + apart);
+    if (!wants_highest_) return;
+    const Scratch workspace = rank_.workspace(i.op, i.piece, i.turn);
+    effect_.measured = effect_.measured && workspace.measured;
+    pass(workspace.bytes + apart);
   }
 
   void start(const Instruction& i) {
@@ -281,14 +285,15 @@ class Walk {
   const RankView& rank_;
   const Program& program_;
   Held& held_;
+  const bool wants_highest_;
   std::vector<int> bucket_of_;  // of gradient slots
   Effect effect_;
 };
 
 }  // namespace
 
-Effect walk(const RankView& rank, Held& held, const Segment& segment) {
-  return Walk(rank, held).run(segment);
+Effect walk(const RankView& rank, Held& held, const Segment& segment, bool highest) {
+  return Walk(rank, held, highest).run(segment);
 }
 
 }  // namespace mw

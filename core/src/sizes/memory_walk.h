@@ -30,10 +30,12 @@ struct Level {
 struct Effect {
   Level after, highest;
   std::int64_t highest_sum = 0;
+  bool measured = true;  // every library call's scratch was tried on this machine
   int history = 0;
 };
 
-// Runs `segment` with what the microbatch holds, which it brings up to date. `history` is left alone.
-Effect walk(const RankView& rank, Held& held, const Segment& segment);
+// Runs `segment` with what the microbatch holds, which it brings up to date. `history` is left alone. Without
+// `highest`, only what it leaves is worked out.
+Effect walk(const RankView& rank, Held& held, const Segment& segment, bool highest = true);
 
 }  // namespace mw

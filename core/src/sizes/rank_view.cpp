@@ -176,6 +176,24 @@ const Cost& RankView::cost(int op, Piece piece, int turn) const {
   return *cost;
 }
 
+Scratch RankView::workspace(int op, Piece piece, int turn) const {
+  const auto [known, missing] = workspaces_.try_emplace({op, piece, turn});
+  if (!missing) return known->second;
+  const Cost& of = cost(op, piece, turn);
+  const at::ScalarType type = program_.element == 8   ? at::kDouble
+                              : program_.element == 4 ? at::kFloat
+                              : program_.half         ? at::kHalf
+                                                      : at::kBFloat16;
+  Scratch& most = known->second;
+  most.bytes = of.workspace;
+  for (const LibraryCall& call : of.calls) {
+    const Scratch scratch = scratch_book().of(call, type, program_.threads);
+    most.bytes = std::max(most.bytes, call.beside + scratch.bytes);
+    most.measured = most.measured && scratch.measured;
+  }
+  return most;
+}
+
 bool RankView::first_of(const std::vector<int>& atoms) const {
   return std::all_of(atoms.begin(), atoms.end(), [&](int a) { return at_[a] == 0; });
 }

@@ -11,6 +11,7 @@
 
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
+#include "sizes/scratch.h"
 
 namespace mw {
 
@@ -51,6 +52,8 @@ class RankView {
   // `turn`: of an op that runs in turns.
   const LocalDims& dims(int op, int turn = 0) const;
   const Cost& cost(int op, Piece piece, int turn = 0) const;
+  // Bytes that live only inside a piece, where this machine computes it; an estimate if one of its library calls is.
+  Scratch workspace(int op, Piece piece, int turn = 0) const;
   bool first_of(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
@@ -68,6 +71,7 @@ class RankView {
   mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
+  mutable std::map<std::tuple<int, Piece, int>, Scratch> workspaces_;
 };
 
 // Whether a start sums reals of 2 bytes that are widened for it (Program::wide_sums).

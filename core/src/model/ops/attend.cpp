@@ -169,13 +169,16 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
   return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads * width);
 }
 
-std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backward) {
-  if (sizes.queries == 0 || sizes.keys == 0) return 0;
+namespace {
+
+// What the kernel allocates, as its source has it, where it packs nothing and calls no other library.
+std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads, bool backward) {
   const std::int64_t rows = query_block(sizes.queries), keys = std::min(key_block, sizes.keys);
   const std::int64_t sum = wide_element(element), half = element < 4 ? element : 0;
   const std::int64_t width = std::max(sizes.head_dim, sizes.value_dim);
   std::int64_t kernel = rows * (keys + 2 + width) * sum + rows * keys * half;
   if (backward) kernel = (2 * rows * keys + rows) * sum + 2 * rows * keys * half;
+  kernel *= threads;
   if (sizes.sight == Sight::Kind::band) kernel += sizes.queries * sizes.keys * element;  // mask
   if (sizes.head_dim == sizes.value_dim) return kernel;
   // Of tensors filled up to `width`: operands, and results, before and after these are cut.
@@ -192,6 +195,49 @@ std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backwa
     cut = backward ? (q + k) * sizes.head_dim : 0;
   }
   return std::max(kernel + operands * width + wide - cut, wide);
+}
+
+AttendSizes sizes_of(const std::vector<std::int64_t>& s) {
+  return {s[0], s[1], s[2], s[3], s[4], s[5], static_cast<Sight::Kind>(s[6])};
+}
+
+template <bool backward>
+std::int64_t estimate(const std::vector<std::int64_t>& sizes, int element, int threads) {
+  return estimate_attend(sizes_of(sizes), element, threads, backward);
+}
+
+template <bool backward>
+std::function<void()> prepare(const std::vector<std::int64_t>& list, at::ScalarType type) {
+  const AttendSizes s = sizes_of(list);
+  const auto tensor = [&](std::int64_t tokens, std::int64_t width) {
+    return at::zeros({s.batch, tokens, s.heads, width}, type);
+  };
+  const at::Tensor q = tensor(s.queries, s.head_dim), k = tensor(s.keys, s.head_dim),
+                   v = tensor(s.keys, s.value_dim);
+  const Sight sight{s.sight, 0};
+  if (!backward) return [=, made = Attended()]() mutable { made = attend(q, k, v, sight); };
+  const Attended whole{tensor(s.queries, s.value_dim),
+                       at::zeros({s.batch, s.heads, s.queries}, wide(q))};
+  return [=, dout = at::zeros_like(whole.out), made = AttendGradients()]() mutable {
+    made = attend_backward(dout, q, k, v, whole, sight);
+  };
+}
+
+}  // namespace
+
+LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t beside) {
+  LibraryCall call;
+  call.name = backward ? "attention backward" : "attention";
+  call.sizes = {sizes.batch,    sizes.heads,     sizes.queries,
+                sizes.keys,     sizes.head_dim,  sizes.value_dim,
+                static_cast<std::int64_t>(sizes.sight)};
+  call.prepare = backward ? prepare<true> : prepare<false>;
+  call.estimate = backward ? estimate<true> : estimate<false>;
+  const std::int64_t elements = sizes.batch * sizes.heads * (sizes.queries + sizes.keys) *
+                                (sizes.head_dim + sizes.value_dim);
+  call.flops = attend_executed(sizes, backward) + 16.0 * static_cast<double>(elements);
+  call.beside = beside;
+  return call;
 }
 
 }  // namespace mw::kernel

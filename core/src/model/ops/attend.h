@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "meshwright/op.h"
+
 namespace mw::kernel {
 
 // Tensors are (batch, tokens, heads, width), as many heads in k and v as in q; values may have another width than
@@ -43,6 +45,7 @@ struct AttendSizes {
   Sight::Kind sight = Sight::Kind::same;
 };
 double attend_executed(const AttendSizes& sizes, bool backward);
-std::int64_t attend_workspace(const AttendSizes& sizes, int element, bool backward);
+// attend() or attend_backward() of these sizes, with so many bytes of the op's own `beside`.
+LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t beside);
 
 }  // namespace mw::kernel

@@ -114,6 +114,16 @@ Shape shape_of(const Op& op, const LocalDims& dims, std::int64_t window) {
   return shape;
 }
 
+// Windows have many blocks, of few sizes.
+void add_call(std::vector<LibraryCall>& calls, LibraryCall call) {
+  for (LibraryCall& known : calls) {
+    if (known.sizes != call.sizes) continue;
+    known.beside = std::max(known.beside, call.beside);
+    return;
+  }
+  calls.push_back(std::move(call));
+}
+
 at::Tensor part(const at::Tensor& tokens, const Range& range) {
   return tokens.narrow(1, range.offset, range.size);
 }
@@ -200,7 +210,14 @@ class Attention final : public OpType {
       if (backward) cost.bytes = static_cast<double>(kept_k + kept_v);
       return cost;
     }
-    std::int64_t held = 0;  // at most, while a block is computed
+    const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
+    const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
+    // While backward's kernel runs there are the copies, and key gradients that are not yet the op's own. What stays
+    // is counted as output.
+    const bool own = shape.map.identity() && shape.read == shape.keys;
+    const std::int64_t around =
+        copied + (backward && !own ? spread_k + spread_v - kept_k - kept_v : 0);
+    std::int64_t merging = 0;  // a block's output, and the shares of both
     for (const Block& block : shape.blocks) {
       const AttendSizes sizes = shape.sizes(block);
       const std::int64_t queries = sizes.queries * wide, made = sizes.queries * deep,
@@ -208,31 +225,24 @@ class Attention final : public OpType {
                          lse = row * sizes.queries * wide_element(element);
       cost.executed += attend_executed(sizes, backward);
       cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
-      std::int64_t during = attend_workspace(sizes, element, backward);
+      std::int64_t results = 0;  // that are not the op's own
       if (shape.one() && (backward || sizes.sight == Sight::Kind::same)) {
         // A later turn's share of q's gradient is added to those before.
-        held = during + (backward && sizes.sight != Sight::Kind::same ? queries : 0);
+        results = backward && sizes.sight != Sight::Kind::same ? queries : 0;
       } else if (backward) {
-        held = std::max(held, during + queries + keys);
-      } else {  // its output, and the shares of both while they are merged
-        held = std::max(
-            held, std::max(during, sizes.sight == Sight::Kind::same ? 0 : 2 * lse) + made + lse);
+        results = queries + keys;
+      } else {
+        results = made + lse;
+        merging = std::max(merging, results + (sizes.sight == Sight::Kind::same ? 0 : 2 * lse));
       }
+      add_call(cost.calls, attend_call(sizes, backward, around + results));
     }
-    const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
-    const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
-    cost.workspace = held;
-    if (!backward) {
-      cost.workspace += copied;
-    } else {
-      // While the kernel runs there are the copies, and key gradients that are not yet the op's
-      // own; after it those of k are folded, then those of v. What stays is counted as output.
-      if (shape.map.identity() && shape.read == shape.keys) return cost;
+    if (!backward) cost.workspace = merging > 0 ? copied + merging : 0;
+    if (backward && !own) {  // after it, gradients of k are folded, then those of v
       const bool in_part = !shape.map.all() || shape.read < shape.keys;
       const bool sums = in_part && shape.map.regular && shape.map.repeat > 1;
       cost.workspace =
-          std::max({cost.workspace + copied + spread_k + spread_v - kept_k - kept_v,
-                    spread_k + spread_v - kept_v + (sums ? spread_k / shape.map.repeat : 0),
+          std::max({std::int64_t{0}, spread_k + spread_v - kept_v + (sums ? spread_k / shape.map.repeat : 0),
                     spread_v + (sums ? spread_v / shape.map.repeat : 0)});
     }
     return cost;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "model/ops.h"
+#include "model/ops/gemm.h"
 #include "model/ops/kernel.h"
 
 namespace mw {
@@ -68,8 +69,7 @@ class ExpertLinear final : public OpType {
     const at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
     for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
       if (rows == 0) return;
-      at::Tensor part = y.narrow(0, first, rows);
-      at::mm_out(part, x.narrow(0, first, rows), weight[e].t());
+      product_into(y.narrow(0, first, rows), x.narrow(0, first, rows), weight[e].t(), false);
     });
     set_outputs(call, {y});
   }
@@ -83,12 +83,7 @@ class ExpertLinear final : public OpType {
     Target to = target(call, 0, {dy.size(0), weight.size(2)}, dy.options());
     for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
       if (rows == 0) return;
-      at::Tensor part = to.tensor.narrow(0, first, rows);
-      if (to.add) {
-        part.addmm_(dy.narrow(0, first, rows), weight[e]);
-      } else {
-        at::mm_out(part, dy.narrow(0, first, rows), weight[e]);
-      }
+      product_into(to.tensor.narrow(0, first, rows), dy.narrow(0, first, rows), weight[e], to.add);
     });
   }
 
@@ -102,12 +97,7 @@ class ExpertLinear final : public OpType {
         if (!to.add) dw.zero_();
         return;
       }
-      const at::Tensor part = dy.narrow(0, first, rows).t();
-      if (to.add) {
-        dw.addmm_(part, x.narrow(0, first, rows));
-      } else {
-        at::mm_out(dw, part, x.narrow(0, first, rows));
-      }
+      product_into(dw, dy.narrow(0, first, rows).t(), x.narrow(0, first, rows), to.add);
     });
   }
 
@@ -117,8 +107,14 @@ class ExpertLinear final : public OpType {
     cost.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
     cost.executed = cost.flops;
     cost.bytes = static_cast<double>(rows * (n + k) + experts * n * k) * element;
-    // oneDNN adds a bf16 product to a copy.
-    if (piece == Piece::wgrad && element < 4) cost.workspace = n * k * element;
+    // Of an expert that has its share of the rows.
+    const std::int64_t m = (rows + experts - 1) / std::max<std::int64_t>(experts, 1);
+    if (m == 0) return cost;
+    for (const Into into : {Into::given, Into::added}) {
+      if (piece == Piece::dgrad) cost.calls.push_back(product_call(into, Turned::none, m, k, n));
+      if (piece == Piece::wgrad) cost.calls.push_back(product_call(into, Turned::left, n, k, m));
+    }
+    if (piece == Piece::forward) cost.calls = {product_call(Into::given, Turned::right, m, n, k)};
     return cost;
   }
 };

@@ -30,6 +30,27 @@ at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight) {
   return op.call(x, weight, std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
+// Sizes: m, n, k, how it is called.
+std::function<void()> prepare_product(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
+  const std::int64_t m = sizes[0], n = sizes[1], k = sizes[2];
+  const auto into = static_cast<Into>(sizes[3]);
+  const auto turned = static_cast<Turned>(sizes[4]);
+  const at::Tensor a =
+      turned == Turned::left ? at::zeros({k, m}, type).t() : at::zeros({m, k}, type);
+  const at::Tensor b =
+      turned == Turned::right ? at::zeros({n, k}, type).t() : at::zeros({k, n}, type);
+  switch (into) {
+    case Into::fresh:
+      return [=, y = at::Tensor()]() mutable { y = linear_product(a, b.t()); };
+    case Into::biased:
+      return [=, y = at::Tensor(), bias = at::zeros({n}, type)]() mutable {
+        y = at::addmm(bias, a, b);
+      };
+    default:
+      return [=, y = at::zeros({m, n}, type)] { product_into(y, a, b, into == Into::added); };
+  }
+}
+
 }  // namespace
 
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight) {
@@ -37,6 +58,26 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight) {
                     2 * x.size(0) * x.size(1) * weight.size(0) >= least_flops;
   if (fits && onednn_is_faster()) return onednn_linear(x, weight);
   return at::mm(x, weight.t());
+}
+
+void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {
+  if (add) {
+    out.addmm_(a, b);
+  } else {
+    at::mm_out(out, a, b);
+  }
+}
+
+LibraryCall product_call(Into into, Turned turned, std::int64_t m, std::int64_t n, std::int64_t k) {
+  LibraryCall call;
+  call.name = "product";
+  call.sizes = {m, n, k, static_cast<std::int64_t>(into), static_cast<std::int64_t>(turned)};
+  call.prepare = prepare_product;
+  const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
+             inner = static_cast<double>(k);
+  // A number moved counts as many.
+  call.flops = 2 * rows * columns * inner + 16 * (rows * columns + (rows + columns) * inner);
+  return call;
 }
 
 }  // namespace mw

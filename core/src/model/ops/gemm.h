@@ -1,11 +1,25 @@
-// Matrix products into a tensor of their own, by the library that is fastest on this CPU.
+// Matrix products by the library that is fastest on this CPU, and as calls whose scratch is measured.
 #pragma once
 
 #include <ATen/ATen.h>
+
+#include <cstdint>
+
+#include "meshwright/op.h"
 
 namespace mw {
 
 // x (m, k) times weight (n, k) transposed: (m, n). `weight` may be a transposed view.
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight);
+
+// out = a b, or out += a b.
+void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
+
+// How a product's result is taken, and which operand is a transposed view.
+enum class Into : std::uint8_t { fresh, biased, given, added };
+enum class Turned : std::uint8_t { none, left, right };
+
+// (m, k) times (k, n) so called.
+LibraryCall product_call(Into into, Turned turned, std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace mw

@@ -63,12 +63,7 @@ class Linear final : public OpType {
       return;
     }
     Target to = target(call, 0, shape, dy.options());
-    at::Tensor dx = to.tensor.view({m, k});
-    if (to.add) {
-      dx.addmm_(dy, weight);
-    } else {
-      at::mm_out(dx, dy, weight);
-    }
+    product_into(to.tensor.view({m, k}), dy, weight, to.add);
   }
 
   void wgrad(const Op& op, OpCall& call) const override {
@@ -77,12 +72,7 @@ class Linear final : public OpType {
     if (wanted(call, 1)) {
       const at::Tensor x = call.inputs[0].reshape({m, k});
       Target to = target(call, 1, call.dims.shape(op.inputs[1].dims), dy.options());
-      at::Tensor dw = to.tensor.view({n, k});
-      if (to.add) {
-        dw.addmm_(dy.t(), x);
-      } else {
-        at::mm_out(dw, dy.t(), x);
-      }
+      product_into(to.tensor.view({n, k}), dy.t(), x, to.add);
     }
     if (biased(op) && wanted(call, 2)) {
       Target to = target(call, 2, call.dims.shape(op.inputs[2].dims), dy.options());
@@ -108,8 +98,18 @@ class Linear final : public OpType {
       if (piece == Piece::wgrad) cost.workspace = n * element;
     }
     cost.bytes = elements * element;
-    // oneDNN adds a bf16 product to a copy.
-    if (piece == Piece::wgrad && element < 4) cost.workspace += n * k * element;
+    switch (piece) {
+      case Piece::forward:
+        cost.calls = {product_call(biased(op) ? Into::biased : Into::fresh, Turned::right, m, n, k)};
+        break;
+      case Piece::dgrad:
+        for (const Into into : {Into::fresh, Into::given, Into::added})
+          cost.calls.push_back(product_call(into, Turned::none, m, k, n));
+        break;
+      default:
+        for (const Into into : {Into::given, Into::added})
+          cost.calls.push_back(product_call(into, Turned::left, n, k, m));
+    }
     return cost;
   }
 };

@@ -1,0 +1,60 @@
+#include "base/cpu.h"
+
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+namespace mw {
+namespace {
+
+// What the first line of that name says; "" if there is none.
+std::string in_cpuinfo(const std::string& name) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name)) continue;
+    const std::size_t start = line.find_first_not_of(" \t:", name.size());
+    return start == std::string::npos ? "" : line.substr(start);
+  }
+  return "";
+}
+
+// Virtual machines of different CPUs bear one name: "Intel(R) Xeon(R) Processor".
+std::string features() {
+  std::uint32_t h = 2166136261u;  // FNV-1a, 32 bits
+  for (const unsigned char c : in_cpuinfo("flags") + in_cpuinfo("Features"))
+    h = (h ^ c) * 16777619u;
+  return fmt::format("{:08x}", h);
+}
+
+}  // namespace
+
+std::string cpu_model() {
+  const std::string model = in_cpuinfo("model name");
+  return model.empty() ? "unknown CPU" : model;
+}
+
+int core_count() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int threads_of_rank(int ranks, int asked) {
+  return asked > 0 ? asked : std::max(1, core_count() / std::max(1, ranks));
+}
+
+std::string kernels_key() {
+  std::string key = fmt::format("{}, features {}, {}, torch {}", cpu_model(), features(),
+                                at::get_cpu_capability(), TORCH_VERSION);
+  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS",
+                           "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_ENABLE_INSTRUCTIONS"}) {
+    if (const char* value = std::getenv(name)) key += fmt::format(", {}={}", name, value);
+  }
+  return key;
+}
+
+}  // namespace mw

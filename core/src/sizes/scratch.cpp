@@ -1,0 +1,115 @@
+#include "sizes/scratch.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "base/cache.h"
+#include "base/cpu.h"
+#include "meshwright/ledger.h"
+
+namespace mw {
+namespace {
+
+constexpr std::size_t most_kept = 20000;
+constexpr std::int64_t failed = -1;
+
+std::string name_of(const LibraryCall& call, at::ScalarType type, int threads) {
+  return fmt::format("{} {} {} on {}", call.name, fmt::join(call.sizes, " "), at::toString(type),
+                     threads);
+}
+
+// A product of which the largest size is halved until it is soon done.
+LibraryCall smaller(LibraryCall call) {
+  while (call.flops > cut_down_flops) {
+    std::int64_t& largest = *std::max_element(call.sizes.begin(), call.sizes.begin() + 3);
+    if (largest < 2) break;
+    call.flops *= static_cast<double>(largest / 2) / static_cast<double>(largest);
+    largest /= 2;
+  }
+  return call;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType type, int threads) {
+  std::optional<std::int64_t> bytes;
+  const int threads_before = at::get_num_threads();
+  std::thread([&] {
+    try {
+      // As a rank's thread does (comm/rendezvous.cpp).
+      at::get_num_threads();
+      at::set_num_threads(threads);
+      const std::function<void()> run = call.prepare(call.sizes, type);
+      Ledger ledger;
+      const MemoryWatch watch(ledger);
+      run();
+      bytes = ledger.peak_bytes() - ledger.bytes();
+    } catch (const std::exception&) {  // the library has no such kernel, or there is no memory
+    }
+  }).join();
+  at::set_num_threads(threads_before);
+  return bytes;
+}
+
+ScratchBook::ScratchBook(const std::filesystem::path& folder)
+    : file_(folder.empty() ? folder : folder / "scratch.json"), key_(kernels_key()) {
+  const Json cache = read_cache(file_);
+  const auto found = cache.find(key_);
+  if (found == cache.end() || !found->is_object() || found->size() > most_kept) return;
+  for (const auto& [name, bytes] : found->items()) {
+    if (bytes.is_number_integer() && bytes.get<std::int64_t>() >= 0)
+      known_[name] = bytes.get<std::int64_t>();
+  }
+}
+
+ScratchBook::~ScratchBook() {
+  if (fresh_.empty() || file_.empty()) return;
+  try {
+    Json cache = read_cache(file_);  // others may have written meanwhile
+    Json& own = cache[key_];
+    if (!own.is_object() || own.size() > most_kept) own = Json::object();
+    for (const auto& [name, bytes] : fresh_) own[name] = bytes;
+    write_cache(file_, cache);
+  } catch (const std::exception&) {  // measured anew next time
+  }
+}
+
+std::optional<std::int64_t> ScratchBook::measured(const LibraryCall& call, at::ScalarType type,
+                                                  int threads) {
+  const std::string name = name_of(call, type, threads);
+  const std::lock_guard guard(lock_);
+  auto known = known_.find(name);
+  if (known == known_.end()) {
+    const auto bytes = try_scratch(call, type, threads);
+    if (bytes) fresh_[name] = *bytes;
+    known = known_.emplace(name, bytes.value_or(failed)).first;
+  }
+  return known->second == failed ? std::nullopt : std::optional(known->second);
+}
+
+Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int threads) {
+  if (call.flops <= most_tried_flops) {
+    if (const auto bytes = measured(call, type, threads)) return {*bytes, true};
+  }
+  if (call.estimate != nullptr)
+    return {call.estimate(call.sizes, static_cast<int>(c10::elementSize(type)), threads), false};
+  const LibraryCall less = smaller(call);
+  const auto result = [](const LibraryCall& c) {
+    return static_cast<double>(c.sizes[0]) * static_cast<double>(c.sizes[1]);
+  };
+  const double times = result(call) / std::max(result(less), 1.0);
+  const auto bytes = static_cast<double>(measured(less, type, threads).value_or(0));
+  return {static_cast<std::int64_t>(std::min(bytes * times, 9e18)), false};
+}
+
+ScratchBook& scratch_book() {
+  static ScratchBook book(cache_folder());
+  return book;
+}
+
+}  // namespace mw

@@ -1,0 +1,54 @@
+// What calls of libraries' kernels allocate beside operands and results on this machine: tried once for each CPU, and
+// kept in the user's cache folder.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "meshwright/op.h"
+
+namespace mw {
+
+struct Scratch {
+  std::int64_t bytes = 0;
+  bool measured = true;  // else an estimate
+};
+
+// A call of more operations is not tried: no plan should wait for it. A product is then cut down to less.
+constexpr double most_tried_flops = 1 << 27, cut_down_flops = 1 << 24;
+
+// Makes the call with operands of its sizes and returns the bytes that it allocated and let go, at most at a time;
+// nothing if it failed. In a thread of its own, which has `threads` threads for its kernels.
+std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType type, int threads);
+
+// Measurements of one machine, which any thread may ask for.
+class ScratchBook {
+ public:
+  // With what `folder` keeps of this CPU (base/cpu.h: kernels_key); an empty one keeps nothing.
+  explicit ScratchBook(const std::filesystem::path& folder);
+  ~ScratchBook();  // keeps what was measured
+  ScratchBook(const ScratchBook&) = delete;
+  ScratchBook& operator=(const ScratchBook&) = delete;
+
+  // Of a call alone, without what is `beside` it.
+  Scratch of(const LibraryCall& call, at::ScalarType type, int threads);
+
+ private:
+  std::optional<std::int64_t> measured(const LibraryCall& call, at::ScalarType type, int threads);
+
+  const std::filesystem::path file_;
+  const std::string key_;
+  std::mutex lock_;
+  std::map<std::string, std::int64_t> known_, fresh_;  // by call, type and threads
+};
+
+// That of the process, in cache_folder().
+ScratchBook& scratch_book();
+
+}  // namespace mw
