@@ -171,7 +171,7 @@ inline Experiment experiment(const Setup& setup) {
   e.plan = make_plan(request, problems);
   e.schedule = [](std::int64_t) { return 1e-3; };
   e.steps = 3;
-  e.timeout = 20;
+  e.timeout = 120;
   problems.throw_if_any();
   return e;
 }
