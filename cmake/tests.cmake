@@ -1,9 +1,10 @@
 # Tests, found by folder.
-#   tests/<area>/*_test.cpp            one Catch2 program test_<area>
+#   tests/<area>/*_test.cpp            one Catch2 program test_<area>; of the label unit, run whole with two more
+#                                      instruction sets (tests/with_instructions.sh), which choose other kernels
 #   tests/<area>/test_*.py, test_*.sh  one ctest entry each
 #   tests/plugins/<name>/*.cpp         modules for tests, in build/lib/meshwright/test-plugins
 # Label: the area's name for parity, cli and slow, else unit; scripts default to cli and may say
-# `# label: x` in their first lines.
+# `# label: x` in their first lines. Time limits end what hangs; a loaded machine must not reach them.
 
 find_package(Catch2 2.13 REQUIRED)
 list(APPEND CMAKE_MODULE_PATH "${Catch2_DIR}")
@@ -43,7 +44,16 @@ foreach(path IN LISTS areas)
     target_precompile_headers(test_${area} REUSE_FROM meshwright_core)
     add_dependencies(test_${area} test_plugins programs)
     catch_discover_tests(test_${area} TEST_PREFIX "${area}/"
-      PROPERTIES LABELS ${label} TIMEOUT 300 ENVIRONMENT "${test_environment}")
+      PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "${test_environment}")
+    if(label STREQUAL "unit")
+      foreach(set IN ITEMS avx2 default)
+        add_test(NAME "${area}/all with ${set}" COMMAND
+          bash "${PROJECT_SOURCE_DIR}/tests/with_instructions.sh" ${set} $<TARGET_FILE:test_${area}>
+          WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+        set_tests_properties("${area}/all with ${set}" PROPERTIES LABELS unit TIMEOUT 1200
+          SKIP_RETURN_CODE 77 COST 100 ENVIRONMENT "${test_environment}")
+      endforeach()
+    endif()
   endif()
 
   file(GLOB scripts CONFIGURE_DEPENDS "${path}/test_*.py" "${path}/test_*.sh")
@@ -61,6 +71,6 @@ foreach(path IN LISTS areas)
     endif()
     add_test(NAME "${area}/${name}" COMMAND ${command} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
     set_tests_properties("${area}/${name}" PROPERTIES
-      LABELS ${label} TIMEOUT 600 ENVIRONMENT "${test_environment}")
+      LABELS ${label} TIMEOUT 1200 ENVIRONMENT "${test_environment}")
   endforeach()
 endforeach()

@@ -19,7 +19,7 @@ local e = {
   data = mw.synthetic {}, sequence = 16,
   plan = { %s },
   batch = 8, microbatch = 2,
-  optimizer = mw.adamw { lr = 1e-3 }, steps = 4, timeout = 60,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 4, timeout = 300,
 }
 %s
 mw.train(e)
@@ -46,7 +46,7 @@ class PipelineCase(unittest.TestCase):
 
     def call(self, *arguments, **environment):
         return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env={**os.environ, **environment},
-                              capture_output=True, text=True, timeout=400)
+                              capture_output=True, text=True, timeout=900)
 
     def write(self, text):
         path = self.folder / "script.lua"

@@ -213,11 +213,11 @@ mw.compare(e("llama", { dp(3) }), e("llama", {
 
     def test_an_interrupt_leaves_no_verdict(self):
         script = self.write(MODELS + 'mw.compare(e("deep", { dp(2) }), e("deep", { tp(2) }))')
-        process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=512"], stdout=subprocess.PIPE,
+        process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=2048"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         time.sleep(2)
         process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=120)
+        out, said = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130, out + said)
         result = json.loads(out)
         self.assertEqual((result["status"], result["verdict"]), ("interrupted", None))

@@ -28,7 +28,7 @@ class Hooks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "script.lua"
             script.write_text(SCRIPT % plan)
-            done = subprocess.run([BIN, "run", "--json", script], capture_output=True, text=True, timeout=120)
+            done = subprocess.run([BIN, "run", "--json", script], capture_output=True, text=True, timeout=300)
         return done, [json.loads(line) for line in done.stdout.splitlines()]
 
     def sent(self, options):

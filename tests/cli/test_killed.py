@@ -65,7 +65,7 @@ class Killed(unittest.TestCase):
             time.sleep(0.01)
 
     def end(self, process):
-        stdout, _ = process.communicate(timeout=60)
+        stdout, _ = process.communicate(timeout=300)
         return [json.loads(line) for line in stdout.decode().splitlines()]
 
     def read(self, status):
@@ -99,7 +99,7 @@ class Killed(unittest.TestCase):
                 # Every other one after the file has been written at least once.
                 time.sleep(random.uniform(0, 1) + (kill % 2) * 1.2 * INTERVAL)
                 process.kill()
-                process.communicate(timeout=60)
+                process.communicate(timeout=300)
                 self.assertEqual(process.returncode, -signal.SIGKILL)
                 told = self.finished()
                 # The last step but one was written, unless an interval had not yet passed since the
@@ -130,8 +130,8 @@ class Killed(unittest.TestCase):
         begin = time.monotonic()
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-        self.assertLess(time.monotonic() - begin, 5)
+        process.communicate(timeout=300)
+        self.assertLess(time.monotonic() - begin, 30)  # the step goes on for 50
         self.assertIn(process.returncode, (130, -signal.SIGINT))
 
     def test_a_failed_rank(self):

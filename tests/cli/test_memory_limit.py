@@ -11,7 +11,7 @@ local dp, tp, zero, pp = mw.plugins("dp", "tp", "zero", "pp")
 local e = {
   model = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 160, vocab = 128 },
   data = mw.synthetic {}, sequence = 8, plan = { %s }, batch = 8, microbatch = %s,
-  optimizer = mw.adamw { lr = 1e-3 }, steps = 3, timeout = 60, memory = %s,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 3, timeout = 300, memory = %s,
 }
 mw.%s(e)
 """

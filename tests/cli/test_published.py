@@ -1,6 +1,6 @@
 """Published configurations resolve: parameters, ranks and axes as their reports say, in seconds."""
 
-import time
+import resource
 import unittest
 
 from pipeline_tools import SOURCE, PipelineCase
@@ -19,9 +19,10 @@ class Published(PipelineCase):
     def test_plans(self):
         for name, (billions, ranks, mix) in CONFIGURATIONS.items():
             with self.subTest(name):
-                start = time.monotonic()
+                worked = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+                start = worked()  # whatever else the machine does
                 plan = self.plan(name)
-                seconds = time.monotonic() - start
+                seconds = worked() - start
                 print(f"{name}: {plan['parameters'] / 1e9:.2f} B parameters, {plan['ranks']} ranks, {seconds:.1f} s")
                 self.assertLess(abs(plan["parameters"] / 1e9 / billions - 1), 1e-3)
                 self.assertEqual((plan["ranks"], plan["plan"]), (ranks, mix))

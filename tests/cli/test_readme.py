@@ -61,7 +61,7 @@ class Readme(unittest.TestCase):
         if arguments[0] == "run":
             arguments = [*arguments, *SHORT]
         return subprocess.run([BIN, *arguments], cwd=self.folder, capture_output=True, text=True,
-                              timeout=300)
+                              timeout=600)
 
     def test_commands(self):
         self.assertGreaterEqual(len(commands()), 8)
@@ -85,7 +85,7 @@ class Readme(unittest.TestCase):
 
         [script] = blocks("python")
         read = subprocess.run([sys.executable, "-c", script], cwd=self.folder, capture_output=True,
-                              text=True, timeout=120)
+                              text=True, timeout=300)
         self.assertEqual(read.returncode, 0, read.stderr)
         self.assertRegex(read.stdout, r"(?m)^9 +9 ")
 

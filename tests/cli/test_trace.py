@@ -205,7 +205,7 @@ class EndedEarly(PipelineCase):
             self.wait_for(process, 3)
             time.sleep(1.5)
             process.kill()
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
             self.assertEqual(process.returncode, -signal.SIGKILL)
             self.assertGreater(self.read("running"), 0)
             self.only("trace", "run.h5", "-o", "trace.json")
@@ -215,7 +215,7 @@ class EndedEarly(PipelineCase):
             process = self.start('pp { 2, schedule = "zb-h1" }, dp(2)')
             self.wait_for(process, 3)
             process.send_signal(number)
-            stdout, _ = process.communicate(timeout=60)
+            stdout, _ = process.communicate(timeout=300)
             self.assertEqual(process.returncode, 130)
             run, = map(json.loads, stdout.splitlines())
             self.assertEqual(run["status"], "interrupted")
@@ -229,14 +229,14 @@ class EndedEarly(PipelineCase):
                 began = time.monotonic()
                 calls = 10
                 process = self.start(plan + f', mw.plugin "failing_rank" ({calls})')
-                stdout, stderr = process.communicate(timeout=60)
+                stdout, stderr = process.communicate(timeout=300)
                 self.assertEqual(process.returncode, 1, stderr)
                 run, error = map(json.loads, stdout.splitlines())
                 self.assertEqual((run["status"], error["stage"]), ("failed", "run"))
                 self.assertRegex(error["message"], r"[Rr]ank [1-3]: a fault that was asked for "
                                                   r"\(in the forward of norm, microbatch \d\)")
                 self.assertEqual(self.read("failed"), 2)
-                self.assertLess(time.monotonic() - began, 30)
+                self.assertLess(time.monotonic() - began, 120)  # collectives wait for 300 s
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class ZeroMemory(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         done = subprocess.run([BIN, "run", SOURCE / "scripts/zero_memory.lua"], cwd=SOURCE, capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         cls.text = done.stdout
         table, measured = done.stdout.split("\n\n", 1)

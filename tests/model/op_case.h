@@ -42,7 +42,8 @@ struct OpCase {
   Sparse sparse_;
 };
 
-// |a - b| / |b|, the worst element's error over the largest element.
+// |a - b| over the largest of |b|, or over 1 where that is less: operands here are of that order, and what is zero
+// but for their rounding has no relative error.
 double error(const at::Tensor& a, const at::Tensor& b);
 
 struct Gradients {

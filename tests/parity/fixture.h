@@ -135,6 +135,7 @@ struct Setup {
   RecomputePolicy recompute;
   OffloadPolicy offload;
   bool fp32_sums = false;
+  int threads = 0;
   Json loss_scale;  // null: none
   std::string optimizer = "adamw";
   Json optimizer_options = {{"lr", 1e-3}, {"clip", 0.5}};
@@ -159,6 +160,7 @@ inline Experiment experiment(const Setup& setup) {
   request.recompute = setup.recompute;
   request.offload = setup.offload;
   request.fp32_sums = setup.fp32_sums;
+  request.threads = e.threads = setup.threads;
   if (!setup.loss_scale.is_null())
     e.loss_scale = read_loss_scale(setup.loss_scale, nullptr, problems);
   DataContext context;
@@ -171,7 +173,7 @@ inline Experiment experiment(const Setup& setup) {
   e.plan = make_plan(request, problems);
   e.schedule = [](std::int64_t) { return 1e-3; };
   e.steps = 3;
-  e.timeout = 20;
+  e.timeout = 120;
   problems.throw_if_any();
   return e;
 }

@@ -49,7 +49,7 @@ class PeerLosses(unittest.TestCase):
                     "model": ", ".join(f"{key} = {value}" for key, value in c["model"].items())}
             (folder / "script.lua").write_text(SCRIPT % keys)
             done = subprocess.run([BIN, "run", "script.lua", "--json"], cwd=folder, capture_output=True,
-                                  text=True, timeout=120)
+                                  text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         return c["losses"], [json.loads(line) for line in done.stdout.splitlines()]
 

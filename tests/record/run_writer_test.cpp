@@ -126,8 +126,8 @@ TEST_CASE("a run file is readable from the start, grows by intervals and ends wi
 
 TEST_CASE("time alone makes an interval") {
   TemporaryFolder folder;
-  mw::RunWriter writer(folder.path() / "run.h5", info(), {std::chrono::milliseconds(20), 0});
-  std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  mw::RunWriter writer(folder.path() / "run.h5", info(), {std::chrono::milliseconds(500), 0});
+  std::this_thread::sleep_for(std::chrono::milliseconds(510));
   CHECK_FALSE(writer.flush_if_due());  // nothing to write
   writer.add(step_row(0));
   CHECK(writer.flush_if_due());

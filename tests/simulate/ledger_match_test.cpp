@@ -27,10 +27,8 @@ void check(const Setup& setup) {
       INFO(fmt::format("{}: predicted {}, measured {} ({:+.3f} %)", what, prediction, measurement,
                        100.0 * static_cast<double>(prediction - measurement) /
                            static_cast<double>(measurement)));
-      // oneDNN's products of 2 bytes take a scratchpad by no rule of ours.
-      const double slack = element_bytes(setup.precision) < 4 ? 65536 : 0;
       CHECK(std::abs(static_cast<double>(prediction - measurement)) <=
-            0.02 * static_cast<double>(measurement) + slack);
+            0.02 * static_cast<double>(measurement));
     };
     near("activations", predicted.memory[Category::activations],
          rank.memory[static_cast<int>(Category::activations)].peak);
@@ -100,6 +98,22 @@ TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO") {
     CHECK(memory[Category::parameters] == Approx(2 * parted(3)).epsilon(0.01));
     CHECK(memory[Category::gradients] == Approx((wide ? 4 : 2) * parted(2)).epsilon(0.01));
     CHECK(memory[Category::optimizer] == Approx(12 * parted(1)).epsilon(0.01));
+  }
+}
+
+TEST_CASE("... on this CPU's kernels, whatever threads they have") {
+  const Precision precision = GENERATE(Precision::fp32, Precision::bf16, Precision::fp16);
+  const bool is_gpt = GENERATE(false, true);
+  const int threads = GENERATE(1, 3);
+  Setup setup = is_gpt ? gpt({dp(2)}, 2) : llama({dp(2)}, 2);
+  setup.sequence = 48;
+  setup.precision = precision;
+  setup.threads = threads;
+  DYNAMIC_SECTION((is_gpt ? "gpt " : "llama ") << name_of(precision) << " on " << threads) {
+    check(setup);
+    CHECK(predict(*experiment(setup).plan, *experiment(setup).optimizer, round_device(2), threads)
+              .fullest()
+              .memory.measured);
   }
 }
 

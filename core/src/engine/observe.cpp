@@ -22,8 +22,8 @@ double relative(const at::Tensor& x, const at::Tensor& reference, double floor) 
   return difference / std::max({size, floor, 1e-300});
 }
 
-double relative(double x, double reference) {
-  const double error = std::abs(x - reference) / std::max(std::abs(reference), 1e-300);
+double relative(double x, double reference, double floor) {
+  const double error = std::abs(x - reference) / std::max({std::abs(reference), floor, 1e-300});
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 

@@ -16,7 +16,7 @@ namespace mw {
 double distance(const at::Tensor& x, const at::Tensor& y);
 // |x - reference| / max(|reference|, floor), 2-norms; infinity where it is not finite.
 double relative(const at::Tensor& x, const at::Tensor& reference, double floor);
-double relative(double x, double reference);
+double relative(double x, double reference, double floor);
 
 // The layout of what each rank has whole.
 Layout whole_layout(const Program& program);

@@ -71,6 +71,10 @@ class Keeper : public StepWatcher {
   const bool activations_;
 };
 
+// Of a model that has learnt its data all but rounding is gone from the loss and from the gradient, and rounding has
+// no relative error: it is that of numbers of the order of 1. A fault is still seen that is this times the bound.
+constexpr double loss_floor = 1e-6, norm_floor = 1e-6;
+
 // Compares a rank of the plan with it.
 class Comparer : public StepWatcher {
  public:
@@ -132,9 +136,9 @@ class Comparer : public StepWatcher {
     if (activations_) return;
     if (step + 1 == outcome_.steps) parameters(outcome.lr);
     std::lock_guard lock(mutex_);
-    outcome_.loss = std::max(outcome_.loss, relative(outcome.loss, reference_.losses[step]));
+    outcome_.loss = std::max(outcome_.loss, relative(outcome.loss, reference_.losses[step], loss_floor));
     outcome_.grad_norm =
-        std::max(outcome_.grad_norm, relative(outcome.grad_norm, reference_.norms[step]));
+        std::max(outcome_.grad_norm, relative(outcome.grad_norm, reference_.norms[step], norm_floor));
   }
 
  private:
@@ -189,7 +193,7 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
              std::int64_t steps, const std::atomic<bool>* stop, bool activations,
              VerifyOutcome& outcome) {
   std::mutex mutex;
-  const double floor = reference.norms.empty() ? 0 : reference.norms.front();
+  const double floor = reference.norms.empty() ? 0 : std::max(reference.norms.front(), norm_floor);
   run_steps(experiment, plan, steps, stop, [&](Executor& executor) {
     return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
   });

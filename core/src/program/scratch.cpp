@@ -93,7 +93,8 @@ std::optional<std::int64_t> ScratchBook::measured(const LibraryCall& call, at::S
 }
 
 Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int threads) {
-  if (call.flops <= most_tried_flops) {
+  const int most_threads = 4 * core_count();  // more only cost time, or there are none
+  if (call.flops <= most_tried_flops && threads <= most_threads) {
     if (const auto bytes = measured(call, type, threads)) return {*bytes, true};
   }
   if (call.estimate != nullptr)
@@ -103,7 +104,7 @@ Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int thread
     return static_cast<double>(c.sizes[0]) * static_cast<double>(c.sizes[1]);
   };
   const double times = result(call) / std::max(result(less), 1.0);
-  const auto bytes = static_cast<double>(measured(less, type, threads).value_or(0));
+  const auto bytes = static_cast<double>(measured(less, type, std::min(threads, most_threads)).value_or(0));
   return {static_cast<std::int64_t>(std::min(bytes * times, 9e18)), false};
 }
 

@@ -21,7 +21,7 @@ struct Scratch {
 };
 
 // A call of more operations is not tried: no plan should wait for it. A product is then cut down to less.
-constexpr double most_tried_flops = 1 << 27, cut_down_flops = 1 << 24;
+constexpr double most_tried_flops = 1 << 28, cut_down_flops = 1 << 24;
 
 // Makes the call with operands of its sizes and returns the bytes that it allocated and let go, at most at a time;
 // nothing if it failed. In a thread of its own, which has `threads` threads for its kernels.

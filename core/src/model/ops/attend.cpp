@@ -247,9 +247,10 @@ LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t be
                 static_cast<std::int64_t>(sizes.sight)};
   call.prepare = backward ? prepare<true> : prepare<false>;
   call.estimate = backward ? estimate<true> : estimate<false>;
-  const std::int64_t elements =
-      sizes.batch * sizes.heads * (sizes.queries + sizes.keys) * (sizes.head_dim + sizes.value_dim);
-  call.flops = attend_executed(sizes, backward) + 16.0 * static_cast<double>(elements);
+  const double elements = static_cast<double>(sizes.batch * sizes.heads) *
+                          static_cast<double>(sizes.queries + sizes.keys) *
+                          static_cast<double>(sizes.head_dim + sizes.value_dim);
+  call.flops = attend_executed(sizes, backward) + 16 * elements;
   call.beside = beside;
   return call;
 }

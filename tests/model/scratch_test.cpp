@@ -1,0 +1,142 @@
+// Scratch of libraries' kernels, as this CPU takes it: measured, kept, and estimated where a call is too large.
+#include "sizes/scratch.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <limits>
+
+#include "base/cache.h"
+#include "base/cpu.h"
+#include "model/ops/attend.h"
+#include "model/ops/gemm.h"
+
+using namespace mw;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  Folder() {
+    path = fs::temp_directory_path() / ("meshwright-scratch-" + std::to_string(getpid()));
+    fs::remove_all(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path file() const { return path / "scratch.json"; }
+  fs::path path;
+};
+
+// Calls so far of a kernel whose scratch is known.
+int tried = 0;
+
+std::function<void()> prepare_known(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
+  return [sizes, type, kept = at::Tensor()]() mutable {
+    ++tried;
+    const at::Tensor scratch = at::empty({sizes[0]}, type);
+    kept = at::empty({sizes[1]}, type);  // the result, which is no scratch
+  };
+}
+
+LibraryCall known_call(std::int64_t scratch, double flops = 1) {
+  LibraryCall call;
+  call.name = "known";
+  call.sizes = {scratch, 10};
+  call.prepare = prepare_known;
+  call.flops = flops;
+  call.estimate = [](const std::vector<std::int64_t>& sizes, int element, int threads) {
+    return sizes[0] * element * threads;
+  };
+  return call;
+}
+
+}  // namespace
+
+TEST_CASE("A call's scratch is what it allocates beside its result") {
+  CHECK(try_scratch(known_call(1000), at::kFloat, 1) == 4000);
+  CHECK(try_scratch(known_call(1000), at::kBFloat16, 2) == 2000);
+  LibraryCall fails = known_call(1000);
+  fails.prepare = [](const std::vector<std::int64_t>&, at::ScalarType) -> std::function<void()> {
+    return [] { throw std::runtime_error("no such kernel"); };
+  };
+  CHECK_FALSE(try_scratch(fails, at::kFloat, 1).has_value());
+  const Scratch scratch = ScratchBook({}).of(fails, at::kFloat, 3);
+  CHECK(scratch.bytes == 12000);
+  CHECK_FALSE(scratch.measured);
+}
+
+TEST_CASE("It is tried once, and kept for the next process") {
+  const Folder folder;
+  tried = 0;
+  {
+    ScratchBook book(folder.path);
+    CHECK(book.of(known_call(500), at::kFloat, 1).bytes == 2000);
+    CHECK(book.of(known_call(500), at::kFloat, 1).measured);
+    CHECK(tried == 1);
+    CHECK(book.of(known_call(500), at::kFloat, 2).bytes == 2000);  // other threads, types, sizes
+    CHECK(book.of(known_call(500), at::kDouble, 1).bytes == 4000);
+    CHECK(book.of(known_call(501), at::kFloat, 1).bytes == 2004);
+    CHECK(tried == 4);
+  }
+  ScratchBook next(folder.path);
+  CHECK(next.of(known_call(500), at::kFloat, 1).bytes == 2000);
+  CHECK(tried == 4);
+  const Json kept = read_cache(folder.file());
+  REQUIRE(kept.size() == 1);
+  CHECK(kept.begin().key() == kernels_key());
+  CHECK(kept.begin().value().size() == 4);
+}
+
+TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is kept") {
+  const Folder folder;
+  fs::create_directories(folder.path);
+  const Json good = {{"another CPU", {{"x", 1}}}};
+  for (const Json& own :
+       {Json("text"), Json({{"known 500 10 Float on 1", "many"}}),
+        Json({{"known 500 10 Float on 1", -7}}), Json({{"known 500 10 Float on 1", nullptr}})}) {
+    Json cache = good;
+    cache[kernels_key()] = own;
+    std::ofstream(folder.file()) << cache;
+    CHECK(ScratchBook(folder.path).of(known_call(500), at::kFloat, 1).bytes == 2000);
+    CHECK(read_cache(folder.file())["another CPU"] == good["another CPU"]);
+    CHECK(read_cache(folder.file())[kernels_key()]["known 500 10 Float on 1"] == 2000);
+  }
+  for (const char* text : {"", "{", "[1]"}) {
+    std::ofstream(folder.file()) << text;
+    CHECK(ScratchBook(folder.path).of(known_call(500), at::kFloat, 1).bytes == 2000);
+  }
+  CHECK(ScratchBook("/proc/no-such-folder").of(known_call(500), at::kFloat, 1).bytes == 2000);
+}
+
+TEST_CASE("A call that is too large is not made") {
+  tried = 0;
+  const Scratch large = ScratchBook({}).of(known_call(500, 1e12), at::kFloat, 4);
+  CHECK(tried == 0);
+  CHECK(large.bytes == 8000);
+  CHECK_FALSE(large.measured);
+  // A product is tried as a smaller one: what this CPU takes for the result grows with it.
+  ScratchBook book{{}};
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const Scratch small = book.of(product_call(Into::given, Turned::right, 256, 256, 64), type, 1);
+    const Scratch huge =
+        book.of(product_call(Into::given, Turned::right, 1 << 20, 1 << 16, 1 << 16), type, 1);
+    CHECK(small.measured);
+    CHECK_FALSE(huge.measured);
+    CHECK((huge.bytes > 0) == (small.bytes > 0));
+  }
+  const kernel::AttendSizes sizes{1, 32, 1 << 16, 1 << 16, 128, 128, kernel::Sight::Kind::same};
+  const Scratch attended = book.of(kernel::attend_call(sizes, true, 0), at::kBFloat16, 2);
+  CHECK_FALSE(attended.measured);
+  CHECK(attended.bytes > 0);
+}
+
+TEST_CASE("What keeps libraries to an instruction set has measurements of its own") {
+  const std::string own = kernels_key();
+  const char* before = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string kept = before != nullptr ? before : "";
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI", 1);
+  CHECK(kernels_key() != own);
+  before != nullptr ? setenv("ONEDNN_MAX_CPU_ISA", kept.c_str(), 1)
+                    : unsetenv("ONEDNN_MAX_CPU_ISA");
+  CHECK(kernels_key() == own);
+}
