@@ -70,7 +70,7 @@ class DataParallel : public mw::Strategy {
   }
 
   explicit DataParallel(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))),
+      : ways_(values.int32("ways")),
         bucket_(values.integer("bucket")),
         overlap_(values.flag("overlap")),
         each_(values.text("reduce") == "each") {

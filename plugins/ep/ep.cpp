@@ -33,14 +33,21 @@ class ExpertParallel : public mw::Strategy {
         .fallback(false)
         .number("imbalance",
                 "for predictions: tokens of the rank that has most over the average of the ranks")
-        .at_least(1)
+        .range(1, 1 << 20)
         .fallback(1.0);
   }
   explicit ExpertParallel(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))),
+      : ways_(values.int32("ways")),
         gathers_(values.text("dispatch") == "allgather"),
         overlap_(values.flag("overlap")),
-        imbalance_(values.number("imbalance")) {}
+        imbalance_(values.number("imbalance")) {
+    if (imbalance_ > ways_) {
+      throw mw::Error(mw::Stage::options,
+                      fmt::format("imbalance: of {} ranks none can have {} times the average",
+                                  ways_, imbalance_),
+                      fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
+    }
+  }
 
   std::vector<mw::AxisRequest> axes() const override {
     return {{"ep", ways_, {"dp", "zero", "cp", "tp"}}};

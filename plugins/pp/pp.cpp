@@ -39,17 +39,19 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
+constexpr double least_time = 1e-12, most_time = 1e12;  // sums of them stay exact enough
+
 // One {F, I, W}, or one for each virtual stage.
 std::vector<mw::WorkTimes> read_times(const Json& given) {
   const auto one = [](const Json& t) -> mw::WorkTimes {
     const bool good =
         t.is_array() && t.size() == 3 && std::all_of(t.begin(), t.end(), [](const Json& x) {
-          return x.is_number() && x.get<double>() > 0;
+          return x.is_number() && x.get<double>() >= least_time && x.get<double>() <= most_time;
         });
     if (!good) {
       throw Error(mw::Stage::options, fmt::format("times: got {}", t.dump()),
-                  "give { F, I, W }, three positive numbers (seconds, or any unit), or a list of "
-                  "such triples, one for each virtual stage");
+                  "give { F, I, W }, three numbers of 1e-12 to 1e12 (seconds, or any unit), or a "
+                  "list of such triples, one for each virtual stage");
     }
     return {t[0].get<double>(), t[1].get<double>(), t[2].get<double>(), 0};
   };
@@ -64,11 +66,12 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
 std::vector<int> read_layout(const Json& given) {
   std::vector<int> layout;
   for (const Json& n : given) {
-    if (!n.is_number_integer() || n.get<std::int64_t>() < 0 || n.get<std::int64_t>() > (1 << 20)) {
+    const auto layers = mw::whole_number(n);
+    if (!layers || *layers < 0 || *layers > (1 << 20)) {
       throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", n.dump()),
                   "list the layers of each stage: layout = { 3, 5 }");
     }
-    layout.push_back(n.get<int>());
+    layout.push_back(static_cast<int>(*layers));
   }
   return layout;
 }
@@ -95,13 +98,13 @@ class PipelineParallel : public mw::Strategy {
              "left out")
         .optional()
         .bytes("memory", "limit of a rank's activations that the schedule must keep")
+        .at_least(1)
         .optional()
         .unit("bytes");
   }
 
-  explicit PipelineParallel(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))) {
-    chunks_ = values.has("chunks") ? static_cast<int>(values.integer("chunks")) : 0;
+  explicit PipelineParallel(const mw::Values& values) : ways_(values.int32("ways")) {
+    chunks_ = values.has("chunks") ? values.int32("chunks") : 0;
     if (values.has("memory")) memory_ = values.number("memory");
     if (values.has("layout")) layout_ = read_layout(values.at("layout"));
     choose_schedule(values);

@@ -49,8 +49,8 @@ class SequenceParallel : public mw::Strategy {
         .fallback(1);
   }
   explicit SequenceParallel(const mw::Values& values)
-      : ways_(values.has("ways") ? static_cast<int>(values.integer("ways")) : 0),
-        heads_(static_cast<int>(values.integer("ulysses"))),
+      : ways_(values.has("ways") ? values.int32("ways") : 0),
+        heads_(values.int32("ulysses")),
         form_(values.has("form") ? values.text("form") : "ring"),
         balance_(values.has("balance") ? values.text("balance") : "") {
     for (const char* option : {"form", "balance"}) {

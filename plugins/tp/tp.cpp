@@ -19,7 +19,7 @@ class TensorParallel : public mw::Strategy {
         .fallback(false);
   }
   explicit TensorParallel(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))), overlap_(values.flag("overlap")) {}
+      : ways_(values.int32("ways")), overlap_(values.flag("overlap")) {}
 
   std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
 

@@ -26,7 +26,7 @@ class Zero : public mw::Strategy {
             "copies of the model among these ranks; parts are kept inside ways / replicas ranks "
             "(at stage 1: a sub-group's scope)")
         .fallback(1)
-        .at_least(1)
+        .range(1, 1 << 20)
         .integer("prefetch", "stage 3: layers whose parameters are gathered ahead")
         .fallback(1)
         .range(0, 1024)
@@ -45,10 +45,10 @@ class Zero : public mw::Strategy {
   }
 
   explicit Zero(const mw::Values& values)
-      : ways_(static_cast<int>(values.integer("ways"))),
-        stage_(static_cast<int>(values.integer("stage"))),
-        replicas_(static_cast<int>(values.integer("replicas"))),
-        prefetch_(static_cast<int>(values.integer("prefetch"))),
+      : ways_(values.int32("ways")),
+        stage_(values.int32("stage")),
+        replicas_(values.int32("replicas")),
+        prefetch_(values.int32("prefetch")),
         keep_(values.flag("keep")),
         bucket_(values.integer("bucket")),
         offload_(values.text("offload") == "none"        ? mw::Offload::nothing

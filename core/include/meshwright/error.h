@@ -39,6 +39,10 @@ class Error : public std::exception {
   std::string text_;
 };
 
+// What an exception that is no Error has to say, with a hint: what the standard library throws says nothing
+// of its own ("std::bad_alloc").
+Problem problem_of(const std::exception& thrown);
+
 // Collects problems so that a user sees all of them at once.
 class Problems {
  public:

@@ -22,12 +22,17 @@ struct Option {
   std::string name;
   OptionType type = OptionType::any;
   std::string doc;
-  std::optional<Json> fallback;       // absent: the key is required, unless `optional`
-  bool optional = false;              // may be left out and then has no value
-  std::optional<double> least, most;  // inclusive range of integers, numbers, bytes
-  std::vector<std::string> choices;   // of `choice`
-  std::string unit;                   // "bytes", "sequences", ... for people
+  std::optional<Json> fallback;  // absent: the key is required, unless `optional`
+  bool optional = false;         // may be left out and then has no value
+  // Inclusive range: integers for integers and bytes, reals for numbers.
+  std::optional<Json> least, most;
+  std::vector<std::string> choices;  // of `choice`
+  std::string unit;                  // "bytes", "sequences", ... for people
 };
+
+// A whole number as a script may have it: 8, or 8.0, as Lua's 16 / 2 is. Nothing if it is none, or not
+// in [-2^63, 2^63).
+std::optional<std::int64_t> whole_number(const Json& value);
 
 // What a script's values may refer to: its functions, and files named relative to it.
 struct ScriptReach {
@@ -43,6 +48,9 @@ class Values {
   bool has(const std::string& key) const { return json_.contains(key); }
   const Json& at(const std::string& key) const { return json_.at(key); }
   std::int64_t integer(const std::string& key) const { return json_.at(key).get<std::int64_t>(); }
+  // An integer whose range is within 32 bits, as it is where none was declared. Throws Error (options)
+  // for one that is not.
+  int int32(const std::string& key) const;
   double number(const std::string& key) const { return json_.at(key).get<double>(); }
   bool flag(const std::string& key) const { return json_.at(key).get<bool>(); }
   std::string text(const std::string& key) const { return json_.at(key).get<std::string>(); }
@@ -66,7 +74,8 @@ class Values {
 class Options {
  public:
   // Each adds a key and returns *this, so that a declaration reads as a list. A key is required
-  // until one of the modifiers below, which act on the key added last, says otherwise.
+  // until one of the modifiers below, which act on the key added last, says otherwise. No number is without
+  // a range: an integer's is that of 32 bits, sizes go from 0 to 1 EiB, numbers are finite.
   Options& boolean(std::string name, std::string doc);
   Options& integer(std::string name, std::string doc);
   Options& number(std::string name, std::string doc);
@@ -78,10 +87,10 @@ class Options {
   Options& function(std::string name, std::string doc);
   Options& any(std::string name, std::string doc);
 
-  Options& fallback(Json value);              // the default
-  Options& optional();                        // may be absent
-  Options& range(double least, double most);  // inclusive
-  Options& at_least(double least);
+  Options& fallback(Json value);          // the default
+  Options& optional();                    // may be absent
+  Options& range(Json least, Json most);  // inclusive
+  Options& at_least(Json least);
   Options& unit(std::string unit);
   // The key that a bare value stands for: with `positional("ways")`, 4 reads as { ways = 4 }.
   Options& positional(std::string name);

@@ -21,6 +21,7 @@
 namespace mw {
 namespace {
 
+constexpr double most_time = 1e12;  // in any unit: sums of them stay exact enough
 constexpr int exit_usage = 2, exit_interrupted = 130;
 
 struct Arguments {
@@ -150,14 +151,15 @@ void add_schedule_command(CLI::App& app, Arguments& arguments) {
                    "gradient (default 1,1,1); a chunk takes its share")
       ->delimiter(',')
       ->expected(1, 3)
+      ->check(CLI::Range(1e-12, most_time))
       ->type_name("F,I,W");
   command->add_option("--send", a.send, "from one stage to the next, in the same unit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, most_time))
       ->type_name("TIME");
   command
       ->add_option("--memory", a.memory,
                    "limit of the activations of a stage, in microbatches of the whole stage")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-6, most_time))
       ->type_name("MICROBATCHES");
   command->add_option("--csv", a.csv, "write the order in PyTorch's CSV form")->type_name("FILE");
   command->add_option("--svg", a.svg, "write the drawing")->type_name("FILE");
@@ -175,8 +177,10 @@ void add_trace_command(CLI::App& app, Arguments& arguments) {
   command->add_option("-o,--output", a.trace, "write a Chrome trace (Perfetto opens it)")
       ->type_name("FILE");
   command->add_option("--svg", a.svg, "write a drawing")->type_name("FILE");
-  command->add_option("--step", a.step,
-                      "which step; if not given, the one of median duration after the warm-up");
+  command
+      ->add_option("--step", a.step,
+                   "which step; if not given, the one of median duration after the warm-up")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--predicted", a.predicted, "the predicted timeline alone");
   command->footer("Example: meshwright trace runs/pipeline.h5 -o trace.json --svg step.svg");
   add_json(command, arguments);
@@ -349,7 +353,8 @@ int run_main(int argc, char** argv) {
     output->error(error);
     return stop_requested() ? exit_interrupted : error.exit_code();
   } catch (const std::exception& error) {
-    output->error(Error(Stage::run, fmt::format("unexpected: {}", error.what())));
+    if (!output) output.emplace(false);
+    output->error(Error({problem_of(error)}));
     return exit_code_of(Stage::run);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace mw {
@@ -35,8 +36,8 @@ const char* name_of(OptionType type) {
   return "any";
 }
 
-std::string limit(const Option& option, double value) {
-  return option.type == OptionType::bytes ? format_bytes(value) : format_number(value);
+std::string limit(const Option& option, const Json& value) {
+  return option.type == OptionType::bytes ? format_bytes(value.get<double>()) : describe(value);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -17,7 +18,7 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t most_works = std::int64_t{1} << 25;
+constexpr std::int64_t most_works = std::int64_t{1} << 20;  // some seconds
 
 std::vector<std::string> names() {
   std::vector<std::string> all;
@@ -106,7 +107,7 @@ int terminal_columns() {
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   const char* columns = std::getenv("COLUMNS");
   const int given = columns != nullptr ? std::atoi(columns) : 0;
-  return given > 0 ? given : 100;
+  return given > 0 ? std::min(given, 1000) : 100;
 }
 
 bool paints() {
@@ -201,6 +202,11 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
     throw Error(Stage::options, "--times takes three positive numbers",
                 "F,I,W: of the forward, the input's gradient and the weights' gradient; for "
                 "example --times 1,1.2,0.8");
+  }
+  for (const auto& [option, value] :
+       {std::pair{"--send", arguments.send}, std::pair{"--memory", arguments.memory}}) {
+    if (!std::isnan(value)) continue;
+    throw Error(Stage::options, fmt::format("{} is no number", option), "a number of 0 or more");
   }
   const bool is_file =
       arguments.name.ends_with(".csv") || arguments.name.find('/') != std::string::npos;

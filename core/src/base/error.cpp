@@ -1,6 +1,8 @@
 #include "meshwright/error.h"
 
 #include <algorithm>
+#include <new>
+#include <stdexcept>
 #include <utility>
 
 namespace mw {
@@ -76,6 +78,20 @@ int Error::exit_code() const {
       problems_.begin(), problems_.end(),
       [](const Problem& a, const Problem& b) { return gravity(a.stage) < gravity(b.stage); });
   return gravest == problems_.end() ? exit_code_of(Stage::run) : exit_code_of(gravest->stage);
+}
+
+Problem problem_of(const std::exception& thrown) {
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr ||
+      dynamic_cast<const std::length_error*>(&thrown) != nullptr) {
+    return {Stage::run, "there is not enough memory for what was asked",
+            "make the model, the batch or the number of ranks smaller; meshwright plan says what a "
+            "rank needs"};
+  }
+  if (dynamic_cast<const std::logic_error*>(&thrown) != nullptr) {
+    return {Stage::run, std::string("an error inside the program: ") + thrown.what(),
+            "this should have been refused with a reason: please report it with the script"};
+  }
+  return {Stage::run, thrown.what(), ""};
 }
 
 void Problems::add(Stage stage, std::string message, std::string hint) {

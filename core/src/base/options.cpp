@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <stdexcept>
 
 #include "base/json_text.h"
@@ -41,9 +43,29 @@ std::string noun(const Option& option) {
   return "a value";
 }
 
-std::string limit_text(const Option& option, double limit) {
-  if (option.type == OptionType::bytes) return format_bytes(limit);
-  return format_number(limit);
+constexpr std::int64_t most_bytes = std::int64_t{1} << 60;
+
+std::string limit_text(const Option& option, const Json& limit) {
+  if (option.type == OptionType::bytes) return format_bytes(limit.get<double>());
+  return describe(limit);
+}
+
+// Of a number whose declaration says no other.
+void give_range(Option& option) {
+  if (option.type == OptionType::integer) {
+    option.least = std::numeric_limits<std::int32_t>::min();
+    option.most = std::numeric_limits<std::int32_t>::max();
+  } else if (option.type == OptionType::bytes) {
+    option.least = 0;
+    option.most = most_bytes;
+  }
+}
+
+// Of two integers as integers: beyond 2^53 a double no longer tells them apart.
+bool less(const Json& a, const Json& b) {
+  if (a.is_number_integer() && b.is_number_integer())
+    return a.get<std::int64_t>() < b.get<std::int64_t>();
+  return a.get<double>() < b.get<double>();
 }
 
 // Reads one key; adds the problem and returns nothing if the value will not do.
@@ -89,37 +111,30 @@ class KeyReader {
   }
 
   std::optional<Json> read_integer(const Json& given) const {
-    if (given.is_number_integer()) {
-      const auto value = given.get<std::int64_t>();
-      return in_range(static_cast<double>(value), describe(given)) ? std::optional<Json>(value)
-                                                                   : std::nullopt;
-    }
     if (!given.is_number()) return wrong(given, hint_for_number_as_text(given));
-    const auto value = given.get<double>();
     // 8 / 2 is 4.0 in Lua: a whole number is an integer however it was computed.
-    if (value != std::floor(value) || std::abs(value) > 0x1p53) {
-      return wrong(given, std::isfinite(value)
-                              ? fmt::format("nearest: {}", format_number(std::round(value)))
-                              : "");
-    }
-    if (!in_range(value, format_number(value))) return std::nullopt;
-    return static_cast<std::int64_t>(value);
+    if (const auto value = whole_number(given)) return in_range(*value, describe(given));
+    const auto value = given.get<double>();
+    if (std::isfinite(value) && value == std::floor(value)) return in_range(value, describe(given));
+    return wrong(given, std::isfinite(value)
+                            ? fmt::format("nearest: {}", nearest_in_range(std::round(value)))
+                            : "");
   }
 
   std::optional<Json> read_number(const Json& given) const {
     if (!given.is_number()) return wrong(given, hint_for_number_as_text(given));
     const auto value = given.get<double>();
     if (!std::isfinite(value)) return wrong(given);
-    return in_range(value, describe(given)) ? std::optional<Json>(value) : std::nullopt;
+    return in_range(value, describe(given));
   }
 
   std::optional<Json> read_bytes(const Json& given) const {
     if (given.is_string()) {
       const std::string text = given.get<std::string>();
       const auto bytes = parse_bytes(text);
-      if (!bytes) return wrong(given, "units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB");
-      return in_range(static_cast<double>(*bytes), quote(text)) ? std::optional<Json>(*bytes)
-                                                                : std::nullopt;
+      if (!bytes)
+        return wrong(given, "units: B, KB, MB, GB, TB, PB, EB, KiB, MiB, GiB, TiB, PiB, EiB");
+      return in_range(*bytes, quote(text));
     }
     return read_integer(given);
   }
@@ -140,23 +155,36 @@ class KeyReader {
     return "write the number without quotes";
   }
 
-  bool in_range(double value, const std::string& shown) const {
+  std::string nearest_in_range(double value) const {
     const auto& least = option_.least;
     const auto& most = option_.most;
-    if ((!least || value >= *least) && (!most || value <= *most)) return true;
+    if (least && value < least->get<double>()) return limit_text(option_, *least);
+    if (most && value > most->get<double>()) return limit_text(option_, *most);
+    return format_number(value);
+  }
+
+  // The value if it is in range.
+  std::optional<Json> in_range(const Json& value, const std::string& shown) const {
+    const auto& least = option_.least;
+    const auto& most = option_.most;
+    const bool below = least && less(value, *least);
+    if (!below && (!most || !less(*most, value))) return value;
+    // A limit that nobody declared is no help to one who is beyond the other.
+    Option undeclared;
+    undeclared.type = option_.type;
+    give_range(undeclared);
     std::string want;
-    if (least && most) {
+    if (least && most && (below ? most != undeclared.most : least != undeclared.least)) {
       want =
           fmt::format("between {} and {}", limit_text(option_, *least), limit_text(option_, *most));
-    } else if (least) {
+    } else if (below) {
       want = "at least " + limit_text(option_, *least);
     } else {
       want = "at most " + limit_text(option_, *most);
     }
-    const double near = least && value < *least ? *least : *most;
     problems_.add(Stage::options, fmt::format("{} must be {}; got {}", path_, want, shown),
-                  "nearest: " + limit_text(option_, near));
-    return false;
+                  "nearest: " + limit_text(option_, below ? *least : *most));
+    return std::nullopt;
   }
 
   const Option& option_;
@@ -172,6 +200,7 @@ class KeyReader {
     option.name = std::move(name);                            \
     option.type = OptionType::kind;                           \
     option.doc = std::move(doc);                              \
+    give_range(option);                                       \
     options_.push_back(std::move(option));                    \
     return *this;                                             \
   }
@@ -209,14 +238,14 @@ Options& Options::optional() {
   return *this;
 }
 
-Options& Options::range(double least, double most) {
-  last_of(options_).least = least;
-  last_of(options_).most = most;
+Options& Options::range(Json least, Json most) {
+  at_least(std::move(least));
+  last_of(options_).most = std::move(most);
   return *this;
 }
 
-Options& Options::at_least(double least) {
-  last_of(options_).least = least;
+Options& Options::at_least(Json least) {
+  last_of(options_).least = std::move(least);
   return *this;
 }
 
@@ -228,6 +257,23 @@ Options& Options::unit(std::string unit) {
 Options& Options::positional(std::string name) {
   positional_ = std::move(name);
   return *this;
+}
+
+std::optional<std::int64_t> whole_number(const Json& value) {
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{INT64_MAX})
+    return std::nullopt;
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (!value.is_number()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (number != std::floor(number) || !(number >= -0x1p63 && number < 0x1p63)) return std::nullopt;
+  return static_cast<std::int64_t>(number);
+}
+
+int Values::int32(const std::string& key) const {
+  const std::int64_t value = integer(key);
+  if (value == static_cast<std::int32_t>(value)) return static_cast<std::int32_t>(value);
+  throw Error(Stage::options, fmt::format("{} = {} is more than 32 bits hold", key, value),
+              fmt::format("nearest: {}", value < 0 ? INT32_MIN : INT32_MAX));
 }
 
 bool Values::is_function(const std::string& key) const {

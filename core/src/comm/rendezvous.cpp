@@ -33,7 +33,9 @@ class FirstError {
       for (auto& problem : problems) problem.message = prefixed(problem.message);
       throw Error(std::move(problems));
     } catch (const std::exception& error) {
-      throw Error(Stage::run, prefixed(error.what()));
+      Problem problem = problem_of(error);
+      problem.message = prefixed(problem.message);
+      throw Error({std::move(problem)});
     } catch (...) {
       throw Error(Stage::run, prefixed("unknown exception"));
     }

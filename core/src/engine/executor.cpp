@@ -153,7 +153,8 @@ void Executor::run(const Instruction& i, int microbatch) {
       } catch (const c10::Error& error) {
         throw failed(i, microbatch, error.what_without_backtrace());
       } catch (const std::exception& error) {
-        throw failed(i, microbatch, error.what());
+        const Problem said = problem_of(error);
+        throw failed(i, microbatch, said.message, said.hint);
       }
       break;
     case Code::move:

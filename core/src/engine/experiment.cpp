@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <optional>
+#include <stdexcept>
 
 #include "base/json_text.h"
 #include "base/text.h"
@@ -44,12 +46,15 @@ class Reader {
     read_plan();
     read_optimizer();
     read_schedule();
+    read_data_options();
     const std::int64_t sequence = read_sequence();
-    read_data(sequence);
+    open_data(sequence);
     read_scalars();
     make(sequence);
     read_weights();
     problems_.throw_if_any();
+    if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
+      throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
     experiment_.table = without_hidden(table_);
     if (context_.plugins != nullptr) {
       experiment_.make_strategy = [plugins = context_.plugins, reach = reach_](const Json& entry) {
@@ -159,46 +164,50 @@ class Reader {
     take(found);
   }
 
-  // From the experiment, or from its data.
+  void read_data_options() {
+    if (!has("data")) return;
+    data_ = kind_of(values_.at("data"), "data", data_kinds(), problems_);
+    if (data_ == nullptr) return;
+    Problems found;
+    data_values_ = data_->options().read(untagged(values_.at("data"), "kind"), "data", found);
+    data_good_ = found.empty();
+    take(found);
+  }
+
+  // From the experiment, or from its data; 0 if neither says one that will do.
   std::int64_t read_sequence() {
-    const Json* inside = nullptr;
-    if (has("data") && values_.at("data").is_object() && values_.at("data").contains("sequence")) {
-      inside = &values_.at("data").at("sequence");
-    }
+    const bool inside = data_values_.has("sequence");
     if (has("sequence")) {
       const std::int64_t given = values_.integer("sequence");
-      if (inside != nullptr && inside->is_number_integer() &&
-          inside->get<std::int64_t>() != given) {
+      if (inside && data_values_.integer("sequence") != given) {
         problems_.add(Stage::options,
                       fmt::format("sequence is {} but data.sequence is {}", given,
-                                  inside->get<std::int64_t>()),
+                                  data_values_.integer("sequence")),
                       "keep one of the two");
       }
       return given;
     }
-    if (inside != nullptr && inside->is_number_integer()) return inside->get<std::int64_t>();
-    if (inside == nullptr) {
+    if (inside) return data_values_.integer("sequence");
+    const Json& data = has("data") ? values_.at("data") : Json();
+    const bool refused =
+        table_.contains("sequence") || (data.is_object() && data.contains("sequence"));
+    if (!refused) {
       problems_.add(Stage::options, "sequence is missing: the tokens of one sample",
                     "write sequence = 128 in the experiment or in its data");
     }
     return 0;
   }
 
-  void read_data(std::int64_t sequence) {
-    if (!has("data")) return;
-    const DataKind* kind = kind_of(values_.at("data"), "data", data_kinds(), problems_);
-    if (kind == nullptr) return;
+  void open_data(std::int64_t sequence) {
+    if (!data_good_ || sequence < 1) return;
+    DataContext context;
+    context.seed = values_.has("seed") ? values_.integer("seed") : 0;
+    context.sequence = sequence;
+    // A model that was refused says so itself.
+    context.vocab = request_.model != nullptr ? request_.model_options.integer("vocab") : 256;
+    context.roots = context_.roots;
     Problems found;
-    const Values values = kind->options().read(untagged(values_.at("data"), "kind"), "data", found);
-    if (found.empty() && sequence > 0) {
-      DataContext context;
-      context.seed = values_.has("seed") ? values_.integer("seed") : 0;
-      context.sequence = sequence;
-      // A model that was refused says so itself.
-      context.vocab = request_.model != nullptr ? request_.model_options.integer("vocab") : 256;
-      context.roots = context_.roots;
-      experiment_.data = kind->open(values, "data", context, found);
-    }
+    experiment_.data = data_->open(data_values_, "data", context, found);
     take(found);
   }
 
@@ -206,7 +215,7 @@ class Reader {
     if (!values_.has("steps")) return;
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
-    experiment_.threads = static_cast<int>(values_.integer("threads"));
+    experiment_.threads = values_.int32("threads");
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
     experiment_.check = values_.flag("check");
@@ -282,6 +291,9 @@ class Reader {
   const std::shared_ptr<const ScriptReach> reach_;
   Problems problems_;
   Values values_;
+  const DataKind* data_ = nullptr;
+  Values data_values_;
+  bool data_good_ = false;
   PlanRequest request_;
   bool plan_broken_ = false;
   Experiment experiment_;
@@ -344,7 +356,7 @@ const Options& experiment_options() {
           .unit("steps")
           .integer("seed", "of the initial weights and of the order of the data")
           .fallback(0)
-          .at_least(0)
+          .range(0, INT64_MAX)
           .text("weights",
                 "initial weights: a safetensors file or folder with Hugging Face's names")
           .optional()
@@ -367,7 +379,7 @@ const Options& experiment_options() {
           .number("timeout",
                   "how long a rank waits for the others in a collective before the run ends")
           .fallback(300)
-          .at_least(0.001)
+          .range(0.001, 1e9)
           .unit("seconds")
           .function(
               "observe",

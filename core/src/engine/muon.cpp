@@ -17,7 +17,7 @@ class Muon final : public Optimizer, public MatrixOptimizer {
         momentum_(values.number("momentum")),
         weight_decay_(values.number("weight_decay")),
         clip_(values.has("clip") ? values.number("clip") : 0),
-        ns_steps_(static_cast<int>(values.integer("ns_steps"))),
+        ns_steps_(values.int32("ns_steps")),
         nesterov_(values.flag("nesterov")),
         match_rms_(values.text("adjust_lr") == "match_rms_adamw") {}
   double lr() const override { return lr_; }

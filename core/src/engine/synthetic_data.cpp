@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <bit>
+#include <cstdint>
 
 #include "engine/permutation.h"
 
@@ -32,6 +33,7 @@ class SyntheticKind final : public DataKind {
  public:
   SyntheticKind() {
     options_.integer("seed", "which chain; the run's seed if left out")
+        .range(INT64_MIN, INT64_MAX)
         .optional()
         .integer("sequence", "tokens of one sample")
         .optional()

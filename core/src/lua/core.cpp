@@ -39,7 +39,7 @@ int guarded(lua_State* lua) {
   } catch (const Error& error) {
     caught = error;
   } catch (const std::exception& error) {
-    caught = Error(Stage::run, error.what());
+    caught = Error({problem_of(error)});
   }
   push_error(lua, *caught);
   return lua_error(lua);

@@ -1,9 +1,11 @@
 #include "model/builder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "base/divisors.h"
 #include "model/ops.h"
 
 namespace mw {
@@ -160,27 +162,19 @@ void Builder::cross_entropy(int logits, std::int64_t token_count) {
   graph.loss = graph.add(op("loss", ce_loss(token_count), {use(stats)}, {"stat"}), {{"", {}}})[0];
 }
 
-namespace {
-
-// The divisors of `whole` just below and above `part`, "2, 5".
-std::string near_divisors(std::int64_t whole, std::int64_t part) {
-  std::int64_t below = std::min(part, whole), above = part;
-  while (below > 1 && whole % below != 0) --below;
-  while (above < whole && whole % above != 0) ++above;
-  if (above > whole || whole % above != 0) return std::to_string(below);
-  return below == above ? std::to_string(below) : fmt::format("{} or {}", below, above);
-}
-
-}  // namespace
-
 std::int64_t check_heads(const Values& values, const std::string& path, Problems& problems) {
   if (!values.has("hidden") || !values.has("heads")) return 0;
   const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
   if (hidden < 1 || heads < 1) return 0;
+  const auto near = [](std::int64_t whole, std::int64_t part) {
+    std::vector<std::int64_t> divisors = divisors_near(whole, part);
+    std::erase_if(divisors, [](std::int64_t d) { return d > most_heads; });
+    return fmt::format("{}", fmt::join(divisors, " or "));
+  };
   if (hidden % heads != 0) {
     problems.add(Stage::options,
                  fmt::format("{}.heads: {} heads do not divide hidden = {}", path, heads, hidden),
-                 fmt::format("nearest: heads = {}", near_divisors(hidden, heads)));
+                 "nearest: heads = " + near(hidden, heads));
     return 0;
   }
   if (values.has("kv_heads")) {
@@ -190,7 +184,7 @@ std::int64_t check_heads(const Values& values, const std::string& path, Problems
       problems.add(Stage::options,
                    fmt::format("{}.kv_heads: {} key heads cannot share {} heads evenly", path,
                                kv_heads, heads),
-                   fmt::format("nearest: kv_heads = {}", near_divisors(heads, kv_heads)));
+                   "nearest: kv_heads = " + near(heads, kv_heads));
       return 0;
     }
   }

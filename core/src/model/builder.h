@@ -12,6 +12,9 @@
 
 namespace mw {
 
+// What a model can hold of what is gone through one by one; widths may be what 32 bits hold.
+constexpr std::int64_t most_layers = 1 << 12, most_heads = 1 << 16, most_experts = 1 << 16;
+
 // Adds ops to a graph; each returns the value it makes. Parameters are named as the op + ".weight"
 // and ".bias".
 class Builder {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace mw {
 namespace {
 
@@ -12,11 +14,11 @@ std::int64_t kv_heads(const Values& values) {
 }  // namespace
 
 void add_decoder_options(Options& options) {
-  options.integer("layers", "transformer layers").at_least(1);
+  options.integer("layers", "transformer layers").range(1, most_layers);
   options.integer("hidden", "width of the residual stream").at_least(1);
-  options.integer("heads", "query heads; must divide hidden").at_least(1);
+  options.integer("heads", "query heads; must divide hidden").range(1, most_heads);
   options.integer("kv_heads", "key and value heads; must divide heads, which they default to")
-      .at_least(1)
+      .range(1, most_heads)
       .optional();
   options.integer("ffn", "width of the feed-forward part").at_least(1);
   options.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
@@ -51,10 +53,27 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
       theta_(values.number("rope_theta")),
       window_(values.has("window") ? values.integer("window") : 0),
       tied_(values.flag("tied")) {
-  b.graph.layers = static_cast<int>(values.integer("layers"));
+  b.graph.layers = values.int32("layers");
+  check_window(sequence);
   if (is_latent(values)) set_latent_dims(values);
   embedding_ = b.parameter("embedding.weight", {"vocab", "hidden"}, decoder_weights,
                            {"model.embed_tokens.weight"});
+}
+
+// Attention over a window is parted into tiles of queries (ops/blocks.h), each priced by itself.
+void Decoder::check_window(std::int64_t sequence) const {
+  constexpr std::int64_t tile = 512, most_tiles = 1 << 22;
+  if (window_ == 0) return;
+  const std::int64_t tiles = sequence / std::min(window_, tile) * b.graph.layers;
+  if (tiles <= most_tiles) return;
+  const std::int64_t nearest = (sequence * b.graph.layers + most_tiles - 1) / most_tiles;
+  throw Error(Stage::options,
+              fmt::format("model.window: {} tokens of a sequence of {} are {} tiles in {} layers, "
+                          "more than a plan can hold ({})",
+                          window_, sequence, tiles, b.graph.layers, most_tiles),
+              nearest <= tile
+                  ? fmt::format("nearest: window = {}", nearest)
+                  : fmt::format("a sequence of {} at most", most_tiles / b.graph.layers * tile));
 }
 
 int Decoder::embed() {

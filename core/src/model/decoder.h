@@ -39,6 +39,7 @@ class Decoder {
   Builder b;
 
  private:
+  void check_window(std::int64_t sequence) const;
   void set_latent_dims(const Values& values);
   int latent_attention(const std::string& op, const std::string& theirs, int h);
   int linear(const std::string& op, int in, Dims dims, const std::string& theirs);

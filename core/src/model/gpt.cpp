@@ -16,9 +16,9 @@ const Init zeros{Init::Kind::zeros, 0};
 class Gpt final : public ModelKind {
  public:
   Gpt() {
-    options_.integer("layers", "transformer layers").at_least(1);
+    options_.integer("layers", "transformer layers").range(1, most_layers);
     options_.integer("hidden", "width of the residual stream").at_least(1);
-    options_.integer("heads", "attention heads; must divide hidden").at_least(1);
+    options_.integer("heads", "attention heads; must divide hidden").range(1, most_heads);
     options_.integer("ffn", "width of the feed-forward part; 4 hidden by default")
         .at_least(1)
         .optional();
@@ -52,7 +52,7 @@ class Gpt final : public ModelKind {
                               positions, sequence),
                   fmt::format("positions = {} or more, or a shorter sequence", sequence));
     }
-    const int layers = static_cast<int>(values.integer("layers"));
+    const int layers = values.int32("layers");
     const double eps = values.number("norm_eps");
     Builder b("gpt", batch, sequence, values.integer("vocab"), hidden, heads, heads, ffn);
     b.graph.set_dim("positions", positions, false);

@@ -39,8 +39,8 @@ class Moe final : public ModelKind {
   Moe() {
     add_decoder_options(options_);
     add_latent_options(options_);
-    options_.integer("experts", "experts of a layer").at_least(1);
-    options_.integer("top_k", "experts that a token chooses").at_least(1);
+    options_.integer("experts", "experts of a layer").range(1, most_experts);
+    options_.integer("top_k", "experts that a token chooses").range(1, most_experts);
     options_.integer("expert_ffn", "width of an expert; default ffn").at_least(1).optional();
     options_
         .integer("shared_experts", "experts that every token goes through, as one of their width")

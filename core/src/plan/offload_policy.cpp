@@ -46,10 +46,10 @@ void read_table(const Json& given, OffloadPolicy& policy, Problems& problems) {
   }
   policy.kind = Kind::full;
   policy.least = values.integer("least");
-  policy.prefetch = static_cast<int>(values.integer("prefetch"));
+  policy.prefetch = values.int32("prefetch");
   if (values.has("layers")) {
     policy.kind = Kind::layers;
-    policy.layers = static_cast<int>(values.integer("layers"));
+    policy.layers = values.int32("layers");
   }
   if (values.has("ops")) {
     policy.kind = Kind::ops;

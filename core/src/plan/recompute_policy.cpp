@@ -68,7 +68,7 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
   const std::string what = values.has("what") ? values.text("what") : said == 0 ? "none" : "full";
   policy.keep_collectives = values.text("collectives") == "keep";
   policy.kind = what == "none" ? Kind::none : what == "full" ? Kind::full : Kind::selective;
-  if (values.has("every")) policy.every = static_cast<int>(values.integer("every"));
+  if (values.has("every")) policy.every = values.int32("every");
   if (values.has("fit")) {
     policy.kind = Kind::fit;
     policy.fit = values.integer("fit");

@@ -150,20 +150,30 @@ constexpr std::int64_t key_block = 512;
 std::int64_t query_block(std::int64_t queries) {
   return std::min<std::int64_t>(queries, queries >= 768 ? 256 : queries >= 192 ? 64 : 32);
 }
+
+// Of blocks of queries, the sum of rows times the keys that they are compared with: up to the block's last
+// query, and backward the whole of every key block that it touches.
+double causal_scores(std::int64_t queries, std::int64_t keys, bool backward) {
+  const std::int64_t block = query_block(queries), full = queries / block;
+  const std::int64_t step = backward ? std::max(key_block, block) : block, in_step = step / block;
+  // Blocks that end before the last key do, in a series; the others see all keys.
+  const std::int64_t growing = std::min(full, keys / step * in_step);
+  const std::int64_t last = std::min(backward ? (queries + step - 1) / step * step : queries, keys);
+  const auto steps = static_cast<double>(growing / in_step);
+  const double series =
+      static_cast<double>(step) * (static_cast<double>(in_step) * steps * (steps + 1) / 2 +
+                                   static_cast<double>(growing % in_step) * (steps + 1));
+  return static_cast<double>(block) *
+             (series + static_cast<double>(full - growing) * static_cast<double>(keys)) +
+         static_cast<double>(queries % block) * static_cast<double>(last);
+}
 }  // namespace
 
 double attend_executed(const AttendSizes& sizes, bool backward) {
   if (sizes.queries == 0 || sizes.keys == 0) return 0;
-  const std::int64_t block = query_block(sizes.queries);
-  double scores = 0;
-  for (std::int64_t m = 0; m < sizes.queries; m += block) {
-    const std::int64_t rows = std::min(block, sizes.queries - m);
-    std::int64_t keys =
-        sizes.sight == Sight::Kind::same ? std::min(m + rows, sizes.keys) : sizes.keys;
-    // Backward computes the whole of every key block that it touches.
-    if (backward) keys = std::min((keys + key_block - 1) / key_block * key_block, sizes.keys);
-    scores += static_cast<double>(rows) * static_cast<double>(keys);
-  }
+  const double scores = sizes.sight == Sight::Kind::same
+                            ? causal_scores(sizes.queries, sizes.keys, backward)
+                            : static_cast<double>(sizes.queries) * static_cast<double>(sizes.keys);
   const double products = backward ? 5 : 2;
   const std::int64_t width = std::max(sizes.head_dim, sizes.value_dim);
   return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads * width);

@@ -9,12 +9,13 @@ namespace {
 using namespace kernel;
 
 // Which of this rank's key heads its query heads read: query head i reads `first + i / repeat`, of
-// `count`, if regular; else `index[i]`.
+// `count`, if regular; else that of its own group.
 struct HeadMap {
   std::int64_t held = 0;  // key heads on this rank
   std::int64_t first = 0, count = 0, repeat = 1;
   bool regular = true;
-  std::vector<std::int64_t> index;
+  LocalDim heads, kv_heads;
+  std::int64_t group() const { return heads.global / kv_heads.global; }
   bool identity() const { return regular && repeat == 1 && first == 0 && count == held; }
   bool all() const { return regular && first == 0 && count == held; }
 };
@@ -22,23 +23,24 @@ struct HeadMap {
 HeadMap map_heads(const LocalDim& heads, const LocalDim& kv_heads) {
   HeadMap map;
   map.held = kv_heads.size;
-  const std::int64_t group = heads.global / kv_heads.global;
-  for (std::int64_t i = 0; i < heads.size; ++i) {
-    map.index.push_back((heads.offset + i) / group - kv_heads.offset);
-  }
-  if (map.index.empty()) return map;
-  map.first = map.index.front();
-  map.count = map.index.back() - map.first + 1;
+  map.heads = heads;
+  map.kv_heads = kv_heads;
+  if (heads.size == 0) return map;
+  const std::int64_t group = map.group(), last = heads.offset + heads.size - 1;
+  map.first = heads.offset / group - kv_heads.offset;
+  map.count = last / group - heads.offset / group + 1;
   map.repeat = heads.size / map.count;
-  map.regular = map.repeat * map.count == heads.size;
-  for (std::int64_t i = 0; map.regular && i < heads.size; ++i) {
-    map.regular = map.index[i] == map.first + i / map.repeat;
-  }
+  // Of the groups only the outer ones may be here in part, each as large as those between.
+  const std::int64_t of_first = group - heads.offset % group, of_last = last % group + 1;
+  map.regular = map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
   return map;
 }
 
 at::Tensor index_of(const HeadMap& map, const at::Tensor& like) {
-  return at::tensor(map.index, at::kLong).to(like.device());
+  std::vector<std::int64_t> index;
+  for (std::int64_t i = 0; i < map.heads.size; ++i)
+    index.push_back((map.heads.offset + i) / map.group() - map.kv_heads.offset);
+  return at::tensor(index, at::kLong).to(like.device());
 }
 
 // One key head for each query head. A copy if a key head serves several and there is more than one:
