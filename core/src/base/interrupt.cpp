@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "meshwright/error.h"
+
 namespace mw {
 namespace {
 
@@ -27,6 +29,9 @@ extern "C" void on_signal(int number) {
 
 bool stop_requested() {
   return stop.load(std::memory_order_relaxed);
+}
+void throw_if_stopped() {
+  if (stop_requested()) throw Error(Stage::run, "interrupted");
 }
 const std::atomic<bool>* stop_flag() {
   return &stop;

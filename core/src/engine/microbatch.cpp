@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "meshwright/reduction_hook.h"
+#include "plan/limits.h"
 #include "plan/microbatch_fit.h"
 
 namespace mw {
@@ -19,6 +21,7 @@ constexpr const char* what_there_is =
     "a number of sequences, a list of them, mw.microbatch.fit { memory = \"8GiB\" }, "
     "mw.microbatch.ramp { from = 4, steps = 100 }, or function(step) return 2 end";
 constexpr std::size_t most_plans = 256;
+constexpr std::int64_t most_steps = 1 << 20;  // that are looked at one by one
 
 const MicrobatchKind& fit_kind() {
   static const MicrobatchKind kind(
@@ -57,12 +60,10 @@ const MicrobatchKind& ramp_kind() {
   return kind;
 }
 
-// Lua's 8 / 2 is a float. 0 if it is no whole number above 0.
+// 0 if it is no number of sequences: a whole one above 0, of 32 bits as the batch is.
 std::int64_t count_of(const Json& given) {
-  if (!given.is_number()) return 0;
-  const auto number = given.get<double>();
-  const bool whole = number >= 1 && number <= 0x1p53 && number == std::floor(number);
-  return whole ? static_cast<std::int64_t>(number) : 0;
+  const auto number = whole_number(given);
+  return number && *number >= 1 && *number <= INT32_MAX ? *number : 0;
 }
 
 bool read_sizes(const Json& list, std::vector<std::int64_t>& sizes) {
@@ -235,11 +236,21 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   made.microbatch = policy.size;
   if (policy.fit > 0) return fit_microbatch(made, policy.fit, problems);
   if (!policy.shape) return make_plan(made, problems);
+  if (steps > most_steps) {
+    problems.add(Stage::plan,
+                 fmt::format("microbatch: of {} steps each may have a batch of its own, and a plan "
+                             "looks at {} of them at most",
+                             steps, most_steps),
+                 fmt::format("nearest: steps = {}, or microbatches that are the same in all steps",
+                             most_steps));
+    return nullptr;
+  }
   std::vector<StepShape> shapes;
   std::map<StepShape, std::int64_t> begins;  // at which step
   StepPlans plans;
   std::int64_t sample = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
+    if (step % 1024 == 0) throw_if_stopped();
     shapes.push_back(policy.shape(step, sample));
     begins.emplace(shapes.back(), step);
     plans.first.push_back(sample);
@@ -260,7 +271,17 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   }
   std::map<StepShape, int> index;
   std::set<std::string> said;
+  double work = 0;
   for (auto shape = begins.rbegin(); shape != begins.rend(); ++shape) {  // the largest batch first
+    if (work > most_search) {
+      problems.add(Stage::plan,
+                   fmt::format("microbatch: the {} steps differ in {} ways, and plans of this size "
+                               "are too many",
+                               steps, begins.size()),
+                   fmt::format("{} of them at most: let the batch grow by larger increments",
+                               plans.plans.size()));
+      return nullptr;
+    }
     made.batch = shape->first.batch;
     made.microbatch = shape->first.microbatch;
     made.sizes = shape->first.sizes;
@@ -277,6 +298,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
           p.hint);
     }
     if (plan == nullptr) continue;
+    work += plan->work;
     if (!plans.plans.empty() && !keep_alike(*plans.plans.front(), *plan)) {
       problems.add(Stage::plan,
                    fmt::format("microbatch: the plan of step {} keeps its parameters in other "

@@ -1,5 +1,6 @@
 #include <set>
 
+#include "base/interrupt.h"
 #include "plan/assembly.h"
 
 namespace mw {
@@ -26,6 +27,7 @@ class Backward {
     }
     arrive();
     for (std::size_t i = tape_.entries.size(); i-- > 0;) {
+      throw_if_stopped();
       const Tape::Entry& entry = tape_.entries[i];
       entry.kind == Tape::Entry::op ? op(entry.index) : view(entry.index);
     }

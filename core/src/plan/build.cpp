@@ -22,15 +22,15 @@ Derived with_shared(const Derived& derived, const Partition& partition) {
 }
 
 // The gradient accumulates Partial, over all microbatches, wherever some use leaves it so.
-void add_parameter(Assembly& assembly, Program& program, int value) {
+void add_parameter(Assembly& assembly, Program& program, int value,
+                   const std::vector<const View*>& views) {
   ProgramParameter parameter;
   parameter.value = value;
   parameter.stored = assembly.derived.layout[value];
   parameter.accumulated = parameter.stored;
-  for (const View& view : assembly.derived.views) {
-    if (view.value != value) continue;
-    for (std::size_t a = 0; a < view.gradient.size(); ++a) {
-      if (view.gradient[a].is_partial() && parameter.stored[a].is_replicate()) {
+  for (const View* view : views) {
+    for (std::size_t a = 0; a < view->gradient.size(); ++a) {
+      if (view->gradient[a].is_partial() && parameter.stored[a].is_replicate()) {
         parameter.accumulated[a] = Placement::partial();
       }
     }
@@ -58,9 +58,11 @@ void add_parameters(Assembly& assembly) {
       }
     }
   }
+  std::vector<std::vector<const View*>> views(assembly.graph.values().size());
+  for (const View& view : assembly.derived.views) views[view.value].push_back(&view);
   for (int value : assembly.graph.parameters()) {
     for (Program& program : assembly.programs) {
-      if (used[program.stage][value]) add_parameter(assembly, program, value);
+      if (used[program.stage][value]) add_parameter(assembly, program, value, views[value]);
     }
   }
 }

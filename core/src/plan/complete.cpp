@@ -1,7 +1,9 @@
 #include <algorithm>
-#include <functional>
+#include <iterator>
 #include <map>
+#include <utility>
 
+#include "base/interrupt.h"
 #include "plan/build.h"
 #include "plan/lifetimes.h"
 #include "plan/matrices.h"
@@ -79,6 +81,24 @@ class Finish {
   std::vector<Instruction> code_;
 };
 
+// Puts the starts of reductions after these instructions; of several after one, the last bucket first.
+void start_after(const Program& program, Segment& segment,
+                 std::vector<std::pair<int, int>> starts) {
+  std::stable_sort(starts.begin(), starts.end(),
+                   [](const auto& x, const auto& y) { return x.first > y.first; });
+  std::vector<Instruction> code;
+  code.reserve(segment.code.size() + starts.size());
+  for (std::size_t i = 0; i < segment.code.size(); ++i) {
+    code.push_back(std::move(segment.code[i]));
+    auto begin = starts.end();
+    while (begin != starts.begin() && std::prev(begin)->first == static_cast<int>(i)) --begin;
+    for (auto start = starts.end(); start != begin;)
+      code.push_back(of_bucket(Code::reduce, (--start)->second, program, "gradients"));
+    starts.erase(begin, starts.end());
+  }
+  segment.code = std::move(code);
+}
+
 // Puts the starts of overlapped reductions into the timeline's runs that make their gradients whole. A
 // run with reductions gets a segment of its own: each stands right after the last gradient of its bucket.
 void place_reductions(Program& program) {
@@ -99,11 +119,7 @@ void place_reductions(Program& program) {
     Segment last = program.segments[of];
     last.name += ".last";
     last.copy_of = of;
-    std::stable_sort(list.begin(), list.end(), [](auto& x, auto& y) { return x.first > y.first; });
-    for (const auto& [after, b] : list) {
-      last.code.insert(last.code.begin() + after + 1,
-                       of_bucket(Code::reduce, b, program, "gradients"));
-    }
+    start_after(program, last, list);
     program.timeline[run].segment = static_cast<int>(program.segments.size());
     program.segments.push_back(std::move(last));
   }
@@ -127,14 +143,11 @@ void place_each(Program& program) {
       });
     }
     const int end = static_cast<int>(segment.code.size());
-    std::multimap<int, int, std::greater<>> starts;  // after which instruction -> bucket
+    std::vector<std::pair<int, int>> starts;  // after which instruction, bucket
     for (const auto& [bucket, at] : last) {
-      starts.emplace(program.buckets[bucket].overlap ? at : end - 1, bucket);
+      starts.emplace_back(program.buckets[bucket].overlap ? at : end - 1, bucket);
     }
-    for (const auto& [after, bucket] : starts) {
-      segment.code.insert(segment.code.begin() + after + 1,
-                          of_bucket(Code::reduce, bucket, program, "gradients"));
-    }
+    start_after(program, segment, std::move(starts));
     for (const auto& [bucket, at] : last) {
       segment.code.push_back(of_bucket(Code::reduced, bucket, program, "gradients"));
     }
@@ -144,9 +157,11 @@ void place_each(Program& program) {
 }  // namespace
 
 void complete(Program& program) {
+  throw_if_stopped();
   place_each(program);
   place_reductions(program);
   Finish(program).run();
+  throw_if_stopped();
   grant_in_place(program);
   note_releases(program);
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "base/interrupt.h"
 #include "plan/nearest.h"
 
 namespace mw {
@@ -39,7 +40,10 @@ class Deriver {
     result_.cut.assign(ops, replicated_);
     result_.follow.assign(ops, replicated_);
     result_.layout.assign(graph_.values().size(), replicated_);
-    for (std::size_t i = 0; i < ops; ++i) cut_op(static_cast<int>(i));
+    for (std::size_t i = 0; i < ops; ++i) {
+      throw_if_stopped();
+      cut_op(static_cast<int>(i));
+    }
     for (std::size_t i = 0; i < ops; ++i) place_outputs(static_cast<int>(i));
     for (const RotationRule& rule : rotation_rules_) {
       if (rotates_.count(&rule) > 0) continue;
@@ -50,7 +54,10 @@ class Deriver {
     }
     place_sources();
     result_.view_of.resize(ops);
-    for (std::size_t i = 0; i < ops; ++i) make_views(static_cast<int>(i));
+    for (std::size_t i = 0; i < ops; ++i) {
+      throw_if_stopped();
+      make_views(static_cast<int>(i));
+    }
     return std::move(result_);
   }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/interrupt.h"
 #include "plan/assembly.h"
 
 namespace mw {
@@ -25,7 +26,10 @@ class Forward {
     }
     arrive();
     load();
-    for (int op : assembly_.partition.ops[vstage_]) compute(op);
+    for (int op : assembly_.partition.ops[vstage_]) {
+      throw_if_stopped();
+      compute(op);
+    }
     leave();
     for (int loss : graph_.losses()) {
       if (tape_.value_slot[loss] < 0) continue;

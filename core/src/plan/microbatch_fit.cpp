@@ -3,23 +3,16 @@
 #include <fmt/format.h>
 
 #include "base/json_text.h"
+#include "plan/limits.h"
 #include "sizes/memory.h"
 
 namespace mw {
 namespace {
 
+constexpr std::int64_t most_parts = 1 << 20;
+
 std::string text_of(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
-}
-
-// Sizes that `own` sequences can be parted into evenly, the largest first.
-std::vector<std::int64_t> sizes_of(std::int64_t own) {
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t count = 1; count <= own; ++count) {
-    const std::int64_t size = (own + count - 1) / count;
-    if (sizes.empty() || size < sizes.back()) sizes.push_back(size);
-  }
-  return sizes;
 }
 
 // As many as microbatches of `size` make, the larger ones first.
@@ -32,6 +25,16 @@ std::vector<std::int64_t> even_parts(std::int64_t own, std::int64_t size) {
 
 }  // namespace
 
+std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t count = fewest; count <= own;) {
+    sizes.push_back((own + count - 1) / count);
+    if (sizes.back() == 1) break;
+    count = (own + sizes.back() - 2) / (sizes.back() - 1);  // the fewest that make them smaller
+  }
+  return sizes;
+}
+
 std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
                                            Problems& problems) {
   const auto peak = [&](const Plan& plan) {
@@ -40,17 +43,32 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
   PlanRequest tried = request;
   tried.microbatch = 1;
   tried.sizes.clear();
-  const auto last = make_plan(tried, problems);
-  if (last == nullptr) return nullptr;
+  Problems of_one;
+  auto last = make_plan(tried, of_one);
+  if (last == nullptr) {  // it may be that so many microbatches are too many
+    tried.microbatch = 0;
+    Problems none;
+    last = make_plan(tried, none);
+  }
+  if (last == nullptr) {
+    for (const Problem& p : of_one.list()) problems.add(p.stage, p.message, p.hint);
+    return nullptr;
+  }
   const std::int64_t own = request.batch / last->batch_ways;
   tried.microbatch = 0;
   std::shared_ptr<const Plan> found;
-  std::int64_t least = 0, least_size = 0;
+  std::int64_t least = 0, least_size = 0, left_out = 0;
+  double work = 0;
   // One after the other: a pipeline may hold more with smaller microbatches, as more are under way.
-  for (std::int64_t size : sizes_of(own)) {
+  for (std::int64_t size : even_sizes(own, 1)) {
+    if (work > most_search || own / size > most_parts) {
+      left_out = size;
+      break;
+    }
     tried.sizes = even_parts(own, size);
     Problems none;  // what another limit refuses (a schedule's, recompute's) does not fit either
     const auto plan = make_plan(tried, none);
+    work += plan == nullptr ? last->work : plan->work;
     if (plan == nullptr) continue;
     const std::int64_t held = peak(*plan);
     if (held <= limit) {
@@ -61,6 +79,14 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
       least = held;
       least_size = size;
     }
+  }
+  if (found == nullptr && left_out > 0) {
+    problems.add(Stage::plan,
+                 fmt::format("microbatch.fit: no microbatch of more than {} sequences keeps a rank "
+                             "within {}, and to try all smaller ones of {} takes too long",
+                             left_out, text_of(limit), own),
+                 "name the microbatch, or make the batch smaller");
+    return nullptr;
   }
   if (found == nullptr) {
     problems.add(Stage::plan,

@@ -7,7 +7,9 @@
 #include <numeric>
 #include <set>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
+#include "plan/limits.h"
 #include "plan/make_programs.h"
 #include "plan/recompute_fit.h"
 
@@ -120,6 +122,24 @@ std::vector<std::int64_t> microbatch_sizes(const PlanRequest& request, std::int6
   return sizes;
 }
 
+PlanSize size_of(const Draft& draft, const Graph& graph, const PlanRequest& request,
+                 const BatchSplit& split) {
+  PlanSize size;
+  size.ops = static_cast<std::int64_t>(graph.ops().size());
+  if (draft.pipeline() && !draft.pipeline()->axis.empty()) {
+    size.stages = draft.mesh().axis(draft.pipeline()->axis).ways;
+    size.vstages = std::max<std::int64_t>(
+        size.stages, static_cast<std::int64_t>(draft.pipeline()->layers.size()));
+  }
+  const std::int64_t own = std::max<std::int64_t>(1, request.batch / split.ways);
+  if (!request.sizes.empty()) {
+    size.microbatches = static_cast<std::int64_t>(request.sizes.size());
+  } else if (request.microbatch > 0) {
+    size.microbatches = (own + request.microbatch - 1) / request.microbatch;
+  }
+  return size;
+}
+
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
   return std::make_shared<Graph>(request.model->build(
       request.model_options, batch, request.sequence, request.batch * request.sequence));
@@ -142,6 +162,7 @@ Precision precision_of(const std::string& name) {
 }
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
+  throw_if_stopped();
   if (request.recompute.kind == RecomputePolicy::Kind::fit) return fit_recompute(request, problems);
   Problems found;
   auto give_up = [&]() -> std::shared_ptr<const Plan> {
@@ -153,7 +174,15 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   plan->mesh = make_mesh(request, found);
   if (!found.empty()) return give_up();
 
-  const auto whole = build_graph(request, request.batch);
+  std::shared_ptr<const Graph> whole;
+  try {
+    whole = build_graph(request, request.batch);
+  } catch (const Error& error) {
+    found.add(error);
+    return give_up();
+  }
+  check_sizes(*whole, found);
+  if (!found.empty()) return give_up();
   Draft draft(*whole, plan->mesh);
   for (const StrategyChoice& choice : request.strategies) {
     draft.speaks(choice.name);
@@ -180,7 +209,14 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 
   const BatchSplit split = batch_split(draft, plan->mesh);
   plan->batch_ways = split.ways;
-  if (check_split(request, split, found)) {
+  const bool splits = check_split(request, split, found);
+  const PlanSize size = size_of(draft, *whole, request, split);
+  plan->work = size.work();
+  Problems beyond;
+  check_work(size, *whole, beyond);
+  for (const Problem& p : beyond.list()) found.add(p.stage, p.message, p.hint);
+  if (!beyond.empty()) return give_up();
+  if (splits) {
     plan->sizes = microbatch_sizes(request, request.batch / split.ways);
   } else {
     plan->sizes = {1};  // any even split: the rest is still checked

@@ -69,6 +69,7 @@ struct Plan {
   std::int64_t microbatches = 1;
   std::vector<std::string> notes;  // from the strategies
   std::vector<Rule> rules;
+  double work = 0;  // that making it took, about (plan/limits.h)
 
   int ranks() const { return mesh.size(); }
   int stages() const { return static_cast<int>(programs.size()); }

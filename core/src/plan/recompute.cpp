@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/interrupt.h"
 #include "plan/lifetimes.h"
 
 namespace mw {
@@ -13,6 +14,7 @@ class Recomputer {
  public:
   Recomputer(Program& program, const RecomputeSet& set, int vstage)
       : program_(program), set_(set), forward_(program.segment(SegmentKind::forward, vstage)) {
+    throw_if_stopped();
     if (forward_ < 0) return;
     const std::vector<Instruction>& code = program.segments[forward_].code;
     for (std::size_t i = 0; i < code.size(); ++i) {

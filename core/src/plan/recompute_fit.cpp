@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/json_text.h"
+#include "plan/limits.h"
 #include "sizes/memory.h"
 
 namespace mw {
@@ -76,7 +77,9 @@ class Fitter {
     request.recompute.set = set;
     request.recompute.set.gathers = request_.recompute.gathers;
     request.recompute.note = note;
-    return make_plan(request, problems);
+    auto plan = make_plan(request, problems);
+    work_ += plan != nullptr ? plan->work : 0;
+    return plan;
   }
 
   std::int64_t peak(const Plan& plan) const {
@@ -158,6 +161,7 @@ class Fitter {
 
   // Keeps a part in the first layers, as many as the limit allows.
   void let_off(const std::string& part) {
+    if (work_ > most_search) return;
     int again = from_.at(part), kept = graph_->layers;
     std::int64_t least = 0;
     auto tried = from_;
@@ -166,7 +170,7 @@ class Fitter {
       from_ = tried;
       return;
     }
-    while (kept - again > 1) {
+    while (kept - again > 1 && work_ <= most_search) {
       const int middle = (again + kept) / 2;
       tried[part] = middle;
       (fits(tried, least) ? again : kept) = middle;
@@ -179,6 +183,7 @@ class Fitter {
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<const Graph> graph_;
   std::map<std::string, int> from_;
+  mutable double work_ = 0;  // of the plans made so far
 };
 
 }  // namespace

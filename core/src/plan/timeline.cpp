@@ -2,6 +2,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "base/interrupt.h"
 #include "plan/build.h"
 
 namespace mw {
@@ -45,6 +46,7 @@ class Timelines {
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t s = 0; s < programs_.size(); ++s) {
+        throw_if_stopped();
         while (done_[s] < static_cast<int>(schedule_.order[s].size()) && ready(s)) {
           step(s);
           moved = true;

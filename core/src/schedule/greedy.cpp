@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "schedule/replay.h"
 #include "schedule/zero_bubble.h"
 
@@ -34,6 +35,7 @@ class Greedy {
   Skeleton run() {
     for (std::size_t s = 0; s < stages_.size(); ++s) events_.emplace(0.0, s);
     while (!events_.empty()) {
+      throw_if_stopped();
       const auto [now, s] = events_.top();
       events_.pop();
       if (now >= stages_[s].free) step(s, now);

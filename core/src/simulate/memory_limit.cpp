@@ -6,9 +6,12 @@
 #include <optional>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "engine/precision.h"
 #include "engine/ranks.h"
+#include "plan/limits.h"
+#include "plan/microbatch_fit.h"
 #include "sizes/memory.h"
 
 namespace mw {
@@ -53,12 +56,10 @@ class Search {
 
   // Sequences of a microbatch with which there are more of them, as even as they can be, largest first.
   std::vector<std::int64_t> smaller() const {
-    const std::int64_t own = request_.batch / experiment_.plan->batch_ways;
-    std::vector<std::int64_t> list;
-    for (std::int64_t count = experiment_.plan->microbatches + 1; count <= own; ++count) {
-      const std::int64_t size = (own + count - 1) / count;
-      if (list.empty() || size < list.back()) list.push_back(size);
-    }
+    const Plan& plan = *experiment_.plan;
+    std::vector<std::int64_t> list =
+        even_sizes(request_.batch / plan.batch_ways, plan.microbatches + 1);
+    std::erase_if(list, [&](std::int64_t size) { return size >= plan.microbatch; });
     return list;
   }
 
@@ -91,7 +92,8 @@ class Search {
   }
 
   void consider(const Strategies& strategies, std::int64_t microbatch) {
-    if (found_ || !strategies) return;
+    throw_if_stopped();
+    if (found_ || !strategies || work_ > most_search) return;
     PlanRequest request = request_;
     request.strategies = *strategies;
     if (microbatch > 0) {
@@ -104,6 +106,7 @@ class Search {
       plan = make_plan(request, problems);
     } catch (const Error&) {  // of a strategy's own
     }
+    work_ += plan ? plan->work : experiment_.plan->work;
     if (!plan || plan->ranks() > most_ranks_) return;
     Candidate candidate{text(*plan, microbatch), predicted_peak(*plan, *experiment_.optimizer)};
     if (!lowest_ || candidate.peak < lowest_->peak) lowest_ = candidate;
@@ -152,6 +155,7 @@ class Search {
   const std::int64_t limit_;
   const int most_ranks_;
   std::optional<Candidate> found_, lowest_;
+  double work_ = 0;  // of the plans made so far
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "base/interrupt.h"
+
 namespace mw {
 namespace {
 
@@ -152,6 +154,7 @@ class Simulation {
 
   // To the next end of a run; false if nothing runs.
   bool advance() {
+    throw_if_stopped();
     const auto active = static_cast<int>(std::count(busy_.begin(), busy_.end(), true));
     if (active == 0) return false;
     const double slow = slowdown(active);

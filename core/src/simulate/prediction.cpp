@@ -34,7 +34,7 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
 // What all the ranks of a stage hold, and the rank that the others wait for.
 struct StageRanks {
   StageForecast forecast;
-  std::int64_t everyone = 0;
+  double everyone = 0;  // of up to 2^24 ranks, more bytes than 64 bits count
   Coordinates slowest;
   double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
@@ -74,7 +74,7 @@ StageRanks look_at(const Program& program, const Device& device, StateBytes stat
   for (const RankClass& kind : kinds) {
     const RankView rank(program, kind.at);
     const MemoryForecast memory = forecast_memory(rank, state);
-    found.everyone += kind.ranks * memory.peak;
+    found.everyone += static_cast<double>(kind.ranks) * static_cast<double>(memory.peak);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
     const double seconds =
         kinds.size() == 1
@@ -113,7 +113,8 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   p.flops_per_step = flops.model;
   p.hardware_flops_per_step = flops.hardware;
 
-  std::int64_t everyone = 0, peak = 0;
+  double everyone = 0;
+  std::int64_t peak = 0;
   std::vector<RankView> slowest;
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
@@ -145,7 +146,8 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   std::sort(p.communication.begin(), p.communication.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   p.memory_limit = device.memory;
-  p.fits = (device.shared() ? everyone : peak) <= device.memory;
+  p.fits = (device.shared() ? everyone : static_cast<double>(peak)) <=
+           static_cast<double>(device.memory);
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
   p.peak_flops = device.peak(p.ranks, element, threads);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/interrupt.h"
 #include "simulate/speed.h"
 #include "sizes/matrices.h"
 
@@ -378,7 +379,10 @@ StepTime Pricer::times() const {
 
 StepTime price_step(const RankView& rank, const Device& device, int optimizer_states, int threads) {
   Pricer pricer(rank, device, optimizer_states, threads, rank.program().mesh.size());
-  for (const SegmentRun& run : rank.program().timeline) pricer.play(run);
+  for (const SegmentRun& run : rank.program().timeline) {
+    throw_if_stopped();
+    pricer.play(run);
+  }
   return pricer.times();
 }
 

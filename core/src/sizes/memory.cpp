@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "sizes/memory_walk.h"
 
 namespace mw {
@@ -26,6 +27,7 @@ class Timeline {
     highest_ = level;
     sum_ = level.buffers;
     for (const SegmentRun& action : rank_.program().timeline) {
+      throw_if_stopped();
       const Effect& effect =
           of(action.segment, history[action.microbatch], ranks_.kind(action.microbatch));
       highest_.activations =

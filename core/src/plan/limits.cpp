@@ -1,0 +1,120 @@
+#include "plan/limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace mw {
+namespace {
+
+constexpr std::int64_t most_of_dim = INT32_MAX;
+
+// Of a product that may be beyond any integer.
+double elements_of(const Graph& graph, const Dims& dims) {
+  double product = graph.sparse.has(dims) ? graph.sparse.share : 1;
+  for (Dim dim : dims) product *= static_cast<double>(graph.size(dim));
+  return product;
+}
+
+std::string product_of(const Graph& graph, const Dims& dims) {
+  std::string text;
+  for (Dim dim : dims)
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", dim.name(), graph.size(dim));
+  return text;
+}
+
+// The sum over values of one kind, and the largest of them.
+struct Sum {
+  double elements = 0, largest = 0;
+  const Value* value = nullptr;
+  void add(const Graph& graph, const Value& v) {
+    const double count = elements_of(graph, v.dims);
+    elements += count;
+    if (value != nullptr && count <= largest) return;
+    largest = count;
+    value = &v;
+  }
+};
+
+void refuse(const Graph& graph, const Sum& sum, const char* what, Problems& problems) {
+  Dim widest = sum.value->dims.front();
+  for (Dim dim : sum.value->dims) {
+    if (graph.size(dim) > graph.size(widest)) widest = dim;
+  }
+  problems.add(
+      Stage::plan,
+      fmt::format("{} {:.3g} elements, more than a plan can hold ({:.3g}); the largest is {}, {}",
+                  what, sum.elements, most_elements, sum.value->name,
+                  product_of(graph, sum.value->dims)),
+      fmt::format("make {} smaller than {}, or another of these", widest.name(),
+                  graph.size(widest)));
+}
+
+}  // namespace
+
+void check_sizes(const Graph& step, Problems& problems) {
+  bool good = true;
+  for (const auto& [dim, info] : step.dims()) {
+    if (info.size <= most_of_dim) continue;
+    problems.add(Stage::plan,
+                 fmt::format("model: the dim {} would be {}, more than a plan can hold ({})",
+                             dim.name(), info.size, most_of_dim),
+                 fmt::format("nearest: {}", most_of_dim));
+    good = false;
+  }
+  if (!good) return;
+  Sum parameters, values;
+  for (const Value& value : step.values())
+    (value.source == Value::Source::parameter ? parameters : values).add(step, value);
+  if (parameters.elements > most_elements)
+    refuse(step, parameters, "model: its parameters would have", problems);
+  if (values.elements > most_elements)
+    refuse(step, values, "batch: the tensors of a step would have", problems);
+}
+
+double PlanSize::works() const {
+  return 3.0 * static_cast<double>(vstages) * static_cast<double>(microbatches);
+}
+
+double PlanSize::work() const {
+  const auto n = static_cast<double>(ops), s = static_cast<double>(stages);
+  const double each = stages > 1 ? 4.5 + 0.08 * s : 1.2;
+  return 60 * n + 1.1 * n * s + 0.05 * n * static_cast<double>(vstages) + each * works();
+}
+
+void check_work(const PlanSize& size, const Graph& graph, Problems& problems) {
+  double parameters = 0;
+  for (int value : graph.parameters()) parameters += elements_of(graph, graph.value(value).dims);
+  if (parameters * static_cast<double>(size.microbatches) > most_elements) {
+    problems.add(Stage::plan,
+                 fmt::format("microbatch: {} microbatches of a model of {:.3g} parameters are more "
+                             "than a plan can hold ({:.3g} together)",
+                             size.microbatches, parameters, most_elements),
+                 "larger microbatches, or a smaller batch");
+    return;
+  }
+  if (size.work() <= most_work) return;
+  PlanSize one = size;
+  one.microbatches = 1;
+  if (one.work() > most_work) {
+    problems.add(
+        Stage::plan,
+        fmt::format("model: {} layers of {} ops in {} virtual stages are more than a plan can hold",
+                    graph.layers, size.ops, size.vstages),
+        size.stages > 1 ? "fewer layers, or fewer stages and chunks" : "fewer layers");
+    return;
+  }
+  const double each = size.work() - one.work();
+  const auto most = static_cast<std::int64_t>(1 + (most_work - one.work()) / each *
+                                                      static_cast<double>(size.microbatches - 1));
+  problems.add(
+      Stage::plan,
+      fmt::format("microbatch: {} microbatches in {} virtual stages are {:.0f} works, more than a "
+                  "plan can hold",
+                  size.microbatches, size.vstages, size.works()),
+      fmt::format("at most {} microbatches: make microbatch larger, or batch smaller", most));
+}
+
+}  // namespace mw

@@ -1,0 +1,124 @@
+"""Numbers that no plan can hold end at once with one error, in every verb; the largest that are of use do not;
+what takes long is ended by the first signal."""
+
+import json
+import signal
+import subprocess
+import time
+import unittest
+
+from pipeline_tools import BIN, PipelineCase
+
+SMALL = """\
+local mw = require "meshwright"
+local dp, zero, tp, sp, pp, ep = mw.plugins("dp", "zero", "tp", "sp", "pp", "ep")
+local e = {
+  model = mw.llama { layers = 2, hidden = 16, heads = 2, kv_heads = 2, ffn = 24, vocab = 97, window = 5 },
+  data = mw.synthetic { seed = 1, sequence = 16 }, plan = { dp(2) },
+  optimizer = mw.adamw { lr = 1e-3, clip = 1.0 }, batch = 4, microbatch = 1, steps = 1, timeout = 20,
+}
+%s
+return mw.train(e)
+"""
+
+# What is changed, exit code, what the error must say. A number of each kind of fault that was found.
+REFUSED = [
+    ("e.recompute = { every = 2^32 }", 2, ["recompute.every", "4294967296", "nearest: 2147483647"]),
+    ("e.plan = { zero { 2, replicas = 2^32 } }", 2, ["plan[1].replicas", "nearest: 1048576"]),
+    ("e.plan = { zero { 2, replicas = 2^31 } }", 2, ["plan[1].replicas", "nearest: 1048576"]),
+    ("e.model.layers = 2^32 + 2", 2, ["model.layers", "between 1 and 4096"]),
+    ("e.model.layers = 2^32", 2, ["model.layers", "between 1 and 4096"]),
+    ("e.model.layers = 2^31", 2, ["model.layers", "between 1 and 4096"]),
+    ("e.model.ffn = math.maxinteger", 2, ["model.ffn", "9223372036854775807", "nearest: 2147483647"]),
+    ("e.model.ffn = 2^53 + 1", 2, ["model.ffn", "nearest: 2147483647"]),
+    ("e.timeout = 2^62", 2, ["timeout", "nearest: 1000000000"]),
+    ("e.batch = 1e12", 2, ["batch", "nearest: 2147483647"]),
+    ("e.batch = 2^30", 3, ["microbatch", "more than a plan can hold", "at most"]),
+    ("e.model.hidden, e.model.ffn = 2^30, 2^30", 3, ["more than a plan can hold", "elements"]),
+    ("e.data.sequence, e.batch, e.model.vocab = 2^30, 2^20, 2^20", 3, ["more than a plan can hold", "elements"]),
+    ("e.model.heads = 2^30", 2, ["model.heads", "nearest: 65536"]),
+    ("e.plan = { pp { 2, layout = { 1, 2^40 } } }", 2, ["layout", "1099511627776"]),
+    ("e.plan = { pp { 2, times = { math.huge, 1, 1 } } }", 2, ["times"]),
+    ("e.microbatch = { 2^40, 2^40 }", 2, ["microbatch[1]", "1099511627776"]),
+    ("e.steps, e.microbatch = 2^30, mw.microbatch.ramp { from = 1, steps = 9 }", 3, ["1073741824 steps"]),
+    ("e.data.sequence = 0.5", 2, ["data.sequence", "0.5"]),
+    ('e.data.sequence = "16"', 2, ["data.sequence", "without quotes"]),
+]
+
+ACCEPTED = {
+    "an integral float": (SMALL % "e.data.sequence = 2^4", 1),
+    "a thousand layers": (SMALL % "e.model.layers = 1000", 1),
+    "a million tokens": (SMALL % "e.data.sequence, e.model.window = 2^20, 4096", 1),
+    "a large vocabulary": (SMALL % "e.model.vocab = 256000", 1),
+    "405 billion parameters on 16384 ranks": (SMALL % """\
+      e.model = mw.llama { layers = 126, hidden = 16384, heads = 128, kv_heads = 8, ffn = 53248, vocab = 128256 }
+      e.plan = { pp { 16, schedule = "1f1b" }, zero { 128, stage = 1 }, tp(8), sp() }
+      e.data, e.batch, e.precision = mw.synthetic { sequence = 8192 }, 2048, "bf16" """, 16384),
+}
+
+
+class Numbers(PipelineCase):
+    def test_refused_in_every_verb(self):
+        for change, code, words in REFUSED:
+            path = self.write(SMALL % change)
+            with self.subTest(change):
+                self.refused(code, words, "plan", path)
+        for change, code, words in REFUSED[:4]:
+            path = self.write(SMALL % change)
+            for verb in ("run", "verify"):
+                with self.subTest(change, verb=verb):
+                    self.refused(code, words, verb, path)
+            with self.subTest(change, verb="compare"):
+                self.refused(code, words, "compare", path, path)
+
+    def test_an_integral_float_is_an_integer(self):
+        path = self.write(SMALL % "e.data.sequence, e.batch, e.plan[1].ways = 2^4, 8 / 2, 4 / 2")
+        self.assertEqual(self.only("run", path)["status"], "done")
+        self.assertEqual(self.only("verify", path)["verdict"], "equal")
+        self.assertEqual(self.only("compare", path, path)["verdict"], "equal")
+
+    def test_large_numbers_of_use_plan(self):
+        for name, (script, ranks) in ACCEPTED.items():
+            with self.subTest(name):
+                begun = time.monotonic()
+                plan = self.only("plan", self.write(script.replace("dp(2)", "dp(1)")))
+                print(f"{name}: {time.monotonic() - begun:.1f} s")
+                self.assertEqual(plan["ranks"], ranks)
+
+    def test_an_endless_recursion_ends(self):
+        path = self.write("local function f() return 1 + f() end\nlocal function g() f() end\ng()\n")
+        for verb in ("plan", "run", "verify", "compare"):
+            begun = time.process_time()
+            with self.subTest(verb):
+                self.refused(2, ["script.lua:1: stack overflow"], verb, path)
+            self.assertLess(time.process_time() - begun, 20)
+
+    def test_the_first_signal_ends_planning(self):
+        """Of one plan that takes seconds; the script says when it begins."""
+        path = self.write(SMALL % 'e.model.layers = 4096; io.stderr:write("begun\\n")')
+        for number in (signal.SIGINT, signal.SIGTERM):
+            child = subprocess.Popen([BIN, "plan", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(child.kill)
+            while "begun" not in child.stderr.readline():
+                pass
+            time.sleep(0.3)
+            child.send_signal(number)
+            said = child.communicate(timeout=60)
+            with self.subTest(number):
+                self.assertEqual(child.returncode, 130, said)
+                self.assertEqual(said[1].count("interrupted"), 1, said)
+                self.assertEqual(said[0], "")
+
+    def test_memory_that_there_is_not_has_a_reason(self):
+        """Under a limit of the process, an allocation fails: never a bare exception's name."""
+        path = self.write('local t = {}\nlocal s = ("x"):rep(1 << 20)\nfor i = 1, 1 << 20 do t[i] = s .. i end\n')
+        script = f'ulimit -v 6000000; exec "{BIN}" run --json "{path}"'
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        error = json.loads(done.stdout.splitlines()[0])
+        self.assertIn("memory", error["message"])
+        self.assertNotIn("std::", error["message"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
