@@ -8,6 +8,8 @@ namespace mw {
 namespace {
 
 constexpr const char* error_type = "meshwright.Error";
+constexpr int most_levels = 100;
+constexpr std::size_t most_places = 8;
 
 int error_gc(lua_State* lua) {
   static_cast<Error*>(lua_touserdata(lua, 1))->~Error();
@@ -69,13 +71,17 @@ int add_trace(lua_State* lua) {
   std::string message = luaL_tolstring(lua, 1, nullptr);
   std::vector<std::string> places;
   lua_Debug frame;
-  for (int level = 0; lua_getstack(lua, level, &frame) != 0 && places.size() < 8; ++level) {
+  // Lua goes to a level from the top each time: all of an endless recursion's would take minutes.
+  for (int level = 0;
+       level < most_levels && lua_getstack(lua, level, &frame) != 0 && places.size() < most_places;
+       ++level) {
     std::string place = place_of_level(lua, frame);
     if (place.empty()) continue;
     // Lua cuts long file names; the whole one can be clicked on.
     const std::string cut = fmt::format("{}:{}:", frame.short_src, frame.currentline);
     if (message.starts_with(cut)) message = place + message.substr(cut.size() - 1);
-    if (!message.starts_with(place + ":")) places.push_back(std::move(place));
+    const bool known = !places.empty() && places.back() == place;  // a recursion's
+    if (!known && !message.starts_with(place + ":")) places.push_back(std::move(place));
   }
   std::string hint = places.empty() ? "" : "called from " + join(places);
   if (Script::State::of(lua).options.train_as != "train" &&
