@@ -43,8 +43,8 @@ class ExpertParallel : public mw::Strategy {
         imbalance_(values.number("imbalance")) {
     if (imbalance_ > ways_) {
       throw mw::Error(mw::Stage::options,
-                      fmt::format("imbalance: of {} ranks none can have {} times the average", ways_,
-                                  imbalance_),
+                      fmt::format("imbalance: of {} ranks none can have {} times the average",
+                                  ways_, imbalance_),
                       fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
     }
   }

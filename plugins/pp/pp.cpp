@@ -103,8 +103,7 @@ class PipelineParallel : public mw::Strategy {
         .unit("bytes");
   }
 
-  explicit PipelineParallel(const mw::Values& values)
-      : ways_(values.int32("ways")) {
+  explicit PipelineParallel(const mw::Values& values) : ways_(values.int32("ways")) {
     chunks_ = values.has("chunks") ? values.int32("chunks") : 0;
     if (values.has("memory")) memory_ = values.number("memory");
     if (values.has("layout")) layout_ = read_layout(values.at("layout"));

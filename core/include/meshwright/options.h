@@ -22,12 +22,12 @@ struct Option {
   std::string name;
   OptionType type = OptionType::any;
   std::string doc;
-  std::optional<Json> fallback;       // absent: the key is required, unless `optional`
-  bool optional = false;              // may be left out and then has no value
+  std::optional<Json> fallback;  // absent: the key is required, unless `optional`
+  bool optional = false;         // may be left out and then has no value
   // Inclusive range: integers for integers and bytes, reals for numbers.
   std::optional<Json> least, most;
-  std::vector<std::string> choices;   // of `choice`
-  std::string unit;                   // "bytes", "sequences", ... for people
+  std::vector<std::string> choices;  // of `choice`
+  std::string unit;                  // "bytes", "sequences", ... for people
 };
 
 // A whole number as a script may have it: 8, or 8.0, as Lua's 16 / 2 is. Nothing if it is none, or not
@@ -87,8 +87,8 @@ class Options {
   Options& function(std::string name, std::string doc);
   Options& any(std::string name, std::string doc);
 
-  Options& fallback(Json value);              // the default
-  Options& optional();                        // may be absent
+  Options& fallback(Json value);          // the default
+  Options& optional();                    // may be absent
   Options& range(Json least, Json most);  // inclusive
   Options& at_least(Json least);
   Options& unit(std::string unit);

@@ -177,8 +177,9 @@ void add_trace_command(CLI::App& app, Arguments& arguments) {
   command->add_option("-o,--output", a.trace, "write a Chrome trace (Perfetto opens it)")
       ->type_name("FILE");
   command->add_option("--svg", a.svg, "write a drawing")->type_name("FILE");
-  command->add_option("--step", a.step,
-                      "which step; if not given, the one of median duration after the warm-up")
+  command
+      ->add_option("--step", a.step,
+                   "which step; if not given, the one of median duration after the warm-up")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--predicted", a.predicted, "the predicted timeline alone");
   command->footer("Example: meshwright trace runs/pipeline.h5 -o trace.json --svg step.svg");

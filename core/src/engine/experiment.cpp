@@ -189,8 +189,8 @@ class Reader {
     }
     if (inside) return data_values_.integer("sequence");
     const Json& data = has("data") ? values_.at("data") : Json();
-    const bool refused = table_.contains("sequence") ||
-                         (data.is_object() && data.contains("sequence"));
+    const bool refused =
+        table_.contains("sequence") || (data.is_object() && data.contains("sequence"));
     if (!refused) {
       problems_.add(Stage::options, "sequence is missing: the tokens of one sample",
                     "write sequence = 128 in the experiment or in its data");

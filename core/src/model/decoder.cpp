@@ -71,9 +71,9 @@ void Decoder::check_window(std::int64_t sequence) const {
               fmt::format("model.window: {} tokens of a sequence of {} are {} tiles in {} layers, "
                           "more than a plan can hold ({})",
                           window_, sequence, tiles, b.graph.layers, most_tiles),
-              nearest <= tile ? fmt::format("nearest: window = {}", nearest)
-                              : fmt::format("a sequence of {} at most",
-                                            most_tiles / b.graph.layers * tile));
+              nearest <= tile
+                  ? fmt::format("nearest: window = {}", nearest)
+                  : fmt::format("a sequence of {} at most", most_tiles / b.graph.layers * tile));
 }
 
 int Decoder::embed() {

@@ -82,7 +82,8 @@ class Finish {
 };
 
 // Puts the starts of reductions after these instructions; of several after one, the last bucket first.
-void start_after(const Program& program, Segment& segment, std::vector<std::pair<int, int>> starts) {
+void start_after(const Program& program, Segment& segment,
+                 std::vector<std::pair<int, int>> starts) {
   std::stable_sort(starts.begin(), starts.end(),
                    [](const auto& x, const auto& y) { return x.first > y.first; });
   std::vector<Instruction> code;

@@ -58,11 +58,10 @@ void check_sizes(const Graph& step, Problems& problems) {
   bool good = true;
   for (const auto& [dim, info] : step.dims()) {
     if (info.size <= most_of_dim) continue;
-    problems.add(
-        Stage::plan,
-        fmt::format("model: the dim {} would be {}, more than a plan can hold ({})", dim.name(),
-                    info.size, most_of_dim),
-        fmt::format("nearest: {}", most_of_dim));
+    problems.add(Stage::plan,
+                 fmt::format("model: the dim {} would be {}, more than a plan can hold ({})",
+                             dim.name(), info.size, most_of_dim),
+                 fmt::format("nearest: {}", most_of_dim));
     good = false;
   }
   if (!good) return;
@@ -108,8 +107,8 @@ void check_work(const PlanSize& size, const Graph& graph, Problems& problems) {
     return;
   }
   const double each = size.work() - one.work();
-  const auto most = static_cast<std::int64_t>(
-      1 + (most_work - one.work()) / each * static_cast<double>(size.microbatches - 1));
+  const auto most = static_cast<std::int64_t>(1 + (most_work - one.work()) / each *
+                                                      static_cast<double>(size.microbatches - 1));
   problems.add(
       Stage::plan,
       fmt::format("microbatch: {} microbatches in {} virtual stages are {:.0f} works, more than a "

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "engine/precision.h"
 #include "engine/ranks.h"
@@ -91,6 +92,7 @@ class Search {
   }
 
   void consider(const Strategies& strategies, std::int64_t microbatch) {
+    throw_if_stopped();
     if (found_ || !strategies || work_ > most_search) return;
     PlanRequest request = request_;
     request.strategies = *strategies;

@@ -32,8 +32,7 @@ HeadMap map_heads(const LocalDim& heads, const LocalDim& kv_heads) {
   map.repeat = heads.size / map.count;
   // Of the groups only the outer ones may be here in part, each as large as those between.
   const std::int64_t of_first = group - heads.offset % group, of_last = last % group + 1;
-  map.regular =
-      map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
+  map.regular = map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
   return map;
 }
 
