@@ -92,7 +92,7 @@ TEST_CASE("messages hold the numbers and the nearest valid choice") {
         "[did you mean \"1f1b\"?]");
   CHECK(problems_of(R"({"ways": 1, "bucket": "8 XB"})") ==
         "plan[2].bucket must be a size in bytes such as 1048576 or \"8MiB\"; got \"8 XB\" "
-        "[units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB]");
+        "[units: B, KB, MB, GB, TB, PB, EB, KiB, MiB, GiB, TiB, PiB, EiB]");
   CHECK(problems_of(R"({"ways": 1, "bucket": "1B"})") ==
         "plan[2].bucket must be at least 1 KiB; got \"1B\" [nearest: 1 KiB]");
   CHECK(problems_of(R"({"ways": 1, "hook": 3})") == "plan[2].hook must be a function; got 3");

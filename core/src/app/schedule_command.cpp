@@ -18,7 +18,7 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t most_works = std::int64_t{1} << 20;  // some seconds
+constexpr std::int64_t most_works = std::int64_t{1} << 21;  // some seconds
 
 std::vector<std::string> names() {
   std::vector<std::string> all;

@@ -46,7 +46,8 @@ std::optional<std::int64_t> parse_bytes(const std::string& text) {
   static const std::map<std::string, double> units = {
       {"", 1},         {"B", 1},        {"KB", 1e3},     {"MB", 1e6},
       {"GB", 1e9},     {"TB", 1e12},    {"KiB", 1024.0}, {"MiB", 1024.0 * 1024},
-      {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"bytes", 1}};
+      {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"PB", 1e15},    {"EB", 1e18},
+      {"PiB", 0x1p50}, {"EiB", 0x1p60}, {"bytes", 1}};
   // strtod would take "inf", "nan", "0x10" and leading signs too.
   const std::size_t digits = text.find_first_not_of("0123456789.");
   if (digits == 0 || text.empty()) return std::nullopt;

@@ -50,6 +50,17 @@ std::string limit_text(const Option& option, const Json& limit) {
   return describe(limit);
 }
 
+// Of a number whose declaration says no other.
+void give_range(Option& option) {
+  if (option.type == OptionType::integer) {
+    option.least = std::numeric_limits<std::int32_t>::min();
+    option.most = std::numeric_limits<std::int32_t>::max();
+  } else if (option.type == OptionType::bytes) {
+    option.least = 0;
+    option.most = most_bytes;
+  }
+}
+
 // Of two integers as integers: beyond 2^53 a double no longer tells them apart.
 bool less(const Json& a, const Json& b) {
   if (a.is_number_integer() && b.is_number_integer())
@@ -121,7 +132,8 @@ class KeyReader {
     if (given.is_string()) {
       const std::string text = given.get<std::string>();
       const auto bytes = parse_bytes(text);
-      if (!bytes) return wrong(given, "units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB");
+      if (!bytes)
+        return wrong(given, "units: B, KB, MB, GB, TB, PB, EB, KiB, MiB, GiB, TiB, PiB, EiB");
       return in_range(*bytes, quote(text));
     }
     return read_integer(given);
@@ -157,11 +169,15 @@ class KeyReader {
     const auto& most = option_.most;
     const bool below = least && less(value, *least);
     if (!below && (!most || !less(*most, value))) return value;
+    // A limit that nobody declared is no help to one who is beyond the other.
+    Option undeclared;
+    undeclared.type = option_.type;
+    give_range(undeclared);
     std::string want;
-    if (least && most) {
+    if (least && most && (below ? most != undeclared.most : least != undeclared.least)) {
       want =
           fmt::format("between {} and {}", limit_text(option_, *least), limit_text(option_, *most));
-    } else if (least) {
+    } else if (below) {
       want = "at least " + limit_text(option_, *least);
     } else {
       want = "at most " + limit_text(option_, *most);
@@ -177,16 +193,6 @@ class KeyReader {
 };
 
 }  // namespace
-
-static void give_range(Option& option) {
-  if (option.type == OptionType::integer) {
-    option.least = std::numeric_limits<std::int32_t>::min();
-    option.most = std::numeric_limits<std::int32_t>::max();
-  } else if (option.type == OptionType::bytes) {
-    option.least = 0;
-    option.most = most_bytes;
-  }
-}
 
 #define MESHWRIGHT_ADD(kind)                                  \
   Options& Options::kind(std::string name, std::string doc) { \

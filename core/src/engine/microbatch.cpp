@@ -273,7 +273,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   std::set<std::string> said;
   double work = 0;
   for (auto shape = begins.rbegin(); shape != begins.rend(); ++shape) {  // the largest batch first
-    if (work > most_search) {
+    if (work > most_steps_work) {
       problems.add(Stage::plan,
                    fmt::format("microbatch: the {} steps differ in {} ways, and plans of this size "
                                "are too many",

@@ -26,10 +26,12 @@ struct PlanSize {
   // About the microseconds that it takes.
   double work() const;
 };
-constexpr double most_work = 8e6;
+constexpr double most_work = 6e6;
 
-// Of a search that makes one plan after the other, all together.
-constexpr double most_search = 2 * most_work;
+// Of one plan after the other, all together: in a search that may find none, to make one better that will do, and
+// of steps that differ.
+constexpr double most_search = most_work, most_improvement = 4 * most_work,
+                 most_steps_work = 10 * most_work;
 
 // Adds a problem for a plan that would take too much work, with the number to change.
 void check_work(const PlanSize& size, const Graph& graph, Problems& problems);

@@ -171,13 +171,14 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 
   const BatchSplit split = batch_split(draft, plan->mesh);
   plan->batch_ways = split.ways;
+  const bool splits = check_split(request, split, found);
   const PlanSize size = size_of(draft, *whole, request, split);
   plan->work = size.work();
   Problems beyond;
   check_work(size, *whole, beyond);
   for (const Problem& p : beyond.list()) found.add(p.stage, p.message, p.hint);
   if (!beyond.empty()) return give_up();
-  if (check_split(request, split, found)) {
+  if (splits) {
     plan->sizes = microbatch_sizes(request, request.batch / split.ways);
   } else {
     plan->sizes = {1};  // any even split: the rest is still checked

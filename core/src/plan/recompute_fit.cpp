@@ -161,7 +161,7 @@ class Fitter {
 
   // Keeps a part in the first layers, as many as the limit allows.
   void let_off(const std::string& part) {
-    if (work_ > most_search) return;
+    if (work_ > most_improvement) return;
     int again = from_.at(part), kept = graph_->layers;
     std::int64_t least = 0;
     auto tried = from_;
@@ -170,7 +170,7 @@ class Fitter {
       from_ = tried;
       return;
     }
-    while (kept - again > 1 && work_ <= most_search) {
+    while (kept - again > 1 && work_ <= most_improvement) {
       const int middle = (again + kept) / 2;
       tried[part] = middle;
       (fits(tried, least) ? again : kept) = middle;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "engine/precision.h"
 #include "engine/ranks.h"
@@ -155,6 +156,7 @@ class Search {
   }
 
   void consider(Change change) {
+    throw_if_stopped();
     if (found_ || work_ > most_search) return;
     PlanRequest request = request_;
     if (change.strategies) request.strategies = *change.strategies;
