@@ -30,7 +30,7 @@ Hook make_hook(const std::string& name, std::int64_t rank, const mw::BucketShape
     throw Error(mw::Stage::plan,
                 fmt::format("dp.hook: powersgd factors gradients, and {} has them in {} bytes each",
                             bucket.name, bucket.element),
-                "write main_gradients = \"fp32\" beside precision = \"bf16\"");
+                "write main_gradients = \"fp32\" in the experiment");
   }
   return mw::powersgd_hook(rank);
 }

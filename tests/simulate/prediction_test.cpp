@@ -161,3 +161,31 @@ TEST_CASE("Predicting is quick, and does not grow with the ranks") {
   setup.options["ffn"] = 96;
   CHECK(milliseconds(setup) < 3 * std::max(eight, 5.0));  // 16,384 ranks
 }
+
+TEST_CASE("An update reads and writes each state of the optimizer once, in any precision") {
+  // Of sgd nothing but parameters and gradients; of AdamW two states, as wide as what is updated.
+  for (const Precision precision :
+       {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {
+    const auto seconds = [&](const std::string& optimizer) {
+      Setup setup = llama({});
+      setup.precision = precision;
+      setup.optimizer = optimizer;
+      setup.optimizer_options = {{"lr", 1e-3}};
+      return predict(setup, round_device(0));
+    };
+    const Prediction adamw = seconds("adamw"), sgd = seconds("sgd");
+    const double state = precision == Precision::fp64 ? 8 : 4;
+    CHECK(adamw.step_seconds - sgd.step_seconds ==
+          Approx(2 * 2 * state * static_cast<double>(adamw.parameters) / 1e10));
+  }
+}
+
+TEST_CASE("What lies in host memory counts where ranks are threads of one machine") {
+  const Experiment e = experiment(llama({zero(2, 3, 1, 1, false, 1 << 12, Offload::parameters)}));
+  const Prediction shared = mw::predict(*e.plan, *e.optimizer, round_device());
+  const Prediction own = mw::predict(*e.plan, *e.optimizer, round_device(0));
+  const MemoryForecast& memory = shared.fullest().memory;
+  REQUIRE(memory[Category::host] > 0);
+  CHECK(shared.memory_needed == 2 * (memory.peak + memory[Category::host]));
+  CHECK(own.memory_needed == memory.peak);
+}

@@ -284,6 +284,10 @@ struct Pass {
   std::string name;
   std::function<void(Program&)> run;
   Order order = instructions;
+  // The axis that it works on, if it is for one; the plan is refused where the mesh lacks it. One for
+  // reductions or storage is refused where no gradient is a sum over that axis.
+  std::string axis = {};
+  std::string strategy = {}, place = {};  // of who brings it, for messages; set by Draft::add_pass
 };
 
 // Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in

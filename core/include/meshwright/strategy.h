@@ -33,6 +33,7 @@ struct Rule {
   std::function<bool(const Op&)> where;  // empty: every op that has the dim
   bool named = false;                    // for particular ops: outweighs a general rule
   std::vector<int> only;                 // atoms of the axis; empty: all of them
+  std::string place;                     // of who says so, for messages: "plan[2]"
   const std::vector<int>& atoms(const Mesh& mesh) const {
     return only.empty() ? mesh.axis(axis).atoms : only;
   }
@@ -45,6 +46,7 @@ struct StorageRule {
   Dim dim;
   std::string axis;
   std::function<bool(const Value&)> where;
+  std::string place;
 };
 
 // "In the ops that `where` takes, `dim` goes round the ranks of `axis`" instead of being gathered.
@@ -53,6 +55,7 @@ struct RotationRule {
   Dim dim;
   std::string axis;
   std::function<bool(const Op&)> where;
+  std::string place;
 };
 
 // "The layers live on `axis`": the model parted into virtual stages, and in which order each stage
@@ -70,15 +73,21 @@ struct Pipeline {
   bool adapts = false;  // the schedule heeds a memory limit: asked again with less, it holds less
 };
 
-// The plan while strategies edit it.
+// The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with what there
+// is: a dim that the model lacks, an axis that the mesh lacks, a `where` that takes no op with the dim, a rule
+// that another entry has said already for the same ops. So is an axis of several ranks on which nothing lives,
+// as all of them would do the same work.
 class Draft {
  public:
   Draft(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
 
   const Graph& graph() const { return graph_; }
   const Mesh& mesh() const { return mesh_; }
-  // Whose calls follow; set by the planner.
-  void speaks(std::string strategy) { strategy_ = std::move(strategy); }
+  // Whose calls follow, and where a script has it ("plan[2]"); set by the planner.
+  void speaks(std::string strategy, std::string place = "") {
+    strategy_ = std::move(strategy);
+    place_ = std::move(place);
+  }
 
   // A general rule: `dim` is cut by `axis` in every op that has it. A dim whose parts must be even
   // and are not makes the planner refuse the plan, with the nearest ways that fit.
@@ -101,12 +110,11 @@ class Draft {
   // True if `axis` cuts `dim` into equal parts.
   bool divides(const std::string& axis, Dim dim) const;
 
-  void add_pass(Pass pass) { passes_.push_back(std::move(pass)); }
+  void add_pass(Pass pass);
   // One strategy at most may part the layers.
   void pipeline(Pipeline pipeline);
-  void refuse(std::string message, std::string hint) {
-    problems_.add(Stage::plan, std::move(message), std::move(hint));
-  }
+  // The message may begin with the strategy's name, as in "tp(3) cannot …"; else it is put before it.
+  void refuse(const std::string& message, std::string hint);
   // A sentence for the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
   void note(std::string text) { notes_.push_back(std::move(text)); }
 
@@ -120,9 +128,12 @@ class Draft {
   Problems& problems() { return problems_; }
 
  private:
+  // Whether there are such a dim and such an axis; refuses what is not there.
+  bool there(const std::string& what, Dim dim, const std::string& axis);
+
   const Graph& graph_;
   const Mesh& mesh_;
-  std::string strategy_;
+  std::string strategy_, place_;
   std::vector<Rule> rules_;
   std::vector<StorageRule> storage_;
   std::vector<RotationRule> rotations_;
@@ -135,10 +146,12 @@ class Draft {
   Problems problems_;
 };
 
+// Whatever these functions throw refuses the plan, with the plugin's name and the script's line. An Error keeps
+// its own words.
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  // The axes it needs, outermost first.
+  // The axes it needs, outermost first. A name is letters, digits and "_".
   virtual std::vector<AxisRequest> axes() const = 0;
   // Its rules, passes and notes.
   virtual void edit(Draft& draft) const = 0;

@@ -77,7 +77,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     context.roots.push_back(folder_ / "..");
   }
   context.call = function;
-  const std::vector<Experiment> read = read_all(experiments, context);
+  std::vector<Experiment> read = read_all(experiments, context);
+  for (Experiment& each : read) each.force = each.force || force_;
   const Experiment& experiment = read.front();
 
   Json result;
@@ -97,7 +98,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
       result["text"] = result["text"].get<std::string>() + "\n" + program;
     }
   } else {
-    result = run_verify(experiment);
+    result = run_verify(experiment, output_);
   }
   if (result.contains("verdict") && result["verdict"] == "different" && exit_code_ == 0) {
     exit_code_ = 1;

@@ -31,6 +31,9 @@ class AppHost : public Host {
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }
 
+  // Runs start although they are predicted not to fit this machine's memory.
+  void force() { force_ = true; }
+
   // 0, or the exit code of the gravest result so far: 1 after a verdict "different", 130 after a
   // run or verification that was interrupted.
   int exit_code() const { return exit_code_; }
@@ -44,7 +47,7 @@ class AppHost : public Host {
   PluginRegistry& plugins_;
   std::filesystem::path folder_;
   std::string script_;
-  bool programs_ = false;
+  bool programs_ = false, force_ = false;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
   int exit_code_ = 0;

@@ -2,6 +2,8 @@
 
 #include "base/interrupt.h"
 #include "engine/compare.h"
+#include "simulate/machine.h"
+#include "simulate/memory_limit.h"
 
 namespace mw {
 namespace {
@@ -40,6 +42,7 @@ Json run_compare(const Experiment& a, const Experiment& b) {
   Problems problems;
   check_comparable(a, b, steps, problems);
   problems.throw_if_any();
+  for (const Experiment* each : {&a, &b}) check_machine_memory(*each, this_device().memory);
   const CompareOutcome o = compare(a, b, steps, stop_flag());
   Json result = {{"kind", "compare"}, {"status", o.interrupted ? "interrupted" : "done"}};
   result["verdict"] = nullptr;

@@ -27,7 +27,7 @@ struct Arguments {
   std::string script, plugin;
   std::vector<std::string> scripts;  // of compare
   std::vector<std::string> settings, plugin_path;
-  bool json = false, program = false;
+  bool json = false, program = false, force = false;
   ScheduleArguments schedule;
   TraceArguments trace;
 };
@@ -52,6 +52,7 @@ int run_script(const Arguments& arguments, const std::string& train_as, Output& 
     for (const std::string& text : script.unprinted()) output.text(text);
   };
   if (arguments.program) host.show_programs();
+  if (arguments.force) host.force();
   try {
     host.set_script(arguments.script);
     script.run_file(arguments.script);
@@ -204,6 +205,12 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
+
+  for (const char* name : {"run", "verify"}) {
+    app.get_subcommand(name)->add_flag(
+        "--force", arguments.force,
+        "start although the ranks are predicted to need more memory than this machine has");
+  }
 
   CLI::App* compare = app.add_subcommand(
       "compare",

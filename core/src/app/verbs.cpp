@@ -97,6 +97,7 @@ Prediction prediction_of(const Experiment& experiment) {
     for (std::size_t s = 0; s < prediction.stages.size(); ++s) {
       prediction.stages[s].memory = highest_of(prediction.stages[s].memory, other.stages[s].memory);
     }
+    prediction.memory_needed = std::max(prediction.memory_needed, other.memory_needed);
     prediction.fits = prediction.fits && other.fits;
     if (experiment.which_plan(experiment.steps - 1) == static_cast<int>(p))
       prediction.communication = other.communication;
@@ -132,10 +133,12 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   check_thread_ranks(*experiment.plan);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
+  const std::string forced = check_machine_memory(experiment, this_device().memory);
   if (!experiment.log.empty()) check_writable(experiment.log);
   const Prediction prediction = prediction_of(experiment);
   const std::string plan = print(*experiment.plan, prediction);
   output.note(plan);
+  if (!forced.empty()) output.note(forced);
   Measurements measured(experiment, prediction, script);
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
@@ -184,7 +187,10 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
   return worst;
 }
 
-Json run_verify(const Experiment& experiment) {
+Json run_verify(const Experiment& experiment, Output& output) {
+  check_thread_ranks(*experiment.plan);
+  const std::string forced = check_verify_memory(experiment, this_device().memory);
+  if (!forced.empty()) output.note(forced);
   const VerifyOutcome outcome = verify_all(experiment);
   Json result;
   result["kind"] = "verify";

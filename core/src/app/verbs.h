@@ -14,6 +14,6 @@ namespace mw {
 Json run_train(const Experiment& experiment, const std::string& script, Output& output);
 Json run_plan_verb(const Experiment& experiment);
 // Status "interrupted" and no verdict if the user stopped it.
-Json run_verify(const Experiment& experiment);
+Json run_verify(const Experiment& experiment, Output& output);
 
 }  // namespace mw

@@ -29,6 +29,47 @@ std::string quote(std::string_view text) {
   return out + '"';
 }
 
+namespace {
+
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. Overlong forms, surrogates and
+// what lies above U+10FFFF are none.
+std::size_t character_bytes(std::string_view text) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = at(0);
+  if (first < 0x80) return 1;
+  const std::size_t bytes = first >= 0xf5   ? 0
+                            : first >= 0xf0 ? 4
+                            : first >= 0xe0 ? 3
+                            : first >= 0xc2 ? 2
+                                            : 0;
+  if (bytes == 0 || text.size() < bytes) return 0;
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((at(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned char second = at(1);
+  const bool wrong = (first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+                     (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90);
+  return wrong ? 0 : bytes;
+}
+
+}  // namespace
+
+std::string readable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t bytes = character_bytes(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
+    if (bytes == 0 || control) {
+      out += fmt::format("\\x{:02x}", first);
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
+  }
+  return out;
+}
+
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string near = nearest(word, candidates);
   return near.empty() ? "" : fmt::format("did you mean {}?", quote(near));

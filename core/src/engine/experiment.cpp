@@ -2,34 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <optional>
-
 #include "base/json_text.h"
 #include "base/text.h"
 #include "engine/kinds.h"
 #include "engine/precision.h"
+#include "engine/strategy_choice.h"
 
 namespace mw {
 namespace {
-
-// Nothing, and problems, if the plugin does not take the options.
-std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
-                                          PluginCatalog& plugins,
-                                          const std::shared_ptr<const ScriptReach>& reach,
-                                          Problems& problems) {
-  const PluginDescriptor& plugin = plugins.find(entry.at("plugin").get<std::string>());
-  Problems found;
-  Values values = plugin.options().read(untagged(entry, "plugin"), path, found);
-  values.set_reach(reach);
-  for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
-  if (!found.empty()) return std::nullopt;
-  StrategyChoice choice;
-  choice.name = plugin.name;
-  choice.path = path;
-  choice.options = values.json();
-  choice.strategy = plugin.make_strategy(values);
-  return choice;
-}
 
 class Reader {
  public:
@@ -105,25 +85,20 @@ class Reader {
       }
       take(found);
     } catch (const Error& error) {
-      for (const Problem& p : error.problems()) {
-        problems_.add(p.stage, placed(p.message, entry, path), p.hint);
-      }
-      plan_broken_ = true;
-    } catch (const std::exception& thrown) {
-      problems_.add(Stage::plan,
-                    fmt::format("{}: the plugin {} threw while it was made: {}", path,
-                                describe(entry["plugin"]), thrown.what()),
-                    "mend the plugin");
+      problems_.add(error);
       plan_broken_ = true;
     }
   }
 
-  // What a strategy said of its options, with the place of its entry: "plan[1].schedule: ...".
-  static std::string placed(const std::string& message, const Json& entry,
-                            const std::string& path) {
-    const std::string key = message.substr(0, message.find_first_of(":. ="));
-    const bool option = !key.empty() && entry.contains(key) && key.size() < message.size();
-    return path + (option ? "." : ": ") + message;
+  // For the plan's hash (PlanRequest::step_settings).
+  void decides(const char* key, const Json& given) {
+    request_.step_settings[key] =
+        is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);
+  }
+  void decides(const char* key, const std::string& kind, const Values& values) {
+    Json settings = values.json();
+    settings["kind"] = kind;
+    decides(key, settings);
   }
 
   void read_optimizer() {
@@ -135,6 +110,7 @@ class Reader {
     const Values values =
         kind->options().read(untagged(values_.at("optimizer"), "kind"), "optimizer", found);
     if (found.empty()) experiment_.optimizer = kind->make(values, "optimizer", found);
+    decides("optimizer", kind->name(), values);
     take(found);
   }
 
@@ -144,6 +120,7 @@ class Reader {
                             values_.has("steps") ? values_.integer("steps") : 1};
     const Json given = has("schedule") ? values_.at("schedule") : Json{{"kind", "constant"}};
     if (is_function(given)) {
+      decides("schedule", given);
       experiment_.schedule =
           checked_lr_schedule([call = call_in_run(context_, given)](std::int64_t step) {
             const Json result = call({Json(step)});
@@ -156,6 +133,7 @@ class Reader {
     Problems found;
     const Values values = kind->options().read(untagged(given, "kind"), "schedule", found);
     if (found.empty()) experiment_.schedule = kind->make(values, "schedule", context, found);
+    decides("schedule", kind->name(), values);
     take(found);
   }
 
@@ -209,6 +187,7 @@ class Reader {
     experiment_.threads = static_cast<int>(values_.integer("threads"));
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
+    experiment_.force = values_.flag("force");
     experiment_.check = values_.flag("check");
     if (has("log")) experiment_.log = values_.text("log");
     if (has("observe")) {
@@ -228,6 +207,7 @@ class Reader {
     const Json given = has("loss_scale") ? values_.at("loss_scale") : Json("dynamic");
     Call call;
     if (is_function(given)) call = call_in_run(context_, given);
+    decides("loss_scale", given);
     experiment_.loss_scale = read_loss_scale(given, std::move(call), problems_);
   }
 
@@ -261,6 +241,10 @@ class Reader {
           optimizer_bytes(*experiment_.optimizer, element, element < 4 ? 4 : 0);
       if (const auto* matrices = experiment_.optimizer->matrices())
         request_.ns_steps = matrices->ns_steps();
+    }
+    if (has("microbatch") &&
+        (is_function(values_.at("microbatch")) || values_.at("microbatch").is_object())) {
+      decides("microbatch", values_.at("microbatch"));
     }
     Problems found;
     const MicrobatchPolicy policy =
@@ -359,6 +343,10 @@ const Options& experiment_options() {
               "ends the run")
           .at_least(1)
           .optional()
+          .boolean(
+              "force",
+              "start although the ranks are predicted to need more memory than this machine has")
+          .fallback(false)
           .boolean(
               "check",
               "assert while training that replicas have equal bits, tensors lie as the plan says, "

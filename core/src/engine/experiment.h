@@ -35,8 +35,9 @@ struct Experiment {
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
   std::string log;                         // run file; empty: none
   std::int64_t memory = 0;                 // bytes that a rank may hold; 0: no limit
-  bool check = false;                      // what plans say of tensors is asserted (engine/check.h)
-  double timeout = 300;                    // seconds that a collective waits for a rank
+  bool force = false;    // started although this machine's memory does not suffice
+  bool check = false;    // what plans say of tensors is asserted (engine/check.h)
+  double timeout = 300;  // seconds that a collective waits for a rank
   // Called after each step on the first rank's thread with the step's index; null if the script has none.
   std::function<Json(std::int64_t)> observe;
   // What to do if `memory` does not suffice (simulate/memory_limit.h): for the ledger's message.

@@ -34,16 +34,6 @@ std::string key_of(const Program& program, const Instruction& i, int slot, int m
                      program.graph->ops()[i.op].name, output, microbatch);
 }
 
-std::shared_ptr<const Plan> in_double(const Plan& plan) {
-  PlanRequest request = plan.request;
-  request.precision = Precision::fp64;
-  request.schedule = plan.schedule;  // times and sizes differ in float64; what is run must not
-  Problems problems;
-  auto same = make_plan(request, problems);
-  problems.throw_if_any();
-  return same;
-}
-
 // Keeps what the single rank computes.
 class Keeper : public StepWatcher {
  public:
@@ -240,6 +230,16 @@ void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
 }
 
 }  // namespace
+
+std::shared_ptr<const Plan> in_double(const Plan& plan) {
+  PlanRequest request = plan.request;
+  request.precision = Precision::fp64;
+  request.schedule = plan.schedule;  // times and sizes differ in float64; what is run must not
+  Problems problems;
+  auto same = make_plan(request, problems);
+  problems.throw_if_any();
+  return same;
+}
 
 VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance,
                      const std::atomic<bool>* stop) try {

@@ -52,6 +52,9 @@ struct VerifyOutcome {
 VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, double tolerance = 1e-10,
                      const std::atomic<bool>* stop = nullptr);
 
+// The plan in float64, with its schedule: what is verified.
+std::shared_ptr<const Plan> in_double(const Plan& plan);
+
 // For people: "the gradient that reaches layers.0.norm (from …), 1.2e-01, microbatch 0, rank 1".
 std::string describe(const Divergence& divergence);
 // For people: what the lossy hooks mean for the verdict; empty without one.

@@ -93,7 +93,8 @@ std::string place_in(const Json& experiment, const std::string& message) {
           !strategy["plugin"].is_string()) {
         continue;
       }
-      if (message.starts_with(strategy["plugin"].get<std::string>() + "(")) {
+      const auto name = strategy["plugin"].get<std::string>();
+      if (message.starts_with(name + "(") || message.starts_with(name + ".")) {
         std::string place = place_of(strategy, "");
         if (!place.empty()) return place;
       }

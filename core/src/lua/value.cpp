@@ -45,6 +45,49 @@ std::int64_t number_of_function(lua_State* lua, int index) {
   return number;
 }
 
+// FNV-1a, 64 bits.
+void mix(std::uint64_t& hash, const void* data, std::size_t size) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 1099511628211ull;
+}
+
+int mix_code(lua_State*, const void* data, std::size_t size, void* hash) {
+  mix(*static_cast<std::uint64_t*>(hash), data, size);
+  return 0;
+}
+
+// What the function on top of the stack does: its code, and the plain values and functions that it closes over,
+// `depth` deep.
+void mix_function(lua_State* lua, std::uint64_t& hash, int depth) {
+  luaL_checkstack(lua, 4, "functions nested too deep");
+  lua_dump(lua, mix_code, &hash, /*strip=*/1);
+  for (int i = 1; lua_getupvalue(lua, -1, i) != nullptr; ++i) {
+    const int type = lua_type(lua, -1);
+    mix(hash, &type, sizeof type);
+    if (type == LUA_TFUNCTION && depth > 0) {
+      mix_function(lua, hash, depth - 1);
+    } else if (type == LUA_TNUMBER || type == LUA_TSTRING) {
+      lua_pushvalue(lua, -1);  // reading a number as text would change it
+      std::size_t size = 0;
+      const char* text = lua_tolstring(lua, -1, &size);
+      mix(hash, text, size);
+      lua_pop(lua, 1);
+    } else if (type == LUA_TBOOLEAN) {
+      const int truth = lua_toboolean(lua, -1);
+      mix(hash, &truth, sizeof truth);
+    }
+    lua_pop(lua, 1);
+  }
+}
+
+std::string code_of_function(lua_State* lua, int index) {
+  std::uint64_t hash = 14695981039346656037ull;
+  lua_pushvalue(lua, index);
+  mix_function(lua, hash, 3);
+  lua_pop(lua, 1);
+  return fmt::format("{:016x}", hash);
+}
+
 bool is_name(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(),
                                       [](unsigned char c) { return std::isalnum(c) || c == '_'; });
@@ -75,7 +118,8 @@ class Reader {
         return std::string(text, size);
       }
       case LUA_TFUNCTION:
-        return Json{{function_key, number_of_function(lua_, index)}};
+        return Json{{function_key, number_of_function(lua_, index)},
+                    {code_key, code_of_function(lua_, index)}};
       case LUA_TTABLE:
         return read_table(lua_absindex(lua_, index), path);
       default:

@@ -20,6 +20,18 @@ std::string product(const std::vector<Axis>& axes) {
   return text;
 }
 
+// Of many numbers those about `wanted`, ascending.
+std::vector<int> near(std::vector<int> numbers, int wanted) {
+  constexpr std::ptrdiff_t most = 12;
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  if (static_cast<std::ptrdiff_t>(numbers.size()) <= most) return numbers;
+  const auto above = std::lower_bound(numbers.begin(), numbers.end(), wanted) - numbers.begin();
+  const auto first = std::clamp<std::ptrdiff_t>(above - most / 2, 0,
+                                                static_cast<std::ptrdiff_t>(numbers.size()) - most);
+  return {numbers.begin() + first, numbers.begin() + first + most};
+}
+
 }  // namespace
 
 Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
@@ -69,10 +81,14 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
   std::vector<int> lenders;  // atoms, innermost lender first: in the order they are used up
   for (const std::string& axis_name : from) {
     const std::vector<int>& atoms = axis(axis_name).atoms;
-    lenders.insert(lenders.end(), atoms.rbegin(), atoms.rend());
+    for (auto atom = atoms.rbegin(); atom != atoms.rend();
+         ++atom) {  // an axis that borrows has its lender's
+      if (std::find(lenders.begin(), lenders.end(), *atom) == lenders.end())
+        lenders.push_back(*atom);
+    }
   }
   std::vector<int> taken;
-  int left = ways, cut = -1, cut_ways = 1;
+  int left = std::max(ways, 0), cut = -1, cut_ways = 1;
   std::vector<int> valid{1};
   int product = 1;
   for (int atom : lenders) {
@@ -83,7 +99,7 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
     product *= w;
   }
   for (int atom : lenders) {
-    if (left == 1) break;
+    if (left <= 1) break;
     const int w = atoms_[atom].ways;
     if (left % w == 0) {
       taken.push_back(atom);
@@ -102,7 +118,7 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
     throw Error(Stage::plan,
                 fmt::format("{}({}) cannot borrow ranks of {} ({} ranks)", name, ways, lender_names,
                             product),
-                fmt::format("possible: {}", fmt::join(valid, ", ")));
+                fmt::format("possible: {}", fmt::join(near(valid, ways), ", ")));
   }
   if (cut >= 0) {  // split the atom in two: the inner part is lent
     const int outer = atoms_[cut].ways / cut_ways;

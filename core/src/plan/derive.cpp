@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "plan/matched.h"
 #include "plan/nearest.h"
 
 namespace mw {
@@ -32,6 +33,7 @@ class Deriver {
         storage_(storage),
         rotation_rules_(rotations),
         problems_(problems),
+        matched_(rules),
         replicated_(mesh.atoms().size()) {}
 
   Derived run() {
@@ -41,14 +43,8 @@ class Deriver {
     result_.layout.assign(graph_.values().size(), replicated_);
     for (std::size_t i = 0; i < ops; ++i) cut_op(static_cast<int>(i));
     for (std::size_t i = 0; i < ops; ++i) place_outputs(static_cast<int>(i));
-    for (const RotationRule& rule : rotation_rules_) {
-      if (rotates_.count(&rule) > 0) continue;
-      problems_.add(
-          Stage::plan,
-          fmt::format("{}: no op lets {} go round {}", rule.strategy, rule.dim.name(), rule.axis),
-          "an op says so in OpTraits::rotates");
-    }
     place_sources();
+    matched_.refuse(graph_, rotation_rules_, storage_, problems_);
     result_.view_of.resize(ops);
     for (std::size_t i = 0; i < ops; ++i) make_views(static_cast<int>(i));
     return std::move(result_);
@@ -82,9 +78,10 @@ class Deriver {
     std::vector<const Rule*> winner(mesh_.atoms().size(), nullptr);
     std::vector<std::vector<const Rule*>> candidates(mesh_.atoms().size());
     for (const Rule& rule : rules_) {
-      if (rule.where && !rule.where(op)) continue;
       if (std::find(space.begin(), space.end(), rule.dim) == space.end()) continue;
       if (std::find(op.whole.begin(), op.whole.end(), rule.dim) != op.whole.end()) continue;
+      if (rule.where && !rule.where(op)) continue;
+      matched_.add(rule, index);
       if (follows(op, rule.dim)) continue;
       for (int atom : rule.atoms(mesh_)) {
         if (mesh_.atoms()[atom].ways == 1) continue;
@@ -129,7 +126,7 @@ class Deriver {
   void rotate(int index, const RotationRule& rule) {
     const Op& op = graph_.ops()[index];
     if (op.type->traits(op).rotates != rule.dim) return;
-    rotates_.insert(&rule);
+    matched_.add(rule);
     Rotation rotation{rule.dim, {}};
     Dim own;  // what the operand that has it calls it elsewhere: keys are of the seq
     for (const Use& use : op.inputs) {
@@ -265,13 +262,6 @@ class Deriver {
       if (value.source != Value::Source::parameter) continue;
       store(static_cast<int>(v));
     }
-    for (const StorageRule& rule : storage_) {
-      if (stored_.count(&rule) > 0) continue;
-      problems_.add(Stage::plan,
-                    fmt::format("{}: no parameter is stored sharded along {} on {}", rule.strategy,
-                                rule.dim.name(), rule.axis),
-                    "the rule names a dim that no parameter has, or one that is cut there already");
-    }
   }
 
   void store(int v) {
@@ -280,9 +270,9 @@ class Deriver {
     for (const StorageRule& rule : storage_) {
       if (rule.where && !rule.where(value)) continue;
       if (std::find(value.dims.begin(), value.dims.end(), rule.dim) == value.dims.end()) continue;
+      matched_.add(rule);
       for (int atom : mesh_.axis(rule.axis).atoms) {
         Placement& place = result_.layout[v][atom];
-        stored_.insert(&rule);
         if (owner[atom] != nullptr && owner[atom]->strategy != rule.strategy) {
           problems_.add(Stage::plan,
                         fmt::format("{} and {} both store {} on the ranks of {}",
@@ -363,12 +353,11 @@ class Deriver {
   const std::vector<StorageRule>& storage_;
   const std::vector<RotationRule>& rotation_rules_;
   Problems& problems_;
+  Matched matched_;
   const Layout replicated_;
   Derived result_;
   std::map<int, std::vector<int>> by_value_;
-  std::set<const RotationRule*> rotates_;
   std::set<std::string> said_;
-  std::set<const StorageRule*> stored_;
 };
 
 }  // namespace

@@ -1,26 +1,120 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <stdexcept>
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 
+#include "base/plugin_call.h"
+#include "base/text.h"
 #include "meshwright/strategy.h"
+#include "plan/guarded_hook.h"
+#include "plan/what_there_is.h"
 
 namespace mw {
+namespace {
+
+// What a strategy asks an op or a value by, with the strategy's name on what it throws.
+template <class Argument>
+std::function<bool(const Argument&)> guarded(const Speaker& speaker,
+                                             std::function<bool(const Argument&)> where) {
+  if (!where) return where;
+  return [speaker, where = std::move(where)](const Argument& asked) {
+    return call_plugin(speaker, "chose where a rule holds", [&] { return where(asked); });
+  };
+}
+
+// Whether the ranges are those of the whole dim, each once.
+bool covers(std::vector<Range> order, std::int64_t size) {
+  std::sort(order.begin(), order.end(),
+            [](const Range& a, const Range& b) { return a.offset < b.offset; });
+  std::int64_t end = 0;
+  for (const Range& range : order) {
+    if (range.offset != end || range.size < 1 || range.size > size - end) return false;
+    end += range.size;
+  }
+  return end == size;
+}
+
+}  // namespace
+
+void Draft::refuse(const std::string& message, std::string hint) {
+  problems_.add(Stage::plan, attributed({strategy_, place_}, message), std::move(hint));
+}
+
+bool Draft::there(const std::string& what, Dim dim, const std::string& axis) {
+  const bool known = has_dim(graph_, dim);
+  if (!known) {
+    refuse(fmt::format("{} names {}, and the model has no such dim", what, name_of(dim)),
+           dim == Dim("layers") ? "the layers are no dim of a tensor: Draft::pipeline parts them"
+                                : dims_there_are(graph_, dim));
+  }
+  if (axis.empty() || !mesh_.has(axis)) {
+    refuse(fmt::format("{} names the axis \"{}\", and the mesh has no such axis", what,
+                       readable(axis)),
+           axes_there_are(mesh_, axis));
+    return false;
+  }
+  return known;
+}
 
 void Draft::shard(Dim dim, const std::string& axis) {
-  rules_.push_back({strategy_, dim, axis, {}, false, {}});
+  shard_where(dim, axis, {});
 }
 
 void Draft::shard_in(Dim dim, const std::string& axis, std::function<bool(const Op&)> where,
                      std::vector<int> atoms) {
-  rules_.push_back({strategy_, dim, axis, std::move(where), true, std::move(atoms)});
+  const std::string what = rule_text(dim, axis);
+  if (!there(what, dim, axis)) return;
+  const std::vector<int>& own = mesh_.axis(axis).atoms;
+  for (int atom : atoms) {
+    if (std::find(own.begin(), own.end(), atom) != own.end()) continue;
+    refuse(fmt::format("{} is for atom {}, which is none of the axis' atoms", what, atom),
+           fmt::format("the atoms of {} are {}", axis, fmt::join(own, ", ")));
+    return;
+  }
+  rules_.push_back({strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), true,
+                    std::move(atoms), place_});
 }
 
 void Draft::shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
-  rules_.push_back({strategy_, dim, axis, std::move(where), false, {}});
+  if (!there(rule_text(dim, axis), dim, axis)) return;
+  rules_.push_back(
+      {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), false, {}, place_});
 }
 
 void Draft::store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where) {
-  storage_.push_back({strategy_, dim, axis, std::move(where)});
+  if (!there("stored " + rule_text(dim, axis), dim, axis)) return;
+  storage_.push_back(
+      {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), place_});
+}
+
+void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
+  if (!there(fmt::format("rotating {} over {}", name_of(dim), readable(axis)), dim, axis)) return;
+  rotations_.push_back(
+      {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), place_});
+}
+
+void Draft::add_pass(Pass pass) {
+  const Speaker speaker{strategy_, place_};
+  if (!pass.run) {
+    refuse(fmt::format("the pass \"{}\" has nothing to run", readable(pass.name)),
+           "give it a function of the program");
+    return;
+  }
+  if (!pass.axis.empty() && !mesh_.has(pass.axis)) {
+    refuse(fmt::format("the pass \"{}\" names the axis \"{}\", and the mesh has no such axis",
+                       readable(pass.name), readable(pass.axis)),
+           axes_there_are(mesh_, pass.axis));
+    return;
+  }
+  pass.run = [speaker, run = std::move(pass.run)](Program& program) {
+    call_plugin(speaker, "edited a program", [&] { run(program); });
+    guard_hooks(program, speaker);
+  };
+  pass.strategy = strategy_;
+  pass.place = place_;
+  passes_.push_back(std::move(pass));
 }
 
 void Draft::pipeline(Pipeline pipeline) {
@@ -29,25 +123,65 @@ void Draft::pipeline(Pipeline pipeline) {
            "leave one of them out");
     return;
   }
+  const Speaker speaker{strategy_, place_};
+  const std::size_t before = problems_.list().size();
+  const bool axis = pipeline.axis.empty() || mesh_.has(pipeline.axis);
+  if (!axis) {
+    refuse(fmt::format("the pipeline's stages are to lie on the axis \"{}\", and the mesh has no "
+                       "such axis",
+                       readable(pipeline.axis)),
+           axes_there_are(mesh_, pipeline.axis));
+  }
+  if (!pipeline.schedule) {
+    refuse("the pipeline has no schedule", "give Pipeline::schedule a function of the request");
+  }
+  const int stages = !axis || pipeline.axis.empty() ? 1 : mesh_.axis(pipeline.axis).ways;
+  const auto parts = static_cast<int>(pipeline.layers.size());
+  if (std::any_of(pipeline.layers.begin(), pipeline.layers.end(), [](int n) { return n < 0; }) ||
+      std::accumulate(pipeline.layers.begin(), pipeline.layers.end(), std::int64_t{0}) !=
+          (parts > 0 ? graph_.layers : 0)) {
+    refuse(fmt::format("the pipeline's parts have {} layers; the model has {}",
+                       fmt::join(pipeline.layers, " + "), graph_.layers),
+           fmt::format("make them add up to {}", graph_.layers));
+  } else if (axis && (parts < stages && stages > 1)) {
+    refuse(fmt::format("the pipeline parts the layers in {}, for {} stages", parts, stages),
+           "give each stage at least one part");
+  }
+  const auto& at = pipeline.stage_of;
+  if (axis && !at.empty() &&
+      (at.size() != static_cast<std::size_t>(std::max(parts, 1)) ||
+       std::any_of(at.begin(), at.end(), [&](int s) { return s < 0 || s >= stages; }))) {
+    refuse(fmt::format("the pipeline places its {} parts on the stages {}; there are {} stages",
+                       std::max(parts, 1), fmt::join(at, ", "), stages),
+           "name for each part a stage, counted from 0");
+  }
+  if (!std::isfinite(pipeline.memory_limit) || pipeline.memory_limit < 0) {
+    refuse(fmt::format("the pipeline's memory limit is {} bytes", pipeline.memory_limit),
+           "0 is none");
+  }
+  if (problems_.list().size() > before) return;
+  pipeline.schedule = [speaker, make = std::move(pipeline.schedule)](const ScheduleRequest& r) {
+    return call_plugin(speaker, "made the schedule", [&] { return make(r); });
+  };
   pipeline_by_ = strategy_;
   pipeline_ = std::move(pipeline);
 }
 
-void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
-  rotations_.push_back({strategy_, dim, axis, std::move(where)});
-}
-
 void Draft::arrange(Dim dim, std::vector<Range> order) {
-  std::int64_t size = 0;
-  for (const Range& range : order) size += range.size;
-  if (size != graph_.size(dim)) {
-    throw std::logic_error(
-        fmt::format("{} arranges {} of the {} {}", strategy_, size, graph_.size(dim), dim.name()));
+  if (graph_.dims().count(dim) == 0) {
+    refuse(fmt::format("an order is given for {}, and the model has no such dim", name_of(dim)),
+           dims_there_are(graph_, dim));
+    return;
+  }
+  if (!covers(order, graph_.size(dim))) {
+    refuse(fmt::format("the order of {} is not made of ranges of its {} elements, each once",
+                       name_of(dim), graph_.size(dim)),
+           "list ranges that cover the dim and do not overlap");
+    return;
   }
   if (!order_.emplace(dim, std::move(order)).second) {
-    refuse(
-        fmt::format("{}: the {} lies in another strategy's order already", strategy_, dim.name()),
-        "leave one of them out");
+    refuse(fmt::format("the {} lies in another strategy's order already", dim.name()),
+           "leave one of them out");
   }
 }
 

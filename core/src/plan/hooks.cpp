@@ -41,7 +41,7 @@ Pass hook_reductions(
               bucket.hook = choose(shape_of(program, bucket, program.first()));
             }
           },
-          Pass::reductions};
+          Pass::reductions, axis};
 }
 
 Pass reduce_each_microbatch(const std::string& axis) {
@@ -52,7 +52,7 @@ Pass reduce_each_microbatch(const std::string& axis) {
               bucket.each = bucket.stages.empty() && reduced_over(program, bucket, axis);
             }
           },
-          Pass::reductions};
+          Pass::reductions, axis};
 }
 
 }  // namespace mw

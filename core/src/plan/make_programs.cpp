@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <map>
 
+#include "base/plugin_call.h"
 #include "base/text.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
 #include "plan/derive.h"
+#include "plan/matched.h"
 #include "plan/stages.h"
 #include "plan/work.h"
 #include "sizes/memory.h"
@@ -33,8 +35,8 @@ Schedule accumulate(const ScheduleRequest& request) {
 
 class ProgramMaker {
  public:
-  ProgramMaker(Plan& plan, const Draft& draft, Problems& problems)
-      : plan_(plan), draft_(draft), problems_(problems) {
+  ProgramMaker(Plan& plan, Draft& draft, Problems& problems)
+      : plan_(plan), draft_(draft), whole_(draft.problems().empty()), problems_(problems) {
     if (draft.pipeline()) {
       pipeline_ = *draft.pipeline();
     } else {
@@ -52,9 +54,12 @@ class ProgramMaker {
   void run() {
     const Derived derived = derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(),
                                    problems_, draft_.rotations());
+    // What a refused rule was for is idle, and need not be said twice.
+    if (problems_.empty() && whole_) refuse_idle_axes(draft_, derived, asked(), problems_);
     // The placement is the strategy's, or follows from a schedule that needs no times.
     if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
       make_schedule();
+      if (!problems_.empty()) return;
       pipeline_.stage_of = plan_.schedule.stage_of;
       request_.memory_limit = limit_;
       plan_.schedule = {};  // made again, once times are known
@@ -100,6 +105,14 @@ class ProgramMaker {
   }
 
  private:
+  std::map<std::string, Speaker> asked() const {
+    std::map<std::string, Speaker> who;
+    for (const StrategyChoice& choice : plan_.request.strategies) {
+      for (const AxisRequest& axis : choice.axes) who[axis.name] = {choice.name, choice.path};
+    }
+    return who;
+  }
+
   void offload(const OffloadSet& set) {
     Offloaded most;
     int stage = 0;
@@ -162,6 +175,7 @@ class ProgramMaker {
     std::vector<Pass> passes = draft_.passes();
     std::stable_sort(passes.begin(), passes.end(),
                      [](const Pass& a, const Pass& b) { return a.order < b.order; });
+    if (!check_passes(passes)) return;
     for (Program& program : plan_.programs) {
       try {
         for (const Pass& pass : passes) pass.run(program);
@@ -173,6 +187,37 @@ class ProgramMaker {
       complete(program);
     }
     check_shared_hooks();
+  }
+
+  // A pass for the sums of gradients over an axis, where there are none.
+  bool check_passes(const std::vector<Pass>& passes) {
+    std::vector<bool> summed(plan_.mesh.atoms().size(), false);
+    for (const Program& program : plan_.programs) {
+      for (const Bucket& bucket : program.buckets) {
+        for (int atom : bucket.reduce) summed[atom] = summed[atom] || !bucket.tally;
+      }
+    }
+    const auto any = [&](const Axis& axis) {
+      return std::any_of(axis.atoms.begin(), axis.atoms.end(), [&](int a) { return summed[a]; });
+    };
+    for (const Pass& pass : passes) {
+      if (pass.axis.empty() || (pass.order != Pass::reductions && pass.order != Pass::storage))
+        continue;
+      const Axis& axis = plan_.mesh.axis(pass.axis);
+      if (axis.ways == 1 || any(axis)) continue;
+      std::vector<std::string> names;
+      for (const Axis& other : plan_.mesh.axes()) {
+        if (other.ways > 1 && any(other)) names.push_back(other.name);
+      }
+      problems_.add(
+          Stage::plan,
+          attributed({pass.strategy, pass.place},
+                     fmt::format("the pass \"{}\" is for sums of gradients over {}, and no "
+                                 "gradient is summed there",
+                                 pass.name, axis.name)),
+          names.empty() ? "no axis has such sums" : "axes with such sums: " + join(names));
+    }
+    return problems_.empty();
   }
 
   // Of the stages' first ranks, and the stage.
@@ -258,6 +303,7 @@ class ProgramMaker {
 
   Plan& plan_;
   const Draft& draft_;
+  const bool whole_;  // nothing of the draft was refused
   Problems& problems_;
   Pipeline pipeline_;
   ScheduleRequest request_;
@@ -266,7 +312,7 @@ class ProgramMaker {
 
 }  // namespace
 
-void make_programs(Plan& plan, const Draft& draft, Problems& problems) {
+void make_programs(Plan& plan, Draft& draft, Problems& problems) {
   ProgramMaker(plan, draft, problems).run();
 }
 

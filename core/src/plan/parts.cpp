@@ -162,7 +162,7 @@ class Parter {
 
 Pass part_storage(const PartedStorage& storage) {
   return {"part storage", [storage](Program& program) { Parter(program, storage).run(); },
-          Pass::storage};
+          Pass::storage, storage.axis};
 }
 
 }  // namespace mw

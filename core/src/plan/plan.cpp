@@ -8,6 +8,8 @@
 #include <set>
 
 #include "base/json_text.h"
+#include "base/plugin_call.h"
+#include "plan/ask_axes.h"
 #include "plan/make_programs.h"
 #include "plan/recompute_fit.h"
 
@@ -20,45 +22,6 @@ const Dim batch_dim("batch");
 std::string nearest_multiples(std::int64_t batch, std::int64_t ways) {
   const std::int64_t below = batch / ways * ways;
   return below > 0 ? fmt::format("{} or {}", below, below + ways) : std::to_string(ways);
-}
-
-Mesh make_mesh(const PlanRequest& request, Problems& problems) {
-  std::vector<std::pair<std::string, int>> own;
-  std::vector<AxisRequest> borrowed;
-  std::set<std::string> seen;
-  for (const StrategyChoice& choice : request.strategies) {
-    for (const AxisRequest& axis : choice.strategy->axes()) {
-      if (!seen.insert(axis.name).second) {
-        problems.add(Stage::plan,
-                     fmt::format("{}: two strategies ask for the axis {}", choice.path, axis.name),
-                     "name each strategy once");
-      } else if (axis.borrow_from.empty()) {
-        own.emplace_back(axis.name, axis.ways);
-      } else {
-        borrowed.push_back(axis);
-      }
-    }
-  }
-  try {
-    Mesh mesh(own);
-    for (const AxisRequest& axis : borrowed) {
-      std::vector<std::string> lenders;
-      std::copy_if(axis.borrow_from.begin(), axis.borrow_from.end(), std::back_inserter(lenders),
-                   [&](const std::string& name) { return mesh.has(name); });
-      if (lenders.empty()) {
-        problems.add(Stage::plan,
-                     fmt::format("{}({}) takes ranks of {}, and the plan has none of these axes",
-                                 axis.name, axis.ways, fmt::join(axis.borrow_from, ", ")),
-                     fmt::format("add {}({})", axis.borrow_from.front(), axis.ways));
-        continue;
-      }
-      mesh.borrow(axis.name, axis.ways, lenders);
-    }
-    return mesh;
-  } catch (const Error& error) {
-    problems.add(error);
-    return {};
-  }
 }
 
 // The ranks over which the strategies split the batch, and their names for messages.
@@ -150,22 +113,18 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   };
   auto plan = std::make_shared<Plan>();
   plan->request = request;
-  plan->mesh = make_mesh(request, found);
+  plan->mesh = ask_axes(plan->request.strategies, found);
   if (!found.empty()) return give_up();
 
   const auto whole = build_graph(request, request.batch);
   Draft draft(*whole, plan->mesh);
   for (const StrategyChoice& choice : request.strategies) {
-    draft.speaks(choice.name);
+    draft.speaks(choice.name, choice.path);
     try {
-      choice.strategy->edit(draft);
+      call_plugin({choice.name, choice.path}, "edited the plan",
+                  [&] { choice.strategy->edit(draft); });
     } catch (const Error& error) {
       found.add(error);
-    } catch (const std::exception& thrown) {
-      found.add(Stage::plan,
-                fmt::format("{}: the plugin \"{}\" threw while it edited the plan: {}", choice.path,
-                            choice.name, thrown.what()),
-                "mend the plugin");
     }
   }
   for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
@@ -189,7 +148,11 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   plan->microbatches = static_cast<std::int64_t>(plan->sizes.size());
   plan->graph = build_graph(request, plan->microbatch * split.ways);
   Problems derived;
-  make_programs(*plan, draft, derived);
+  try {
+    make_programs(*plan, draft, derived);
+  } catch (const Error& error) {  // a strategy's, asked about an op or a program
+    derived.add(error);
+  }
   for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
   return found.empty() ? plan : give_up();
 }
@@ -253,12 +216,6 @@ Json Plan::description() const {
   return json;
 }
 
-std::string Plan::hash() const {
-  std::uint64_t h = 14695981039346656037ull;  // FNV-1a, 64 bits
-  for (const unsigned char c : description().dump()) h = (h ^ c) * 1099511628211ull;
-  return fmt::format("{:016x}", h);
-}
-
 int Plan::stage_of(int rank) const {
   const int atom = programs.front().stage_atom;
   return atom < 0 ? 0 : mesh.coordinates(rank)[atom];
@@ -268,14 +225,13 @@ std::string Plan::mix() const {
   std::string text;
   for (const StrategyChoice& choice : request.strategies) {
     text += text.empty() ? "" : " x ";
-    const auto axes = choice.strategy->axes();
     int ways = 1;
-    const bool own = std::any_of(axes.begin(), axes.end(),
+    const bool own = std::any_of(choice.axes.begin(), choice.axes.end(),
                                  [](const AxisRequest& axis) { return axis.borrow_from.empty(); });
-    for (const AxisRequest& axis : axes) {
+    for (const AxisRequest& axis : choice.axes) {
       if (axis.borrow_from.empty() || !own) ways *= axis.ways;
     }
-    text += axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, ways);
+    text += choice.axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, ways);
   }
   return text.empty() ? "one rank" : text;
 }

@@ -32,6 +32,7 @@ struct StrategyChoice {
   std::string path;  // "plan[2]": for messages
   Json options;
   std::shared_ptr<const Strategy> strategy;
+  std::vector<AxisRequest> axes = {};  // what it asks for; filled in by make_plan
 };
 
 struct PlanRequest {
@@ -55,6 +56,9 @@ struct PlanRequest {
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;
   std::vector<std::string> notes;  // of how the request came about; the plan's begin with them
+  // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss, what makes
+  // batches differ, each with all its numbers; of a function its code. For the hash alone.
+  Json step_settings;
 };
 
 struct Plan {
@@ -77,7 +81,9 @@ struct Plan {
   std::int64_t tokens_per_step() const { return request.batch * request.sequence; }
   // Model, mesh, strategies with their options, batch split, precision: what decides the numbers.
   Json description() const;
-  // 16 hex digits over description().
+  // 16 hex digits over description(), the programs and `request.step_settings`. Plans that compute, send or
+  // update otherwise have another, whatever functions made them so; it is the same on every machine. What a
+  // run begins with and how long it lasts is no part of a plan: seed, weights, tokens, steps.
   std::string hash() const;
   // "dp(2) x tp(4)", "one rank".
   std::string mix() const;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <regex>
 
+#include "base/plugin_call.h"
 #include "base/text.h"
 
 namespace mw {
@@ -132,8 +133,8 @@ ModuleVerdict open_module(const std::filesystem::path& file) {
     if (verdict.descriptor == nullptr) return verdict;
     try {
       verdict.descriptor->options();
-    } catch (const std::exception& thrown) {
-      return refuse(fmt::format("its options() threw: {}", thrown.what()), "mend the plugin");
+    } catch (...) {
+      return refuse(fmt::format("its options() threw: {}", thrown_text()), "mend the plugin");
     }
     return verdict;
   } catch (const std::exception& thrown) {
@@ -147,7 +148,7 @@ ModuleVerdict open_module(const std::filesystem::path& file) {
     }
     return refuse(fmt::format("threw while it was loaded: {}", message), "mend the plugin");
   } catch (...) {
-    return refuse("threw while it was loaded", "mend the plugin");
+    return refuse(fmt::format("threw while it was loaded: {}", thrown_text()), "mend the plugin");
   }
 }
 

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "simulate/machine_memory.h"
 
 namespace mw {
 namespace {
@@ -273,7 +274,7 @@ Device measure_device() {
     d.handoff = handoff_seconds();
     d.cores = core_count();
     d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
-    d.memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+    d.memory = machine_memory();
   }).join();
   at::set_num_threads(threads_before);
   return d;
@@ -302,7 +303,9 @@ const Device& this_device() {
     std::filesystem::path folder = xdg != nullptr && *xdg != '\0' ? std::filesystem::path(xdg)
                                    : home != nullptr ? std::filesystem::path(home) / ".cache"
                                                      : std::filesystem::temp_directory_path();
-    return this_device(folder / "meshwright");
+    Device found = this_device(folder / "meshwright");
+    found.memory = machine_memory();  // a container's limit is none of the CPU's
+    return found;
   }();
   return device;
 }

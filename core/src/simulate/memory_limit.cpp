@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
-#include "base/json_text.h"
 #include "engine/precision.h"
-#include "engine/ranks.h"
-#include "sizes/memory.h"
+#include "engine/verify.h"
 
 namespace mw {
 namespace {
@@ -18,181 +15,49 @@ std::string text_of(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-struct Candidate {
-  std::string text;  // as a script has it
-  std::int64_t peak = 0;
-};
-
-class Search {
- public:
-  Search(const Experiment& experiment, std::int64_t limit, bool runs)
-      : experiment_(experiment),
-        request_(experiment.plan->request),
-        limit_(std::min(limit, predicted_peak(*experiment.plan, *experiment.optimizer) - 1)),
-        most_ranks_(runs ? most_thread_ranks
-                         : std::max(most_thread_ranks, experiment.plan->ranks())) {}
-
-  std::string run() {
-    for (int stage = 1; stage <= 3; ++stage) consider(with_zero(stage, 0), 0);
-    for (std::int64_t m : smaller()) consider(request_.strategies, m);
-    for (std::int64_t m : smaller()) consider(with_zero(3, 0), m);
-    for (const std::int64_t m : {0, 1}) {
-      for (int ways = 2; ways <= most_thread_ranks; ways *= 2) consider(with_zero(3, ways), m);
-    }
-    if (found_) {
-      return fmt::format("{} would fit: {} a rank predicted", found_->text, text_of(found_->peak));
-    }
-    const std::string none = "no ZeRO stage and no smaller microbatch would fit";
-    return lowest_ ? fmt::format("{}; the lowest is {}: {} a rank predicted", none, lowest_->text,
-                                 text_of(lowest_->peak))
-                   : none;
+// The plan of its steps that needs most, and the first step that has it.
+const Plan& highest(const Experiment& experiment, bool together, std::int64_t* step = nullptr) {
+  if (!experiment.steps_apart) return *experiment.plan;
+  const StepPlans& steps = *experiment.steps_apart;
+  std::size_t most = 0;
+  std::int64_t need = -1;
+  for (std::size_t p = 0; p < steps.plans.size(); ++p) {
+    const std::int64_t own = predicted_need(*steps.plans[p], *experiment.optimizer, together);
+    if (own <= need) continue;
+    need = own;
+    most = p;
   }
-
- private:
-  using Strategies = std::optional<std::vector<StrategyChoice>>;
-
-  // Sequences of a microbatch with which there are more of them, as even as they can be, largest first.
-  std::vector<std::int64_t> smaller() const {
-    const std::int64_t own = request_.batch / experiment_.plan->batch_ways;
-    std::vector<std::int64_t> list;
-    for (std::int64_t count = experiment_.plan->microbatches + 1; count <= own; ++count) {
-      const std::int64_t size = (own + count - 1) / count;
-      if (list.empty() || size < list.back()) list.push_back(size);
-    }
-    return list;
+  if (step != nullptr) {
+    *step = std::find(steps.of_step.begin(), steps.of_step.end(), static_cast<int>(most)) -
+            steps.of_step.begin();
   }
+  return *steps.plans[most];
+}
 
-  // The plan with its data parallelism, or `more` ways of it where it has none, as ZeRO of that stage.
-  // Nothing if that is no change.
-  Strategies with_zero(int stage, int more) const {
-    if (!experiment_.make_strategy) return std::nullopt;
-    std::vector<StrategyChoice> list = request_.strategies;
-    auto found = std::find_if(list.begin(), list.end(), named("zero"));
-    if (found == list.end()) found = std::find_if(list.begin(), list.end(), named("dp"));
-    if ((found == list.end()) != (more > 0)) return std::nullopt;
-    Json entry = {{"plugin", "zero"}, {"ways", more}};
-    if (found != list.end()) {
-      if (found->name == "zero") entry = found->options;
-      if (found->options.contains("bucket")) entry["bucket"] = found->options.at("bucket");
-      if (entry.contains("stage") && entry["stage"].get<int>() > stage) return std::nullopt;
-      entry["plugin"] = "zero";
-      entry["ways"] = found->options.at("ways");
-    } else {
-      const bool stages = !list.empty() && list.front().name == "pp";
-      found = list.insert(list.begin() + (stages ? 1 : 0), StrategyChoice{});
-    }
-    entry["stage"] = stage;
-    try {
-      *found = experiment_.make_strategy(entry);
-    } catch (const Error&) {  // no such plugin here
-      return std::nullopt;
-    }
-    return list;
-  }
+// Refused, or where the experiment is forced a note.
+std::string refuse(const Experiment& experiment, const std::string& message,
+                   const std::string& hint) {
+  if (experiment.force) return "forced: " + message;
+  throw Error(Stage::plan, message, hint);
+}
 
-  void consider(const Strategies& strategies, std::int64_t microbatch) {
-    if (found_ || !strategies) return;
-    PlanRequest request = request_;
-    request.strategies = *strategies;
-    if (microbatch > 0) {
-      request.microbatch = microbatch;
-      request.sizes.clear();
-    }
-    Problems problems;
-    std::shared_ptr<const Plan> plan;
-    try {
-      plan = make_plan(request, problems);
-    } catch (const Error&) {  // of a strategy's own
-    }
-    if (!plan || plan->ranks() > most_ranks_) return;
-    Candidate candidate{text(*plan, microbatch), predicted_peak(*plan, *experiment_.optimizer)};
-    if (!lowest_ || candidate.peak < lowest_->peak) lowest_ = candidate;
-    if (candidate.peak <= limit_) found_ = candidate;
-  }
-
-  static std::function<bool(const StrategyChoice&)> named(const char* name) {
-    return [name](const StrategyChoice& choice) { return choice.name == name; };
-  }
-
-  std::string text(const Plan& plan, std::int64_t microbatch) const {
-    std::string entries;
-    for (const StrategyChoice& choice : plan.request.strategies) {
-      entries += (entries.empty() ? "" : ", ") + text(choice);
-    }
-    return fmt::format("plan = {{ {} }}{}", entries,
-                       microbatch > 0 ? fmt::format(" with microbatch = {}", microbatch) : "");
-  }
-
-  // With every option that is not what it would be if left out.
-  std::string text(const StrategyChoice& choice) const {
-    Json plain = Json::object();
-    if (experiment_.make_strategy && choice.options.contains("ways")) {
-      try {
-        plain = experiment_
-                    .make_strategy({{"plugin", choice.name}, {"ways", choice.options.at("ways")}})
-                    .options;
-      } catch (const Error&) {  // needs more than ways
-      }
-    }
-    std::string options;
-    for (const auto& [key, value] : choice.options.items()) {
-      if (key == "ways" || key.starts_with("$")) continue;
-      if (key != "stage" && plain.contains(key) && plain.at(key) == value) continue;
-      options += fmt::format(", {} = {}", key, lua_text(value));
-    }
-    const std::string ways =
-        choice.options.contains("ways") ? choice.options.at("ways").dump() : "";
-    if (options.empty()) return fmt::format("{}({})", choice.name, ways);
-    return fmt::format("{} {{ {} }}", choice.name,
-                       ways.empty() ? options.substr(2) : ways + options);
-  }
-
-  const Experiment experiment_;
-  const PlanRequest request_;
-  const std::int64_t limit_;
-  const int most_ranks_;
-  std::optional<Candidate> found_, lowest_;
-};
+constexpr const char* anyway = "--force (or force = true) starts it all the same";
 
 }  // namespace
 
 std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer) {
-  return highest_peak(plan.programs, optimizer_bytes(plan.programs.front(), optimizer));
+  return predicted_need(plan, optimizer, /*together=*/false);
 }
-
-namespace {
-
-// The experiment with that plan of its steps that needs most, for all of them; and the first step that has it.
-Experiment of_highest(const Experiment& experiment, std::int64_t& step) {
-  step = 0;
-  Experiment highest = experiment;
-  if (!experiment.steps_apart) return highest;
-  highest.steps_apart = nullptr;
-  std::int64_t most = -1;
-  const StepPlans& steps = *experiment.steps_apart;
-  for (std::size_t p = 0; p < steps.plans.size(); ++p) {
-    const std::int64_t peak = predicted_peak(*steps.plans[p], *experiment.optimizer);
-    if (peak <= most) continue;
-    most = peak;
-    highest.plan = steps.plans[p];
-    step = std::find(steps.of_step.begin(), steps.of_step.end(), static_cast<int>(p)) -
-           steps.of_step.begin();
-  }
-  return highest;
-}
-
-}  // namespace
 
 std::string memory_hint(const Experiment& experiment, bool runs) {
-  std::int64_t step = 0;
-  return Search(of_highest(experiment, step), experiment.memory, runs).run();
+  return memory_hint(experiment, highest(experiment, false), {experiment.memory, false}, runs);
 }
 
 std::string check_memory_limit(const Experiment& experiment) {
   std::int64_t step = 0;
-  const Experiment highest = of_highest(experiment, step);
-  std::string hint = Search(highest, experiment.memory, /*runs=*/true).run();
-  const std::int64_t peak = predicted_peak(*highest.plan, *experiment.optimizer);
+  const Plan& plan = highest(experiment, false, &step);
+  std::string hint = memory_hint(experiment, plan, {experiment.memory, false}, /*runs=*/true);
+  const std::int64_t peak = predicted_peak(plan, *experiment.optimizer);
   if (peak > experiment.memory) {
     throw Error(
         Stage::plan,
@@ -203,6 +68,46 @@ std::string check_memory_limit(const Experiment& experiment) {
         hint);
   }
   return hint;
+}
+
+std::string check_machine_memory(const Experiment& experiment, std::int64_t available) {
+  const Plan& plan = highest(experiment, true);
+  const std::int64_t need = predicted_need(plan, *experiment.optimizer, true);
+  if (need <= available) return "";
+  const std::int64_t peak = predicted_peak(plan, *experiment.optimizer);
+  return refuse(
+      experiment,
+      fmt::format("plan: {} does not fit: {} of up to {}, {} together, against {} of memory here",
+                  plan.mix(), plan.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", plan.ranks()),
+                  text_of(peak), text_of(need), text_of(available)),
+      experiment.force
+          ? ""
+          : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
+                        memory_hint(experiment, plan, {available, true}, /*runs=*/true), anyway));
+}
+
+std::string check_verify_memory(const Experiment& experiment, std::int64_t available) {
+  const auto plan = in_double(highest(experiment, true));
+  const auto one = one_rank_plan(*plan, false);
+  const Optimizer& optimizer = *experiment.optimizer;
+  const std::int64_t ranks = predicted_need(*plan, optimizer, true);
+  const std::int64_t alone = predicted_need(*one, optimizer, true);
+  // Of the one rank, gradients and parameters stay.
+  const std::int64_t kept = 2 * 8 * plan->graph->parameter_count();
+  const std::int64_t need = std::max(ranks, alone) + kept;
+  if (need <= available) return "";
+  return refuse(
+      experiment,
+      fmt::format(
+          "plan: {} cannot be verified within {} of memory here: in float64, {} hold {}, the "
+          "one rank that computes the whole batch {}, and {} is kept of it",
+          experiment.plan->mix(), text_of(available),
+          plan->ranks() == 1 ? "1 rank" : fmt::format("{} ranks", plan->ranks()), text_of(ranks),
+          text_of(alone), text_of(kept)),
+      fmt::format(
+          "verify the mix with a smaller model, batch or sequence, where the same rules hold "
+          "(--set model.layers=2); {}",
+          anyway));
 }
 
 }  // namespace mw

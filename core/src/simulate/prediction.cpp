@@ -66,7 +66,14 @@ void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
   }
 }
 
-StageRanks look_at(const Program& program, const Device& device, StateBytes state, int threads) {
+// Tensors that it keeps beside a parameter's own or its masters.
+int states_of(const Optimizer& optimizer) {
+  return static_cast<int>(optimizer.state_names().size());
+}
+
+StageRanks look_at(const Program& program, const Device& device, const Optimizer& optimizer,
+                   int threads) {
+  const StateBytes state = optimizer_bytes(program, optimizer);
   StageRanks found;
   found.forecast.stage = program.stage;
   double slowest = -1;
@@ -75,12 +82,10 @@ StageRanks look_at(const Program& program, const Device& device, StateBytes stat
     const RankView rank(program, kind.at);
     const MemoryForecast memory = forecast_memory(rank, state);
     found.everyone += kind.ranks * memory.peak;
+    if (device.shared()) found.everyone += kind.ranks * memory[Category::host];  // the same memory
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
     const double seconds =
-        kinds.size() == 1
-            ? 0
-            : price_step(rank, device, static_cast<int>(state.others / program.element), threads)
-                  .step;
+        kinds.size() == 1 ? 0 : price_step(rank, device, states_of(optimizer), threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
       slowest = seconds;
@@ -104,7 +109,6 @@ Json memory_json(const StageForecast& stage) {
 
 Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
                    int threads) {
-  const StateBytes state = optimizer_bytes(plan.programs.front(), optimizer);
   const int element = plan.programs.front().element;
   Prediction p;
   p.ranks = plan.ranks();
@@ -118,7 +122,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {
-    const StageRanks stage = look_at(program, device, state, threads);
+    const StageRanks stage = look_at(program, device, optimizer, threads);
     p.stages.push_back(stage.forecast);
     everyone += stage.everyone;
     last = stage;
@@ -126,8 +130,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
     slowest.emplace_back(program, stage.slowest);
     ranks.push_back(stage.slowest);
   }
-  const PipelineTime time =
-      price_pipeline(slowest, device, static_cast<int>(state.others / element), threads);
+  const PipelineTime time = price_pipeline(slowest, device, states_of(optimizer), threads);
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;
@@ -145,7 +148,8 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   std::sort(p.communication.begin(), p.communication.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   p.memory_limit = device.memory;
-  p.fits = (device.shared() ? everyone : peak) <= device.memory;
+  p.memory_needed = device.shared() ? everyone : peak;
+  p.fits = p.memory_needed <= p.memory_limit;
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
   p.peak_flops = device.peak(p.ranks, element, threads);
@@ -198,6 +202,7 @@ Json Prediction::to_json() const {
   json["mfu"] = mfu;
   json["mfu_6n"] = mfu_6n;
   json["hfu"] = hfu;
+  json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;
   return json;

@@ -40,7 +40,8 @@ struct Prediction {
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
   double peak_flops = 0;                // per second, of the ranks' devices together
   double mfu = 0, mfu_6n = 0, hfu = 0;  // fractions of it; mfu_6n by 6 flops a parameter and token
-  std::int64_t memory_limit = 0;        // bytes; of all ranks together if they share a machine
+  // Bytes: of all ranks together if they share a machine, of the fullest else; and what there is of it.
+  std::int64_t memory_needed = 0, memory_limit = 0;
   bool fits = true;
 
   // The stage with the highest peak.

@@ -131,9 +131,10 @@ std::string print(const Plan& plan, const Prediction& p) {
     text += peak > limit
                 ? fmt::format("  does not fit: {} a rank against {} of memory\n",
                               format_bytes(peak), format_bytes(limit))
-                : fmt::format("  does not fit: {} ranks of {}, {} together, against {} of memory\n",
-                              p.ranks, format_bytes(peak), format_bytes(p.ranks * peak),
-                              format_bytes(limit));
+                : fmt::format(
+                      "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
+                      p.ranks, format_bytes(peak),
+                      format_bytes(static_cast<double>(p.memory_needed)), format_bytes(limit));
   }
   return text;
 }

@@ -1,0 +1,88 @@
+// What plugins throw, as an Error that names them.
+#include "base/plugin_call.h"
+
+#include <cxxabi.h>
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <memory>
+#include <typeinfo>
+
+#include "base/interrupt.h"
+#include "base/text.h"
+
+namespace mw {
+namespace {
+
+// "tp(3) …", "pp.layout …", "sp: …", but not "spare …".
+bool begins_with(const std::string& message, const std::string& name) {
+  if (name.empty() || !message.starts_with(name)) return false;
+  const auto next = static_cast<unsigned char>(message.c_str()[name.size()]);
+  return std::isalnum(next) == 0 && next != '_';
+}
+
+std::string type_of_thrown() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return "something of no known type";
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(
+      abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);
+  return fmt::format("a value of type {}", status == 0 ? text.get() : type->name());
+}
+
+}  // namespace
+
+std::string attributed(const Speaker& speaker, const std::string& message) {
+  std::string text = readable(message);
+  if (speaker.plugin.empty() || begins_with(text, speaker.plugin) ||
+      begins_with(text, speaker.place)) {
+    return text;
+  }
+  return fmt::format("{}{}{}: {}", speaker.place, speaker.place.empty() ? "" : ": ", speaker.plugin,
+                     text);
+}
+
+std::string thrown_text() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    const char* text = error.what();
+    return text == nullptr || *text == '\0' ? type_of_thrown() : readable(text);
+  } catch (const std::string& text) {
+    return fmt::format("\"{}\"", readable(text));
+  } catch (const char* text) {
+    return text == nullptr ? "a null pointer" : fmt::format("\"{}\"", readable(text));
+  } catch (int number) {
+    return fmt::format("the integer {}", number);
+  } catch (long number) {
+    return fmt::format("the integer {}", number);
+  } catch (...) {
+    return type_of_thrown();
+  }
+}
+
+void throw_named(const Speaker& speaker, const char* did, Stage stage) {
+  try {
+    throw;
+  } catch (const abi::__forced_unwind&) {  // a thread that is cancelled
+    throw;
+  } catch (const Error& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      // A script says its own line, and a run who failed in it, by types that must stay.
+      if (problem.stage == Stage::script || stage == Stage::run || stop_requested()) throw;
+      problem.message = attributed(speaker, problem.message);
+      problem.hint = readable(problem.hint);
+    }
+    throw Error(std::move(problems));
+  } catch (...) {
+    const std::string text = thrown_text();
+    throw Error(stage,
+                fmt::format("{}{}the plugin {} threw while it {}: {}", speaker.place,
+                            speaker.place.empty() ? "" : ": ", quote(speaker.plugin), did, text),
+                "mend the plugin");
+  }
+}
+
+}  // namespace mw

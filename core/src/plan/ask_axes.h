@@ -1,0 +1,17 @@
+// The mesh that a plan's strategies ask for.
+#pragma once
+
+#include <vector>
+
+#include "meshwright/error.h"
+#include "meshwright/mesh.h"
+#include "plan/plan.h"
+
+namespace mw {
+
+// Asks each strategy once for its axes, and keeps them in StrategyChoice::axes. What cannot be asked for is a
+// problem that names the plugin: a name that is none, ways below 1 or beyond the ranks that a mesh has, an axis that
+// is asked for twice, an entry that stands twice.
+Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems);
+
+}  // namespace mw

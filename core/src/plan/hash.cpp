@@ -1,0 +1,221 @@
+// A plan's hash: over what its stages compute, send, keep and update.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "meshwright/reduction_hook.h"
+#include "plan/plan.h"
+
+namespace mw {
+namespace {
+
+// 64 bits, alike on every machine: no pointer, and no dim's number, goes into it.
+class Digest {
+ public:
+  void add(std::uint64_t value) {
+    state_ = (state_ ^ value) * 0x9E3779B97F4A7C15ull;
+    state_ ^= state_ >> 32;
+  }
+  template <class Number>
+  requires std::is_integral_v<Number> || std::is_enum_v<Number>
+  void add(Number value) { add(static_cast<std::uint64_t>(static_cast<std::int64_t>(value))); }
+  void add(std::string_view text) {
+    add(text.size());
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      word = word << 8 | static_cast<unsigned char>(text[i]);
+      if (i % 8 == 7) add(word);
+    }
+    if (text.size() % 8 != 0) add(word);
+  }
+  void add(const std::string& text) { add(std::string_view(text)); }
+  void add(const char* text) { add(std::string_view(text)); }
+  void add(Dim dim) {
+    if (dim.id() >= dims_.size()) dims_.resize(dim.id() + 1, 0);
+    std::uint64_t& known = dims_[dim.id()];
+    if (known == 0) {
+      Digest name;
+      name.add(dim.name());
+      known = name.state_ | 1;
+    }
+    add(known);
+  }
+  void add(const Placement& p) {
+    add(p.kind);
+    add(p.reduction);
+    add(p.dim);
+  }
+  void add(const Range& range) {
+    add(range.offset);
+    add(range.size);
+  }
+  void add(const SegmentRun& run) {
+    add(run.segment);
+    add(run.microbatch);
+  }
+  template <class Element>
+  void add(const std::vector<Element>& list) {
+    add(list.size());
+    for (const auto& element : list) add(static_cast<const Element&>(element));
+  }
+  void add(const std::vector<bool>& list) {
+    add(list.size());
+    for (const bool element : list) add(static_cast<int>(element));
+  }
+
+  void add(const Slot& slot);
+  void add(const Move& move);
+  void add(const Instruction& i);
+  void add(const Segment& segment);
+  void add(const ProgramParameter& parameter);
+  void add(const Bucket& bucket);
+  void add(const Program& program);
+  void add(const Graph& graph);
+
+  std::string text() const { return fmt::format("{:016x}", state_); }
+
+ private:
+  std::uint64_t state_ = 14695981039346656037ull;
+  std::vector<std::uint64_t> dims_;  // of names, by a dim's number
+};
+
+void Digest::add(const Slot& slot) {
+  add(slot.name);
+  add(slot.dims);
+  add(slot.layout);
+  add(slot.scalar);
+  add(slot.extra);
+  add(slot.fp32_at_least);
+  add(slot.persistent);
+  add(slot.category);
+  add(slot.value);
+  add(slot.alias_of);
+}
+
+void Digest::add(const Move& move) {
+  add(move.kind);
+  add(move.atoms);
+  add(move.from);
+  add(move.to);
+  add(move.reduction);
+  add(move.lands);
+  add(move.peer);
+  add(move.tag);
+}
+
+void Digest::add(const Instruction& i) {
+  add(i.code);
+  add(i.piece);
+  add(i.op);
+  for (const auto* slots :
+       {&i.inputs, &i.outputs, &i.saved, &i.grad_outputs, &i.grad_inputs, &i.release})
+    add(*slots);
+  add(i.accumulate);
+  add(i.in_place);
+  if (i.code == Code::move || i.code == Code::start || i.code == Code::wait) add(i.move);
+  add(i.pending);
+  add(i.bucket);
+  add(i.parameter);
+  add(i.first_of);
+  add(i.turn);
+  add(i.turns);
+  add(i.phase);
+}
+
+void Digest::add(const Segment& segment) {
+  add(segment.name);
+  add(segment.kind);
+  add(segment.vstage);
+  add(segment.gradient);
+  add(segment.copy_of);
+  add(segment.code);
+}
+
+void Digest::add(const ProgramParameter& p) {
+  add(p.value);
+  add(p.slot);
+  add(p.gradient_slot);
+  add(p.stored);
+  add(p.accumulated);
+  add(p.stacked);
+  add(p.rows);
+}
+
+void Digest::add(const Bucket& bucket) {
+  for (const auto* numbers :
+       {&bucket.parameters, &bucket.reduce, &bucket.sharded, &bucket.stages, &bucket.parts})
+    add(*numbers);
+  add(bucket.name);
+  add(bucket.tally);
+  add(bucket.matrix);
+  add(bucket.overlap);
+  add(bucket.each);
+  add(bucket.hook ? bucket.hook->name() : std::string());
+  add(bucket.parted);
+  add(bucket.keeps);
+  add(bucket.offload);
+}
+
+void Digest::add(const Program& p) {
+  add(p.stage);
+  add(p.stages);
+  add(p.stage_atom);
+  add(p.stage_of);
+  add(p.vstage_of);
+  add(p.microbatches);
+  add(p.batches);
+  add(p.element);
+  add(p.gradient_element);
+  add(p.master_element);
+  add(p.half);
+  add(p.wide_sums);
+  add(p.ns_steps);
+  add(p.slots);
+  add(p.parameters);
+  add(p.buckets);
+  add(p.segments);
+  add(p.timeline);
+  add(p.cut);
+  add(p.follow);
+  for (const auto& [op, rotation] : p.rotations) {
+    add(op);
+    add(rotation.dim);
+    add(rotation.atoms);
+  }
+  std::vector<std::pair<std::string, std::vector<Range>>> orders;
+  for (const auto& [dim, order] : p.order) orders.emplace_back(dim.name(), order);
+  std::sort(orders.begin(), orders.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [dim, order] : orders) {
+    add(dim);
+    add(order);
+  }
+}
+
+// The model's numbers stand in the description; a pass may have given an op another type.
+void Digest::add(const Graph& graph) {
+  for (const Op& op : graph.ops()) {
+    add(op.name);
+    add(op.kind());
+  }
+}
+
+}  // namespace
+
+std::string Plan::hash() const {
+  Digest digest;
+  digest.add(description().dump(-1, ' ', false, Json::error_handler_t::replace));
+  digest.add(request.step_settings.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const Atom& atom : mesh.atoms()) digest.add(atom.ways);
+  const Graph* last = nullptr;
+  for (const Program& program : programs) {
+    if (program.graph.get() != last) digest.add(*program.graph);
+    last = program.graph.get();
+    digest.add(program);
+  }
+  return digest.text();
+}
+
+}  // namespace mw

@@ -1,0 +1,170 @@
+// Rules that match nothing and axes on which nothing lives, refused with what there is.
+#include "plan/matched.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "plan/what_there_is.h"
+
+namespace mw {
+namespace {
+
+template <class Rule>
+Speaker speaker_of(const Rule& rule) {
+  return {rule.strategy, rule.place};
+}
+
+// Why a rule takes no op, and what it could take; nothing to say if no op has the dim.
+void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
+  const std::string kinds = kinds_with(graph, rule.dim);
+  const bool any = std::any_of(graph.ops().begin(), graph.ops().end(),
+                               [&](const Op& op) { return op.has(rule.dim); });
+  if (!any) return;
+  const std::string text = rule_text(rule.dim, rule.axis);
+  if (kinds.empty()) {
+    problems.add(
+        Stage::plan,
+        attributed(speaker_of(rule), fmt::format("{} cuts nothing: each op needs its {} whole",
+                                                 text, rule.dim.name())),
+        dims_there_are(graph, rule.dim));
+    return;
+  }
+  const std::string taken =
+      kinds_of(graph, [&](const Op& op) { return !rule.where || rule.where(op); });
+  problems.add(
+      Stage::plan,
+      attributed(speaker_of(rule),
+                 taken.empty()
+                     ? fmt::format("{} is for particular ops, and its `where` takes none", text)
+                     : fmt::format("{} is for particular ops ({}), none of which computes over {}",
+                                   text, taken, rule.dim.name())),
+      fmt::format("kinds of ops with {}: {}", rule.dim.name(), kinds));
+}
+
+bool same_claim(const Rule& a, const Rule& b) {
+  return a.dim == b.dim && a.axis == b.axis && a.named == b.named && a.only == b.only;
+}
+
+void refuse_twice(const Rule& first, const Rule& again, Problems& problems) {
+  const std::string text = rule_text(again.dim, again.axis);
+  const bool same = first.strategy == again.strategy && first.place == again.place;
+  problems.add(Stage::plan,
+               attributed(speaker_of(again),
+                          same ? fmt::format("{} is said twice for the same ops", text)
+                               : fmt::format("{} is what {}{} says already, for the same ops", text,
+                                             first.strategy,
+                                             first.place.empty() ? "" : " (" + first.place + ")")),
+               same ? "say it once" : "leave one of them out");
+}
+
+// The names of parameters with the dim, a few of many.
+std::string parameters_with(const Graph& graph, Dim dim) {
+  std::vector<std::string> names;
+  for (int value : graph.parameters()) {
+    const Dims& dims = graph.value(value).dims;
+    if (std::find(dims.begin(), dims.end(), dim) == dims.end()) continue;
+    if (names.size() == 6) {
+      names.emplace_back("…");
+      break;
+    }
+    names.push_back(graph.value(value).name);
+  }
+  return names.empty() ? "none" : join(names);
+}
+
+// The atoms along which ranks have work or storage of their own.
+std::vector<bool> atoms_in_use(const Draft& draft, const Derived& derived) {
+  const Mesh& mesh = draft.mesh();
+  std::vector<bool> used(mesh.atoms().size(), false);
+  for (const auto* layouts : {&derived.cut, &derived.layout}) {
+    for (const Layout& layout : *layouts) {
+      for (std::size_t a = 0; a < layout.size(); ++a) used[a] = used[a] || layout[a].is_shard();
+    }
+  }
+  const auto use = [&](const std::string& axis) {
+    if (axis.empty()) return;
+    for (int atom : mesh.axis(axis).atoms) used[atom] = true;
+  };
+  if (draft.pipeline()) use(draft.pipeline()->axis);
+  for (const Pass& pass : draft.passes()) use(pass.axis);
+  return used;
+}
+
+// Whether something speaks of the axis by its name.
+bool named(const Draft& draft, const std::string& axis) {
+  const auto speaks = [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const auto& rule) { return rule.axis == axis; });
+  };
+  return speaks(draft.rules()) || speaks(draft.storage()) || speaks(draft.rotations()) ||
+         speaks(draft.passes()) || (draft.pipeline() && draft.pipeline()->axis == axis);
+}
+
+}  // namespace
+
+void Matched::refuse(const Graph& graph, const std::vector<RotationRule>& rotations,
+                     const std::vector<StorageRule>& storage, Problems& problems) const {
+  for (std::size_t r = 0; r < rules_.size(); ++r) {
+    if (ops_[r].empty()) {
+      refuse_rule(graph, rules_[r], problems);
+      continue;
+    }
+    for (std::size_t first = 0; first < r; ++first) {
+      if (!same_claim(rules_[first], rules_[r]) || ops_[first] != ops_[r]) continue;
+      refuse_twice(rules_[first], rules_[r], problems);
+      break;
+    }
+  }
+  for (const RotationRule& rule : rotations) {
+    if (rotations_.count(&rule) > 0) continue;
+    const std::string kinds =
+        kinds_of(graph, [&](const Op& op) { return op.type->traits(op).rotates == rule.dim; });
+    problems.add(
+        Stage::plan,
+        attributed(speaker_of(rule), fmt::format("no op that it takes lets {} go round {}",
+                                                 rule.dim.name(), rule.axis)),
+        kinds.empty() ? "an op says so in OpTraits::rotates" : "kinds of ops that do: " + kinds);
+  }
+  for (const StorageRule& rule : storage) {
+    if (storage_.count(&rule) > 0) continue;
+    problems.add(
+        Stage::plan,
+        attributed(speaker_of(rule), fmt::format("no parameter that it takes can be stored sharded "
+                                                 "along {} on {}",
+                                                 rule.dim.name(), rule.axis)),
+        fmt::format("parameters with {}: {}", rule.dim.name(), parameters_with(graph, rule.dim)));
+  }
+}
+
+void refuse_idle_axes(const Draft& draft, const Derived& derived,
+                      const std::map<std::string, Speaker>& asked, Problems& problems) {
+  const Mesh& mesh = draft.mesh();
+  const std::vector<bool> used = atoms_in_use(draft, derived);
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.ways == 1) continue;
+    int idle = 1;
+    for (int atom : axis.atoms) idle *= used[atom] ? 1 : mesh.atoms()[atom].ways;
+    // What lives on borrowed ranks may be the lender's.
+    const bool unused = axis.borrowed && !named(draft, axis.name);
+    if (idle == 1 && !unused) continue;
+    const auto who = asked.find(axis.name);
+    const Speaker speaker = who == asked.end() ? Speaker{} : who->second;
+    const std::string part =
+        idle == axis.ways ? "" : fmt::format(" beyond {} of them", axis.ways / idle);
+    problems.add(
+        Stage::plan,
+        attributed(
+            speaker,
+            fmt::format("nothing lives on the axis {} ({} ranks){}: no rule, storage, pass or "
+                        "pipeline uses it{}",
+                        axis.name, axis.ways, part,
+                        unused ? "" : ", and its ranks would do the same work")),
+        fmt::format("say what lives there, or leave it out; {}",
+                    dims_there_are(draft.graph(), {})));
+  }
+}
+
+}  // namespace mw

@@ -1,0 +1,44 @@
+// Which rules match something, and which ranks have work of their own: what does nothing is refused.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/plugin_call.h"
+#include "meshwright/error.h"
+#include "meshwright/strategy.h"
+#include "plan/derive.h"
+
+namespace mw {
+
+// What rules match while placements are derived from them.
+class Matched {
+ public:
+  explicit Matched(const std::vector<Rule>& rules) : rules_(rules), ops_(rules.size()) {}
+
+  void add(const Rule& rule, int op) { ops_[&rule - rules_.data()].push_back(op); }
+  void add(const RotationRule& rule) { rotations_.insert(&rule); }
+  void add(const StorageRule& rule) { storage_.insert(&rule); }
+
+  // Adds a problem for each rule that matched nothing, and for each that says what another one says of the very
+  // same ops. A rule for every op with a dim that the model declares, but has no op of (ffn, where all layers have
+  // experts), is neither.
+  void refuse(const Graph& graph, const std::vector<RotationRule>& rotations,
+              const std::vector<StorageRule>& storage, Problems& problems) const;
+
+ private:
+  const std::vector<Rule>& rules_;
+  std::vector<std::vector<int>> ops_;  // of each rule
+  std::set<const RotationRule*> rotations_;
+  std::set<const StorageRule*> storage_;
+};
+
+// Adds a problem for each axis of several ranks on which nothing lives, and so all of them would do the same work:
+// no op is computed, no parameter stored in parts there, no pass works on it, and it has no stages. `asked`: who
+// asked for each axis.
+void refuse_idle_axes(const Draft& draft, const Derived& derived,
+                      const std::map<std::string, Speaker>& asked, Problems& problems);
+
+}  // namespace mw

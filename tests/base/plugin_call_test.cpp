@@ -1,0 +1,69 @@
+// What a plugin throws, as people read it.
+#include "base/plugin_call.h"
+
+#include <catch2/catch.hpp>
+#include <stdexcept>
+
+#include "base/text.h"
+
+using namespace mw;
+
+namespace {
+
+struct Mine {};
+
+template <class Thrown>
+Error named(Thrown thrown) {
+  try {
+    call_plugin({"mine", "plan[2]"}, "edited the plan", [&]() -> int { throw thrown; });
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Stage::run, "nothing was thrown");
+}
+
+}  // namespace
+
+TEST_CASE("Whatever is thrown names plugin and place") {
+  const std::string before = "plan[2]: the plugin \"mine\" threw while it edited the plan: ";
+  const auto said = [](const Error& error) { return error.problems().front().message; };
+  CHECK(said(named(std::runtime_error("boom"))) == before + "boom");
+  CHECK(said(named(std::runtime_error("a\xff\x01z"))) == before + "a\\xff\\x01z");
+  CHECK(said(named(std::string("boom"))) == before + "\"boom\"");
+  CHECK(said(named<const char*>("boom")) == before + "\"boom\"");
+  CHECK(said(named<const char*>(nullptr)) == before + "a null pointer");
+  CHECK(said(named(nullptr)) == before + "a null pointer");
+  CHECK(said(named(42)) == before + "the integer 42");
+  CHECK(said(named(-7L)) == before + "the integer -7");
+  CHECK(said(named(Mine())) == before + "a value of type (anonymous namespace)::Mine");
+  CHECK(said(named(2.5)) == before + "a value of type double");
+  CHECK(named(42).exit_code() == 3);
+}
+
+TEST_CASE("An Error keeps its words, stage and hint, with its speaker before them") {
+  const Error error = named(Error(Stage::options, "ways are odd", "make them even"));
+  CHECK(error.problems().front().message == "plan[2]: mine: ways are odd");
+  CHECK(error.problems().front().hint == "make them even");
+  CHECK(error.exit_code() == 2);
+  for (const char* text : {"mine(3) cannot be", "mine.ways is 3", "plan[2].ways is 3"}) {
+    CHECK(named(Error(Stage::plan, text)).problems().front().message == text);
+  }
+  CHECK(named(Error(Stage::plan, "miner")).problems().front().message == "plan[2]: mine: miner");
+  // A script's own function says its own line.
+  CHECK(named(Error(Stage::script, "a.lua:3: boom")).problems().front().message == "a.lua:3: boom");
+}
+
+TEST_CASE("What is returned comes through") {
+  CHECK(call_plugin({"mine", ""}, "counted", [] { return 3; }) == 3);
+}
+
+TEST_CASE("Text that is no UTF-8 becomes readable") {
+  CHECK(readable("plain, größer, 漢字, 🙂") == "plain, größer, 漢字, 🙂");
+  CHECK(readable("a\nb\tc") == "a\nb\tc");
+  CHECK(readable(std::string_view("\0\x1b[31m", 6)) == "\\x00\\x1b[31m");
+  CHECK(readable("\xff\xfe") == "\\xff\\xfe");
+  CHECK(readable("\xc3") == "\\xc3");                             // cut off
+  CHECK(readable("\xc0\xaf") == "\\xc0\\xaf");                    // overlong
+  CHECK(readable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // a surrogate
+  CHECK(readable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond U+10FFFF
+}

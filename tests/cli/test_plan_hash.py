@@ -1,0 +1,122 @@
+"""A plan's hash: another for whatever makes another run, whichever functions say so; the same in every process, and
+for what a run begins with and how long it lasts."""
+import json
+import unittest
+
+from pipeline_tools import PipelineCase
+
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp, sp, zero, pp = mw.plugins("dp", "tp", "sp", "zero", "pp")
+local function hash(change)
+  local e = {
+    model = mw.llama { layers = 2, hidden = 16, heads = 2, ffn = 32, vocab = 16 },
+    data = mw.synthetic {}, sequence = 8, plan = { dp(2) }, batch = 8, microbatch = 2,
+    optimizer = mw.adamw { lr = 1e-3 }, steps = 4, precision = "fp32", memory = "1GiB",
+  }
+  for key, value in pairs(change) do e[key] = value end
+  return mw.plan(e).plan_hash
+end
+local function every(n) return function(op) return op.layer % n == 0 end end
+local function decays(rate) return function(step) return rate * 0.5 ^ step end end
+local function order(back) return function(s)
+  return { "0F0 0F1 0F2 0F3 " .. back, "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3" } end end
+"""
+
+# Each is another run than every other.
+DIFFERENT = """{}
+{ optimizer = mw.sgd { lr = 1e-3 } }
+{ optimizer = mw.sgd { lr = 1e-3, momentum = 0.9 } }
+{ optimizer = mw.muon { lr = 1e-3 } }
+{ optimizer = mw.adamw { lr = 2e-3 } }
+{ optimizer = mw.adamw { lr = 1e-3, clip = 1.0 } }
+{ optimizer = mw.adamw { lr = 1e-3, betas = { 0.9, 0.99 } } }
+{ schedule = mw.cosine { warmup = 2 } }
+{ schedule = decays(1e-3) }
+{ schedule = decays(2e-3) }
+{ schedule = function(step) return 1e-3 / (step + 1) end }
+{ recompute = "selective" }
+{ recompute = "full" }
+{ recompute = function(op) return op.kind == "linear" end }
+{ recompute = every(2) }
+{ offload = "full" }
+{ offload = function(op) return op.kind == "linear" end }
+{ offload = function(op) return op.layer == 0 end }
+{ precision = "bf16" }
+{ precision = "bf16", main_gradients = "fp32" }
+{ precision = "fp16" }
+{ precision = "fp16", loss_scale = 128 }
+{ batch = 16 }
+{ microbatch = 4 }
+{ microbatch = { 1, 3 } }
+{ microbatch = function(step) return step < 2 and 1 or 2 end }
+{ microbatch = function(step) return step < 3 and 1 or 2 end }
+{ microbatch = mw.microbatch.ramp { from = 4, steps = 2, size = 2 } }
+{ microbatch = mw.microbatch.ramp { from = 4, steps = 3, size = 2 } }
+{ plan = { dp { 2, bucket = "1KiB" } } }
+{ plan = { dp { 2, overlap = false } } }
+{ plan = { dp { 2, hook = "bf16" } } }
+{ plan = { dp { 2, hook = function(bucket) return bucket.bytes > 2000 and "bf16" or "none" end } } }
+{ plan = { dp { 2, hook = "powersgd" } } }
+{ plan = { dp { 2, hook = "powersgd", hook_rank = 2 } } }
+{ plan = { zero(2) } }
+{ plan = { zero { 2, stage = 3 } } }
+{ plan = { tp(2) } }
+{ plan = { tp(2), sp() } }
+{ plan = { pp { 2, schedule = "1f1b" } } }
+{ plan = { pp { 2, schedule = "gpipe" } } }
+{ plan = { pp { 2, schedule = order "0B0 0B1 0B2 0B3" } } }
+{ plan = { pp { 2, schedule = order "0B0 0I1 0W1 0B2 0B3" } } }
+{ model = mw.llama { layers = 2, hidden = 16, heads = 2, ffn = 32, vocab = 16, rope_theta = 5000 } }
+{ model = mw.gpt { layers = 2, hidden = 16, heads = 2, vocab = 16 } }""".splitlines()
+
+# The same plan as the first.
+SAME = """{ seed = 3 }
+{ steps = 9 }
+{ data = mw.synthetic { seed = 5 } }
+{ timeout = 7 }
+{ check = true }
+{ memory = "2GiB" }
+{ threads = 1 }
+{ force = true }
+{ name = nil, optimizer = mw.adamw { lr = 0.001, weight_decay = 0.1 } }""".splitlines()
+
+
+class PlanHash(PipelineCase):
+    def hashes(self, changes, first=""):
+        text = SCRIPT + first + "".join(f"print((hash {change}))\n" for change in changes)
+        done = self.call("run", self.write(text))
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        found = [line for line in done.stdout.splitlines() if len(line) == 16]
+        self.assertEqual(len(found), len(changes), done.stdout[-2000:])
+        return found
+
+    def test_each_run_that_differs_has_its_own(self):
+        seen = {}
+        for change, value in zip(DIFFERENT, self.hashes(DIFFERENT), strict=True):
+            self.assertNotIn(value, seen, f"{change} has the hash of {seen.get(value)}")
+            seen[value] = change
+
+    def test_what_a_run_begins_with_is_no_part_of_a_plan(self):
+        first, *others = self.hashes(["{}", *SAME])
+        for change, value in zip(SAME, others, strict=True):
+            self.assertEqual(value, first, change)
+
+    def test_every_process_says_the_same(self):
+        # Other dims, functions and plans first: numbers that a process hands out are no part of it.
+        before = ('hash { plan = { tp(2), sp() }, schedule = function() return 1 end,\n'
+                  '       model = mw.moe { layers = 2, hidden = 16, heads = 2, ffn = 8, vocab = 16, experts = 2,\n'
+                  '                        top_k = 1 } }\n')
+        some = DIFFERENT[::4]
+        self.assertEqual(self.hashes(some), self.hashes(list(some), before))
+
+    def test_run_plan_and_verify_agree(self):
+        text = SCRIPT.replace("return mw.plan(e).plan_hash", "return mw.train(e)") + "hash {}\n"
+        said = {json.loads(line)["plan_hash"]
+                for command in ("run", "plan", "verify")
+                for line in self.call(command, self.write(text), "--json").stdout.splitlines()}
+        self.assertEqual(said, set(self.hashes(["{}"])))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
