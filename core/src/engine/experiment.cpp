@@ -93,7 +93,7 @@ class Reader {
   // For the plan's hash (PlanRequest::step_settings).
   void decides(const char* key, const Json& given) {
     request_.step_settings[key] =
-        is_function(given) ? given.value(code_key, "") : without_hidden(given);
+        is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);
   }
   void decides(const char* key, const std::string& kind, const Values& values) {
     Json settings = values.json();

@@ -35,8 +35,8 @@ Schedule accumulate(const ScheduleRequest& request) {
 
 class ProgramMaker {
  public:
-  ProgramMaker(Plan& plan, const Draft& draft, Problems& problems)
-      : plan_(plan), draft_(draft), problems_(problems) {
+  ProgramMaker(Plan& plan, Draft& draft, Problems& problems)
+      : plan_(plan), draft_(draft), whole_(draft.problems().empty()), problems_(problems) {
     if (draft.pipeline()) {
       pipeline_ = *draft.pipeline();
     } else {
@@ -55,8 +55,7 @@ class ProgramMaker {
     const Derived derived = derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(),
                                    problems_, draft_.rotations());
     // What a refused rule was for is idle, and need not be said twice.
-    if (problems_.empty() && draft_.problems().empty())
-      refuse_idle_axes(draft_, derived, asked(), problems_);
+    if (problems_.empty() && whole_) refuse_idle_axes(draft_, derived, asked(), problems_);
     // The placement is the strategy's, or follows from a schedule that needs no times.
     if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
       make_schedule();
@@ -304,6 +303,7 @@ class ProgramMaker {
 
   Plan& plan_;
   const Draft& draft_;
+  const bool whole_;  // nothing of the draft was refused
   Problems& problems_;
   Pipeline pipeline_;
   ScheduleRequest request_;
@@ -312,7 +312,7 @@ class ProgramMaker {
 
 }  // namespace
 
-void make_programs(Plan& plan, const Draft& draft, Problems& problems) {
+void make_programs(Plan& plan, Draft& draft, Problems& problems) {
   ProgramMaker(plan, draft, problems).run();
 }
 
