@@ -124,6 +124,7 @@ void Draft::pipeline(Pipeline pipeline) {
     return;
   }
   const Speaker speaker{strategy_, place_};
+  const std::size_t before = problems_.list().size();
   const bool axis = pipeline.axis.empty() || mesh_.has(pipeline.axis);
   if (!axis) {
     refuse(fmt::format("the pipeline's stages are to lie on the axis \"{}\", and the mesh has no "
@@ -158,7 +159,7 @@ void Draft::pipeline(Pipeline pipeline) {
     refuse(fmt::format("the pipeline's memory limit is {} bytes", pipeline.memory_limit),
            "0 is none");
   }
-  if (!problems_.empty()) return;
+  if (problems_.list().size() > before) return;
   pipeline.schedule = [speaker, make = std::move(pipeline.schedule)](const ScheduleRequest& r) {
     return call_plugin(speaker, "made the schedule", [&] { return make(r); });
   };
