@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"
@@ -104,7 +105,7 @@ class DataParallel : public mw::Strategy {
         if (!returned.is_string() || !is_hook(returned.get<std::string>())) {
           throw Error(mw::Stage::plan,
                       fmt::format("dp.hook: the function returned {} for {}",
-                                  returned.is_null() ? "nothing" : returned.dump(), bucket.name),
+                                  returned.is_null() ? "nothing" : mw::json_text(returned), bucket.name),
                       fmt::format("return one of {}", hook_list));
         }
         return make_hook(returned.get<std::string>(), rank, bucket);
@@ -117,7 +118,7 @@ class DataParallel : public mw::Strategy {
       const std::string near =
           given.is_string() ? mw::nearest(given.get<std::string>(), hook_names) : "";
       throw Error(mw::Stage::options,
-                  fmt::format("hook: got {}; there are {}, or a function", given.dump(), hook_list),
+                  fmt::format("hook: got {}; there are {}, or a function", mw::json_text(given), hook_list),
                   near.empty() ? "leave it out for a plain all-reduce"
                                : fmt::format("did you mean \"{}\"?", near));
     }

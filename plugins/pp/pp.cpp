@@ -6,6 +6,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
 #include "meshwright/schedule.h"
 #include "script_schedule.h"
@@ -47,7 +48,7 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
           return x.is_number() && x.get<double>() > 0;
         });
     if (!good) {
-      throw Error(mw::Stage::options, fmt::format("times: got {}", t.dump()),
+      throw Error(mw::Stage::options, fmt::format("times: got {}", mw::json_text(t)),
                   "give { F, I, W }, three positive numbers (seconds, or any unit), or a list of "
                   "such triples, one for each virtual stage");
     }
@@ -65,7 +66,7 @@ std::vector<int> read_layout(const Json& given) {
   std::vector<int> layout;
   for (const Json& n : given) {
     if (!n.is_number_integer() || n.get<std::int64_t>() < 0 || n.get<std::int64_t>() > (1 << 20)) {
-      throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", n.dump()),
+      throw Error(mw::Stage::options, fmt::format("layout: {} is no number of layers", mw::json_text(n)),
                   "list the layers of each stage: layout = { 3, 5 }");
     }
     layout.push_back(n.get<int>());
@@ -143,7 +144,7 @@ class PipelineParallel : public mw::Strategy {
       return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
     }
     if (!given.is_string()) {
-      throw Error(mw::Stage::options, fmt::format("schedule: got {}", given.dump()),
+      throw Error(mw::Stage::options, fmt::format("schedule: got {}", mw::json_text(given)),
                   "a name, a CSV file, or a function; names: " + joined(scheduler_names()));
     }
     const auto name = given.get<std::string>();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "meshwright/json_text.h"
+
 using mw::Error;
 using mw::Json;
 
@@ -43,12 +45,12 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
       } else if (given.is_array()) {
         for (const Json& action : given) {
           if (!action.is_string()) {
-            throw refuse(fmt::format("{} in the list of stage {}", action.dump(), row));
+            throw refuse(fmt::format("{} in the list of stage {}", mw::json_text(action), row));
           }
           text += action.get<std::string>() + " ";
         }
       } else {
-        throw refuse(fmt::format("{} for stage {}", given.dump(), row));
+        throw refuse(fmt::format("{} for stage {}", mw::json_text(given), row));
       }
       text += "\n";
     }
@@ -56,7 +58,7 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
       throw refuse(fmt::format("{} entries for pp({})", returned.size(), request.stages));
     }
   } else {
-    throw refuse(returned.is_null() ? "nothing" : returned.dump());
+    throw refuse(returned.is_null() ? "nothing" : mw::json_text(returned));
   }
   mw::Schedule schedule = mw::schedule_from_text(text, name);
   if (schedule.stages() != request.stages) {

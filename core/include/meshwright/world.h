@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "meshwright/communicator.h"
@@ -27,6 +28,16 @@ class Aborted : public Error {
  public:
   explicit Aborted(std::string message, std::string hint = "")
       : Error(Stage::run, std::move(message), std::move(hint)) {}
+};
+
+// What run_ranks throws if a rank failed: its error, with the rank in front.
+class RankFailed : public Error {
+ public:
+  RankFailed(int rank, std::vector<Problem> problems) : Error(std::move(problems)), rank_(rank) {}
+  int rank() const { return rank_; }
+
+ private:
+  int rank_;
 };
 
 class CommunicatorSource {
@@ -69,8 +80,9 @@ struct RankOptions {
 };
 
 // Runs `body` once for each rank, each in a thread of its own, and returns when all have ended. If
-// ranks fail, the others are stopped and the first cause is thrown here, an Error naming the rank.
-// Ranks are joined whatever happens. The ATen thread count of the caller is left as it was.
+// ranks fail, the others are stopped and the first cause is thrown here, RankFailed. A collective that waited in vain is
+// the cause only if no other error comes: the rank that it waited for may have failed later than the wait. A script's
+// error on a rank is one of the run. Ranks are joined whatever happens. The ATen thread count of the caller is left as it was.
 void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
                const RankOptions& options = {});
 

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "app/compare.h"
 #include "app/verbs.h"
 #include "base/text.h"
@@ -59,11 +56,9 @@ std::vector<Verb> AppHost::verbs() const {
            2}};
 }
 
-void AppHost::set_script(const std::filesystem::path& file) {
-  folder_ = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  std::stringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  script_ = text.str();
+void AppHost::set_script(const ScriptText& script) {
+  folder_ = script.folder;
+  script_ = script.text;
 }
 
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
@@ -99,10 +94,11 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   } else {
     result = run_verify(experiment);
   }
-  if (result.contains("verdict") && result["verdict"] == "different" && exit_code_ == 0) {
-    exit_code_ = 1;
-  }
-  if (result.contains("status") && result["status"] == "interrupted") exit_code_ = 130;
+  called_.insert(verb);
+  const std::string status = result.value("status", "");
+  const bool equal = !result.contains("verdict") || result["verdict"] == "equal";
+  if ((status == "failed" || !equal) && exit_code_ == 0) exit_code_ = 1;
+  if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
   return result;
 }

@@ -3,12 +3,14 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "app/output.h"
 #include "engine/experiment.h"
 #include "lua/host.h"
+#include "lua/script.h"
 
 namespace mw {
 
@@ -18,8 +20,8 @@ std::vector<Constructor> all_constructors();
 class AppHost : public Host {
  public:
   AppHost(Output& output, PluginRegistry& plugins) : output_(output), plugins_(plugins) {}
-  // Read before it runs: its text goes into run files, its folder is where data is looked for.
-  void set_script(const std::filesystem::path& file);
+  // Its text goes into run files, its folder is where data is looked for.
+  void set_script(const ScriptText& script);
 
   std::vector<Constructor> constructors() const override { return all_constructors(); }
   std::vector<Verb> verbs() const override;
@@ -31,9 +33,12 @@ class AppHost : public Host {
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }
 
-  // 0, or the exit code of the gravest result so far: 1 after a verdict "different", 130 after a
-  // run or verification that was interrupted.
+  // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a run that failed, 130
+  // after a run or verification that was interrupted.
   int exit_code() const { return exit_code_; }
+  // Whether a verb has given a result so far.
+  bool called(const std::string& verb) const { return called_.count(verb) > 0; }
+  bool called_any() const { return !called_.empty(); }
   // After scripts whose mw.train calls were to be compared: throws Error unless there were two.
   void check_compared() const;
 
@@ -47,6 +52,7 @@ class AppHost : public Host {
   bool programs_ = false;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
+  std::set<std::string> called_;       // verbs
   int exit_code_ = 0;
 };
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "base/json_text.h"
+
 namespace mw {
 namespace {
 
@@ -47,11 +49,11 @@ class Writer {
   // An event a line: such a file can be read, and compared line by line.
   std::string text(const Json& about) const {
     std::string out =
-        "{\"displayTimeUnit\":\"ms\",\"otherData\":" + about.dump() + ",\n\"traceEvents\":[";
+        "{\"displayTimeUnit\":\"ms\",\"otherData\":" + json_text(about) + ",\n\"traceEvents\":[";
     const char* separator = "\n";
     for (const auto* list : {&names_, &events_}) {
       for (const Event& event : *list) {
-        out += separator + event.json.dump();
+        out += separator + json_text(event.json);
         separator = ",\n";
       }
     }

@@ -1,20 +1,18 @@
 #include "app/measurements.h"
 
 #include <fmt/format.h>
-#include <torch/version.h>
 
 #include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <fstream>
-#include <set>
 #include <sstream>
 
+#include "base/json_text.h"
 #include "app/warm_up.h"
+#include "base/interrupt.h"
 #include "base/text.h"
-#include "meshwright/plugin.h"
-#include "simulate/pipeline.h"
 
 namespace mw {
 namespace {
@@ -49,47 +47,14 @@ double seconds_since_start() {
 
 Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
                            const std::string& script)
-    : experiment_(experiment), prediction_(prediction) {
-  if (experiment.log.empty()) return;
-  RunInfo info;
-  info.script = script;
-  info.plan = experiment.plan->description().dump(1);
-  info.seed = experiment.seed;
-  info.versions = {
-      {"meshwright", MESHWRIGHT_VERSION}, {"torch", TORCH_VERSION}, {"toolchain", toolchain}};
-  for (const auto& stage : prediction.actions) {
-    for (const TimedAction& a : stage) {
-      info.predicted_actions.push_back(
-          {0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
-    }
-  }
-  writer_ = std::make_unique<RunWriter>(experiment.log, info);
-}
-
-const std::vector<RankPrediction>& Measurements::predicted_of(int plan) {
-  std::vector<RankPrediction>& ranks = predicted_[plan];
-  if (!ranks.empty()) return ranks;
-  const Plan& what = plan == 0 ? *experiment_.plan : *experiment_.steps_apart->plans[plan];
-  for (int rank = 0; rank < what.ranks(); ++rank)
-    ranks.push_back(predict_rank(what, *experiment_.optimizer, rank));
-  return ranks;
-}
-
-MemoryForecast Measurements::highest_memory(int rank) {
-  const auto plans = experiment_.steps_apart ? experiment_.steps_apart->plans.size() : 1;
-  const auto known = highest_.find(rank);
-  if (known != highest_.end()) return known->second;
-  MemoryForecast highest;
-  for (std::size_t p = 0; p < plans; ++p)
-    highest = highest_of(highest, predicted_of(static_cast<int>(p)).at(rank).memory);
-  return highest_[rank] = highest;
-}
+    : experiment_(experiment), prediction_(prediction), log_(experiment, prediction, script) {}
 
 double Measurements::rate_of(const StepReport& report) const {
   return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
 }
 
-void Measurements::add(const StepReport& report) {
+std::string Measurements::add(const StepReport& report) {
+  at_step_ = report.step;
   if (losses_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
   losses_.push_back(report.loss);
   bubbles_.push_back(bubble_of(report));
@@ -99,15 +64,18 @@ void Measurements::add(const StepReport& report) {
   if (experiment_.steps_apart) batches_.push_back(experiment_.plan_at(report.step).request.batch);
   cpu_seconds_.push_back(report.cpu_seconds);
   loads_.take(report.ranks);
-  if (writer_) write(report);
+  ranks_ = report.ranks;
   loss_scale_ = report.loss_scale;
   if (report.left_out) skipped_.push_back(report.step);
+  log_.write(report, row_of(report), loads_);
+  std::string news = look_for_divergence(report);
   add_metrics(report);
-  if (writer_) writer_->flush_if_due();
-  ranks_ = report.ranks;
+  log_.flush_if_due();
+  at_step_ = report.step + 1;
+  return news;
 }
 
-void Measurements::write(const StepReport& report) {
+StepRow Measurements::row_of(const StepReport& report) const {
   StepRow row;
   row.step = report.step;
   row.seconds = report.seconds;
@@ -118,77 +86,25 @@ void Measurements::write(const StepReport& report) {
   row.tokens_per_second = rate_of(report);
   row.mfu = flops_of_token() * row.tokens_per_second / prediction_.peak_flops;
   row.bubble = bubble_of(report);
-  writer_->add(row);
-
-  std::vector<MemoryRow> memory;
-  for (const RankReport& rank : report.ranks) write_rank(report.step, rank, memory);
-  for (const auto& [layer, experts] : loads_.layers()) {
-    for (const auto& [expert, load] : experts) {
-      writer_->add(ExpertRow{report.step, layer, static_cast<std::int32_t>(expert), load.chosen,
-                             load.taken});
-    }
-  }
-  write_actions(report);
-  writer_->set_memory(memory);
+  return row;
 }
 
-void Measurements::write_rank(std::int64_t step, const RankReport& rank,
-                              std::vector<MemoryRow>& memory) {
-  const Program& program = experiment_.plan->program_of(rank.rank);
-  const MemoryForecast highest = highest_memory(rank.rank);
-  const RankPrediction& predicted =
-      predicted_of(experiment_.which_plan(step)).at(static_cast<std::size_t>(rank.rank));
-  for (int c = 0; c < category_count; ++c) {
-    const auto category = static_cast<Category>(c);
-    memory.push_back({rank.rank, program.stage, name_of(category), rank.memory[c].bytes,
-                      rank.memory[c].peak, highest[category]});
+// A step that is left out for its overflow has done nothing.
+std::string Measurements::look_for_divergence(const StepReport& report) {
+  const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
+  if (report.left_out || (loss && norm) == diverged_.empty()) return "";
+  if (loss && norm) {
+    diverged_.clear();
+    const std::string news =
+        fmt::format("the loss and the gradient norm are finite again from step {} on", report.step);
+    log_.event(report.step, -1, "recovered", news);
+    return news;
   }
-  memory.push_back(
-      {rank.rank, program.stage, "total", rank.peak_bytes, rank.peak_bytes, highest.peak});
-  for (const auto& [key, use] : rank.communication) {
-    CommunicationRow row;
-    row.step = step;
-    row.rank = rank.rank;
-    row.axis = key.axis;
-    row.op = key.op;
-    row.phase = key.phase;
-    row.calls = use.calls;
-    row.bytes = use.bytes;
-    row.seconds = use.seconds;
-    const auto forecast = predicted.communication.find(key);
-    if (forecast != predicted.communication.end()) row.predicted_bytes = forecast->second.bytes;
-    for (const CommunicationForecast& c : prediction_.communication) {
-      if (c.key == key) row.predicted_seconds = c.seconds;
-    }
-    writer_->add(row);
-  }
-  for (const auto& [key, use] : rank.work) {
-    writer_->add(WorkRow{step, rank.rank, program.stage, key.op, key.piece, use.calls, use.flops,
-                         use.seconds});
-  }
-}
-
-// The step begins when its first rank does: one clock for all, so that rows of several ranks compare.
-void Measurements::write_actions(const StepReport& report) {
-  double began = std::numeric_limits<double>::infinity();
-  for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);
-  for (const RankReport& rank : report.ranks) {
-    const Program& program = experiment_.plan_at(report.step).program_of(rank.rank);
-    for (const RunTime& run : rank.runs) {
-      const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
-      if (segment.kind == SegmentKind::post || segment.kind == SegmentKind::sent) continue;
-      ActionRow row;
-      row.step = report.step;
-      row.rank = rank.rank;
-      row.stage = program.stage;
-      if (segment.kind != SegmentKind::finish) row.chunk = program.chunk_of(segment.vstage);
-      row.action = action_name(segment);
-      row.microbatch = run.microbatch;
-      row.start = rank.began - began + run.start;
-      row.end = rank.began - began + run.end;
-      writer_->add(row);
-    }
-  }
+  diverged_ = fmt::format("diverged: the {} is {} from step {} on", loss ? "gradient norm" : "loss",
+                          std::isnan(loss ? report.grad_norm : report.loss) ? "NaN" : "Inf",
+                          report.step);
+  log_.event(report.step, -1, "diverged", diverged_);
+  return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
 }
 
 void Measurements::add_metrics(const StepReport& report) {
@@ -205,20 +121,38 @@ void Measurements::add_metrics(const StepReport& report) {
       if (!value.is_number()) {
         throw Error(Stage::run,
                     fmt::format("observe({}) returned {} = {}, which is no number", step, name,
-                                value.dump()),
+                                json_text(value)),
                     "return { name = number }");
       }
       metrics.emplace_back(name, value.get<double>());
     }
   } else if (!given.is_null()) {
-    throw Error(Stage::run, fmt::format("observe({}) returned {}", step, given.dump()),
+    throw Error(Stage::run, fmt::format("observe({}) returned {}", step, json_text(given)),
                 "return { name = number }, or nothing");
   }
-  if (writer_ && !metrics.empty()) writer_->add_series(step, metrics);
+  if (!metrics.empty()) log_.add_series(step, metrics);
 }
 
-void Measurements::finish(RunStatus status) {
-  if (writer_) writer_->finish(status);
+RunStatus Measurements::finish(bool interrupted) {
+  if (interrupted) {
+    const std::string by = stop_signal();
+    reason_ = fmt::format("interrupted{} after step {}", by.empty() ? "" : " by " + by,
+                          static_cast<std::int64_t>(losses_.size()) - 1);
+    log_.event(at_step_ - 1, -1, "interrupted", reason_);
+  } else {
+    reason_ = diverged_;
+  }
+  const RunStatus status = interrupted        ? RunStatus::interrupted
+                           : reason_.empty() ? RunStatus::done
+                                             : RunStatus::failed;
+  log_.finish(status, reason_);
+  return status;
+}
+
+std::string Measurements::fail(RunStatus status, int rank, const std::string& why) {
+  reason_ = why;
+  log_.event(at_step_, rank, name_of(status), why);
+  return log_.end_badly(status, why);
 }
 
 double Measurements::step_seconds() const {
@@ -324,6 +258,7 @@ Json Measurements::result(RunStatus status) const {
   const Plan& plan = *experiment_.plan;
   Json result;
   result["status"] = name_of(status);
+  result["reason"] = reason_.empty() ? Json() : Json(reason_);
   result["plan"] = plan.mix();
   result["plan_hash"] = plan.hash();
   result["ranks"] = plan.ranks();

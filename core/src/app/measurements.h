@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "app/experts.h"
+#include "app/run_log.h"
 #include "engine/trainer.h"
-#include "record/run_writer.h"
 #include "simulate/prediction.h"
 
 namespace mw {
@@ -22,14 +22,19 @@ class Measurements {
   Measurements(const Experiment& experiment, const Prediction& prediction,
                const std::string& script);
 
-  // After each step, on the first rank's thread.
-  void add(const StepReport& report);
+  // After each step, on the first rank's thread. Returns what people should be told at once; mostly nothing.
+  std::string add(const StepReport& report);
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // Of what was checked, for people; empty if nothing was.
   std::string check_text() const;
-  // Closes the run file.
-  void finish(RunStatus status);
+  // Closes the run file of a run whose steps came to an end. A run that ends with a loss or a gradient norm that is
+  // NaN or Inf has failed.
+  RunStatus finish(bool interrupted);
+  // ... of one that broke off, on a rank (-1: on none). Returns why the file lacks something; empty: it does not.
+  std::string fail(RunStatus status, int rank, const std::string& why);
+  // Why the status is not `done`; empty if it is.
+  const std::string& reason() const { return reason_; }
   // Everything of the result but `kind` and `text`.
   Json result(RunStatus status) const;
 
@@ -49,25 +54,22 @@ class Measurements {
   double bubble_of(const StepReport& report) const;
   double rate_of(const StepReport& report) const;  // tokens per second
   double flops_of_token() const;
-  // Of each rank, with one of the experiment's plans.
-  const std::vector<RankPrediction>& predicted_of(int plan);
-  MemoryForecast highest_memory(int rank);  // predicted, over all of them
-  void write(const StepReport& report);
-  void write_rank(std::int64_t step, const RankReport& rank, std::vector<MemoryRow>& memory);
-  void write_actions(const StepReport& report);
+  StepRow row_of(const StepReport& report) const;
+  std::string look_for_divergence(const StepReport& report);
   void add_metrics(const StepReport& report);
   Json memory() const;
   Json communication() const;
 
   const Experiment& experiment_;
   const Prediction& prediction_;
-  std::map<int, std::vector<RankPrediction>> predicted_;  // by plan, for the run file
-  std::map<int, MemoryForecast> highest_;                 // by rank
-  std::unique_ptr<RunWriter> writer_;
+  RunLog log_;
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ
   double loss_scale_ = 1;              // of the last step
   std::vector<std::int64_t> skipped_;
+  std::int64_t at_step_ = 0;  // which is under way, or being added
+  std::string diverged_;      // since when, if the last step's loss or norm is not finite
+  std::string reason_;
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
   ExpertLoads loads_;              // ... too

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace mw {
@@ -64,7 +65,7 @@ std::string default_text(const Option& option) {
   if (option.type == OptionType::bytes && value.is_number())
     return format_bytes(value.get<double>());
   if (value.is_number_float()) return format_number(value.get<double>());
-  return value.dump();
+  return json_text(value);
 }
 
 std::string options_text(const Options& options, const std::string& indent) {

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/json_text.h"
+
 namespace mw {
 namespace {
 
@@ -43,7 +45,7 @@ void Output::result(const Json& object) {
   if (!json_) return;
   Json line = object;
   if (line.is_object()) line.erase("text");
-  write_all(lines_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
+  write_all(lines_, json_text(line) + '\n');
 }
 
 void Output::text(const std::string& text) {

@@ -10,7 +10,7 @@
 
 #include "app/chrome_trace.h"
 #include "app/commands.h"
-#include "app/output_file.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "meshwright/options.h"
 

@@ -7,7 +7,7 @@
 
 #include "app/chrome_trace.h"
 #include "app/commands.h"
-#include "app/output_file.h"
+#include "base/output_file.h"
 #include "app/warm_up.h"
 #include "base/text.h"
 #include "record/run_reader.h"

@@ -64,16 +64,9 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   std::string text = fmt::format("{} on {}: {} after {} of {}\n", experiment.plan->mix(),
                                  plural(experiment.plan->ranks(), "rank"), name_of(status),
                                  losses.size(), plural(experiment.steps, "step"));
+  if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
   if (!losses.empty()) {
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
-    const auto lost = std::find_if(losses.begin(), losses.end(),
-                                   [](double loss) { return !std::isfinite(loss); });
-    if (lost != losses.end()) {
-      text += fmt::format(
-          "  the loss is not finite from step {} on: the run diverged; check = true says "
-          "where it begins\n\n",
-          lost - losses.begin());
-    }
     if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
@@ -144,27 +137,32 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     result["text"] = train_text(experiment, measured, prediction, status);
     return result;
   };
+  // The result and the first error must come out, whatever has become of the run file.
+  const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
+    const std::string lacks = measured.fail(status, rank, why);
+    if (!lacks.empty()) output.note(fmt::format("and the run file could not be closed: {}", lacks));
+    output.result(result_of(status));
+  };
   try {
     Progress progress(stderr, experiment.steps, style_for(stderr));
     const TrainOutcome outcome = train(limited, stop_flag(), [&](const StepReport& report) {
-      measured.add(report);
+      const std::string news = measured.add(report);
       progress.step({report.step, report.loss, report.seconds,
                      experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
                     seconds_now());
+      if (!news.empty()) progress.note(news);
     });
     progress.finish();
-    const RunStatus status = outcome.interrupted ? RunStatus::interrupted : RunStatus::done;
     measured.take(outcome.check);
-    measured.finish(status);
-    return result_of(status);
-  } catch (const std::exception&) {
-    // The result and the first error must come out, whatever has become of the run file.
-    try {
-      measured.finish(RunStatus::failed);
-    } catch (const std::exception& second) {
-      output.note(fmt::format("and the run file could not be closed: {}", second.what()));
-    }
-    output.result(result_of(RunStatus::failed));
+    return result_of(measured.finish(outcome.interrupted));
+  } catch (const Stopped& error) {
+    broke_off(RunStatus::interrupted, -1, error.what());
+    throw;
+  } catch (const RankFailed& error) {
+    broke_off(RunStatus::failed, error.rank(), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    broke_off(RunStatus::failed, -1, error.what());
     throw;
   }
 }

@@ -10,7 +10,10 @@ namespace mw {
 namespace {
 
 std::atomic<bool> stop = false;
+std::atomic<int> stopped_by = 0;
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
+
+extern "C" void on_nothing(int) {}
 
 extern "C" void on_signal(int number) {
   if (stop.exchange(true)) {
@@ -18,6 +21,7 @@ extern "C" void on_signal(int number) {
     std::raise(number);
     return;
   }
+  stopped_by = number;
   static constexpr char text[] = "\nstopping after this step; once more stops at once\n";
   // Nothing can be done about a closed terminal here.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
@@ -36,6 +40,19 @@ void request_stop() {
 }
 void forget_stop_request() {
   stop = false;
+  stopped_by = 0;
+}
+const char* stop_signal() {
+  switch (stopped_by.load()) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "";
+  }
 }
 
 void stop_on_signals() {
@@ -46,6 +63,14 @@ void stop_on_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction known {};
+  sigaction(SIGHUP, nullptr, &known);
+  if (known.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  // Handlers, not SIG_IGN, which the programs that a script starts would inherit.
+  action.sa_handler = on_nothing;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 }  // namespace mw

@@ -1,8 +1,10 @@
-// The wish to stop, set by SIGINT and SIGTERM and polled by whoever runs long: training stops after
+// The wish to stop, set by SIGINT, SIGTERM and SIGHUP and polled by whoever runs long: training stops after
 // the current step. A second signal kills the process at once.
 #pragma once
 
 #include <atomic>
+
+#include "meshwright/error.h"
 
 namespace mw {
 
@@ -10,7 +12,17 @@ bool stop_requested();
 const std::atomic<bool>* stop_flag();  // true from the first request on
 void request_stop();                   // async-signal-safe
 void forget_stop_request();            // for tests and the prompt of the REPL
-// Installs the handlers.
+// "SIGINT", the signal of the first request; empty if it was none.
+const char* stop_signal();
+// Installs the handlers. SIGHUP is left alone where it was ignored (nohup). SIGPIPE and SIGXFSZ no longer end the
+// process: what writes gets an error that it can tell, and a run goes on without a reader.
 void stop_on_signals();
+
+// Thrown by what gave up because of the wish to stop, where no step will come to an end.
+class Stopped : public Error {
+ public:
+  explicit Stopped(std::string what, std::string hint = "")
+      : Error(Stage::run, std::move(what), std::move(hint)) {}
+};
 
 }  // namespace mw

@@ -8,6 +8,10 @@
 
 namespace mw {
 
+std::string json_text(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 bool is_function(const Json& value) {
   return value.is_object() && value.contains(function_key);
 }
@@ -20,13 +24,13 @@ std::string describe(const Json& value) {
     return value.empty() ? "an empty table" : fmt::format("a list of {}", value.size());
   if (is_function(value)) return "a function";
   if (value.is_object()) return value.empty() ? "an empty table" : "a table";
-  return value.dump();
+  return json_text(value);
 }
 
 std::string lua_text(const Json& value) {
   if (is_function(value)) return "function(…) … end";
   if (value.is_null()) return "nil";
-  if (!value.is_structured()) return value.dump();
+  if (!value.is_structured()) return json_text(value);
   std::string inside;
   for (const auto& [key, item] : value.items()) {
     if (key.starts_with("$")) continue;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "meshwright/json.h"
+#include "meshwright/json_text.h"
 
 namespace mw {
 

@@ -77,7 +77,7 @@ void LocalGroup::check_ended(Round& round) {
                     "Rank {} {}.",
                     rank, round.describe(), axis_, round.name(), list_ranks(round.present()), rank,
                     world_.whereabouts(rank)),
-        "All ranks of an axis must make the same calls in the same order.", true);
+        "All ranks of an axis must make the same calls in the same order.", Cause::itself);
     return;
   }
 }
@@ -104,14 +104,14 @@ void LocalGroup::fail_late(Round& round, double seconds) {
                   who, tags),
       "All ranks of an axis must make the same calls in the same order; raise the timeout if "
       "a rank is only slow.",
-      true);
+      Cause::absence);
 }
 
 void LocalGroup::fail_open(const std::string& message, const std::string& hint) {
   const std::lock_guard guard(lock_);
-  for (auto& round : open_) round->fail(message, hint, false);
+  for (auto& round : open_) round->fail(message, hint, Cause::earlier);
   for (auto& [key, box] : mail_) {
-    for (auto& waiting : box) waiting.round->fail(message, hint, false);
+    for (auto& waiting : box) waiting.round->fail(message, hint, Cause::earlier);
   }
 }
 

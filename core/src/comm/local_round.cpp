@@ -97,7 +97,7 @@ bool Round::arrive(int index, Arrival arrival) {
                      axis_, name_, ranks_[i], other.call.describe(),
                      ranks_[static_cast<std::size_t>(index)], mine.call.describe()),
          "All ranks of an axis must make the same calls in the same order, with sizes that match.",
-         true);
+         Cause::itself);
     return false;
   }
   return true;
@@ -285,12 +285,12 @@ Round::State Round::wait(Clock::time_point deadline) {
   }
 }
 
-void Round::fail(const std::string& message, const std::string& hint, bool primary) {
+void Round::fail(const std::string& message, const std::string& hint, Cause cause) {
   const auto now = state();
   if (now == done || now == failed || failing_.exchange(true)) return;
   message_ = message;
   hint_ = hint;
-  primary_ = primary;
+  cause_ = cause;
   for (std::uint32_t expected = open;;) {
     if (expected == done) return;  // the last chunk was just finished
     if (state_.compare_exchange_weak(expected, failed, std::memory_order_seq_cst)) break;
@@ -299,7 +299,8 @@ void Round::fail(const std::string& message, const std::string& hint, bool prima
 }
 
 void Round::throw_failure() const {
-  if (primary_) throw Error(Stage::run, message_, hint_);
+  if (cause_ == Cause::itself) throw Error(Stage::run, message_, hint_);
+  if (cause_ == Cause::absence) throw WaitedInVain(Stage::run, message_, hint_);
   throw Aborted(message_, hint_);
 }
 
@@ -307,7 +308,7 @@ void Round::leave(int index) {
   fail(fmt::format("Rank {} dropped a collective on axis '{}' without waiting for it: {}.",
                    ranks_[static_cast<std::size_t>(index)], axis_,
                    arrivals_[static_cast<std::size_t>(index)].call.describe()),
-       "Call wait() on every Pending.", false);
+       "Call wait() on every Pending.", Cause::earlier);
   // A chunk takes at most some hundred microseconds, and no new one is begun.
   for (;;) {
     const auto now = state();

@@ -16,6 +16,7 @@
 #include "comm/futex.h"
 #include "comm/reduce.h"
 #include "meshwright/communicator.h"
+#include "meshwright/error.h"
 
 namespace mw::comm {
 
@@ -48,6 +49,19 @@ struct Arrival {
   std::optional<c10::Event> ready;  // device tensors: recorded on the rank's stream at the call
 };
 
+// Why a round failed.
+enum class Cause : std::uint8_t {
+  earlier,  // something that went wrong before
+  absence,  // a rank did not come: it may have failed, and not said so yet
+  itself,
+};
+
+// Thrown where a rank waited in vain.
+class WaitedInVain : public Error {
+ public:
+  using Error::Error;
+};
+
 class Round {
  public:
   enum State : std::uint32_t { open, ready, done, failed };
@@ -76,9 +90,8 @@ class Round {
   // the deadline has passed and some rank is still missing.
   State wait(Clock::time_point deadline);
 
-  // Ends the round for all members unless it has ended; `primary` if this is the cause itself and
-  // no consequence of an earlier one.
-  void fail(const std::string& message, const std::string& hint, bool primary);
+  // Ends the round for all members unless it has ended.
+  void fail(const std::string& message, const std::string& hint, Cause cause);
   [[noreturn]] void throw_failure() const;
 
   // A member that will not wait is about to give up its buffers: fails the round unless it is done,
@@ -133,7 +146,7 @@ class Round {
   // Written once, by whoever turns state_ to failed, before it does.
   std::atomic<bool> failing_{false};
   std::string message_, hint_;
-  bool primary_ = false;
+  Cause cause_ = Cause::earlier;
 };
 
 // Lists as "rank 2" or "ranks 1, 2 and 5".

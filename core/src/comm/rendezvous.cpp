@@ -1,41 +1,59 @@
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <thread>
+#include <utility>
 
+#include "base/interrupt.h"
+#include "comm/local_round.h"
 #include "comm/local_world.h"
 #include "meshwright/world.h"
 
 namespace mw {
 namespace {
 
-// The first error of a run; a cause outweighs its consequences, which may be seen earlier.
+// How near to the cause an error is: a nearer one replaces one that was seen earlier.
+enum class Nearness : std::uint8_t { consequence, waited_in_vain, cause };
+
+// The first error of a run among the nearest to its cause.
 class FirstError {
  public:
-  void offer(int rank, std::exception_ptr error, bool primary) {
+  void offer(int rank, std::exception_ptr error, Nearness nearness) {
     const std::lock_guard guard(lock_);
-    if (error_ && (primary_ || !primary)) return;
+    if (error_ && nearness_ >= nearness) return;
     rank_ = rank;
     error_ = std::move(error);
-    primary_ = primary;
+    nearness_ = nearness;
   }
 
   void rethrow() const {
     if (!error_) return;
     try {
       std::rethrow_exception(error_);
+    } catch (const Stopped&) {
+      throw;
     } catch (const Error& error) {
       auto problems = error.problems();
-      for (auto& problem : problems) problem.message = prefixed(problem.message);
-      throw Error(std::move(problems));
+      for (auto& problem : problems) {
+        problem.message = prefixed(problem.message);
+        if (problem.stage == Stage::script) problem.stage = Stage::run;
+      }
+      throw RankFailed(rank_, std::move(problems));
+    } catch (const std::bad_alloc&) {
+      throw RankFailed(rank_, {{Stage::run, prefixed("there is no memory left"),
+                                "a smaller model, batch or microbatch, or recompute"}});
+    } catch (const c10::Error& error) {
+      throw RankFailed(rank_, {{Stage::run, prefixed(error.what_without_backtrace()), ""}});
     } catch (const std::exception& error) {
-      throw Error(Stage::run, prefixed(error.what()));
+      throw RankFailed(rank_, {{Stage::run, prefixed(error.what()), ""}});
     } catch (...) {
-      throw Error(Stage::run, prefixed("unknown exception"));
+      throw RankFailed(rank_, {{Stage::run, prefixed("unknown exception"), ""}});
     }
   }
 
@@ -46,7 +64,7 @@ class FirstError {
 
   std::mutex lock_;
   int rank_ = 0;
-  bool primary_ = false;
+  Nearness nearness_ = Nearness::consequence;
   std::exception_ptr error_;
 };
 
@@ -57,19 +75,21 @@ void run_one(comm::LocalWorld& world, int rank, int threads,
   at::get_num_threads();
   at::set_num_threads(threads);
   RankContext context{rank, world.ranks(), &world};
-  const auto failed = [&](const std::string& reason, bool primary) {
-    first.offer(rank, std::current_exception(), primary);
+  const auto failed = [&](const std::string& reason, Nearness nearness) {
+    first.offer(rank, std::current_exception(), nearness);
     world.abort(rank, reason);
   };
   try {
     body(context);
     world.ended(rank);
   } catch (const Aborted& error) {
-    failed(error.what(), false);
+    failed(error.what(), Nearness::consequence);
+  } catch (const comm::WaitedInVain& error) {
+    failed(error.what(), Nearness::waited_in_vain);
   } catch (const std::exception& error) {
-    failed(error.what(), true);
+    failed(error.what(), Nearness::cause);
   } catch (...) {
-    failed("unknown exception", true);
+    failed("unknown exception", Nearness::cause);
   }
 }
 
@@ -91,7 +111,7 @@ void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
     }
   } catch (const std::exception& error) {  // the system gave no thread
     const auto rank = static_cast<int>(running.size());
-    first.offer(rank, std::current_exception(), true);
+    first.offer(rank, std::current_exception(), Nearness::cause);
     world.abort(rank, error.what());
   }
   for (auto& thread : running) thread.join();

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include "base/json_text.h"
+
 #include "engine/optimizer.h"
 
 namespace mw {
@@ -61,7 +63,7 @@ class AdamWKind final : public OptimizerKind {
       valid = betas[i].is_number() && betas[i].get<double>() >= 0 && betas[i].get<double>() < 1;
     if (!valid) {
       problems.add(Stage::options,
-                   fmt::format("{}.betas: {} is not two numbers in [0, 1)", path, betas.dump()),
+                   fmt::format("{}.betas: {} is not two numbers in [0, 1)", path, json_text(betas)),
                    "for example betas = {0.9, 0.95}");
       return nullptr;
     }

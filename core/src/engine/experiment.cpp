@@ -149,6 +149,7 @@ class Reader {
             const Json result = call({Json(step)});
             return result.is_number() ? result.get<double>() : std::nan("");
           });
+      try_out([this] { experiment_.schedule(0); });
       return;
     }
     const LrScheduleKind* kind = kind_of(given, "schedule", lr_schedule_kinds(), problems_);
@@ -229,6 +230,19 @@ class Reader {
     Call call;
     if (is_function(given)) call = call_in_run(context_, given);
     experiment_.loss_scale = read_loss_scale(given, std::move(call), problems_);
+    if (is_function(given)) try_out([this] { experiment_.loss_scale->first(); });
+  }
+
+  // What a script's function does wrong at the first step is said before any rank starts, as all else that is wrong with
+  // the script. Such functions are asked once for a step, so the run does not ask again.
+  void try_out(const std::function<void()>& first_step) {
+    try {
+      first_step();
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& error) {
+      for (const Problem& p : error.problems()) problems_.add(Stage::script, p.message, p.hint);
+    }
   }
 
   std::string find_file(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "engine/experiment.h"
 
@@ -33,6 +34,8 @@ inline Call call_in_run(const ReadContext& context, const Json& function) {
              const std::vector<Json>& arguments) {
     try {
       return call(number, arguments);
+    } catch (const Stopped&) {
+      throw;
     } catch (const Error& error) {
       std::vector<Problem> problems = error.problems();
       for (Problem& problem : problems) problem.stage = Stage::run;

@@ -78,7 +78,7 @@ class Function final : public LossScale {
       known_.erase(known);
       throw Error(
           Stage::run,
-          fmt::format("loss_scale: the function returned {} for step {}", result.dump(), step),
+          fmt::format("loss_scale: the function returned {} for step {}", json_text(result), step),
           "return a number above 0, of 2^100 at most");
     }
     return known->second = next;

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <system_error>
 
+#include "base/new_file.h"
 #include "engine/mapped_file.h"
 
 namespace mw {
@@ -85,6 +85,11 @@ bool read_entry(const SortedJson& json, SafetensorsEntry& entry) {
 SafetensorsFile::SafetensorsFile(const fs::path& path)
     : path_(path), file_(std::make_unique<MappedFile>(path)) {
   read_header();
+  check();
+}
+
+void SafetensorsFile::check() const {
+  file_->check();
 }
 
 SafetensorsFile::~SafetensorsFile() = default;
@@ -219,8 +224,9 @@ void write_safetensors(const fs::path& path,
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
 
-  const fs::path temporary =
-      path.parent_path() / fmt::format(".{}.{}", path.filename().string(), ::getpid());
+  const fs::path file = behind_links(path);
+  fs::path temporary;
+  const int out = create_unguessable(file.parent_path(), "." + file.filename().string(), temporary);
   const auto fail = [&](const char* what) {
     const int reason = errno;
     std::error_code ignored;
@@ -228,22 +234,21 @@ void write_safetensors(const fs::path& path,
     throw Error(Stage::run, fmt::format("cannot {} {}: {}", what, path.string(),
                                         std::generic_category().message(reason)));
   };
-  {
-    std::ofstream out(temporary, std::ios::binary);
-    if (!out) fail("create");
-    const std::uint64_t length = text.size();
-    out.write(reinterpret_cast<const char*>(&length), sizeof length);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    for (const auto& [name, tensor] : order) {
-      const at::Tensor flat = tensor.to(at::kCPU).contiguous();
-      out.write(static_cast<const char*>(flat.data_ptr()),
-                static_cast<std::streamsize>(flat.nbytes()));
-    }
-    out.close();
-    if (!out) fail("write");
+  if (out < 0) fail("create");
+  const std::uint64_t length = text.size();
+  bool written = write_whole(out, reinterpret_cast<const char*>(&length), sizeof length) &&
+                 write_whole(out, text.data(), text.size());
+  for (const auto& [name, tensor] : order) {
+    if (!written) break;
+    const at::Tensor flat = tensor.to(at::kCPU).contiguous();
+    written = write_whole(out, static_cast<const char*>(flat.data_ptr()), flat.nbytes());
   }
+  const int reason = errno;
+  const bool closed = ::close(out) == 0;
+  if (!written) errno = reason;
+  if (!written || !closed) fail("write");
   std::error_code error;
-  fs::rename(temporary, path, error);
+  fs::rename(temporary, file, error);
   if (error) {
     errno = error.value();
     fail("write");

@@ -42,6 +42,8 @@ class SafetensorsFile {
   // The tensor over the mapped bytes (do not write to it; it lives as long as this file). Throws
   // std::out_of_range for an unknown name and Error (options) for a dtype that ATen has not.
   at::Tensor tensor(const std::string& name) const;
+  // After reading tensors: throws Error (run) if the file was cut off meanwhile.
+  void check() const;
 
  private:
   void read_header();

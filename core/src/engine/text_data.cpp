@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/json_text.h"
 #include "engine/permutation.h"
 
 namespace mw {
@@ -40,6 +41,7 @@ void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inp
       ++byte;
       ++done;
     }
+    files_[file].check();
   }
 }
 
@@ -180,11 +182,11 @@ class TextKind final : public DataKind {
         if (given[i].is_string())
           add_files(given[i].get<std::string>(), item, context, files, problems);
         else
-          problems.add(Stage::options, fmt::format("{}: {} is no path", item, given[i].dump()),
+          problems.add(Stage::options, fmt::format("{}: {} is no path", item, json_text(given[i])),
                        "write the path of a file or folder in quotes");
       }
     } else {
-      problems.add(Stage::options, fmt::format("{}: {} is no path", key, given.dump()),
+      problems.add(Stage::options, fmt::format("{}: {} is no path", key, json_text(given)),
                    "write the path of a file or folder in quotes, or a list of them");
     }
     return files;

@@ -249,6 +249,7 @@ void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
   for (std::size_t dim = 0; dim < ranges.size(); ++dim)
     slice = slice.narrow(static_cast<std::int64_t>(dim), ranges[dim].offset, ranges[dim].size);
   out.copy_(slice);
+  where_.at(*name)->check();
 }
 
 std::vector<std::pair<std::string, at::Tensor>> export_weights(

@@ -6,6 +6,7 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "lua/state.h"
 #include "lua/value.h"
@@ -113,6 +114,7 @@ Json call_function(State& state, std::int64_t number, const std::vector<Json>& a
   // An experiment may outlive its verb, and its script's turn.
   lua_State* lua = state.waiting != nullptr ? state.waiting : state.lua;
   const int top = lua_gettop(lua);
+  state.watch.enter();
   try {
     if (!push_function(lua, number)) {
       throw Error(Stage::run, fmt::format("there is no script function number {}", number));
@@ -120,11 +122,15 @@ Json call_function(State& state, std::int64_t number, const std::vector<Json>& a
     luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
     for (const Json& argument : arguments) push_json(lua, argument);
     protected_call(lua, static_cast<int>(arguments.size()), 1);
+    state.watch.throw_if_given_up();  // though the script caught it
     Json result = to_json(lua, -1, "the function's result");
     lua_settop(lua, top);
+    state.watch.leave(lua);
     return result;
   } catch (...) {
     lua_settop(lua, top);
+    state.watch.leave(lua);
+    state.watch.throw_if_given_up();
     throw;
   }
 }
@@ -203,13 +209,20 @@ int core_call(lua_State* lua) {
 
   Json result;
   state.waiting = lua;
+  state.watch.verb(experiments);
+  const struct Ended {
+    State& state;
+    ~Ended() {
+      state.waiting = nullptr;
+      state.watch.verb_ended();
+    }
+  } ended{state};
   try {
     result = state.host.call(verb, experiments,
                              [&state](std::int64_t number, const std::vector<Json>& arguments) {
                                return call_function(state, number, arguments);
                              });
   } catch (const Error& error) {
-    state.waiting = nullptr;
     throw with_places(error, [&](const Problem& problem) {
       for (std::size_t i = 0; i < applied.size(); ++i) {
         if (is_about(problem.message, applied[i].path)) {
@@ -223,11 +236,7 @@ int core_call(lua_State* lua) {
         return place_in(experiments[1], problem.message.substr(3));
       return place_in(experiments.front(), problem.message);
     });
-  } catch (...) {
-    state.waiting = nullptr;
-    throw;
   }
-  state.waiting = nullptr;
   push_result(lua, state, result);
   return 1;
 }
@@ -299,6 +308,14 @@ int core_refuse(lua_State* lua) {
   throw Error(Stage::script, luaL_tolstring(lua, 1, nullptr), hint == nullptr ? "" : hint);
 }
 
+// write(asked_by, path, text): a whole file, missing folders made
+int core_write(lua_State* lua) {
+  std::size_t size = 0;
+  const char* text = luaL_checklstring(lua, 3, &size);
+  write_output(luaL_checkstring(lua, 1), luaL_checkstring(lua, 2), std::string(text, size));
+  return 0;
+}
+
 // unknown(key, { known, … }): mw has no such member
 int core_unknown(lua_State* lua) {
   const std::string key = luaL_tolstring(lua, 1, nullptr);
@@ -320,6 +337,7 @@ int open_core(lua_State* lua) {
                                        {"has_plugin", guarded<core_has_plugin>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
+                                       {"write", guarded<placed<core_write>>},
                                        {"unknown", guarded<placed<core_unknown>>},
                                        {nullptr, nullptr}};
   luaL_newlib(lua, functions);

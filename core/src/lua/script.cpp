@@ -8,21 +8,12 @@
 
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "lua/chunks.h"
 #include "lua/state.h"
 
 namespace mw {
 namespace fs = std::filesystem;
 namespace {
-
-// Lua instructions between two looks at the wish to stop: about 10 ms.
-constexpr int look_after = 1'000'000;
-
-void look_for_stop(lua_State* lua, lua_Debug*) {
-  // Inside a verb it is the verb that stops, after its step.
-  if (!stop_requested() || Script::State::of(lua).waiting != nullptr) return;
-  push_error(lua, Error(Stage::run, "interrupted"));
-  lua_error(lua);
-}
 
 int no_exit(lua_State* lua) {
   return luaL_error(lua, "os.exit is not available: a script ends by returning from its last line");
@@ -55,19 +46,6 @@ std::vector<fs::path> module_folders(const Script::State& state) {
   return folders;
 }
 
-// What stands where a script was looked for in vain.
-std::string nearest_file(const fs::path& file) {
-  std::vector<std::string> names;
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() == ".lua") names.push_back(entry->path().filename().string());
-  }
-  const std::string near = nearest(file.filename().string(), names);
-  return near.empty() ? "" : fmt::format("did you mean {}?", (file.parent_path() / near).string());
-}
-
 }  // namespace
 
 fs::path lua_library() {
@@ -97,45 +75,29 @@ Script::Script(Host& host, ScriptOptions options)
   lua_setfield(lua, -2, "meshwright.core");
   lua_pop(lua, 2);
   set_package_path(lua, module_folders(*state_));
-  lua_sethook(lua, look_for_stop, LUA_MASKCOUNT, look_after);
+  load_text_only(lua);
+  state_->watch.begin(lua);
 }
 
 Script::~Script() {
   lua_close(state_->lua);
 }
 
-void Script::run_file(const fs::path& file) {
-  std::error_code error;
-  if (!fs::is_regular_file(file, error)) {
-    throw Error(Stage::script,
-                fmt::format("{}: {}", file.string(),
-                            fs::is_directory(file, error) ? "this is a folder, not a script"
-                                                          : "there is no such script"),
-                nearest_file(file));
-  }
+void Script::run(const ScriptText& script) {
   lua_State* lua = state_->lua;
-  state_->folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  state_->folder = script.folder;
   set_package_path(lua, module_folders(*state_));
   lua_createtable(lua, 0, 1);
-  lua_pushstring(lua, file.c_str());
+  lua_pushlstring(lua, script.name.data(), script.name.size());
   lua_rawseti(lua, -2, 0);
   lua_setglobal(lua, "arg");
-  if (luaL_loadfile(lua, file.c_str()) != LUA_OK) {
-    Problem problem = take_error(lua).problems().front();
-    // Lua cuts long file names ("...ts/long.lua:3:"); the whole one can be clicked on.
-    const auto colon = problem.message.find(':');
-    if (problem.message.starts_with("...") && colon != std::string::npos &&
-        file.string().ends_with(problem.message.substr(3, colon - 3))) {
-      problem.message.replace(0, colon, file.string());
-    }
-    throw Error({problem});
-  }
+  load_script(lua, script);
   protected_call(lua, 0, 0);
 }
 
 void Script::run_text(const std::string& text, const std::string& name) {
   lua_State* lua = state_->lua;
-  if (luaL_loadbuffer(lua, text.data(), text.size(), ("=" + name).c_str()) != LUA_OK) {
+  if (luaL_loadbufferx(lua, text.data(), text.size(), ("=" + name).c_str(), "t") != LUA_OK) {
     throw take_error(lua);
   }
   protected_call(lua, 0, 0);
@@ -154,10 +116,10 @@ void Script::repl(std::istream& in, std::ostream& out, bool prompt) {
     chunk += chunk.empty() ? line : "\n" + line;
     // An expression prints its values, as in Lua's own prompt.
     const std::string expression = "return " + chunk;
-    int status = luaL_loadbuffer(lua, expression.data(), expression.size(), "=repl");
+    int status = luaL_loadbufferx(lua, expression.data(), expression.size(), "=repl", "t");
     if (status != LUA_OK) {
       lua_pop(lua, 1);
-      status = luaL_loadbuffer(lua, chunk.data(), chunk.size(), "=repl");
+      status = luaL_loadbufferx(lua, chunk.data(), chunk.size(), "=repl", "t");
     }
     if (status == LUA_ERRSYNTAX && std::string_view(lua_tostring(lua, -1)).ends_with("<eof>")) {
       lua_pop(lua, 1);
@@ -179,6 +141,8 @@ void Script::repl(std::istream& in, std::ostream& out, bool prompt) {
     }
     lua_settop(lua, base);
     forget_stop_request();
+    state_->watch.verb_ended();
+    state_->watch.begin(lua);
     ask("> ");
   }
   if (prompt) out << '\n';

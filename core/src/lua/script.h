@@ -18,6 +18,17 @@ struct ScriptOptions {
   std::function<void(const std::string&)> say;  // tells the user which settings were applied
 };
 
+// A script as it was read, once: standard input cannot be read again.
+struct ScriptText {
+  std::string name;              // in messages: the path, or "stdin"
+  std::filesystem::path folder;  // where its modules and data are looked for: its own, or the working directory
+  std::string text;
+  bool is_file = false;  // and no pipe
+};
+
+// "-" is standard input; pipes (/dev/stdin, <(…)) are read to their end. Throws Error (script) if there is none.
+ScriptText read_script(const std::filesystem::path& file);
+
 // ../share/meshwright/lua beside the program.
 std::filesystem::path lua_library();
 std::string lua_release();  // "Lua 5.4.4"
@@ -32,7 +43,8 @@ class Script {
   Script(const Script&) = delete;
   Script& operator=(const Script&) = delete;
 
-  void run_file(const std::filesystem::path& file);
+  void run_file(const std::filesystem::path& file) { run(read_script(file)); }
+  void run(const ScriptText& script);
   // `name` stands for the file in messages.
   void run_text(const std::string& text, const std::string& name);
   // Reads statements and expressions until the end of input; errors are printed, not thrown.

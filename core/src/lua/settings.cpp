@@ -38,7 +38,7 @@ bool all_digits(const std::string& text) {
 }
 
 std::string short_text(const Json& value) {
-  if (value.is_structured() && !is_function(value)) return without_hidden(value).dump();
+  if (value.is_structured() && !is_function(value)) return json_text(without_hidden(value));
   return describe(value);
 }
 

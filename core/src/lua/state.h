@@ -10,6 +10,7 @@
 
 #include "lua/script.h"
 #include "lua/settings.h"
+#include "lua/watch.h"
 
 namespace mw {
 
@@ -27,6 +28,7 @@ struct Script::State {
   // While a verb runs: the Lua thread that waits for it. Functions are called on it, one at a time.
   lua_State* waiting = nullptr;
   std::mutex calling;
+  ScriptWatch watch;
 
   struct Result {
     std::string text;

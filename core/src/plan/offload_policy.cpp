@@ -94,7 +94,7 @@ OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach>
     read_table(given, policy, problems);
     return policy;
   }
-  const std::string text = given.is_string() ? given.get<std::string>() : given.dump();
+  const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
   if (text == "full") {
     policy.kind = Kind::full;
   } else if (text != "none") {

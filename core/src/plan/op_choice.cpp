@@ -23,7 +23,7 @@ OpPredicate op_function(const std::string& key, const Json& given,
     const Json answer = call({Json{{"name", op.name}, {"kind", op.kind()}, {"layer", op.layer}}});
     if (!answer.is_boolean() && !answer.is_null()) {
       throw Error(Stage::options,
-                  fmt::format("{}: the function returned {} for {}", key, answer.dump(), op.name),
+                  fmt::format("{}: the function returned {} for {}", key, json_text(answer), op.name),
                   "return true or false");
     }
     return answer.is_boolean() && answer.get<bool>();

@@ -255,7 +255,7 @@ Json Plan::description() const {
 
 std::string Plan::hash() const {
   std::uint64_t h = 14695981039346656037ull;  // FNV-1a, 64 bits
-  for (const unsigned char c : description().dump()) h = (h ^ c) * 1099511628211ull;
+  for (const unsigned char c : json_text(description())) h = (h ^ c) * 1099511628211ull;
   return fmt::format("{:016x}", h);
 }
 

@@ -122,7 +122,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     read_table(given, policy, problems);
     return policy;
   }
-  const std::string text = given.is_string() ? given.get<std::string>() : given.dump();
+  const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
   if (text == "selective") policy.kind = Kind::selective;
   if (text == "full") policy.kind = Kind::full;
   if (text != "none" && policy.kind == Kind::none) {

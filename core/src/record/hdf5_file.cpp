@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <system_error>
 #include <utility>
 
 #include "meshwright/error.h"
+#include "record/steady_driver.h"
 
 namespace mw {
 
@@ -29,12 +31,14 @@ std::string last_reason() {
   return reason;
 }
 
+constexpr const char* writing_hint = "is the disk full, or the folder gone?";
+constexpr const char* reading_hint = "is it whole, and a run file of this version?";
+
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what,
-                       const char* hint = "is the disk full, or the folder gone?") {
+                       const char* hint = writing_hint) {
   throw Error(Stage::run,
               fmt::format("run file {}: cannot {}: {}", path.string(), what, last_reason()), hint);
 }
-constexpr const char* reading_hint = "is it whole, and a run file of this version?";
 
 // An HDF5 identifier that is released by its own kind of close.
 class Handle {
@@ -89,7 +93,10 @@ Handle create_growing(hid_t file, const char* name, hid_t type, hsize_t chunk) {
   const Handle space(H5Screate_simple(1, &none, &unlimited), H5Sclose);
   const Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_chunk(layout, 1, &chunk);
-  return {H5Dcreate2(file, name, type, space, H5P_DEFAULT, layout, H5P_DEFAULT), H5Dclose};
+  const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(link, 1);
+  H5Pset_char_encoding(link, H5T_CSET_UTF8);
+  return {H5Dcreate2(file, name, type, space, link, layout, H5P_DEFAULT), H5Dclose};
 }
 
 bool write_at(hid_t file, const char* name, hid_t type, hsize_t at, hsize_t count,
@@ -108,15 +115,20 @@ constexpr hsize_t series_chunk = 1024;
 
 }  // namespace
 
-Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode) : path_(path) {
+Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
+    : path_(path), write_error_(std::make_unique<int>(0)) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors go to the caller, not to stderr
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
   H5Pset_file_locking(access, /*use_file_locking=*/false, /*ignore_when_disabled=*/true);
+  use_steady_driver(access, write_error_.get());
   const unsigned how = mode == Mode::read ? H5F_ACC_RDONLY : H5F_ACC_RDWR;
   file_ = mode == Mode::create ? H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access)
                                : H5Fopen(path.c_str(), how, access);
-  if (file_ < 0) fail(path, mode == Mode::create ? "create it" : "open it");
+  if (file_ >= 0) return;
+  const char* what = mode == Mode::create ? "create it" : "open it";
+  if (*write_error_ != 0) fail_writing(what);
+  fail(path, what, mode == Mode::read ? reading_hint : writing_hint);
 }
 
 Hdf5File::~Hdf5File() {
@@ -124,8 +136,18 @@ Hdf5File::~Hdf5File() {
 }
 
 void Hdf5File::close() {
-  if (H5Fflush(file_, H5F_SCOPE_LOCAL) < 0) fail(path_, "write it");
-  if (H5Fclose(std::exchange(file_, -1)) < 0) fail(path_, "close it");
+  const bool flushed = H5Fflush(file_, H5F_SCOPE_LOCAL) >= 0;
+  const bool closed = H5Fclose(std::exchange(file_, -1)) >= 0;
+  if (*write_error_ != 0) fail_writing("write it");
+  if (!flushed) fail(path_, "write it");
+  if (!closed) fail(path_, "close it");
+}
+
+void Hdf5File::fail_writing(const std::string& what) {
+  throw Error(Stage::run,
+              fmt::format("run file {}: cannot {}: {}", path_.string(), what,
+                          std::generic_category().message(*write_error_)),
+              writing_hint);
 }
 
 void Hdf5File::set_attribute(const char* object, const char* name, const std::string& text,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,10 @@ class Hdf5File {
   enum class Mode { create, append, read };  // create: an existing file is emptied
   // The oldest format that can hold what is written, so that any HDF5 reads it, and a file whose
   // writer died opens. Without file locking: a reader never stops the writer. Throws Error (run).
+  // What is written may be no symbolic link.
   Hdf5File(const std::filesystem::path& path, Mode mode);
-  // Closes; what could not be written is lost silently: call `close` where that matters.
+  // Closes; what could not be written is lost silently: call `close` where that matters. A file that
+  // could not be written is closed all the same (record/steady_driver.h) and is broken.
   ~Hdf5File();
   Hdf5File(const Hdf5File&) = delete;
   Hdf5File& operator=(const Hdf5File&) = delete;
@@ -55,8 +58,11 @@ class Hdf5File {
                    const std::vector<std::int64_t>& values);
 
  private:
+  [[noreturn]] void fail_writing(const std::string& what);
+
   std::filesystem::path path_;
-  std::int64_t file_ = -1;  // hid_t
+  std::unique_ptr<int> write_error_;  // errno; 0: none
+  std::int64_t file_ = -1;            // hid_t
 };
 
 }  // namespace mw

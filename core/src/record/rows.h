@@ -26,6 +26,12 @@ struct StepRow {
 struct MemoryRow {
   std::int32_t rank = 0, stage = 0;
   std::string category;
+  std::int64_t bytes = 0, peak_bytes = 0, predicted_bytes = no_bytes;  // predicted: the peak
+};
+
+// All categories together. A peak is less than the sum of theirs, which come at other moments.
+struct RankMemoryRow {
+  std::int32_t rank = 0, stage = 0;
   std::int64_t bytes = 0, peak_bytes = 0, predicted_bytes = no_bytes;
 };
 
@@ -62,10 +68,13 @@ struct ActionRow {
   double start = 0, end = 0;    // since the step began
 };
 
+// What happened to a run: why it ended as it did, and what a reader of its numbers has to know.
 struct EventRow {
-  double time = 0;  // since the run file was created
-  std::int64_t step = -1;
-  std::string kind, message;
+  double time = 0;         // since the run file was created
+  std::int64_t step = -1;  // in which it happened; -1: in none
+  std::int32_t rank = -1;  // on which; -1: on none, or on all
+  std::string kind;        // "diverged", "recovered", "skipped", "interrupted", "failed"
+  std::string message;
 };
 
 }  // namespace mw

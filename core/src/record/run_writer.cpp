@@ -4,8 +4,6 @@
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 #include <hdf5.h>
-#include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +12,11 @@
 #include <ctime>
 #include <system_error>
 
+#include "base/json_text.h"
+#include "base/new_file.h"
 #include "meshwright/error.h"
-#include "meshwright/json.h"
 #include "record/hdf5_file.h"
+#include "record/run_path.h"
 
 namespace mw {
 
@@ -24,16 +24,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t status_room = 16;
+constexpr std::size_t status_room = 16, reason_room = 480;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what, int reason) {
   throw Error(Stage::run, fmt::format("run file {}: {}: {}", path.string(), what,
                                       std::generic_category().message(reason)));
-}
-
-// Hidden, in the same folder (renames must not cross file systems), its own for each process.
-fs::path twin_of(const fs::path& path) {
-  return path.parent_path() / fmt::format(".{}.{}", path.filename().string(), ::getpid());
 }
 
 std::string host_name() {
@@ -42,36 +37,11 @@ std::string host_name() {
   return name;
 }
 
-std::uint64_t inode_of(const fs::path& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
-}
-
-void remove_quietly(const fs::path& path) {
-  std::error_code ignored;
-  fs::remove(path, ignored);
-}
-
-// The hidden files of runs to the same path that were killed.
-void remove_orphaned_twins(const fs::path& path) {
-  const std::string prefix = "." + path.filename().string() + ".";
-  std::error_code error;
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::vector<fs::path> orphans;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.size() <= prefix.size() || name.compare(0, prefix.size(), prefix) != 0) continue;
-    const std::string number = name.substr(prefix.size());
-    if (number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (::kill(std::stoi(number), 0) != 0 && errno == ESRCH) orphans.push_back(entry.path());
-  }
-  for (const fs::path& orphan : orphans) remove_quietly(orphan);
-}
-
-std::string safe_name(std::string name) {
-  std::replace(name.begin(), name.end(), '/', '_');
-  if (name.empty() || name == "step" || name == "." || name == "..") name += "_";
-  return name;
+// Without the part of a character at its end.
+std::string cut(const std::string& text, std::size_t size) {
+  if (text.size() <= size) return text;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  return text.substr(0, size);
 }
 
 }  // namespace
@@ -90,42 +60,14 @@ const char* name_of(RunStatus status) {
   return "";
 }
 
-void check_writable(const fs::path& path) {
-  const auto refuse = [&](const std::string& why, const std::string& hint) {
-    throw Error(Stage::options, fmt::format("log: cannot write {}: {}", path.string(), why), hint);
-  };
-  std::error_code error;
-  if (!path.has_filename() || fs::is_directory(path, error))
-    refuse("it is a folder", "name a file in it, for example \"runs/run.h5\"");
-  if (fs::exists(path, error)) {
-    if (!fs::is_regular_file(path, error)) refuse("it is no ordinary file", "name another file");
-    if (fs::file_size(path, error) > 0 && H5Fis_hdf5(path.c_str()) <= 0)
-      refuse("a file is there that is no run file", "remove it, or name another file");
-  }
-  fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
-  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  if (!fs::is_directory(folder, error))
-    refuse(fmt::format("{} is no folder", folder.string()), "name a file in another folder");
-  // Permission bits do not tell all (a read-only or virtual file system, a quota): try.
-  std::string probe = (folder / ".meshwright-XXXXXX").string();
-  const int file = ::mkostemp(probe.data(), O_CLOEXEC);
-  if (file < 0) {
-    refuse(fmt::format("folder {}: {}", folder.string(), std::generic_category().message(errno)),
-           "name a file in a folder that you may write to");
-  }
-  ::close(file);
-  ::unlink(probe.c_str());
-}
-
-RunWriter::RunWriter(fs::path path, const RunInfo& info, Interval interval)
-    : path_(std::move(path)),
-      twin_(twin_of(path_)),
+RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interval)
+    : path_(behind_links(path)),
       interval_(interval),
       began_(std::chrono::steady_clock::now()),
       last_flush_(began_) {
   steps_.layout = &step_table();
   communication_.layout = &communication_table();
-  work_.layout = &work_table(), &expert_table();
+  work_.layout = &work_table();
   experts_.layout = &expert_table();
   actions_.layout = &action_table();
   events_.layout = &event_table();
@@ -134,7 +76,8 @@ RunWriter::RunWriter(fs::path path, const RunInfo& info, Interval interval)
   if (error) fail(path_, "cannot create its folder", error.value());
   try {
     remove_orphaned_twins(path_);
-    create(twin_, info);
+    ::close(open_twin());
+    create(info);
     if (::rename(twin_.c_str(), path_.c_str()) != 0) fail(path_, "cannot create it", errno);
     inode_[0] = inode_of(path_);
     copy_twin();
@@ -145,18 +88,15 @@ RunWriter::RunWriter(fs::path path, const RunInfo& info, Interval interval)
 }
 
 RunWriter::~RunWriter() {
-  if (finished_) return;
-  try {
-    finish(RunStatus::failed);
-  } catch (const std::exception&) {
-    remove_quietly(twin_);  // the run has failed already: its own error is the one to show
-  }
+  // The run has failed already: its own error is the one to show.
+  if (!finished_) end_badly(RunStatus::failed, reason_);
 }
 
-void RunWriter::create(const fs::path& path, const RunInfo& info) const {
-  Hdf5File out(path, Hdf5File::Mode::create);
+void RunWriter::create(const RunInfo& info) const {
+  Hdf5File out(twin_, Hdf5File::Mode::create);
   out.set_attribute("/", "schema", std::string(run_schema));
   out.set_attribute("/", "status", name_of(status_), status_room);
+  out.set_attribute("/", "reason", "", reason_room);
   out.set_attribute("/", "created",
                     fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))));
   out.set_attribute("/", "host", host_name());
@@ -165,12 +105,12 @@ void RunWriter::create(const fs::path& path, const RunInfo& info) const {
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
   versions["hdf5"] = fmt::format("{}.{}.{}", major, minor, release);
-  out.set_attribute("/", "versions", versions.dump());
+  out.set_attribute("/", "versions", json_text(versions));
   out.set_attribute("/", "seed", info.seed);
   out.write_text("script", info.script);
   out.write_text("plan", info.plan);
   for (const TableLayout* layout :
-       {&step_table(), &memory_table(), &communication_table(), &work_table(), &expert_table(),
+       {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(), &expert_table(),
         &action_table(), &predicted_action_table(), &event_table()})
     out.create_table(*layout);
   std::vector<char> predicted;
@@ -216,7 +156,8 @@ void RunWriter::add_series(std::int64_t step,
   series_steps_.push_back(step);
   ++series_count_;
   for (const auto& [name, value] : metrics) {
-    Series& series = series_[safe_name(name)];
+    Series& series = series_[name];
+    series.place = names_.place_of(name);
     series.values.resize(before, not_known);
     series.values.push_back(value);
   }
@@ -228,6 +169,13 @@ void RunWriter::set_memory(const std::vector<MemoryRow>& rows) {
   memory_.clear();
   for (const MemoryRow& row : rows) pack(row, memory_);
   memory_rows_ = rows.size();
+  memory_stale_[0] = memory_stale_[1] = dirty_ = true;
+}
+
+void RunWriter::set_rank_memory(const std::vector<RankMemoryRow>& rows) {
+  rank_memory_.clear();
+  for (const RankMemoryRow& row : rows) pack(row, rank_memory_);
+  rank_memory_rows_ = rows.size();
   memory_stale_[0] = memory_stale_[1] = dirty_ = true;
 }
 
@@ -254,20 +202,76 @@ void RunWriter::flush() {
   last_flush_ = std::chrono::steady_clock::now();
 }
 
-void RunWriter::finish(RunStatus status) {
+void RunWriter::finish(RunStatus status, const std::string& reason) {
   status_ = status;
+  reason_ = cut(reason, reason_room);
   flush();
   finished_ = true;
   remove_quietly(twin_);
+}
+
+std::string RunWriter::end_badly(RunStatus status, const std::string& reason) noexcept try {
+  std::string left_out;
+  const auto tried = [&](auto&& write) {
+    try {
+      write();
+      return true;
+    } catch (const std::exception& error) {
+      if (left_out.empty()) left_out = error.what();
+      return false;
+    }
+  };
+  const auto all = [&] { finish(status, reason); };
+  const auto events = [&] {
+    drop_rows();
+    finish(status, reason);
+  };
+  const auto status_alone = [&] {
+    remove_quietly(twin_);
+    if (inode_of(path_) != inode_[1 - hidden_]) return;  // it is another's, or gone
+    Hdf5File out(path_, Hdf5File::Mode::append);
+    set_end(out);
+    out.close();
+  };
+  if (!tried(all) && !tried(events)) tried(status_alone);
+  finished_ = true;
+  remove_quietly(twin_);
+  return left_out;
+} catch (const std::exception&) {  // no memory for the words
+  return "";
+}
+
+void RunWriter::drop_rows() {
+  const auto drop = [](std::uint64_t count, std::uint64_t(&written)[2]) {
+    written[0] = written[1] = count;
+  };
+  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_}) {
+    rows->packed.clear();
+    rows->first = rows->count;
+    drop(rows->count, rows->written);
+  }
+  series_steps_.clear();
+  for (auto& [name, series] : series_) series.values.clear();
+  series_first_ = series_count_;
+  drop(series_count_, series_written_);
+  memory_stale_[0] = memory_stale_[1] = false;
+}
+
+void RunWriter::set_end(Hdf5File& out) const {
+  out.set_attribute("/", "status", name_of(status_));
+  out.set_attribute("/", "reason", reason_);
 }
 
 void RunWriter::write(int file) {
   Hdf5File out(file == hidden_ ? twin_ : path_, Hdf5File::Mode::append);
   for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
     write_rows(out, *rows, file);
-  if (memory_stale_[file]) out.write_rows(memory_table(), 0, memory_.data(), memory_rows_);
+  if (memory_stale_[file]) {
+    out.write_rows(memory_table(), 0, memory_.data(), memory_rows_);
+    out.write_rows(rank_memory_table(), 0, rank_memory_.data(), rank_memory_rows_);
+  }
   write_series(out, file);
-  if (status_ != RunStatus::running) out.set_attribute("/", "status", name_of(status_));
+  if (status_ != RunStatus::running) set_end(out);
   out.close();
   // Only now: if anything above threw, the next flush writes the same rows to the same places.
   for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
@@ -289,13 +293,14 @@ void RunWriter::write_series(Hdf5File& out, int file) {
   const auto skip = static_cast<std::ptrdiff_t>(at - series_first_);
   out.write_scale("series/step", at, {series_steps_.begin() + skip, series_steps_.end()});
   for (auto& [name, series] : series_) {
-    const std::string path = "series/" + name;
+    const std::string path = "series/" + series.place;
     std::vector<double> values(series.values.begin() + skip, series.values.end());
     if (series.created[file]) {
       out.write_series(path, at, values);
     } else {
       // A metric that comes late: the rows before are NaN.
       out.create_series(path, "series/step", "");
+      if (series.place != name) out.set_attribute(path.c_str(), "name", name);
       values.insert(values.begin(), at, not_known);
       out.write_series(path, 0, values);
       series.created[file] = true;
@@ -323,11 +328,18 @@ void RunWriter::drop_written() {
   series_first_ = keep_from;
 }
 
+int RunWriter::open_twin() {
+  remove_quietly(twin_);
+  const int file = create_unguessable(path_.parent_path(), twin_name(path_), twin_);
+  if (file < 0) fail(path_, "cannot create its twin", errno);
+  return file;
+}
+
 // Makes the hidden file anew from the published one.
 void RunWriter::copy_twin() {
-  std::error_code error;
-  fs::copy_file(path_, twin_, fs::copy_options::overwrite_existing, error);
-  if (error) fail(path_, "cannot create its twin", error.value());
+  const int to = open_twin();
+  const int reason = copy_into(to, path_);
+  if (reason != 0) fail(path_, "cannot create its twin", reason);
   const int published = 1 - hidden_;
   inode_[hidden_] = inode_of(twin_);
   for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})

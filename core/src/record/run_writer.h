@@ -5,7 +5,8 @@
 // with the other of the two. So a run that is killed, at whatever instant, leaves a file that opens
 // and lacks at most the rows since the last flush, and a reader that holds the file disturbs
 // nobody. Where a file system cannot swap two names the file is appended to in place; then a kill
-// within the millisecond of an append may cost the file.
+// within the millisecond of an append may cost the file. The twin's name cannot be guessed, and nothing is
+// written through a symbolic link; a path that is one stands for the file behind it.
 //
 // One thread uses it, and no other thread calls HDF5 meanwhile.
 #pragma once
@@ -19,6 +20,8 @@
 #include <vector>
 
 #include "record/rows.h"
+#include "record/run_path.h"
+#include "record/series_names.h"
 #include "record/table.h"
 
 namespace mw {
@@ -39,11 +42,6 @@ struct RunInfo {
   std::vector<ActionRow> predicted_actions;                   // of any step
 };
 
-// Throws Error (options) unless a run file could be written at `path`: a folder there, a file that
-// is no HDF5 file (it is not ours to replace), or a folder that cannot be made or written to.
-// Leaves nothing behind.
-void check_writable(const std::filesystem::path& path);
-
 class RunWriter {
  public:
   struct Interval {
@@ -53,10 +51,10 @@ class RunWriter {
 
   // Makes missing folders and the file with empty tables, status `running`. An existing run file is
   // replaced once the new one is complete. Throws Error (run).
-  RunWriter(std::filesystem::path path, const RunInfo& info)
-      : RunWriter(std::move(path), info, Interval{}) {}
-  RunWriter(std::filesystem::path path, const RunInfo& info, Interval interval);
-  // A writer that was not finished leaves status `failed`.
+  RunWriter(const std::filesystem::path& path, const RunInfo& info)
+      : RunWriter(path, info, Interval{}) {}
+  RunWriter(const std::filesystem::path& path, const RunInfo& info, Interval interval);
+  // A writer that was not finished ends as end_badly() does, with status `failed`.
   ~RunWriter();
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
@@ -69,15 +67,22 @@ class RunWriter {
   void add(const ActionRow& row);
   void add(const EventRow& row);  // `time` is set here
   // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
-  // NaN there. A name may not be "step" or hold "/"; such characters become "_".
+  // NaN there. Names are kept as they are (record/series_names.h); where that is not their place, the
+  // dataset's attribute `name` has it.
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
-  void set_memory(const std::vector<MemoryRow>& rows);  // replaces the table
+  void set_memory(const std::vector<MemoryRow>& rows);           // replaces the table
+  void set_rank_memory(const std::vector<RankMemoryRow>& rows);  // ... too
 
   // Writes what is buffered if the interval has passed; true if it wrote. Costs nothing otherwise.
   bool flush_if_due();
   void flush();
-  // Writes everything with this status; nothing may be added afterwards. Once.
-  void finish(RunStatus status);
+  // Writes everything with this status, and the reason for it (empty: none) as the attribute `reason`; nothing may be
+  // added afterwards. Once, unless it throws.
+  void finish(RunStatus status, const std::string& reason = "");
+  // The same for a run that did not end well, where the file itself may be why: what cannot be written is left out,
+  // the rows since the last flush first, then the events; status and reason need no room that is not there already.
+  // Returns why something was left out; empty: nothing was.
+  std::string end_badly(RunStatus status, const std::string& reason) noexcept;
 
   const std::filesystem::path& path() const { return path_; }
 
@@ -90,17 +95,21 @@ class RunWriter {
     std::uint64_t written[2] = {0, 0};
   };
   struct Series {
+    std::string place;           // below /series
     std::vector<double> values;  // from row `first_` of the steps on
     bool created[2] = {false, false};
   };
 
   template <typename Row>
   void append(Rows& rows, const Row& row);
-  void create(const std::filesystem::path& path, const RunInfo& info) const;
+  void create(const RunInfo& info) const;
   void write(int file);
   void write_rows(Hdf5File& out, Rows& rows, int file);
   void write_series(Hdf5File& out, int file);
   void drop_written();
+  void drop_rows();  // of all tables but the events
+  void set_end(Hdf5File& out) const;
+  int open_twin();  // makes it; a descriptor
   void copy_twin();
   void publish();
 
@@ -109,17 +118,19 @@ class RunWriter {
   std::chrono::steady_clock::time_point began_, last_flush_;
   std::int64_t steps_since_flush_ = 0;
   RunStatus status_ = RunStatus::running;
+  std::string reason_;
   bool finished_ = false, dirty_ = false, swaps_ = true, twin_is_broken_ = false;
   int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
   std::uint64_t inode_[2] = {0, 0};
 
   Rows steps_, communication_, work_, experts_, actions_, events_;
-  std::vector<char> memory_;
-  std::uint64_t memory_rows_ = 0;
+  std::vector<char> memory_, rank_memory_;
+  std::uint64_t memory_rows_ = 0, rank_memory_rows_ = 0;
   bool memory_stale_[2] = {false, false};
 
   std::vector<std::int64_t> series_steps_;  // rows [series_first_, series_count_)
   std::map<std::string, Series> series_;
+  SeriesNames names_;
   std::uint64_t series_first_ = 0, series_count_ = 0, series_written_[2] = {0, 0};
 };
 

@@ -11,7 +11,7 @@ static_assert(std::endian::native == std::endian::little, "rows are packed as li
 namespace {
 
 constexpr std::size_t category_bytes = 16, axis_bytes = 24, op_bytes = 24, phase_bytes = 16,
-                      piece_bytes = 16, action_bytes = 12, kind_bytes = 24, message_bytes = 240;
+                      piece_bytes = 16, action_bytes = 12, kind_bytes = 24, message_bytes = 480;
 
 Column int32(const char* name, const char* unit = "") {
   return {name, Column::Type::int32, 4, unit};
@@ -60,8 +60,8 @@ std::size_t TableLayout::row_bytes() const {
 const TableLayout& step_table() {
   static const TableLayout layout{
       "steps",
-      {int64("step"), float64("seconds", "s"), float64("loss", "nats"), float64("grad_norm"),
-       float64("lr"), int64("tokens", "tokens"), float64("tokens_per_second", "tokens/s"),
+      {int64("step"), float64("seconds", "s"), float64("loss", "nats"), float64("grad_norm", "nats"),
+       float64("lr", "1"), int64("tokens", "tokens"), float64("tokens_per_second", "tokens/s"),
        float64("mfu", "1"), float64("bubble", "1")},
       512};
   return layout;
@@ -76,11 +76,19 @@ const TableLayout& memory_table() {
   return layout;
 }
 
+const TableLayout& rank_memory_table() {
+  static const TableLayout layout{"rank_memory",
+                                  {int32("rank"), int32("stage"), int64("bytes", "bytes"),
+                                   int64("peak_bytes", "bytes"), int64("predicted_bytes", "bytes")},
+                                  64};
+  return layout;
+}
+
 const TableLayout& communication_table() {
   static const TableLayout layout{
       "communication",
       {int64("step"), int32("rank"), text("axis", axis_bytes), text("op", op_bytes),
-       text("phase", phase_bytes), int64("calls"), int64("bytes", "bytes"), float64("seconds", "s"),
+       text("phase", phase_bytes), int64("calls", "1"), int64("bytes", "bytes"), float64("seconds", "s"),
        int64("predicted_bytes", "bytes"), float64("predicted_seconds", "s")},
       512};
   return layout;
@@ -90,7 +98,7 @@ const TableLayout& work_table() {
   static const TableLayout layout{
       "work",
       {int64("step"), int32("rank"), int32("stage"), text("op", op_bytes),
-       text("piece", piece_bytes), int64("calls"), float64("flops"), float64("seconds", "s")},
+       text("piece", piece_bytes), int64("calls", "1"), float64("flops", "flop"), float64("seconds", "s")},
       512};
   return layout;
 }
@@ -98,7 +106,8 @@ const TableLayout& work_table() {
 const TableLayout& expert_table() {
   static const TableLayout layout{
       "experts",
-      {int64("step"), int32("layer"), int32("expert"), int64("chosen"), int64("taken")},
+      {int64("step"), int32("layer"), int32("expert"), int64("chosen", "tokens"),
+       int64("taken", "tokens")},
       512};
   return layout;
 }
@@ -125,9 +134,9 @@ const TableLayout& predicted_action_table() {
 
 const TableLayout& event_table() {
   static const TableLayout layout{"events",
-                                  {float64("time", "s"), int64("step"), text("kind", kind_bytes),
-                                   text("message", message_bytes)},
-                                  64};
+                                  {float64("time", "s"), int64("step"), int32("rank"),
+                                   text("kind", kind_bytes), text("message", message_bytes)},
+                                  16};
   return layout;
 }
 
@@ -142,6 +151,12 @@ void pack(const MemoryRow& row, std::vector<char>& out) {
   put(out, row.rank);
   put(out, row.stage);
   put_text(out, row.category, category_bytes);
+  for (const std::int64_t value : {row.bytes, row.peak_bytes, row.predicted_bytes}) put(out, value);
+}
+
+void pack(const RankMemoryRow& row, std::vector<char>& out) {
+  put(out, row.rank);
+  put(out, row.stage);
   for (const std::int64_t value : {row.bytes, row.peak_bytes, row.predicted_bytes}) put(out, value);
 }
 
@@ -221,6 +236,7 @@ ActionRow unpack_action(const char* bytes) {
 void pack(const EventRow& row, std::vector<char>& out) {
   put(out, row.time);
   put(out, row.step);
+  put(out, row.rank);
   put_text(out, row.kind, kind_bytes);
   put_text(out, row.message, message_bytes);
 }

@@ -16,7 +16,7 @@ struct Column {
   const char* name;
   Type type;
   std::size_t bytes;  // text: fixed length, padded with zeros
-  const char* unit;   // "" : none
+  const char* unit;   // "": none, as it counts or names what the column says (a step, a rank)
 };
 
 struct TableLayout {
@@ -28,6 +28,7 @@ struct TableLayout {
 
 const TableLayout& step_table();
 const TableLayout& memory_table();
+const TableLayout& rank_memory_table();
 const TableLayout& communication_table();
 const TableLayout& work_table();
 const TableLayout& expert_table();
@@ -38,6 +39,7 @@ const TableLayout& event_table();
 // Appends a row's bytes, as the layout says. Texts that are too long are cut before a code point.
 void pack(const StepRow& row, std::vector<char>& out);
 void pack(const MemoryRow& row, std::vector<char>& out);
+void pack(const RankMemoryRow& row, std::vector<char>& out);
 void pack(const CommunicationRow& row, std::vector<char>& out);
 void pack(const WorkRow& row, std::vector<char>& out);
 void pack(const ExpertRow& row, std::vector<char>& out);

@@ -16,6 +16,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/json_text.h"
+#include "base/new_file.h"
 
 namespace mw {
 namespace {
@@ -175,15 +177,13 @@ Json read_cache(const std::filesystem::path& file) {
 void write_cache(const std::filesystem::path& file, const Json& json) {
   std::error_code ignored;
   std::filesystem::create_directories(file.parent_path(), ignored);
-  std::filesystem::path beside = file;
-  beside += fmt::format(".{}", getpid());
-  std::ofstream stream(beside);
-  stream << json.dump(2) << "\n";
-  stream.close();
-  if (stream) {
-    std::filesystem::rename(beside, file, ignored);
-  }
-  if (!stream || ignored) std::filesystem::remove(beside, ignored);
+  std::filesystem::path beside;
+  const int out = create_unguessable(file.parent_path(), file.filename().string(), beside);
+  if (out < 0) return;
+  const std::string text = json_text(json, 2) + "\n";
+  const bool written = write_whole(out, text.data(), text.size());
+  if (::close(out) == 0 && written) std::filesystem::rename(beside, file, ignored);
+  if (!written || ignored) std::filesystem::remove(beside, ignored);
 }
 
 double positive(const Json& json, const char* key) {

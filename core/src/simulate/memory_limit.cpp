@@ -141,7 +141,7 @@ class Search {
       options += fmt::format(", {} = {}", key, lua_text(value));
     }
     const std::string ways =
-        choice.options.contains("ways") ? choice.options.at("ways").dump() : "";
+        choice.options.contains("ways") ? json_text(choice.options.at("ways")) : "";
     if (options.empty()) return fmt::format("{}({})", choice.name, ways);
     return fmt::format("{} {{ {} }}", choice.name,
                        ways.empty() ? options.substr(2) : ways + options);

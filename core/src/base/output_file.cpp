@@ -1,4 +1,4 @@
-#include "app/output_file.h"
+#include "base/output_file.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 namespace mw {
 
-void write_output(const std::string& option, const std::string& path, const std::string& text) {
+void write_output(const std::string& asked_by, const std::string& path, const std::string& text) {
   const std::filesystem::path file(path);
   std::error_code error;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
@@ -22,7 +22,7 @@ void write_output(const std::string& option, const std::string& path, const std:
   if (out) return;
   const int reason = errno != 0 ? errno : EIO;
   throw Error(Stage::options,
-              fmt::format("{} {}: cannot write it: {}", option, path,
+              fmt::format("{} {}: cannot write it: {}", asked_by, path,
                           std::generic_category().message(reason)),
               "name a file in a folder that you may write to");
 }

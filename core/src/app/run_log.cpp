@@ -1,0 +1,158 @@
+#include "app/run_log.h"
+
+#include <torch/version.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/json_text.h"
+#include "meshwright/plugin.h"
+#include "simulate/pipeline.h"
+
+namespace mw {
+
+RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
+               const std::string& script)
+    : experiment_(experiment), prediction_(prediction) {
+  if (experiment.log.empty()) return;
+  RunInfo info;
+  info.script = script;
+  info.plan = json_text(experiment.plan->description(), 1);
+  info.seed = experiment.seed;
+  info.versions = {
+      {"meshwright", MESHWRIGHT_VERSION}, {"torch", TORCH_VERSION}, {"toolchain", toolchain}};
+  for (const auto& stage : prediction.actions) {
+    for (const TimedAction& a : stage) {
+      info.predicted_actions.push_back(
+          {0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
+    }
+  }
+  writer_ = std::make_unique<RunWriter>(experiment.log, info);
+}
+
+const std::vector<RankPrediction>& RunLog::predicted_of(int plan) {
+  std::vector<RankPrediction>& ranks = predicted_[plan];
+  if (!ranks.empty()) return ranks;
+  const Plan& what = plan == 0 ? *experiment_.plan : *experiment_.steps_apart->plans[plan];
+  for (int rank = 0; rank < what.ranks(); ++rank)
+    ranks.push_back(predict_rank(what, *experiment_.optimizer, rank));
+  return ranks;
+}
+
+MemoryForecast RunLog::highest_memory(int rank) {
+  const auto plans = experiment_.steps_apart ? experiment_.steps_apart->plans.size() : 1;
+  const auto known = highest_.find(rank);
+  if (known != highest_.end()) return known->second;
+  MemoryForecast highest;
+  for (std::size_t p = 0; p < plans; ++p)
+    highest = highest_of(highest, predicted_of(static_cast<int>(p)).at(rank).memory);
+  return highest_[rank] = highest;
+}
+
+void RunLog::write(const StepReport& report, const StepRow& row, const ExpertLoads& loads) {
+  if (!writer_) return;
+  writer_->add(row);
+  for (const RankReport& rank : report.ranks) write_rank(report.step, rank);
+  for (const auto& [layer, experts] : loads.layers()) {
+    for (const auto& [expert, load] : experts) {
+      writer_->add(ExpertRow{report.step, layer, static_cast<std::int32_t>(expert), load.chosen,
+                             load.taken});
+    }
+  }
+  write_actions(report);
+  write_memory(report.ranks);
+}
+
+void RunLog::write_memory(const std::vector<RankReport>& ranks) {
+  std::vector<MemoryRow> categories;
+  std::vector<RankMemoryRow> all;
+  for (const RankReport& rank : ranks) {
+    const int stage = experiment_.plan->program_of(rank.rank).stage;
+    const MemoryForecast highest = highest_memory(rank.rank);
+    RankMemoryRow sum{rank.rank, stage, 0, rank.peak_bytes, highest.peak};
+    for (int c = 0; c < category_count; ++c) {
+      const auto category = static_cast<Category>(c);
+      const MemoryUse& use = rank.memory[c];
+      categories.push_back(
+          {rank.rank, stage, name_of(category), use.bytes, use.peak, highest[category]});
+      if (category != Category::host) sum.bytes += use.bytes;
+    }
+    all.push_back(sum);
+  }
+  writer_->set_memory(categories);
+  writer_->set_rank_memory(all);
+}
+
+void RunLog::write_rank(std::int64_t step, const RankReport& rank) {
+  const Program& program = experiment_.plan->program_of(rank.rank);
+  const RankPrediction& predicted =
+      predicted_of(experiment_.which_plan(step)).at(static_cast<std::size_t>(rank.rank));
+  for (const auto& [key, use] : rank.communication) {
+    CommunicationRow row;
+    row.step = step;
+    row.rank = rank.rank;
+    row.axis = key.axis;
+    row.op = key.op;
+    row.phase = key.phase;
+    row.calls = use.calls;
+    row.bytes = use.bytes;
+    row.seconds = use.seconds;
+    const auto forecast = predicted.communication.find(key);
+    if (forecast != predicted.communication.end()) row.predicted_bytes = forecast->second.bytes;
+    for (const CommunicationForecast& c : prediction_.communication) {
+      if (c.key == key) row.predicted_seconds = c.seconds;
+    }
+    writer_->add(row);
+  }
+  for (const auto& [key, use] : rank.work) {
+    writer_->add(WorkRow{step, rank.rank, program.stage, key.op, key.piece, use.calls, use.flops,
+                         use.seconds});
+  }
+}
+
+// The step begins when its first rank does: one clock for all, so that rows of several ranks compare.
+void RunLog::write_actions(const StepReport& report) {
+  double began = std::numeric_limits<double>::infinity();
+  for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);
+  for (const RankReport& rank : report.ranks) {
+    const Program& program = experiment_.plan_at(report.step).program_of(rank.rank);
+    for (const RunTime& run : rank.runs) {
+      const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
+      if (segment.kind == SegmentKind::post || segment.kind == SegmentKind::sent) continue;
+      ActionRow row;
+      row.step = report.step;
+      row.rank = rank.rank;
+      row.stage = program.stage;
+      if (segment.kind != SegmentKind::finish) row.chunk = program.chunk_of(segment.vstage);
+      row.action = action_name(segment);
+      row.microbatch = run.microbatch;
+      row.start = rank.began - began + run.start;
+      row.end = rank.began - began + run.end;
+      writer_->add(row);
+    }
+  }
+}
+
+void RunLog::add_series(std::int64_t step,
+                        const std::vector<std::pair<std::string, double>>& metrics) {
+  if (writer_) writer_->add_series(step, metrics);
+}
+
+void RunLog::event(std::int64_t step, int rank, const std::string& kind,
+                   const std::string& message) {
+  if (writer_) writer_->add(EventRow{0, step, rank, kind, message});
+}
+
+void RunLog::flush_if_due() {
+  if (writer_) writer_->flush_if_due();
+}
+
+void RunLog::finish(RunStatus status, const std::string& reason) {
+  if (writer_) writer_->finish(status, reason);
+}
+
+std::string RunLog::end_badly(RunStatus status, const std::string& reason) {
+  return writer_ ? writer_->end_badly(status, reason) : "";
+}
+
+}  // namespace mw

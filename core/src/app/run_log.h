@@ -1,0 +1,46 @@
+// What goes into a run's file: a step's rows, what happened, how it ended. Without a file all of it does nothing.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/experts.h"
+#include "engine/trainer.h"
+#include "record/run_writer.h"
+#include "simulate/prediction.h"
+
+namespace mw {
+
+class RunLog {
+ public:
+  // Creates the file if the experiment names one. `script`: its text. Both references outlive this.
+  RunLog(const Experiment& experiment, const Prediction& prediction, const std::string& script);
+
+  void write(const StepReport& report, const StepRow& row, const ExpertLoads& loads);
+  void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  // See EventRow.
+  void event(std::int64_t step, int rank, const std::string& kind, const std::string& message);
+  void flush_if_due();
+  // See RunWriter.
+  void finish(RunStatus status, const std::string& reason);
+  std::string end_badly(RunStatus status, const std::string& reason);
+
+ private:
+  // Of each rank, with one of the experiment's plans.
+  const std::vector<RankPrediction>& predicted_of(int plan);
+  MemoryForecast highest_memory(int rank);  // predicted, over all of them
+  void write_memory(const std::vector<RankReport>& ranks);
+  void write_rank(std::int64_t step, const RankReport& rank);
+  void write_actions(const StepReport& report);
+
+  const Experiment& experiment_;
+  const Prediction& prediction_;
+  std::map<int, std::vector<RankPrediction>> predicted_;  // by plan
+  std::map<int, MemoryForecast> highest_;                 // by rank
+  std::unique_ptr<RunWriter> writer_;
+};
+
+}  // namespace mw

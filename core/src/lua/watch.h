@@ -1,0 +1,45 @@
+// That what a script computes comes to an end: the wish to stop, and the time that its functions may take.
+#pragma once
+
+#include <chrono>
+#include <lua.hpp>
+#include <optional>
+
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+// Looks at the clock and at the wish to stop while Lua runs, in the script itself and in functions that a verb calls.
+class ScriptWatch {
+ public:
+  // Watches all code that runs in this state and in its coroutines.
+  void begin(lua_State* lua);
+
+  // Around a verb: what was given up before is forgotten. A function may take as long as the most patient of the
+  // experiments waits for a rank.
+  void verb(const std::vector<Json>& experiments);
+  void verb_ended();
+  // Around a function that a verb calls. enter() throws at once if one of this verb was given up before: each rank
+  // calls the same.
+  void enter();
+  void leave(lua_State* lua);
+  // Throws what the function was given up for, if it was.
+  void throw_if_given_up() const;
+
+ private:
+  static void look(lua_State* lua, lua_Debug*);
+  void look_at(lua_State* lua);
+  void every(lua_State* lua, int instructions);
+
+  using Clock = std::chrono::steady_clock;
+  lua_State* main_ = nullptr;
+  double seconds_ = 0;  // that a function may take
+  bool inside_ = false;
+  Clock::time_point deadline_;
+  std::optional<Clock::time_point> stop_seen_;
+  std::optional<Error> given_up_;
+  bool stopped_ = false;  // given up because of the wish to stop
+};
+
+}  // namespace mw
