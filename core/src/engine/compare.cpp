@@ -92,6 +92,8 @@ class Comparison {
     look_for_overflows("b", b.outcomes);
     CompareOutcome outcome = judge_.judge(a, b, reference_);
     outcome.steps = steps_;
+    outcome.lossy_a = lossy_hooks(*a_.plan);
+    outcome.lossy_b = lossy_hooks(*b_.plan);
     outcome.precision_a = precision_of(*a_.plan);
     outcome.precision_b = precision_of(*b_.plan);
     return outcome;
