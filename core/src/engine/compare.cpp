@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/interrupt.h"
 #include "engine/compare_judge.h"
 #include "engine/ranks.h"
 #include "meshwright/error.h"
@@ -222,6 +223,10 @@ CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t st
   check_thread_ranks(*b.plan);
   return Comparison(a, b, steps, stop).run();
 } catch (const Interrupted&) {
+  CompareOutcome outcome;
+  outcome.interrupted = true;
+  return outcome;
+} catch (const Stopped&) {  // by a function that did not return
   CompareOutcome outcome;
   outcome.interrupted = true;
   return outcome;

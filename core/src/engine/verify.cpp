@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/interrupt.h"
 #include "engine/observe.h"
 #include "engine/ranks.h"
 #include "engine/verify_follow.h"
@@ -280,6 +281,10 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   if (!outcome.diverged) blame_parameter(*plan->graph, lossy.parameters, outcome);
   return outcome;
 } catch (const Interrupted&) {
+  VerifyOutcome outcome;
+  outcome.interrupted = true;
+  return outcome;
+} catch (const Stopped&) {  // by a function that did not return
   VerifyOutcome outcome;
   outcome.interrupted = true;
   return outcome;
