@@ -379,7 +379,8 @@ const Options& experiment_options() {
               "and nothing is NaN or Inf; names parameters without a gradient")
           .fallback(false)
           .number("timeout",
-                  "how long a rank waits for the others in a collective before the run ends")
+                  "how long a rank waits for the others in a collective, and a function of the script may "
+                  "take, before the run ends")
           .fallback(300)
           .at_least(0.001)
           .unit("seconds")
