@@ -54,7 +54,7 @@ local function check(chart)
   end
 end
 
---- Writes horizontal bars, a group for each entry of `bars`, a colour for each of `series`. Returns the file's name.
+--- Writes horizontal bars, a group for each entry of `bars`, a colour for each of `series`. Missing folders are made. Returns the file's name.
 return function(chart)
   check(chart)
   local left, width, thick, gap = 170, 560, 14, 12
@@ -99,9 +99,6 @@ return function(chart)
     end
   end
   put('</svg>')
-  local file, why = io.open(chart.file, "w")
-  if not file then core.refuse("mw.bar_chart: cannot write " .. why, "name a file in a folder that is there") end
-  file:write(table.concat(out, "\n"), "\n")
-  file:close()
+  core.write("mw.bar_chart", chart.file, table.concat(out, "\n") .. "\n")
   return chart.file
 end

@@ -3,7 +3,9 @@
 // parts inside groups of ranks and copies across them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
+#include <string>
 
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
@@ -69,13 +71,14 @@ class Zero : public mw::Strategy {
                       "leave keep out, or write stage = 3");
     }
     if (ways_ % replicas_ != 0) {
-      int below = replicas_, above = replicas_;
+      int below = std::min(replicas_, ways_), above = replicas_;
       while (ways_ % below != 0) --below;
       while (above < ways_ && ways_ % above != 0) ++above;
+      const std::string more = above <= ways_ ? fmt::format(" or {}", above) : "";
       throw mw::Error(
           mw::Stage::plan,
           fmt::format("zero({}): {} replicas do not divide {} ranks", ways_, replicas_, ways_),
-          fmt::format("nearest: replicas = {} or {}", below, above));
+          fmt::format("nearest: replicas = {}{}", below, more));
     }
   }
 

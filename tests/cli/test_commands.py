@@ -148,8 +148,10 @@ class Commands(unittest.TestCase):
         self.assertIn("script.lua:11: attempt to index a nil value (global 'nothing')", error["message"])
 
     def test_functions_that_fail_fail_the_run(self):
-        for change, said in (('e.schedule = function(step) error("no rate") end', "script.lua:11: no rate"),
-                             ("e.schedule = function(step) return -1 end", "the learning rate of step 0"),
+        # At the first step a schedule is the script's error (test_words.py).
+        for change, said in (('e.schedule = function(step) if step > 0 then error("no rate") end return 1 end',
+                              "script.lua:11: no rate"),
+                             ("e.schedule = function(step) return -step end", "the learning rate of step 1"),
                              ('e.observe = function(step) return { loss = "low" } end', "which is no number"),
                              ("e.observe = function(step) return 3 end", "observe(0) returned 3")):
             with self.subTest(change=change):

@@ -53,6 +53,14 @@ launch --help
 check "help exits 0" exits 0
 check "help is on stdout" prints "Usage: ./meshwright COMMAND"
 check "help builds nothing" absent "$work/clone/.deps"
+for verb in build test format lint clean; do
+  for flag in --help -h; do
+    launch "$verb" --preset release "$flag"
+    check "$verb $flag exits 0" exits 0
+    check "$verb $flag is about it" prints "Usage: ./meshwright $verb"
+    check "$verb $flag builds nothing" absent "$work/clone/.deps"
+  done
+done
 launch build --preset fast
 check "an unknown preset exits 2" exits 2
 check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, cuda"

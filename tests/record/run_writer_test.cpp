@@ -52,7 +52,8 @@ void add_all(mw::RunWriter& writer, std::int64_t step) {
   writer.add(mw::WorkRow{step, 1, 0, "linear", "dgrad", 7, 1e9, 0.5});
   writer.add(mw::ExpertRow{step, 1, 3, 9, 8});
   writer.add(mw::ActionRow{step, 1, 0, 0, "F", static_cast<std::int32_t>(step % 4), 0.125, 0.25});
-  if (step % 2 == 0) writer.add_series(step, {{"accuracy", 0.5 * static_cast<double>(step)}});
+  if (step % 2 == 0)
+    writer.add_series(step, {{"accuracy", 0.5 * static_cast<double>(step)}, {"group/deep", 0.25}});
   if (step == 4) writer.add_series(step, {{"late", 7.0}});
 }
 
@@ -111,7 +112,7 @@ TEST_CASE("a run file is readable from the start, grows by intervals and ends wi
   }
   writer.set_memory({{0, 0, "parameters", 1, 2, 3}, {1, 0, "gradients", 4, 5, 6}});
   writer.set_memory({{0, 0, "parameters", 7, 8, 9}});
-  writer.add(mw::EventRow{0, 1499, "note", std::string(500, 'x')});
+  writer.add(mw::EventRow{0, 1499, -1, "note", std::string(500, 'x')});
   writer.finish(mw::RunStatus::done);
   CHECK(status_of(path) == "done");
   CHECK(rows_of(path, "steps") == 1500);
@@ -192,11 +193,13 @@ TEST_CASE("a file that is removed comes back; one that another replaces is left 
 TEST_CASE("twins of killed runs are cleared away, others' files are not") {
   TemporaryFolder folder;
   folder.write(".run.h5.999999999", "orphan");
+  folder.write(".run.h5.999999999.0123456789abcdef", "orphan");
   folder.write(".run.h5.1", "of a process that lives");
   folder.write(".run.h5.notes", "mine");
   folder.write(".other.h5.999999999", "not this run's");
   mw::RunWriter(folder.path() / "run.h5", info()).finish(mw::RunStatus::done);
   CHECK_FALSE(fs::exists(folder.path() / ".run.h5.999999999"));
+  CHECK_FALSE(fs::exists(folder.path() / ".run.h5.999999999.0123456789abcdef"));
   CHECK(files_in(folder.path()) == 4);
 }
 
@@ -214,7 +217,7 @@ TEST_CASE("check_writable refuses what cannot be written and leaves nothing behi
   CHECK_THROWS_WITH(mw::check_writable(file / "run.h5"), Catch::Contains("notes.txt is no folder"));
   CHECK_THROWS_WITH(mw::check_writable("/dev/null"), Catch::Contains("no ordinary file"));
   CHECK_THROWS_AS(mw::check_writable("/proc/run.h5"), mw::Error);
-  CHECK_THROWS_AS(mw::RunWriter("/proc/run.h5", info()), mw::Error);
+  CHECK_THROWS_AS(mw::RunWriter(fs::path("/proc/run.h5"), info()), mw::Error);
   try {
     mw::check_writable(file);
   } catch (const mw::Error& error) {
@@ -239,6 +242,7 @@ TEST_CASE("layouts and packed rows agree") {
     return packed.size();
   };
   CHECK(size_of(mw::StepRow{}) == mw::step_table().row_bytes());
+  CHECK(size_of(mw::RankMemoryRow{}) == mw::rank_memory_table().row_bytes());
   CHECK(size_of(mw::CommunicationRow{}) == mw::communication_table().row_bytes());
   CHECK(size_of(mw::WorkRow{}) == mw::work_table().row_bytes());
   CHECK(size_of(mw::ExpertRow{}) == mw::expert_table().row_bytes());
@@ -263,6 +267,7 @@ TEST_CASE("write a run file", "[.writer]") {
     if (steps == 0) ::usleep(200);
   }
   writer.set_memory({{0, 0, "parameters", 1, 2, 3}, {1, 1, "gradients", 4, 5, 6}});
-  writer.add(mw::EventRow{0, steps, "note", "h\xc3\xa9llo"});
+  writer.set_rank_memory({{0, 0, 7, 8, 9}});
+  writer.add(mw::EventRow{0, steps, 1, "note", "h\xc3\xa9llo"});
   writer.finish(mw::RunStatus::done);
 }

@@ -16,13 +16,16 @@ import run_file_tools
 COLUMNS = {
     "steps": "step seconds loss grad_norm lr tokens tokens_per_second mfu bubble",
     "memory": "rank stage category bytes peak_bytes predicted_bytes",
+    "rank_memory": "rank stage bytes peak_bytes predicted_bytes",
     "communication": "step rank axis op phase calls bytes seconds predicted_bytes predicted_seconds",
     "work": "step rank stage op piece calls flops seconds",
     "experts": "step layer expert chosen taken",
     "actions": "step rank stage chunk action microbatch start end",
     "predicted_actions": "rank stage chunk action microbatch start end",
-    "events": "time step kind message",
+    "events": "time step rank kind message",
 }
+# Columns that count or name things; all others have a unit.
+NAMES = set("step rank stage chunk microbatch layer expert category axis op phase piece action kind message".split())
 STEPS = 1300  # more than one chunk
 
 
@@ -39,7 +42,10 @@ def check_h5py(path):
         assert json.loads(f["plan"][()]) == {"ranks": 8}
         for table, columns in COLUMNS.items():
             assert " ".join(f[table].dtype.names) == columns, f[table].dtype
+            units = {name[len("units_"):] for name in f[table].attrs if name.startswith("units_")}
+            assert units == set(columns.split()) - NAMES, (table, units)
         assert f["steps"].attrs["units_seconds"] == b"s"
+        assert attributes["reason"] == b""
         assert f["memory"].attrs["units_peak_bytes"] == b"bytes"
         steps = f["steps"][:]
         assert (steps["step"] == np.arange(STEPS)).all()
@@ -50,12 +56,14 @@ def check_h5py(path):
         assert communication[3]["axis"] == b"dp" and communication[3]["phase"] == b"gradients"
         assert communication[3]["step"] == 1 and communication[3]["bytes"] == 1 << 20
         assert f["memory"][1].tolist() == (1, 1, b"gradients", 4, 5, 6)
+        assert f["rank_memory"][0].tolist() == (0, 0, 7, 8, 9)
+        assert f["series/group/deep"][0] == 0.25  # in groups, as the name says
         assert f["actions"][5].tolist() == (5, 1, 0, 0, b"F", 1, 0.125, 0.25)
         assert f["work"][5].tolist() == (5, 1, 0, b"linear", b"dgrad", 7, 1e9, 0.5)
         assert f["experts"][5].tolist() == (5, 1, 3, 9, 8)
         assert f["predicted_actions"][:].tolist() == [(1, 1, 0, b"receive F", 2, 0.5, 0.75)]
         assert f["events"][0]["message"].decode() == "héllo"
-        assert f["events"][0]["time"] > 0
+        assert f["events"][0]["time"] > 0 and f["events"][0]["rank"] == 1
 
 
 def check_pandas(path):

@@ -1,4 +1,4 @@
-// The commands that run no script. Each returns the exit code.
+// The commands, each in a function that returns the exit code.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,22 @@
 #include "plugin/registry.h"
 
 namespace mw {
+
+constexpr int exit_interrupted = 130;
+
+// What commands that run scripts are given.
+struct ScriptArguments {
+  std::string script;                // a path; "-": standard input
+  std::vector<std::string> scripts;  // of compare
+  std::vector<std::string> settings, plugin_path;
+  bool program = false;  // list each program too
+  bool force = false;    // start what this machine's memory is predicted not to hold
+};
+// `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and the script gives none.
+int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output);
+// Each mw.train is one of the two experiments: of two scripts, or of one.
+int run_compared(const ScriptArguments& arguments, Output& output);
+int run_repl(const ScriptArguments& arguments, Output& output);
 
 // All plugins of the path: name, version, summary, file; broken ones with their reasons.
 int list_plugins(PluginRegistry& plugins, Output& output);

@@ -1,5 +1,7 @@
 #include "app/compare.h"
 
+#include <algorithm>
+
 #include "base/interrupt.h"
 #include "engine/compare.h"
 #include "simulate/machine.h"
@@ -8,7 +10,7 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t steps = 2;  // what an update leaves behind shows in the next
+constexpr std::int64_t most_steps = 2;  // what an update leaves behind shows in the next
 
 Json json_of(const std::optional<TensorDifference>& d, const Graph& graph) {
   if (!d) return {};
@@ -39,6 +41,7 @@ Json parameter_of(const CompareOutcome& o) {
 }  // namespace
 
 Json run_compare(const Experiment& a, const Experiment& b) {
+  const std::int64_t steps = std::min({most_steps, a.steps, b.steps});
   Problems problems;
   check_comparable(a, b, steps, problems);
   problems.throw_if_any();
@@ -68,6 +71,8 @@ Json run_compare(const Experiment& a, const Experiment& b) {
       o.first ? Json(describe(*o.first, graph) + "; " + advice(o, *o.first)) : Json();
   result["parameter"] = parameter_of(o);
   result["suspect"] = name_of(o.suspect);
+  const std::string note = note_of(o);
+  result["note"] = note.empty() ? Json() : Json(note);
   result["reported"] = {
       {"loss", {{"error", o.reported_loss.error}, {"bound", o.reported_loss.bound}}},
       {"norm", {{"error", o.reported_norm.error}, {"bound", o.reported_norm.bound}}}};

@@ -3,99 +3,31 @@
 #include <fmt/format.h>
 
 #include <malloc.h>
-#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <new>
 #include <optional>
 
-#include "app/app_host.h"
 #include "app/commands.h"
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "lua/script.h"
 #include "meshwright/schedule.h"
 
 namespace mw {
 namespace {
 
 constexpr double most_time = 1e12;  // in any unit: sums of them stay exact enough
-constexpr int exit_usage = 2, exit_interrupted = 130;
+constexpr int exit_usage = 2;
 
-struct Arguments {
-  std::string script, plugin;
-  std::vector<std::string> scripts;  // of compare
-  std::vector<std::string> settings, plugin_path;
-  bool json = false, program = false, force = false;
+struct Arguments : ScriptArguments {
+  std::string plugin;
+  bool json = false;
   ScheduleArguments schedule;
   TraceArguments trace;
 };
-
-// `train_as`: what each mw.train is.
-ScriptOptions script_options(const Arguments& arguments, const std::string& train_as,
-                             Output& output) {
-  ScriptOptions options;
-  options.settings = arguments.settings;
-  options.train_as = train_as;
-  options.library = lua_library();
-  options.say = [&output](const std::string& text) { output.note(text); };
-  return options;
-}
-
-int run_script(const Arguments& arguments, const std::string& train_as, Output& output) {
-  stop_on_signals();
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
-  AppHost host(output, plugins);
-  Script script(host, script_options(arguments, train_as, output));
-  const auto show_rest = [&] {
-    for (const std::string& text : script.unprinted()) output.text(text);
-  };
-  if (arguments.program) host.show_programs();
-  if (arguments.force) host.force();
-  try {
-    host.set_script(arguments.script);
-    script.run_file(arguments.script);
-  } catch (...) {
-    show_rest();
-    throw;
-  }
-  show_rest();
-  return host.exit_code();
-}
-
-// Each mw.train is one of the two experiments: of two scripts, or of one.
-int run_compared(const Arguments& arguments, Output& output) {
-  stop_on_signals();
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
-  AppHost host(output, plugins);
-  const ScriptOptions options = script_options(arguments, "compare", output);
-  std::vector<std::unique_ptr<Script>> scripts;  // the first's functions are called to the end
-  for (const std::string& file : arguments.scripts) {
-    host.set_script(file);
-    scripts.push_back(std::make_unique<Script>(host, options));
-    scripts.back()->run_file(file);
-  }
-  host.check_compared();
-  for (const auto& script : scripts) {
-    for (const std::string& text : script->unprinted()) output.text(text);
-  }
-  return host.exit_code();
-}
-
-int run_repl(const Arguments& arguments, Output& output) {
-  stop_on_signals();
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
-  AppHost host(output, plugins);
-  Script script(host, script_options(arguments, "train", output));
-  const bool prompt = ::isatty(STDIN_FILENO) != 0;
-  if (prompt)
-    std::cout << version_line() << ", "
-              << "mw is loaded; end with Ctrl-D\n";
-  script.repl(std::cin, std::cout, prompt);
-  return stop_requested() ? exit_interrupted : 0;
-}
 
 using Command = std::function<int(const Arguments&, Output&)>;
 
@@ -112,7 +44,8 @@ void add_settings(CLI::App* command, Arguments& arguments) {
 CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
                              const std::string& about, const std::string& example) {
   CLI::App* command = app.add_subcommand(name, about);
-  command->add_option("SCRIPT", arguments.script, "an experiment script (Lua)")->required();
+  command->add_option("SCRIPT", arguments.script, "an experiment script (Lua); - is standard input")
+      ->required();
   add_settings(command, arguments);
   command->footer("Example: meshwright " + name + " " + example);
   return command;
@@ -304,7 +237,11 @@ std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string
 // The nearest option where the parser found one that it does not know.
 std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = &app;
-  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::string path;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    path += at->get_name() + " ";
+  }
   std::vector<std::string> names;
   for (const CLI::Option* option : at->get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -315,8 +252,7 @@ std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
     const std::string given = text.substr(dashes, text.find_first_of(" =", dashes) - dashes);
     if (std::string near = did_you_mean(given, names); !near.empty()) return near;
   }
-  return fmt::format("see meshwright {}{}--help", at == &app ? "" : at->get_name(),
-                     at == &app ? "" : " ");
+  return fmt::format("see meshwright {}--help", path);
 }
 
 int run_main(int argc, char** argv) {
@@ -359,6 +295,10 @@ int run_main(int argc, char** argv) {
     if (!output) output.emplace(false);
     output->error(error);
     return stop_requested() ? exit_interrupted : error.exit_code();
+  } catch (const std::bad_alloc&) {
+    output->error(Error(Stage::run, "there is no memory left",
+                        "a smaller model, batch or microbatch, or recompute"));
+    return exit_code_of(Stage::run);
   } catch (const std::exception& error) {
     if (!output) output.emplace(false);
     output->error(Error({problem_of(error)}));

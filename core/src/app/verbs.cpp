@@ -180,7 +180,7 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
     one.steps_apart = nullptr;
     VerifyOutcome outcome = verify(one, 3, 1e-10, stop_flag());
     if (outcome.interrupted || !outcome.equal) return outcome;
-    if (worst.steps == 0 || outcome.gradients > worst.gradients) worst = std::move(outcome);
+    if (worst.worst.empty() || outcome.gradients > worst.gradients) worst = std::move(outcome);
   }
   return worst;
 }
@@ -200,7 +200,7 @@ Json run_verify(const Experiment& experiment, Output& output) {
     result["text"] = describe(outcome, experiment.plan->mix());
     return result;
   }
-  result["verdict"] = outcome.equal ? "equal" : "different";
+  result["verdict"] = verdict_of(outcome);
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
   result["precision"] = "fp64";
@@ -209,7 +209,8 @@ Json run_verify(const Experiment& experiment, Output& output) {
   result["worst"] = outcome.worst;
   result["first_divergence"] = outcome.diverged ? Json(outcome.first.op) : Json();
   result["divergence"] = outcome.diverged ? Json(describe(outcome.first)) : Json();
-  result["note"] = outcome.lossy.empty() ? Json() : Json(note_of(outcome));
+  const std::string note = note_of(outcome);
+  result["note"] = note.empty() ? Json() : Json(note);
   result["steps"] = outcome.steps;
   std::string text = describe(outcome, experiment.plan->mix());
   if (experiment.steps_apart) {
@@ -217,7 +218,7 @@ Json run_verify(const Experiment& experiment, Output& output) {
     text += fmt::format(
         "  of its steps' {}, {}\n",
         plural(static_cast<std::int64_t>(experiment.steps_apart->plans.size()), "plan"),
-        outcome.equal ? "each by itself; this is the worst" : "this is the first that differs");
+        outcome.equal ? "each by itself; this is the worst" : "this is the first that is not equal");
   }
   result["text"] = text;
   return result;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/interrupt.h"
 #include "engine/compare_judge.h"
 #include "engine/ranks.h"
 #include "meshwright/error.h"
@@ -92,6 +93,8 @@ class Comparison {
     look_for_overflows("b", b.outcomes);
     CompareOutcome outcome = judge_.judge(a, b, reference_);
     outcome.steps = steps_;
+    outcome.lossy_a = lossy_hooks(*a_.plan);
+    outcome.lossy_b = lossy_hooks(*b_.plan);
     outcome.precision_a = precision_of(*a_.plan);
     outcome.precision_b = precision_of(*b_.plan);
     return outcome;
@@ -220,6 +223,10 @@ CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t st
   check_thread_ranks(*b.plan);
   return Comparison(a, b, steps, stop).run();
 } catch (const Interrupted&) {
+  CompareOutcome outcome;
+  outcome.interrupted = true;
+  return outcome;
+} catch (const Stopped&) {  // by a function that did not return
   CompareOutcome outcome;
   outcome.interrupted = true;
   return outcome;

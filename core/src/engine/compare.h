@@ -76,6 +76,8 @@ struct CompareOutcome {
   ComparedScalar reported_loss, reported_norm;
   Suspect suspect = Suspect::neither;  // whose run parts from one rank too at `first`
   bool both_off = false;               // a and b agree, and both part from one rank
+  // Hooks of a's and of b's plan that lose bits, and the parameters that they reduce.
+  LossyHooks lossy_a, lossy_b;
   std::int64_t moved_choices = 0;      // of experts, by tokens, that differ between a and b
 };
 
@@ -93,6 +95,8 @@ CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t st
 std::string describe(const TensorDifference& d, const Graph& graph);
 // For people: why it is a fault, and where to look.
 std::string advice(const CompareOutcome& outcome, const TensorDifference& d);
+// For people: what lossy hooks have to do with what parts; empty if there are none, or nothing parts.
+std::string note_of(const CompareOutcome& outcome);
 // For people: the verdict and a table.
 std::string describe(const CompareOutcome& outcome, const Experiment& a, const Experiment& b);
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "base/json_text.h"
 #include "base/text.h"
 #include "engine/compare.h"
@@ -173,6 +175,26 @@ std::string advice(const CompareOutcome& o, const TensorDifference& d) {
   return text;
 }
 
+std::string note_of(const CompareOutcome& o) {
+  if (o.equal) return "";
+  std::vector<std::string> who;
+  std::set<std::string> parameters;
+  for (const auto& [side, lossy] : {std::pair("a", &o.lossy_a), std::pair("b", &o.lossy_b)}) {
+    for (const std::string& hook : lossy->names) who.push_back(fmt::format("{} of {}", hook, side));
+    parameters.insert(lossy->parameters.begin(), lossy->parameters.end());
+  }
+  if (who.empty()) return "";
+  // What it sums is in the first step's gradients, and by the update in all that comes after.
+  const bool before = o.first && o.first->key.step == 0 &&
+                      (o.first->key.stretch < Stretch::gradient ||
+                       (o.first->key.stretch == Stretch::gradient &&
+                        parameters.count(o.first->value) == 0));
+  return fmt::format("the hook {} sends less than the gradients, by choice; {}",
+                     fmt::join(who, " and "),
+                     before ? "but what parts first is not its doing"
+                            : "all agrees up to the first gradients that it sums");
+}
+
 std::string describe(const CompareOutcome& o, const Experiment& a, const Experiment& b) {
   if (o.interrupted) return "interrupted before there was a verdict\n";
   std::string text =
@@ -207,6 +229,8 @@ std::string describe(const CompareOutcome& o, const Experiment& a, const Experim
     text +=
         "  but both part from one rank in float64 by more than rounding: see what verify says\n";
   }
+  const std::string note = note_of(o);
+  if (!note.empty()) text += "  " + note + "\n";
   if (o.moved_choices > 0) {
     text += fmt::format("  tokens chose other experts {} times, as rounding has it at a tie\n",
                         o.moved_choices);

@@ -6,6 +6,7 @@
 
 #include "engine/order.h"
 #include "engine/ranks.h"
+#include "meshwright/reduction_hook.h"
 
 namespace mw {
 
@@ -91,6 +92,22 @@ int last_user(const Graph& graph, int parameter) {
       if (use.value == parameter) return static_cast<int>(o);
   }
   return -1;
+}
+
+LossyHooks lossy_hooks(const Plan& plan) {
+  LossyHooks lossy;
+  std::set<std::string> names;
+  for (const Program& program : plan.programs) {
+    for (const Bucket& bucket : program.buckets) {
+      if (!bucket.hook) continue;
+      const BucketShape shape = shape_of(program, bucket, program.first());
+      if (bucket.hook->exact(shape)) continue;
+      names.insert(bucket.hook->name());
+      lossy.parameters.insert(shape.parameters.begin(), shape.parameters.end());
+    }
+  }
+  lossy.names.assign(names.begin(), names.end());
+  return lossy;
 }
 
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,

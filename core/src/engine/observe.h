@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,13 @@ std::vector<std::string> consumers(const Graph& graph, const Op& op);
 std::vector<std::string> producers(const Graph& graph, const Op& op);
 // The op that uses a parameter first in backward; -1 if none does.
 int last_user(const Graph& graph, int parameter);
+
+// What a plan's hooks reduce that lose bits (ReductionHook::exact).
+struct LossyHooks {
+  std::vector<std::string> names;    // of hooks, each once
+  std::set<std::string> parameters;  // whose gradients they reduce
+};
+LossyHooks lossy_hooks(const Plan& plan);
 
 // A watcher that is told of the end of each step too.
 class StepWatcher : public Watcher {

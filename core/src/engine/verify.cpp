@@ -1,26 +1,23 @@
 #include "engine/verify.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
 
+#include "base/interrupt.h"
 #include "engine/observe.h"
 #include "engine/ranks.h"
-#include "meshwright/reduction_hook.h"
+#include "engine/verify_follow.h"
 
 namespace mw {
 namespace {
 
-// What one rank computed, whole tensors.
-struct Reference {
-  std::vector<double> losses, norms;
-  std::map<std::string, at::Tensor> gradients, parameters;
+// What one rank computed, whole tensors; gradients of the first step.
+struct Reference : RunRecord {
   std::map<std::string, at::Tensor> activations;  // only in the second pass
 };
 
@@ -49,17 +46,20 @@ class Keeper : public StepWatcher {
   }
   void gradients(Executor& executor) override {
     if (!reference_.gradients.empty()) return;
+    reference_.gradients.emplace_back();
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       const std::string& name = program_.graph->value(program_.parameters[p].value).name;
-      reference_.gradients[name] =
+      reference_.gradients.front()[name] =
           unscaled(executor, executor.storage().gradient(static_cast<int>(p))).clone();
     }
   }
   void stepped(Executor& executor, std::int64_t, const StepOutcome& outcome) override {
     reference_.losses.push_back(outcome.loss);
     reference_.norms.push_back(outcome.grad_norm);
+    reference_.parameters.emplace_back();
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      reference_.parameters[program_.graph->value(program_.parameters[p].value).name] =
+      reference_.parameters
+          .back()[program_.graph->value(program_.parameters[p].value).name] =
           executor.storage().parameter(static_cast<int>(p)).clone();
     }
   }
@@ -70,10 +70,6 @@ class Keeper : public StepWatcher {
   const Program& program_;
   const bool activations_;
 };
-
-// Of a model that has learnt its data all but rounding is gone from the loss and from the gradient, and rounding has
-// no relative error: it is that of numbers of the order of 1. A fault is still seen that is this times the bound.
-constexpr double loss_floor = 1e-6, norm_floor = 1e-6;
 
 // Compares a rank of the plan with it.
 class Comparer : public StepWatcher {
@@ -86,7 +82,8 @@ class Comparer : public StepWatcher {
         outcome_(outcome),
         mutex_(mutex),
         floor_(gradient_floor),
-        activations_(activations) {
+        activations_(activations),
+        end_(first_not_finite(reference)) {
     const std::vector<int> all = program_.graph->parameters();
     for (const ProgramParameter& p : program_.parameters) {
       place_.push_back(std::find(all.begin(), all.end(), p.value) - all.begin());
@@ -124,31 +121,44 @@ class Comparer : public StepWatcher {
   void gradients(Executor& executor) override {
     if (done_) return;
     done_ = true;
+    if (end_.step == 0 && end_.before_update) return;
     for_each_parameter(executor, true, [&](int p, const at::Tensor& whole) {
-      const double error = compare(p, whole, reference_.gradients, 1e-6 * floor_);
+      const double error = compare(p, whole, reference_.gradients.front(), 1e-6 * floor_);
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].gradient;
       known = std::max(known, error);
     });
   }
 
+  // Up to where one rank is not finite any more; there the mix must not be either.
   void stepped(Executor&, std::int64_t step, const StepOutcome& outcome) override {
-    if (activations_) return;
-    if (step + 1 == outcome_.steps) parameters(outcome.lr);
+    if (activations_ || step > end_.step) return;
+    const bool last = step == end_.step && end_.before_update;
+    if (!last && (step == end_.step || step + 1 == outcome_.steps ||
+                  (step + 1 == end_.step && end_.before_update)))
+      parameters(step, outcome.lr);
+    const auto error = [&](double x, double reference, double floor) {
+      return last && std::isfinite(x) == std::isfinite(reference) ? 0
+                                                                   : relative(x, reference, floor);
+    };
     std::lock_guard lock(mutex_);
-    outcome_.loss = std::max(outcome_.loss, relative(outcome.loss, reference_.losses[step], loss_floor));
-    outcome_.grad_norm =
-        std::max(outcome_.grad_norm, relative(outcome.grad_norm, reference_.norms[step], norm_floor));
+    const double loss = error(outcome.loss, reference_.losses[step], loss_floor);
+    const double norm = error(outcome.grad_norm, reference_.norms[step], norm_floor);
+    outcome_.loss = std::max(outcome_.loss, loss);
+    outcome_.grad_norm = std::max(outcome_.grad_norm, norm);
+    if (step > 0) return;
+    outcome_.first_loss = std::max(outcome_.first_loss, loss);
+    outcome_.first_norm = std::max(outcome_.first_norm, norm);
   }
 
  private:
   // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
   // is measured against such a move.
-  void parameters(double lr) {
+  void parameters(std::int64_t step, double lr) {
     for_each_parameter(executor_, false, [&](int p, const at::Tensor& whole) {
       if (negligible(p)) return;
       const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
-      const double error = compare(p, whole, reference_.parameters, lr * std::sqrt(count));
+      const double error = compare(p, whole, reference_.parameters[step], lr * std::sqrt(count));
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].parameter;
       known = std::max(known, error);
@@ -159,14 +169,14 @@ class Comparer : public StepWatcher {
   // its eps allows.
   bool negligible(std::size_t p) const {
     const std::string& name = program_.graph->value(program_.parameters[p].value).name;
-    return at::linalg_vector_norm(reference_.gradients.at(name), 2).item<double>() <=
+    return at::linalg_vector_norm(reference_.gradients.front().at(name), 2).item<double>() <=
            1e-12 * floor_;
   }
 
   double compare(std::size_t p, const at::Tensor& whole,
                  const std::map<std::string, at::Tensor>& all, double floor) {
     const Value& value = program_.graph->value(program_.parameters[p].value);
-    return relative(whole, all.at(value.name), floor);
+    return relative_where_finite(whole, all.at(value.name), floor);
   }
 
   const Reference& reference_;
@@ -176,6 +186,7 @@ class Comparer : public StepWatcher {
   std::mutex& mutex_;
   const double floor_;
   const bool activations_;
+  const NotFinite end_;
   std::vector<std::ptrdiff_t> place_;  // of the program's parameters among the graph's
   bool parted_ = false, done_ = false;
 };
@@ -197,22 +208,6 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
   run_steps(experiment, plan, steps, stop, [&](Executor& executor) {
     return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
   });
-}
-
-// The parameters, by name, that a hook reduces which loses bits.
-std::set<std::string> lossy_parameters(const Plan& plan, VerifyOutcome& outcome) {
-  std::set<std::string> names, hooks;
-  for (const Program& program : plan.programs) {
-    for (const Bucket& bucket : program.buckets) {
-      if (!bucket.hook) continue;
-      const BucketShape shape = shape_of(program, bucket, program.first());
-      if (bucket.hook->exact(shape)) continue;
-      hooks.insert(bucket.hook->name());
-      names.insert(shape.parameters.begin(), shape.parameters.end());
-    }
-  }
-  outcome.lossy.assign(hooks.begin(), hooks.end());
-  return names;
 }
 
 // If every activation and its gradient agree, the fault lies in a parameter's own gradient: the ops
@@ -248,6 +243,7 @@ std::shared_ptr<const Plan> in_double(const Plan& plan) {
 VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance,
                      const std::atomic<bool>* stop) try {
   check_thread_ranks(*experiment.plan);  // before the reference is run in vain
+  if (experiment.steps > 0) steps = std::min(steps, experiment.steps);
   const auto plan = in_double(*experiment.plan);
   // The whole batch at once: a fault of the accumulation over microbatches must show.
   const auto one = one_rank_plan(*plan, false);
@@ -264,57 +260,35 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
     outcome.gradients = std::max(outcome.gradients, e.gradient);
     outcome.parameters = std::max(outcome.parameters, e.parameter);
   }
-  const std::set<std::string> lossy = lossy_parameters(*plan, outcome);
-  outcome.equal = lossy.empty() && std::max({outcome.loss, outcome.grad_norm, outcome.gradients,
-                                             outcome.parameters}) <= tolerance;
-  if (!outcome.equal) {
-    const auto alike = one_rank_plan(*plan, true);
-    const Reference detailed = run_reference(experiment, *alike, 1, stop, true);
-    compare(experiment, *plan, detailed, 1, stop, true, outcome);
-    if (!outcome.diverged) blame_parameter(*plan->graph, lossy, outcome);
+  const NotFinite end = first_not_finite(reference);
+  const LossyHooks lossy = lossy_hooks(*plan);
+  outcome.lossy = lossy.names;
+  const double first = std::max({outcome.first_loss, outcome.first_norm, outcome.gradients});
+  const double all = std::max({first, outcome.loss, outcome.grad_norm, outcome.parameters});
+  if (lossy.names.empty() && all <= tolerance) {
+    outcome.undecided = end.step < steps;
+    outcome.equal = !outcome.undecided;
+    outcome.not_finite = describe(reference, end);
+    outcome.steps = end.step + (end.step < steps && !end.before_update ? 1 : 0);
+    return outcome;
   }
+  if (lossy.names.empty() && first <= tolerance) {
+    follow(experiment, *plan, *one, steps, stop, outcome);
+    if (outcome.equal || outcome.undecided) return outcome;
+  }
+  const auto alike = one_rank_plan(*plan, true);
+  const Reference detailed = run_reference(experiment, *alike, 1, stop, true);
+  compare(experiment, *plan, detailed, 1, stop, true, outcome);
+  if (!outcome.diverged) blame_parameter(*plan->graph, lossy.parameters, outcome);
   return outcome;
 } catch (const Interrupted&) {
   VerifyOutcome outcome;
   outcome.interrupted = true;
   return outcome;
-}
-
-std::string describe(const Divergence& d) {
-  if (!d.parameter.empty()) {
-    return fmt::format(
-        "the gradient of {} in {}, {:.1e}; every activation and its gradient agree, so "
-        "look at how it is accumulated and reduced",
-        d.parameter, d.op, d.error);
-  }
-  const std::string where =
-      fmt::format("{:.1e}, microbatch {}, rank {}", d.error, d.microbatch, d.rank);
-  const std::string from = d.from.empty() ? "" : fmt::format(" (from {})", fmt::join(d.from, ", "));
-  return fmt::format("{} {}{}, {}", d.backward ? "the gradient that reaches" : "the output of",
-                     d.op, from, where);
-}
-
-std::string describe(const VerifyOutcome& o, const std::string& mix) {
-  if (o.interrupted) return mix + ": interrupted before there was a verdict\n";
-  std::string text = fmt::format(
-      "{}: {} one rank in float64 (bound {:.0e})\n"
-      "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters "
-      "after {} steps {:.1e}\n",
-      mix, o.equal ? "equals" : "DIFFERS from", o.tolerance, o.loss, o.grad_norm, o.gradients,
-      o.steps, o.parameters);
-  text += fmt::format("  worst parameter: {}\n", o.worst);
-  if (o.diverged) text += "  first to part: " + describe(o.first) + "\n";
-  if (!o.lossy.empty()) text += "  " + note_of(o) + "\n";
-  return text;
-}
-
-std::string note_of(const VerifyOutcome& o) {
-  if (o.lossy.empty()) return "";
-  return fmt::format(
-      "the hook {} sends less than the gradients, by choice, so the mix cannot equal one rank; {}",
-      fmt::join(o.lossy, " and "),
-      o.diverged ? "but what parted first is not its doing"
-                 : "in the first step, all that it does not touch agrees");
+} catch (const Stopped&) {  // by a function that did not return
+  VerifyOutcome outcome;
+  outcome.interrupted = true;
+  return outcome;
 }
 
 }  // namespace mw

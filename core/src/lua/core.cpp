@@ -6,6 +6,7 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "base/output_file.h"
 #include "base/text.h"
 #include "lua/state.h"
 #include "lua/value.h"
@@ -308,6 +309,14 @@ int core_refuse(lua_State* lua) {
   throw Error(Stage::script, luaL_tolstring(lua, 1, nullptr), hint == nullptr ? "" : hint);
 }
 
+// write(asked_by, path, text): a whole file, missing folders made
+int core_write(lua_State* lua) {
+  std::size_t size = 0;
+  const char* text = luaL_checklstring(lua, 3, &size);
+  write_output(luaL_checkstring(lua, 1), luaL_checkstring(lua, 2), std::string(text, size));
+  return 0;
+}
+
 // unknown(key, { known, … }): mw has no such member
 int core_unknown(lua_State* lua) {
   const std::string key = luaL_tolstring(lua, 1, nullptr);
@@ -329,6 +338,7 @@ int open_core(lua_State* lua) {
                                        {"has_plugin", guarded<core_has_plugin>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
+                                       {"write", guarded<placed<core_write>>},
                                        {"unknown", guarded<placed<core_unknown>>},
                                        {nullptr, nullptr}};
   luaL_newlib(lua, functions);

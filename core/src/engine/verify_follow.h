@@ -1,0 +1,43 @@
+// One rank that follows a mix, step by step: its gradients of the mix's own parameters, and what its optimizer makes
+// of the mix's own gradients. What rounding does to one step does not reach the next, so each step can be compared
+// where an optimizer magnifies rounding.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/observe.h"
+#include "engine/verify.h"
+
+namespace mw {
+
+// Of a model that has learnt its data all but rounding is gone from the loss and from the gradient, and rounding has
+// no relative error: it is that of numbers of the order of 1. A fault is still seen that is this times the bound.
+constexpr double loss_floor = 1e-6, norm_floor = 1e-6;
+
+// What a run did in each of its steps, whole tensors by name.
+struct RunRecord {
+  std::vector<double> losses, norms;
+  std::vector<std::map<std::string, at::Tensor>> gradients, parameters;  // parameters: after the update
+};
+
+// The first place where a run is not finite; `step` is its number of steps if there is none.
+struct NotFinite {
+  std::int64_t step = 0;
+  bool before_update = false;  // the loss or the gradient norm; else parameters that its update left
+};
+NotFinite first_not_finite(const RunRecord& record);
+// "the loss of step 1", "embedding.weight after step 0".
+std::string describe(const RunRecord& record, const NotFinite& place);
+
+// |x - reference| relative to it, of the elements that are finite in both; infinity if these are not the same.
+double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, double floor);
+
+// Runs the plan and then the rank that follows it. Sets equal or undecided, errors, steps and not_finite of the
+// outcome if all agrees; else leaves it as it is.
+void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
+            const std::atomic<bool>* stop, VerifyOutcome& outcome);
+
+}  // namespace mw

@@ -1,0 +1,270 @@
+"""How a run ends: for each way the exit code, the status in the result and in the run file, and the event that says why."""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import h5py
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+
+# %s: more keys; the later of two equal ones counts.
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+local e = {
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
+  data = mw.text { "text.txt", sequence = 16 }, plan = { dp(2), tp(2) }, batch = 4,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 6, log = "runs/a.h5",
+}
+local function at(step) io.stderr:write("at ", step, "\\n") end
+e.observe = at
+%s
+mw.train(e)
+"""
+FOREVER = "e.steps = 1000000"
+LOOP = "while true do end"
+
+
+class Ends(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.folder = pathlib.Path(self.temporary.name)
+        (self.folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 4000)
+
+    def start(self, changes="", before=None, command=()):
+        (self.folder / "script.lua").write_text(SCRIPT % changes)
+        return subprocess.Popen([*command, BIN, "run", "script.lua", "--json", "--plugin-path", TEST_PLUGINS],
+                                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                preexec_fn=before)
+
+    def end(self, process):
+        stdout, self.stderr = process.communicate(timeout=120)
+        lines = [json.loads(line) for line in stdout.splitlines()]
+        return process.returncode, lines
+
+    def call(self, changes="", **how):
+        return self.end(self.start(changes, **how))
+
+    def wait_for(self, process, step):
+        for line in process.stderr:
+            if line.strip() == f"at {step}":
+                return
+        self.fail("the run ended before its time")
+
+    def file(self, name="runs/a.h5"):
+        """Status, reason and events of the run file, and how many steps it has."""
+        self.assertEqual([path.name for path in (self.folder / "runs").iterdir() if path.name[0] == "."], [])
+        with h5py.File(self.folder / name, locking=False) as f:
+            events = [(e["kind"].decode(), int(e["step"]), int(e["rank"]), e["message"].decode()) for e in f["events"][:]]
+            return f.attrs["status"].decode(), f.attrs["reason"].decode(), events, len(f["steps"])
+
+    def ended(self, code, lines, status, kind, said, exit_code, step=None, rank=None):
+        """All of them agree."""
+        self.assertEqual(code, exit_code, self.stderr[-3000:])
+        run = lines[0]
+        self.assertEqual((run["kind"], run["status"]), ("train", status))
+        self.assertIn(said, run["reason"])
+        kept, reason, events, steps = self.file()
+        self.assertEqual((kept, reason, steps), (status, run["reason"][:480], run["steps"]))
+        event = events[-1]
+        self.assertEqual(event[0], kind)
+        self.assertIn(said, event[3])
+        if step is not None:
+            self.assertEqual(event[1], step)
+        if rank is not None:
+            self.assertEqual(event[2], rank)
+        return run, events
+
+    # --- Ends that are not the run's own ---
+
+    def test_done(self):
+        code, (run,) = self.call()
+        self.assertEqual((code, run["status"], run["reason"]), (0, "done", None))
+        self.assertEqual(self.file(), ("done", "", [], 6))
+        with h5py.File(self.folder / "runs/a.h5") as f:
+            categories = {row["category"].decode() for row in f["memory"][:]}
+            self.assertNotIn("total", categories)
+            self.assertIn("parameters", categories)
+            for rank in f["rank_memory"][:]:
+                own = f["memory"][:][f["memory"]["rank"][:] == rank["rank"]]
+                device = own[own["category"] != b"host"]
+                self.assertEqual(device["bytes"].sum(), rank["bytes"])
+                self.assertGreaterEqual(device["peak_bytes"].sum(), rank["peak_bytes"])
+                self.assertGreaterEqual(rank["peak_bytes"], device["peak_bytes"].max())
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number):
+                process = self.start(FOREVER)
+                self.wait_for(process, 2)
+                process.send_signal(number)
+                code, lines = self.end(process)
+                run, events = self.ended(code, lines, "interrupted", "interrupted", number.name, 130)
+                self.assertEqual(events[0][1:3], (run["steps"] - 1, -1))
+                self.assertEqual(len(lines), 1)
+
+    def test_a_second_signal_leaves_a_file_that_opens(self):
+        process = self.start(FOREVER + f"\ne.observe = function(step) at(step) if step == 2 then {LOOP} end end")
+        self.wait_for(process, 2)
+        process.send_signal(signal.SIGTERM)
+        for line in process.stderr:
+            if "once more stops at once" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+        with h5py.File(self.folder / "runs/a.h5", locking=False) as f:
+            self.assertEqual(f.attrs["status"], b"running")
+
+    def test_nohup(self):
+        process = self.start("e.steps = 12", before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for(process, 2)
+        process.send_signal(signal.SIGHUP)
+        code, (run,) = self.end(process)
+        self.assertEqual((code, run["status"], run["steps"]), (0, "done", 12))
+
+    def test_nobody_listens(self):
+        process = self.start()
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=60), 0, process.stderr.read())
+        process.stderr.close()
+        self.assertEqual(self.file()[0], "done")
+
+    def test_killed(self):
+        process = self.start(FOREVER)
+        self.wait_for(process, 2)
+        process.kill()
+        process.communicate(timeout=60)
+        with h5py.File(self.folder / "runs/a.h5", locking=False) as f:
+            self.assertEqual((f.attrs["status"], len(f["events"])), (b"running", 0))
+
+    # --- Failures ---
+
+    def test_a_rank_that_fails(self):
+        # The 18th call of the last norm, over four ranks: in the fifth step, on one rank.
+        code, lines = self.call('e.plan = { dp(2), tp(2), mw.plugin "failing_rank" (18) }')
+        run, events = self.ended(code, lines, "failed", "failed", "a fault that was asked for", 1, step=4)
+        self.assertIn(events[0][2], range(4))
+        self.assertIn(f"On rank {events[0][2]}: ", events[0][3])
+        self.assertEqual(lines[1]["message"], run["reason"].split(" [")[0])
+
+    def test_an_observer_that_fails(self):
+        code, lines = self.call('e.observe = function(step) if step == 3 then error("enough") end end')
+        self.ended(code, lines, "failed", "failed", "script.lua:11: enough", 1, step=3, rank=0)
+
+    def test_a_check_that_fails(self):
+        code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 } e.check = true")
+        self.ended(code, lines, "failed", "failed", "check: ", 1)
+
+    def test_a_training_that_diverges(self):
+        code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 }")
+        run, events = self.ended(code, lines, "failed", "diverged", "diverged: ", 1)
+        self.assertEqual(len(lines), 1)
+        self.assertEqual(run["steps"], 6)  # it goes on
+        step = events[0][1]
+        self.assertIn(f"from step {step} on", run["reason"])
+        finite = [loss is not None and norm is not None for loss, norm in zip(run["losses"], run["grad_norms"])]
+        self.assertEqual(finite, [s < step for s in range(6)])
+        self.assertIn(run["reason"] + "; Ctrl-C ends the run", self.stderr)
+
+    def test_steps_that_overflow_are_no_divergence(self):
+        code, (run,) = self.call("e.precision = 'fp16' e.loss_scale = { init = 2^100, backoff = 2^-20 } e.steps = 12")
+        self.assertEqual((code, run["status"]), (0, "done"), self.stderr[-2000:])
+        self.assertGreater(len(run["skipped_steps"]), 0)
+        self.assertEqual(self.file()[2], [])
+
+    # --- What the machine lacks ---
+
+    def test_a_file_that_may_not_grow(self):
+        code, lines = self.call(FOREVER, before=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (600_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])))
+        self.assertEqual(code, 1, self.stderr[-2000:])  # and no signal
+        self.assertEqual((lines[0]["status"], lines[1]["kind"]), ("failed", "error"))
+        self.assertIn("cannot write it: File too large", lines[1]["message"])
+        status, reason, events, steps = self.file()
+        self.assertEqual((status, [event[0] for event in events]), ("failed", ["failed"]))
+        self.assertIn("File too large", reason)
+        self.assertGreater(steps, 0)
+
+    def test_a_full_disk(self):
+        if os.geteuid() != 0 or shutil.which("unshare") is None:
+            self.skipTest("mounting takes root")
+        disk = self.folder / "runs"
+        disk.mkdir()
+        mount = ["unshare", "-m", "sh", "-c"]
+        if subprocess.run([*mount, f"mount -t tmpfs -o size=64k tmpfs {disk}"], capture_output=True).returncode:
+            self.skipTest("no mount is allowed here")
+        keep = f'mount -t tmpfs -o size=900k tmpfs {disk} && "$@"; rc=$?; cp {disk}/a.h5 kept.h5; exit $rc'
+        code, lines = self.call(FOREVER, command=[*mount, keep, "sh"])
+        self.assertEqual(code, 1, self.stderr[-2000:])
+        self.assertIn("No space left on device", lines[1]["message"])
+        status, reason, events, steps = self.file("kept.h5")
+        self.assertEqual(status, "failed")
+        self.assertIn("No space left on device", reason)
+
+    def test_memory_that_is_not_there(self):
+        # From step 2 on the process may have 200 MB more than it has: the step after takes gigabytes.
+        code, lines = self.call("""
+            e.batch = 16384
+            e.microbatch = function(step) return step < 3 and { batch = 4 } or { batch = 16384 } end
+            e.observe = function(step)
+              if step == 2 then
+                os.execute("prlimit --pid $PPID --as=$(awk '/VmSize/ { print $2 * 1024 + 200000000 }' /proc/$PPID/status)")
+              end
+            end""")
+        run, _ = self.ended(code, lines, "failed", "failed", "memory", 1)
+        self.assertEqual(run["steps"], 3)
+
+    def test_data_that_is_cut_off(self):
+        code, lines = self.call('e.observe = function(step) if step == 2 then io.open("text.txt", "w"):close() end end')
+        run, _ = self.ended(code, lines, "failed", "failed", "text.txt was cut off while it was in use", 1)
+        self.assertIn(run["steps"], (3, 4))  # another rank may be a step ahead
+
+    # --- Functions that do not return ---
+
+    def test_functions_that_do_not_return(self):
+        for change, line in (("e.observe = function(step) if step == 1 then LOOP end end", 11),
+                             ("e.schedule = function(step) if step == 1 then LOOP end return 1e-3 end", 11),
+                             ("e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then LOOP end return 8 end", 11),
+                             # A pcall cannot keep it.
+                             ("e.observe = function(step)\nwhile step == 1 do pcall(function()\nLOOP end) end end", 13),
+                             ("e.observe = coroutine.wrap(function() coroutine.yield()\nLOOP end)", 12),
+                             ("e.plan = { dp(1) } e.observe = function(step) if step == 1 then LOOP end end", 11)):
+            with self.subTest(change=change):
+                begin = time.monotonic()
+                code, lines = self.call("e.timeout = 2 " + change.replace("LOOP", LOOP))
+                self.ended(code, lines, "failed", "failed",
+                           f"script.lua:{line}: this function has not returned after 2 s", 1, step=1)
+                self.assertLess(time.monotonic() - begin, 30)
+
+    def test_functions_of_the_plan_that_do_not_return(self):
+        for change in ("e.microbatch = function(step) LOOP end", "e.recompute = function(op) LOOP end",
+                       "e.schedule = function(step) LOOP end",
+                       "e.plan = { mw.plugin('pp') { 2, schedule = function(s) LOOP end } } e.model.layers = 2"):
+            with self.subTest(change=change):
+                code, (error,) = self.call("e.timeout = 1 " + change.replace("LOOP", LOOP))
+                self.assertEqual(code, 2, self.stderr)
+                self.assertIn("script.lua:11: this function has not returned after 1 s", error["message"])
+                self.assertFalse((self.folder / "runs").exists())
+
+    def test_an_interrupt_ends_a_function_that_does_not_return(self):
+        process = self.start(f"e.observe = function(step) at(step) if step == 2 then {LOOP} end end")
+        self.wait_for(process, 2)
+        process.send_signal(signal.SIGINT)
+        code, lines = self.end(process)
+        run, _ = self.ended(code, lines, "interrupted", "interrupted", "script.lua:11: interrupted in this function", 130)
+        self.assertEqual(run["steps"], 3)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,217 @@
+"""What the program says, and with which exit code, where there is little to say or much to explain."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+
+BIN = os.environ["MESHWRIGHT_BIN"]
+# %s: more keys; the later of two equal ones counts.
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp, zero, pp = mw.plugins("dp", "tp", "zero", "pp")
+local e = {
+  model = mw.llama { layers = 2, hidden = 24, heads = 4, kv_heads = 2, ffn = 36, vocab = 97 },
+  data = mw.synthetic { seed = 1, sequence = 24 }, plan = { dp(2), tp(2) }, batch = 8,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 3, timeout = 60,
+}
+%s
+mw.train(e)
+"""
+
+
+class Words(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.folder = pathlib.Path(self.temporary.name)
+
+    def call(self, *arguments, stdin=None, text=True):
+        done = subprocess.run([BIN, *arguments], cwd=self.folder, input=stdin, capture_output=True, text=text,
+                              timeout=120)
+        self.said = done.stderr
+        return done
+
+    def script(self, text, name="script.lua"):
+        (self.folder / name).write_text(text)
+        return name
+
+    def results(self, verb, changes="", code=0, arguments=()):
+        done = self.call(verb, self.script(SCRIPT % changes), "--json", *arguments)
+        self.assertEqual(done.returncode, code, done.stderr[-3000:])
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    # --- verify ---
+
+    def test_verify_of_a_training_that_becomes_nan(self):
+        # Rows of tokens that no sample has: 0 / 0 in the first update, on one rank too.
+        result, = self.results("verify", "e.optimizer = mw.adamw { lr = 1e-3, eps = 0 }", code=1)
+        self.assertEqual(result["verdict"], "undecided")
+        self.assertLess(max(result["max_relative_error"].values()), 1e-10)
+        self.assertIsNone(result["first_divergence"])
+        self.assertIn("embedding.weight after the update of step 0 is NaN or Inf, on one rank as in the mix", result["note"])
+        self.assertIn("no proof", result["note"])
+        self.assertIn("NO VERDICT", self.said)
+        self.assertNotIn("DIFFERS", self.said)
+        self.assertEqual(result["steps"], 1)
+
+    def test_verify_of_a_training_that_diverges(self):
+        result, = self.results("verify", "e.optimizer = mw.sgd { lr = 1e200 }", code=1)
+        self.assertEqual(result["verdict"], "undecided")
+        self.assertRegex(result["note"], "the (loss|gradient norm) of step 1 is NaN or Inf")
+        self.assertIn("all before agrees", result["note"])
+
+    def test_verify_where_the_optimizer_magnifies_rounding(self):
+        # A key's bias has a gradient that is zero but for rounding; eps makes a step of lr of it.
+        changes = "e.model = mw.gpt { layers = 2, hidden = 24, heads = 4, vocab = 97 } " \
+                  "e.optimizer = mw.adamw { lr = 1e-1, eps = 1e-30 }"
+        result, = self.results("verify", changes)
+        self.assertEqual((result["verdict"], result["steps"]), ("equal", 3))
+        self.assertLess(max(result["max_relative_error"].values()), 1e-10)
+        self.assertIn("the optimizer magnifies rounding", result["note"])
+        self.assertIn("each step by itself", self.said)
+
+    def test_verify_makes_no_more_steps_than_there_are(self):
+        for steps, made in ((1, 1), (2, 2), (50, 3)):
+            changes = f"e.steps = {steps} e.schedule = function(s) assert(s < {steps}) return 1e-3 end"
+            result, = self.results("verify", changes)
+            self.assertEqual((result["verdict"], result["steps"]), ("equal", made))
+            self.assertIn(f"after {made} step", self.said)
+
+    def test_compare_names_a_lossy_hook(self):
+        a, b = self.script(SCRIPT % "", "a.lua"), self.script(SCRIPT % "e.plan = { dp { 4, hook = 'bf16' } }", "b.lua")
+        done = self.call("compare", a, b, "--json")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        result, = [json.loads(line) for line in done.stdout.splitlines() if "verdict" in line]
+        self.assertEqual(result["verdict"], "different")
+        self.assertIn("the hook bf16 of b sends less than the gradients, by choice; all agrees up to", result["note"])
+        self.assertIn(result["note"], done.stderr)
+        done = self.call("compare", a, a, "--json")
+        self.assertIsNone(json.loads(done.stdout.splitlines()[-1])["note"])
+
+    # --- Scripts that ask for nothing, and where they come from ---
+
+    def test_scripts_without_a_result(self):
+        nothing = self.script('print "hello"', "nothing.lua")
+        done = self.call("run", nothing)
+        self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+        self.assertIn("nothing was trained", done.stderr)
+        for verb, said in (("plan", "nothing was planned"), ("verify", "nothing was verified")):
+            done = self.call(verb, nothing, "--json")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(said, json.loads(done.stdout)["message"])
+        planned = self.script((SCRIPT % "").replace("mw.train", "mw.plan"), "planned.lua")
+        for verb, code in (("run", 0), ("plan", 0), ("verify", 2)):
+            done = self.call(verb, planned)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertNotIn("nothing was trained", done.stderr)
+
+    def test_scripts_from_a_pipe(self):
+        text = "#!/usr/bin/env meshwright\n" + SCRIPT % 'e.log = "a.h5"'
+        for name in ("-", "/dev/stdin"):
+            done = self.call("run", name, "--json", stdin=text)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["status"], "done")
+            with h5py.File(self.folder / "a.h5") as f:
+                self.assertEqual(f["script"].asstr()[()], text)
+        done = self.call("run", "-", stdin="\n\nlocal x = nothing.there\n")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("stdin:3: attempt to index a nil value", done.stderr)
+        for missing in ("there-is-none.lua", "."):
+            self.assertEqual(self.call("run", missing).returncode, 2)
+
+    def test_compiled_lua_is_refused(self):
+        (self.folder / "m.lua").write_text("return 7")
+        done = self.call("run", self.script("""
+            local code = string.dump(function() return 1 end)
+            local function refused(ok, why)
+              assert(not ok and tostring(why):find("binary chunk"), tostring(why))
+            end
+            refused(load(code))
+            refused(load(code, "name", "b"))
+            refused(load(code, "name", "bt", {}))
+            local file = io.open("compiled.lua", "wb"); file:write(code); file:close()
+            refused(loadfile "compiled.lua")
+            refused(loadfile("compiled.lua", "b"))
+            refused(pcall(dofile, "compiled.lua"))
+            refused(pcall(require, "compiled"))
+            -- Text goes on as before.
+            assert(load("return ...", "name", "t")(3) == 3 and load("return x", "name", nil, { x = 4 })() == 4)
+            assert(load("return x", "name", "t", nil) and not load("x x"))
+            assert(require "m" == 7 and dofile "m.lua" == 7 and loadfile("m.lua")() == 7)
+            local parts = { "return ", "5" }
+            assert(load(function() return table.remove(parts, 1) end)() == 5)
+            assert(select(2, pcall(require, "nowhere")):find("nowhere"))
+            """))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.call("run", "compiled.lua")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("compiled.lua: this is compiled Lua", done.stderr)
+
+    # --- Exit codes and hints ---
+
+    def test_functions_that_fail_at_once_are_the_script_s_error(self):
+        for change in ('e.schedule = function(step) error("no") end', 'e.microbatch = function(step) error("no") end',
+                       'e.plan = { pp { 2, schedule = function(s) error("no") end } }',
+                       'e.recompute = function(op) error("no") end', 'e.plan = { dp { 2, hook = function() error("no") end } }',
+                       'e.precision = "fp16" e.loss_scale = function() error("no") end',
+                       'e.plan = { pp { 2, schedule = function(s) return 7 end } }',
+                       "e.schedule = function(step) return -1 end", "e.microbatch = function(step) return -1 end"):
+            with self.subTest(change=change):
+                done = self.call("run", self.script(SCRIPT % (change + ' e.log = "a.h5"')), "--json")
+                wanted = 3 if "return 7" in change else 2
+                self.assertEqual(done.returncode, wanted, done.stderr)
+                if "error" in change:
+                    self.assertIn("script.lua:8: no", done.stderr)
+                self.assertFalse((self.folder / "a.h5").exists())
+
+    def test_replicas_that_do_not_divide(self):
+        for ways, replicas, hint in ((2, 3, "nearest: replicas = 2\n"), (6, 4, "nearest: replicas = 3 or 6\n"),
+                                     (4, 2**30, "nearest: replicas = 4\n")):
+            done = self.call("plan", self.script(SCRIPT % f"e.plan = {{ zero {{ {ways}, replicas = {replicas} }} }} e.batch = 12"))
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn(hint, done.stderr)
+
+    def test_the_command_that_a_hint_names_is_there(self):
+        done = self.call("plugins", "show")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("see meshwright plugins show --help", done.stderr)
+        self.assertEqual(self.call("plugins", "show", "--help").returncode, 0)
+
+    # --- Files ---
+
+    def test_names_that_are_no_utf8(self):
+        self.results("run", 'e.log = "a.h5"')
+        name = b"run-\xff.h5"
+        os.rename(self.folder / "a.h5", os.path.join(os.fsencode(self.folder), name))
+        done = self.call("trace", name, "-o", b"new/t-\xff.json", "--svg", b"new/er/t-\xff.svg", "--json", text=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["run"], "run-\ufffd.h5")
+        trace = os.path.join(os.fsencode(self.folder), b"new/t-\xff.json")
+        self.assertEqual(json.loads(open(trace, "rb").read())["otherData"]["run"], "run-\ufffd.h5")
+        done = self.call("trace", b"none-\xff.h5", "-o", "t.json", "--json", text=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("none-\ufffd.h5", json.loads(done.stdout)["message"])
+        done = self.call("plan", self.script(SCRIPT % 'e.plan = { dp { 2, hook = "\\xff" } }'), "--json", text=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("\ufffd", json.loads(done.stdout)["message"])
+        done = self.call("run", self.script(SCRIPT % 'e.log = "log-\\xff.h5"'), "--json", text=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["log"], "log-\ufffd.h5")
+
+    def test_a_chart_makes_its_folder(self):
+        chart = 'require("meshwright").bar_chart { file = "%s", series = { "a" }, bars = { { "x", 1 } } }'
+        done = self.call("run", self.script(chart % "new/er/chart.svg"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("<svg", (self.folder / "new/er/chart.svg").read_text())
+        done = self.call("run", self.script(chart % "script.lua/chart.svg"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("script.lua:1: mw.bar_chart script.lua/chart.svg: cannot write it: Not a directory", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
