@@ -31,7 +31,8 @@ TEST_CASE("a mapped file that is cut off reads as zeros, and says so") {
   CHECK(file.data()[3 * pages] == 0);
   CHECK(file.data()[4 * pages - 1] == 0);
   CHECK(file.data()[0] == 'x');
-  CHECK_THROWS_WITH(file.check(), Catch::Contains(path.string()) && Catch::Contains("was cut off") &&
+  CHECK_THROWS_WITH(file.check(), Catch::Contains(path.string()) &&
+                                      Catch::Contains("was cut off") &&
                                       Catch::Contains("262144 bytes, now 65536"));
   CHECK(whole.data()[4 * pages - 1] == 'y');
   whole.check();

@@ -4,8 +4,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <set>
 

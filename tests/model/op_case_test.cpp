@@ -285,7 +285,8 @@ std::int64_t declared_workspace(const OpCase& c, Piece piece, at::ScalarType typ
   std::int64_t most = cost.workspace;
   for (const LibraryCall& call : cost.calls) {
     Scratch scratch = book.of(call, type, threads);
-    if (!scratch.measured) scratch.bytes = try_scratch(call, type, threads).value();  // too large for a plan
+    if (!scratch.measured)
+      scratch.bytes = try_scratch(call, type, threads).value();  // too large for a plan
     most = std::max(most, call.beside + scratch.bytes);
   }
   return most;

@@ -67,7 +67,8 @@ void add_steps(mw::RunWriter& writer, int count) {
 
 }  // namespace
 
-TEST_CASE("a disk that is full: an error that says so, then the status and the reason in the file") {
+TEST_CASE(
+    "a disk that is full: an error that says so, then the status and the reason in the file") {
   TemporaryFolder folder;
   const fs::path path = folder.path() / "run.h5";
   mw::RunWriter writer(path, {});
@@ -77,8 +78,8 @@ TEST_CASE("a disk that is full: an error that says so, then the status and the r
   {
     const FileLimit limit(fs::file_size(path) + 4096);
     add_steps(writer, 100000);
-    CHECK_THROWS_WITH(writer.flush(), Catch::Contains("File too large") &&
-                                          Catch::Contains("is the disk full"));
+    CHECK_THROWS_WITH(writer.flush(),
+                      Catch::Contains("File too large") && Catch::Contains("is the disk full"));
     CHECK_THROWS_AS(writer.flush(), mw::Error);  // nor again
     writer.add(mw::EventRow{0, 9, -1, "failed", "no room"});
     CHECK(writer.end_badly(mw::RunStatus::failed, "no room").find("File too large") !=
@@ -136,7 +137,8 @@ TEST_CASE("a run file is not written through links that somebody has laid") {
   const fs::path precious = folder.write("precious.txt", "precious");
   const fs::path path = folder.path() / "run.h5";
   const auto number = std::to_string(::getpid());
-  fs::create_symlink(precious, folder.path() / (".run.h5." + number));  // as the twin was named once
+  fs::create_symlink(precious,
+                     folder.path() / (".run.h5." + number));  // as the twin was named once
   {
     mw::RunWriter writer(path, {});
     for (const auto& entry : fs::directory_iterator(folder.path())) {
@@ -178,9 +180,11 @@ TEST_CASE("no two metrics have one place, and most have their own name") {
   CHECK(names.place_of("loss_train") == "loss_train");
   CHECK(names.place_of("100%") == "100%");
   const std::set<std::string> all = {
-      "a/b",  "a_b", "a",   "a/b/c", "a//b", "/a",    "a/",    "",       "/",   ".",   "..",
-      "a/..", "%",   "%61", "%2F",   "step", "step_", "step/x", "a%2Fb", "a%",  "%25", "%25%",
-      "loss", "x/a", "x",   "x/step", "\xc3\xa9", std::string("n\0l", 3), "n"};
+      "a/b",  "a_b",  "a",     "a/b/c",  "a//b",   "/a",       "a/",
+      "",     "/",    ".",     "..",     "a/..",   "%",        "%61",
+      "%2F",  "step", "step_", "step/x", "a%2Fb",  "a%",       "%25",
+      "%25%", "loss", "x/a",   "x",      "x/step", "\xc3\xa9", std::string("n\0l", 3),
+      "n"};
   std::set<std::string> places;
   for (const std::string& name : all) {
     const std::string place = names.place_of(name);

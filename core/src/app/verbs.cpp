@@ -215,10 +215,11 @@ Json run_verify(const Experiment& experiment, Output& output) {
   std::string text = describe(outcome, experiment.plan->mix());
   if (experiment.steps_apart) {
     result["plans"] = experiment.steps_apart->plans.size();
-    text += fmt::format(
-        "  of its steps' {}, {}\n",
-        plural(static_cast<std::int64_t>(experiment.steps_apart->plans.size()), "plan"),
-        outcome.equal ? "each by itself; this is the worst" : "this is the first that is not equal");
+    text +=
+        fmt::format("  of its steps' {}, {}\n",
+                    plural(static_cast<std::int64_t>(experiment.steps_apart->plans.size()), "plan"),
+                    outcome.equal ? "each by itself; this is the worst"
+                                  : "this is the first that is not equal");
   }
   result["text"] = text;
   return result;

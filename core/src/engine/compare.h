@@ -78,7 +78,7 @@ struct CompareOutcome {
   bool both_off = false;               // a and b agree, and both part from one rank
   // Hooks of a's and of b's plan that lose bits, and the parameters that they reduce.
   LossyHooks lossy_a, lossy_b;
-  std::int64_t moved_choices = 0;      // of experts, by tokens, that differ between a and b
+  std::int64_t moved_choices = 0;  // of experts, by tokens, that differ between a and b
 };
 
 // What differs between the two beside plan, microbatches, recompute and precision, added to `problems`, all at

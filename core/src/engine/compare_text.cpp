@@ -185,10 +185,10 @@ std::string note_of(const CompareOutcome& o) {
   }
   if (who.empty()) return "";
   // What it sums is in the first step's gradients, and by the update in all that comes after.
-  const bool before = o.first && o.first->key.step == 0 &&
-                      (o.first->key.stretch < Stretch::gradient ||
-                       (o.first->key.stretch == Stretch::gradient &&
-                        parameters.count(o.first->value) == 0));
+  const bool before =
+      o.first && o.first->key.step == 0 &&
+      (o.first->key.stretch < Stretch::gradient ||
+       (o.first->key.stretch == Stretch::gradient && parameters.count(o.first->value) == 0));
   return fmt::format("the hook {} sends less than the gradients, by choice; {}",
                      fmt::join(who, " and "),
                      before ? "but what parts first is not its doing"

@@ -382,7 +382,8 @@ const Options& experiment_options() {
               "and nothing is NaN or Inf; names parameters without a gradient")
           .fallback(false)
           .number("timeout",
-                  "how long a rank waits for the others in a collective, and a function of the script may "
+                  "how long a rank waits for the others in a collective, and a function of the "
+                  "script may "
                   "take, before the run ends")
           .fallback(300)
           .range(0.001, 1e9)

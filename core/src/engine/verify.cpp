@@ -58,8 +58,7 @@ class Keeper : public StepWatcher {
     reference_.norms.push_back(outcome.grad_norm);
     reference_.parameters.emplace_back();
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      reference_.parameters
-          .back()[program_.graph->value(program_.parameters[p].value).name] =
+      reference_.parameters.back()[program_.graph->value(program_.parameters[p].value).name] =
           executor.storage().parameter(static_cast<int>(p)).clone();
     }
   }
@@ -139,7 +138,7 @@ class Comparer : public StepWatcher {
       parameters(step, outcome.lr);
     const auto error = [&](double x, double reference, double floor) {
       return last && std::isfinite(x) == std::isfinite(reference) ? 0
-                                                                   : relative(x, reference, floor);
+                                                                  : relative(x, reference, floor);
     };
     std::lock_guard lock(mutex_);
     const double loss = error(outcome.loss, reference_.losses[step], loss_floor);

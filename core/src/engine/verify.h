@@ -40,8 +40,8 @@ struct VerifyOutcome {
   double loss = 0, gradients = 0, parameters = 0;  // largest relative errors
   double grad_norm = 0;
   double first_loss = 0, first_norm = 0;  // of the first step
-  std::string worst;                   // the parameter with the largest gradient error
-  std::vector<ParameterError> errors;  // of every parameter, graph order
+  std::string worst;                      // the parameter with the largest gradient error
+  std::vector<ParameterError> errors;     // of every parameter, graph order
   bool diverged = false;
   Divergence first;  // if diverged
   // Where both become NaN or Inf, "the loss of step 1"; empty: nowhere.

@@ -67,8 +67,7 @@ class Follower : public StepWatcher {
       const std::string& name = name_of(program, p);
       at::Tensor own = executor.storage().gradient(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.gradients[step].at(name);
-      errors_[step].gradients[name] =
-          relative_where_finite(of_mix, unscaled(executor, own), floor);
+      errors_[step].gradients[name] = relative_where_finite(of_mix, unscaled(executor, own), floor);
       own.copy_(of_mix.view(own.sizes()) * executor.loss_scale());
     }
   }
@@ -158,8 +157,7 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
     for (const auto& [name, error] : e.parameters) take(found.parameters, error);
   }
   const bool alike = at.step == mixes.step && at.before_update == mixes.before_update;
-  const double worst =
-      std::max({found.loss, found.grad_norm, found.gradients, found.parameters});
+  const double worst = std::max({found.loss, found.grad_norm, found.gradients, found.parameters});
   if (!alike || worst > outcome.tolerance) return;
   outcome.undecided = at.step < steps;
   outcome.equal = !outcome.undecided;

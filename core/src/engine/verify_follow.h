@@ -20,13 +20,15 @@ constexpr double loss_floor = 1e-6, norm_floor = 1e-6;
 // What a run did in each of its steps, whole tensors by name.
 struct RunRecord {
   std::vector<double> losses, norms;
-  std::vector<std::map<std::string, at::Tensor>> gradients, parameters;  // parameters: after the update
+  std::vector<std::map<std::string, at::Tensor>> gradients,
+      parameters;  // parameters: after the update
 };
 
 // The first place where a run is not finite; `step` is its number of steps if there is none.
 struct NotFinite {
   std::int64_t step = 0;
-  bool before_update = false;  // the loss or the gradient norm; else parameters that its update left
+  bool before_update =
+      false;  // the loss or the gradient norm; else parameters that its update left
 };
 NotFinite first_not_finite(const RunRecord& record);
 // "the loss of step 1", "embedding.weight after step 0".

@@ -25,15 +25,18 @@ std::string note_of_hooks(const VerifyOutcome& o) {
 
 std::string note_of_steps(const VerifyOutcome& o) {
   return fmt::format(
-      "loss, gradient norm and every gradient of the first step agree; left to themselves the two then part, by {:.1e} "
-      "in the parameters, as the optimizer magnifies rounding (a small eps does). So one rank followed the mix: in each "
+      "loss, gradient norm and every gradient of the first step agree; left to themselves the two "
+      "then part, by {:.1e} "
+      "in the parameters, as the optimizer magnifies rounding (a small eps does). So one rank "
+      "followed the mix: in each "
       "step it had the mix's parameters, and its optimizer the mix's gradients",
       o.apart);
 }
 
 std::string note_of_end(const VerifyOutcome& o) {
   return fmt::format(
-      "{} is NaN or Inf, on one rank as in the mix; {}. It is no difference of the mix, and no proof that what comes after "
+      "{} is NaN or Inf, on one rank as in the mix; {}. It is no difference of the mix, and no "
+      "proof that what comes after "
       "would be equal: a lower learning rate, clip or a larger eps keeps the training finite",
       o.not_finite,
       o.steps == 0 ? "nothing could be compared" : "all before agrees, and what is finite there");
@@ -64,7 +67,8 @@ std::string describe(const VerifyOutcome& o, const std::string& mix) {
   std::string text = fmt::format("{}: {} (bound {:.0e})\n", mix, said(o), o.tolerance);
   if (o.steps > 0) {
     text += fmt::format(
-        "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, parameters "
+        "  largest relative errors: loss {:.1e}, gradient norm {:.1e}, gradients {:.1e}, "
+        "parameters "
         "{} {} {:.1e}\n",
         o.loss, o.grad_norm, o.gradients, o.followed ? "in each of" : "after",
         plural(o.steps, "step"), o.parameters);

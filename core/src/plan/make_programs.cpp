@@ -331,8 +331,7 @@ class ProgramMaker {
 
 }  // namespace
 
-void make_programs(Plan& plan, Draft& draft, Problems& problems,
-                   std::vector<WrongWays>& wrong) {
+void make_programs(Plan& plan, Draft& draft, Problems& problems, std::vector<WrongWays>& wrong) {
   ProgramMaker(plan, draft, problems).run(wrong);
 }
 

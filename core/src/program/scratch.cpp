@@ -104,7 +104,8 @@ Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int thread
     return static_cast<double>(c.sizes[0]) * static_cast<double>(c.sizes[1]);
   };
   const double times = result(call) / std::max(result(less), 1.0);
-  const auto bytes = static_cast<double>(measured(less, type, std::min(threads, most_threads)).value_or(0));
+  const auto bytes =
+      static_cast<double>(measured(less, type, std::min(threads, most_threads)).value_or(0));
   return {static_cast<std::int64_t>(std::min(bytes * times, 9e18)), false};
 }
 
