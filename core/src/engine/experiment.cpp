@@ -24,6 +24,7 @@ class Reader {
 
   Experiment run() {
     values_ = experiment_options().read(table_, "", problems_);
+    values_.set_reach(reach_);
     read_model();
     read_plan();
     read_optimizer();
@@ -237,18 +238,10 @@ class Reader {
     }
   }
 
-  std::string find_file(const std::string& path) {
-    namespace fs = std::filesystem;
-    for (const fs::path& root : context_.roots) {
-      if (fs::exists(root / path)) return (root / path).string();
-    }
-    return path;
-  }
-
   void read_weights() {
     if (!has("weights") || !experiment_.plan) return;
     try {
-      experiment_.weights = std::make_shared<Weights>(find_file(values_.text("weights")));
+      experiment_.weights = std::make_shared<Weights>(values_.find_file(values_.text("weights")));
       Problems found;
       experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
       take(found);
