@@ -1,5 +1,5 @@
 // Scratch of libraries' kernels, as this CPU takes it: measured, kept, and estimated where a call is too large.
-#include "sizes/scratch.h"
+#include "program/scratch.h"
 
 #include <unistd.h>
 
