@@ -235,7 +235,10 @@ class Attention final : public OpType {
         results = queries + keys;
       } else {
         results = made + lse;
-        merging = std::max(merging, results + (sizes.sight == Sight::Kind::same ? 0 : 2 * lse));
+        // A half type's output is weighted in fp32: a copy, and its product.
+        const std::int64_t weighted = element < 4 ? 2 * made * wide_element(element) / element : 0;
+        const bool merges = sizes.sight != Sight::Kind::same;
+        merging = std::max(merging, results + (merges ? 2 * lse + weighted : 0));
       }
       add_call(cost.calls, attend_call(sizes, backward, around + results));
     }
