@@ -160,7 +160,7 @@ class Ends(unittest.TestCase):
 
     def test_an_observer_that_fails(self):
         code, lines = self.call('e.observe = function(step) if step == 3 then error("enough") end end')
-        self.ended(code, lines, "failed", "failed", "script.lua:11: enough", 1, step=3, rank=0)
+        self.ended(code, lines, "failed", "failed", "script.lua:10: enough", 1, step=3, rank=0)
 
     def test_a_check_that_fails(self):
         code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 } e.check = true")
@@ -186,7 +186,9 @@ class Ends(unittest.TestCase):
     # --- What the machine lacks ---
 
     def test_a_file_that_may_not_grow(self):
-        code, lines = self.call(FOREVER, before=lambda: resource.setrlimit(
+        # Few steps a second, so that the file is written before it is too large.
+        slow = FOREVER + ' e.observe = function() os.execute("sleep 0.05") end'
+        code, lines = self.call(slow, before=lambda: resource.setrlimit(
             resource.RLIMIT_FSIZE, (600_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])))
         self.assertEqual(code, 1, self.stderr[-2000:])  # and no signal
         self.assertEqual((lines[0]["status"], lines[1]["kind"]), ("failed", "error"))
@@ -233,18 +235,18 @@ class Ends(unittest.TestCase):
     # --- Functions that do not return ---
 
     def test_functions_that_do_not_return(self):
-        for change, line in (("e.observe = function(step) if step == 1 then LOOP end end", 11),
-                             ("e.schedule = function(step) if step == 1 then LOOP end return 1e-3 end", 11),
-                             ("e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then LOOP end return 8 end", 11),
+        for change, line in (("e.observe = function(step) if step == 1 then LOOP end end", 10),
+                             ("e.schedule = function(step) if step == 1 then LOOP end return 1e-3 end", 10),
+                             ("e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then LOOP end return 8 end", 10),
                              # A pcall cannot keep it.
-                             ("e.observe = function(step)\nwhile step == 1 do pcall(function()\nLOOP end) end end", 13),
-                             ("e.observe = coroutine.wrap(function() coroutine.yield()\nLOOP end)", 12),
-                             ("e.plan = { dp(1) } e.observe = function(step) if step == 1 then LOOP end end", 11)):
+                             ("e.observe = function(step)\nwhile step == 1 do pcall(function()\nLOOP end) end end", 12),
+                             ("e.observe = coroutine.wrap(function() coroutine.yield()\nLOOP end)", 11),
+                             ("e.plan = { dp(1) } e.observe = function(step) if step == 1 then LOOP end end", 10)):
             with self.subTest(change=change):
                 begin = time.monotonic()
-                code, lines = self.call("e.timeout = 2 " + change.replace("LOOP", LOOP))
+                code, lines = self.call("e.timeout = 1 " + change.replace("LOOP", LOOP))
                 self.ended(code, lines, "failed", "failed",
-                           f"script.lua:{line}: this function has not returned after 2 s", 1, step=1)
+                           f"script.lua:{line}: this function has not returned after 1 s", 1)
                 self.assertLess(time.monotonic() - begin, 30)
 
     def test_functions_of_the_plan_that_do_not_return(self):
@@ -254,7 +256,7 @@ class Ends(unittest.TestCase):
             with self.subTest(change=change):
                 code, (error,) = self.call("e.timeout = 1 " + change.replace("LOOP", LOOP))
                 self.assertEqual(code, 2, self.stderr)
-                self.assertIn("script.lua:11: this function has not returned after 1 s", error["message"])
+                self.assertIn("script.lua:10: this function has not returned after 1 s", error["message"])
                 self.assertFalse((self.folder / "runs").exists())
 
     def test_an_interrupt_ends_a_function_that_does_not_return(self):
@@ -262,7 +264,7 @@ class Ends(unittest.TestCase):
         self.wait_for(process, 2)
         process.send_signal(signal.SIGINT)
         code, lines = self.end(process)
-        run, _ = self.ended(code, lines, "interrupted", "interrupted", "script.lua:11: interrupted in this function", 130)
+        run, _ = self.ended(code, lines, "interrupted", "interrupted", "script.lua:10: interrupted in this function", 130)
         self.assertEqual(run["steps"], 3)
 
 

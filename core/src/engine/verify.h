@@ -50,6 +50,11 @@ struct VerifyOutcome {
   // step: `apart` is how far their parameters are after the last.
   bool followed = false;
   double apart = 0;
+  // The first step does agree, and with one rank following the mix this is the first that does not (-1: none is): in its
+  // gradients, though the parameters are the same, or in its update, though the gradients are.
+  std::int64_t parted_step = -1;
+  bool parted_update = false;
+  double parted_error = 0;
   // Hooks of the plan that lose bits (ReductionHook::exact), each once. With one, the mix is never
   // called equal, and only what no such hook reduces can have diverged.
   std::vector<std::string> lossy;

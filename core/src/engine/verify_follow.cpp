@@ -156,9 +156,28 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
     for (const auto& [name, error] : e.gradients) take(found.gradients, error);
     for (const auto& [name, error] : e.parameters) take(found.parameters, error);
   }
-  const bool alike = at.step == mixes.step && at.before_update == mixes.before_update;
-  const double worst = std::max({found.loss, found.grad_norm, found.gradients, found.parameters});
-  if (!alike || worst > outcome.tolerance) return;
+  const auto most = [](const std::map<std::string, double>& of) {
+    double largest = 0;
+    for (const auto& [name, error] : of) largest = std::max(largest, error);
+    return largest;
+  };
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const StepErrors& e = errors[static_cast<std::size_t>(step)];
+    const bool last = step == at.step && at.before_update;
+    const double before = last ? 0 : std::max({e.loss, e.norm, most(e.gradients)});
+    const double after = last ? 0 : most(e.parameters);
+    // Where one rank is not finite the mix must not be either.
+    const bool alike = step < std::min(at.step, mixes.step) ||
+                       (at.step == mixes.step && at.before_update == mixes.before_update);
+    if (before <= outcome.tolerance && after <= outcome.tolerance && alike) {
+      if (step == at.step) break;
+      continue;
+    }
+    outcome.parted_step = step;
+    outcome.parted_update = before <= outcome.tolerance && alike;
+    outcome.parted_error = !alike ? infinity : outcome.parted_update ? after : before;
+    return;
+  }
   outcome.undecided = at.step < steps;
   outcome.equal = !outcome.undecided;
   outcome.not_finite = describe(own, at);

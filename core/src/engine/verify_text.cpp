@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "engine/verify.h"
 
@@ -31,6 +33,23 @@ std::string note_of_steps(const VerifyOutcome& o) {
       "followed the mix: in each "
       "step it had the mix's parameters, and its optimizer the mix's gradients",
       o.apart);
+}
+
+std::string note_of_parted(const VerifyOutcome& o) {
+  const std::string first = fmt::format(
+      "loss, gradient norm and every gradient of the first step agree ({:.1e})",
+      std::max({o.first_loss, o.first_norm, o.gradients}));
+  if (o.parted_update) {
+    return fmt::format(
+        "{}; what parts is the update of step {}, by {:.1e} from that which one rank makes of the same gradients: look at "
+        "the optimizer and at how parameters are gathered",
+        first, o.parted_step, o.parted_error);
+  }
+  return fmt::format(
+      "{}, and so do all updates before step {}; its gradients part by {:.1e} from those of one rank with the same "
+      "parameters: a fault that the first step does not show, or parameters so large that a gradient is all rounding (try "
+      "a lower lr)",
+      first, o.parted_step, o.parted_error);
 }
 
 std::string note_of_end(const VerifyOutcome& o) {
@@ -85,6 +104,7 @@ std::string note_of(const VerifyOutcome& o) {
   const auto add = [&](const std::string& more) { note += (note.empty() ? "" : "; ") + more; };
   if (!o.lossy.empty()) add(note_of_hooks(o));
   if (o.followed) add(note_of_steps(o));
+  if (o.parted_step >= 0) add(note_of_parted(o));
   if (!o.not_finite.empty()) add(note_of_end(o));
   return note;
 }
