@@ -20,9 +20,9 @@ local mw = {}
 ---@class meshwright.Experiment
 ---@field model meshwright.Model what is trained: mw.llama { … }, mw.gpt { … }
 ---@field data meshwright.Data tokens: mw.text { "file", sequence = 128 }, mw.synthetic { … }
----@field sequence? integer tokens of one sample; may stand in data instead (>= 1)
+---@field sequence? integer tokens of one sample; may stand in data instead (1 .. 2147483647)
 ---@field plan? meshwright.Strategy[] strategies, in mesh order: the ranks of the last one are adjacent (default [])
----@field batch integer sequences of one step, over all ranks (>= 1)
+---@field batch integer sequences of one step, over all ranks (1 .. 2147483647)
 ---@field microbatch? integer|integer[]|meshwright.Microbatch|fun(step: integer): integer|integer[]|table sequences that a rank computes at a time (all that it has if left out), a list of each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function of the step that returns one of these, or { batch = …, microbatch = … }
 ---@field precision? "fp64"|"fp32"|"bf16"|"fp16" of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 masters (default "fp32")
 ---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
@@ -33,14 +33,15 @@ local mw = {}
 ---@field device? "cpu" where ranks compute (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
 ---@field schedule? meshwright.Schedule|fun(step: integer): number of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step
----@field steps integer how many optimizer steps (>= 1)
----@field seed? integer of the initial weights and of the order of the data (default 0) (>= 0)
+---@field steps integer how many optimizer steps (1 .. 2147483647)
+---@field seed? integer of the initial weights and of the order of the data (default 0) (0 .. 9223372036854775807)
 ---@field weights? string initial weights: a safetensors file or folder with Hugging Face's names
 ---@field log? string the run file (HDF5)
 ---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
----@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (>= 1 B)
+---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (1 B .. 1 EiB)
+---@field force? boolean start although the ranks are predicted to need more memory than this machine has (default false)
 ---@field check? boolean assert while training that replicas have equal bits, tensors lie as the plan says, and nothing is NaN or Inf; names parameters without a gradient (default false)
----@field timeout? number how long a rank waits for the others in a collective before the run ends (default 300) (>= 0.001)
+---@field timeout? number how long a rank waits for the others in a collective, and a function of the script may take, before the run ends (default 300) (0.001 .. 1000000000)
 ---@field observe? fun(step: integer): table<string, number>? called after each step with its index; returns { name = number } for the run file
 
 ---Trains, and returns what was measured beside what was predicted.
@@ -65,15 +66,15 @@ function mw.verify(experiment) end
 function mw.compare(a, b) end
 
 ---@class meshwright.llama
----@field layers integer transformer layers (>= 1)
----@field hidden integer width of the residual stream (>= 1)
----@field heads integer query heads; must divide hidden (>= 1)
----@field kv_heads? integer key and value heads; must divide heads, which they default to (>= 1)
----@field ffn integer width of the feed-forward part (>= 1)
----@field vocab integer size of the vocabulary (>= 1)
+---@field layers integer transformer layers (1 .. 4096)
+---@field hidden integer width of the residual stream (1 .. 2147483647)
+---@field heads integer query heads; must divide hidden (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (1 .. 65536)
+---@field ffn integer width of the feed-forward part (1 .. 2147483647)
+---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
----@field window? integer tokens that a query sees, itself and those before it; left out: all (>= 1)
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
 
 ---Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias
@@ -82,12 +83,12 @@ function mw.compare(a, b) end
 function mw.llama(options) end
 
 ---@class meshwright.gpt
----@field layers integer transformer layers (>= 1)
----@field hidden integer width of the residual stream (>= 1)
----@field heads integer attention heads; must divide hidden (>= 1)
----@field ffn? integer width of the feed-forward part; 4 hidden by default (>= 1)
----@field vocab integer size of the vocabulary (>= 1)
----@field positions? integer learned positions; the sequence length by default (>= 1)
+---@field layers integer transformer layers (1 .. 4096)
+---@field hidden integer width of the residual stream (1 .. 2147483647)
+---@field heads integer attention heads; must divide hidden (1 .. 65536)
+---@field ffn? integer width of the feed-forward part; 4 hidden by default (1 .. 2147483647)
+---@field vocab integer size of the vocabulary (1 .. 2147483647)
+---@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default true)
 ---@field norm_eps? number added to the variance in LayerNorm (default 1e-05) (>= 0)
 
@@ -97,26 +98,26 @@ function mw.llama(options) end
 function mw.gpt(options) end
 
 ---@class meshwright.moe
----@field layers integer transformer layers (>= 1)
----@field hidden integer width of the residual stream (>= 1)
----@field heads integer query heads; must divide hidden (>= 1)
----@field kv_heads? integer key and value heads; must divide heads, which they default to (>= 1)
----@field ffn integer width of the feed-forward part (>= 1)
----@field vocab integer size of the vocabulary (>= 1)
+---@field layers integer transformer layers (1 .. 4096)
+---@field hidden integer width of the residual stream (1 .. 2147483647)
+---@field heads integer query heads; must divide hidden (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (1 .. 65536)
+---@field ffn integer width of the feed-forward part (1 .. 2147483647)
+---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
----@field window? integer tokens that a query sees, itself and those before it; left out: all (>= 1)
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
----@field kv_lora_rank? integer latent attention: width of the latent that keys and values of all heads are made from; left out: grouped attention (>= 1)
----@field q_lora_rank? integer width of the latent that queries are made from; left out: from the stream (>= 1)
----@field qk_nope_head_dim? integer of a query and key head: the part that is not turned (>= 1)
----@field qk_rope_head_dim? integer ... and that by rotary positions, of keys the same in every head (>= 2)
----@field v_head_dim? integer width of a value head (>= 1)
----@field experts integer experts of a layer (>= 1)
----@field top_k integer experts that a token chooses (>= 1)
----@field expert_ffn? integer width of an expert; default ffn (>= 1)
----@field shared_experts? integer experts that every token goes through, as one of their width (default 0) (>= 0)
----@field dense_layers? integer leading layers without experts, of width ffn (default 0) (>= 0)
+---@field kv_lora_rank? integer latent attention: width of the latent that keys and values of all heads are made from; left out: grouped attention (1 .. 2147483647)
+---@field q_lora_rank? integer width of the latent that queries are made from; left out: from the stream (1 .. 2147483647)
+---@field qk_nope_head_dim? integer of a query and key head: the part that is not turned (1 .. 2147483647)
+---@field qk_rope_head_dim? integer ... and that by rotary positions, of keys the same in every head (2 .. 2147483647)
+---@field v_head_dim? integer width of a value head (1 .. 2147483647)
+---@field experts integer experts of a layer (1 .. 65536)
+---@field top_k integer experts that a token chooses (1 .. 65536)
+---@field expert_ffn? integer width of an expert; default ffn (1 .. 2147483647)
+---@field shared_experts? integer experts that every token goes through, as one of their width (default 0) (0 .. 2147483647)
+---@field dense_layers? integer leading layers without experts, of width ffn (default 0) (0 .. 2147483647)
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
 ---@field balance? "aux"|"bias"|"none" how experts are kept even: a loss of each sequence's choices; a bias on the choice that moves against the load of each step; not (default "aux")
 ---@field aux_weight? number of the balancing loss (default 0.01) (>= 0)
@@ -134,7 +135,7 @@ function mw.moe(options) end
 ---@class meshwright.text
 ---@field path any a UTF-8 file, a folder of them (read in order of name), or a list
 ---@field [1]? any the same as path
----@field sequence? integer tokens of one sample (>= 1)
+---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
 
 ---Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.
@@ -143,8 +144,8 @@ function mw.moe(options) end
 function mw.text(options) end
 
 ---@class meshwright.synthetic
----@field seed? integer which chain; the run's seed if left out
----@field sequence? integer tokens of one sample (>= 1)
+---@field seed? integer which chain; the run's seed if left out (-9223372036854775808 .. 9223372036854775807)
+---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" accepted for all data; an endless stream has one order (default "shuffled")
 
 ---Endless tokens of a random Markov chain over the model's vocab: learnable down to a loss of 1.213 nats.
@@ -198,8 +199,8 @@ function mw.muon(options) end
 function mw.constant(options) end
 
 ---@class meshwright.cosine
----@field warmup? integer steps over which the rate rises linearly to lr (default 0) (>= 0)
----@field total? integer step from which the rate is `min`; the run's steps if left out (>= 1)
+---@field warmup? integer steps over which the rate rises linearly to lr (default 0) (0 .. 2147483647)
+---@field total? integer step from which the rate is `min`; the run's steps if left out (1 .. 2147483647)
 ---@field min? number learning rate at the end (default 0) (>= 0)
 
 ---Linear warm-up, then half a cosine down to `min`.
@@ -210,7 +211,7 @@ function mw.cosine(options) end
 mw.microbatch = {}
 
 ---@class meshwright.microbatch.fit
----@field memory? integer|string what a rank may hold; the experiment's memory if left out (>= 1 B)
+---@field memory? integer|string what a rank may hold; the experiment's memory if left out (1 B .. 1 EiB)
 ---@field [1]? integer|string the same as memory
 
 ---The largest microbatches with which no rank is predicted to hold more.
@@ -219,11 +220,11 @@ mw.microbatch = {}
 function mw.microbatch.fit(options) end
 
 ---@class meshwright.microbatch.ramp
----@field from integer sequences of the first step, over all ranks (>= 1)
----@field by? integer sequences that the batch grows by at a time; as it begins, if left out (>= 1)
----@field steps? integer steps until it has grown (>= 1)
----@field sequences? integer sequences until it has grown, instead of steps (>= 1)
----@field size? integer sequences that a rank computes at a time; all that it has if left out (>= 1)
+---@field from integer sequences of the first step, over all ranks (1 .. 2147483647)
+---@field by? integer sequences that the batch grows by at a time; as it begins, if left out (1 .. 2147483647)
+---@field steps? integer steps until it has grown (1 .. 2147483647)
+---@field sequences? integer sequences until it has grown, instead of steps (1 .. 2147483647)
+---@field size? integer sequences that a rank computes at a time; all that it has if left out (1 .. 2147483647)
 
 ---A batch that grows to the experiment's, by equal increments.
 ---@param options? meshwright.microbatch.ramp
@@ -233,7 +234,7 @@ function mw.microbatch.ramp(options) end
 ---@class meshwright.plugin.dp
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
----@field bucket? integer|string gradients of one all-reduce (default "25MiB") (>= 1 B)
+---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (1 B .. 1 EiB)
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
 ---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
 ---@field hook? any how a bucket is summed: "none", "bf16", "powersgd" (both lossy), or a function of the bucket that returns one of these when the plan is made (default "none")
@@ -243,11 +244,12 @@ function mw.microbatch.ramp(options) end
 ---@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
 
 ---@class meshwright.plugin.ep
----@field ways integer ranks that the experts are split over, of dp or zero, then cp, then tp (1 .. 1048576)
+---@field ways integer ranks that the experts are split over: of dp or zero as many as these can be made of, then of cp, then of tp (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field dispatch? "alltoall"|"allgather" how tokens get to their experts: each to those it chose; or all to all ranks, whose parts of the result are reduce-scattered (default "alltoall")
+---@field borrow? any[] axes to take ranks of, the first first: { "tp" }; left out: dp, zero, cp, ulysses, tp
 ---@field overlap? boolean what shared experts compute goes on while tokens are on their way (default false)
----@field imbalance? number for predictions: tokens of the rank that has most over the average of the ranks (default 1) (>= 1)
+---@field imbalance? number for predictions: tokens of the rank that has most over the average of the ranks (default 1) (1 .. 1048576)
 
 ---expert parallelism: experts -> ep, on borrowed ranks
 ---@alias meshwright.make.ep fun(options?: meshwright.plugin.ep|integer): meshwright.Strategy
@@ -259,7 +261,7 @@ function mw.microbatch.ramp(options) end
 ---@field chunks? integer virtual stages of each stage; 1, or what the schedule needs (1 .. 1024)
 ---@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
 ---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
----@field memory? integer|string limit of a rank's activations that the schedule must keep
+---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
 
 ---pipeline parallelism: layers -> pp, with a schedule
 ---@alias meshwright.make.pp fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
@@ -268,7 +270,7 @@ function mw.microbatch.ramp(options) end
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field form? "ring"|"allgather"|"ulysses" with ranks of its own, how attention sees the whole sequence: keys and values go round; they are gathered; or an all-to-all gives each rank some heads of it
----@field balance? "zigzag"|"none" with a ring or gathered keys, each rank has one part of the first half of the sequence and its mirror image in the second, so that causal attention is as much work on each; left out: zigzag where the sequence divides by twice the ranks
+---@field balance? "zigzag"|"none" with a ring or gathered keys, each rank has one part of the first half of the sequence and its mirror image in the second, so that causal attention is as much work on each; left out: zigzag
 ---@field ulysses? integer with a ring or gathered keys: so many adjacent ranks share out heads by all-to-all, and keys go round, or are gathered, among the others (default 1) (1 .. 1048576)
 
 ---sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp
@@ -286,10 +288,10 @@ function mw.microbatch.ramp(options) end
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field stage? integer what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
----@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (>= 1)
+---@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
----@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (>= 1 B)
+---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
 ---@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
 
 ---ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks
