@@ -15,5 +15,9 @@ local names = setmetatable({ mw = mw }, {
 return function(text)
   local chunk, message = load("return " .. text, "=--set", "t", names)
   if not chunk then error(message, 0) end
-  return chunk()
+  local values = table.pack(chunk())
+  if values.n > 1 then
+    error(("these are %d values, of which a key takes one; a list is written { … }"):format(values.n), 0)
+  end
+  return values[1]
 end

@@ -45,14 +45,18 @@ Json run_compare(const Experiment& a, const Experiment& b) {
   Problems problems;
   check_comparable(a, b, steps, problems);
   problems.throw_if_any();
-  for (const Experiment* each : {&a, &b}) check_machine_memory(*each, this_device().memory);
+  std::string forced;
+  for (const Experiment* each : {&a, &b}) {
+    const std::string note = check_machine_memory(*each, this_device().memory);
+    if (!note.empty()) forced += note + "\n";
+  }
   const CompareOutcome o = compare(a, b, steps, stop_flag());
   Json result = {{"kind", "compare"}, {"status", o.interrupted ? "interrupted" : "done"}};
   result["verdict"] = nullptr;
   result["a"] = a.plan->mix();
   result["b"] = b.plan->mix();
   result["plan_hashes"] = {a.plan->hash(), b.plan->hash()};
-  result["text"] = describe(o, a, b);
+  result["text"] = forced + describe(o, a, b);
   if (o.interrupted) return result;
   const Graph& graph = *a.plan->graph;
   result["verdict"] = o.equal ? "equal" : "different";

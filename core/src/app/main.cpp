@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
-#include <new>
 #include <optional>
 
 #include "app/commands.h"
@@ -114,7 +113,7 @@ void add_trace_command(CLI::App& app, Arguments& arguments) {
   command
       ->add_option("--step", a.step,
                    "which step; if not given, the one of median duration after the warm-up")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(-(std::int64_t{1} << 60), std::int64_t{1} << 60));
   command->add_flag("--predicted", a.predicted, "the predicted timeline alone");
   command->footer("Example: meshwright trace runs/pipeline.h5 -o trace.json --svg step.svg");
   add_json(command, arguments);
@@ -143,12 +142,6 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
 
-  for (const char* name : {"run", "verify"}) {
-    app.get_subcommand(name)->add_flag(
-        "--force", arguments.force,
-        "start although the ranks are predicted to need more memory than this machine has");
-  }
-
   CLI::App* compare = app.add_subcommand(
       "compare",
       "run two scripts, or one with two mw.train, and compare the two experiments: where they part "
@@ -158,6 +151,11 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->expected(1, 2);
   add_settings(compare, arguments);
   compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
+  for (const char* name : {"run", "verify", "compare"}) {
+    app.get_subcommand(name)->add_flag(
+        "--force", arguments.force,
+        "start although the ranks are predicted to need more memory than this machine has");
+  }
   add_common(compare, arguments);
   commands["compare"] = run_compared;
 
@@ -295,10 +293,6 @@ int run_main(int argc, char** argv) {
     if (!output) output.emplace(false);
     output->error(error);
     return stop_requested() ? exit_interrupted : error.exit_code();
-  } catch (const std::bad_alloc&) {
-    output->error(Error(Stage::run, "there is no memory left",
-                        "a smaller model, batch or microbatch, or recompute"));
-    return exit_code_of(Stage::run);
   } catch (const std::exception& error) {
     if (!output) output.emplace(false);
     output->error(Error({problem_of(error)}));

@@ -15,6 +15,9 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
                const std::string& script)
     : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty()) return;
+  // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
+  const std::size_t plans = experiment.steps_apart ? experiment.steps_apart->plans.size() : 1;
+  for (std::size_t plan = 0; plan < plans; ++plan) predicted_of(static_cast<int>(plan));
   RunInfo info;
   info.script = script;
   info.plan = json_text(experiment.plan->description(), 1);

@@ -69,6 +69,7 @@ int run_compared(const ScriptArguments& arguments, Output& output) {
   stop_on_signals();
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
+  if (arguments.force) host.force();
   const ScriptOptions options = script_options(arguments, "compare", output);
   std::vector<std::unique_ptr<Script>> scripts;  // the first's functions are called to the end
   for (const std::string& file : arguments.scripts) {

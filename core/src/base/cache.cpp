@@ -34,9 +34,10 @@ void write_cache(const std::filesystem::path& file, const Json& json) {
   const int out = create_unguessable(file.parent_path(), file.filename().string(), beside);
   if (out < 0) return;
   const std::string text = json_text(json, 2) + "\n";
-  const bool written = write_whole(out, text.data(), text.size());
-  if (::close(out) == 0 && written) std::filesystem::rename(beside, file, ignored);
-  if (!written || ignored) std::filesystem::remove(beside, ignored);
+  const bool whole = write_whole(out, text.data(), text.size());
+  const bool good = ::close(out) == 0 && whole;
+  if (good) std::filesystem::rename(beside, file, ignored);
+  if (!good || ignored) std::filesystem::remove(beside, ignored);
 }
 
 }  // namespace mw

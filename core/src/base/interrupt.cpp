@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 
@@ -25,8 +26,10 @@ extern "C" void on_signal(int number) {
   }
   stopped_by = number;
   static constexpr char text[] = "\nstopping after this step; once more stops at once\n";
-  // Nothing can be done about a closed terminal here.
+  // Nothing can be done about a closed terminal here, and who was interrupted may be about to look at errno.
+  const int before = errno;
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
+  errno = before;
 }
 
 }  // namespace
@@ -35,7 +38,7 @@ bool stop_requested() {
   return stop.load(std::memory_order_relaxed);
 }
 void throw_if_stopped() {
-  if (stop_requested()) throw Error(Stage::run, "interrupted");
+  if (stop_requested()) throw Stopped("interrupted");
 }
 const std::atomic<bool>* stop_flag() {
   return &stop;

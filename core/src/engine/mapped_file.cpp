@@ -42,8 +42,11 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
     if (begin == 0 || at < begin || at >= end) continue;
     void* page = reinterpret_cast<void*>(at / page_size * page_size);
     range->broken = true;
-    if (::mmap(page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page)
-      return;
+    const int error = errno;
+    const bool mapped =
+        ::mmap(page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page;
+    errno = error;
+    if (mapped) return;
   }
   if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
     before.sa_sigaction(number, info, context);

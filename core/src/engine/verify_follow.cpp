@@ -16,32 +16,60 @@ const std::string& name_of(const Program& program, std::size_t parameter) {
   return program.graph->value(program.parameters[parameter].value).name;
 }
 
-// Keeps what the mix does.
+// How far ranks part in what they hold alike, of each step: before its update, and after it.
+struct Spread {
+  std::vector<double> before, after;
+};
+
+// Keeps what the mix does: of what several ranks hold the first that comes, and how far the others part from it.
 class Taker : public StepWatcher {
  public:
-  Taker(RunRecord& record, std::mutex& mutex) : record_(record), mutex_(mutex) {}
+  Taker(RunRecord& record, Spread& spread, std::mutex& mutex)
+      : record_(record), spread_(spread), mutex_(mutex) {}
   void computed(const Instruction&, int, int, const at::Tensor&) override {}
-  void gradients(Executor& executor) override { take(executor, true, record_.gradients); }
+  void gradients(Executor& executor) override {
+    take(executor, true, record_.gradients, spread_.before);
+  }
   void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
-    take(executor, false, record_.parameters);
+    take(executor, false, record_.parameters, spread_.after);
+    const std::lock_guard lock(mutex_);
+    note(record_.losses, outcome.loss);
+    note(record_.norms, outcome.grad_norm);
     at_ = static_cast<std::size_t>(step) + 1;
-    if (executor.rank() != 0) return;
-    record_.losses.push_back(outcome.loss);
-    record_.norms.push_back(outcome.grad_norm);
   }
 
  private:
+  void note(std::vector<double>& of_steps, double value) {
+    if (of_steps.size() <= at_) {
+      of_steps.push_back(value);
+    } else if (std::isfinite(value) != std::isfinite(of_steps[at_])) {
+      spread_.before[at_] = infinity;
+    } else if (std::isfinite(value)) {
+      spread_.before[at_] =
+          std::max(spread_.before[at_], relative(value, of_steps[at_], least_scale));
+    }
+  }
+
   void take(Executor& executor, bool gradients,
-            std::vector<std::map<std::string, at::Tensor>>& into) {
+            std::vector<std::map<std::string, at::Tensor>>& into, std::vector<double>& spread) {
     for_each_parameter(executor, gradients, [&](int p, const at::Tensor& whole) {
       const std::lock_guard lock(mutex_);
       if (into.size() <= at_) into.resize(at_ + 1);
+      for (std::vector<double>* each : {&spread_.before, &spread_.after})
+        if (each->size() <= at_) each->resize(at_ + 1, 0);
       at::Tensor& kept = into[at_][name_of(executor.program(), static_cast<std::size_t>(p))];
-      if (!kept.defined()) kept = whole.clone();
+      if (kept.defined()) {
+        spread[at_] = std::max(spread[at_], relative_where_finite(whole, kept, least_scale));
+      } else {
+        kept = whole.clone();
+      }
     });
   }
 
+  // What ranks hold alike has equal bits but for faults: of numbers below this any difference is small.
+  static constexpr double least_scale = 1e-12;
   RunRecord& record_;
+  Spread& spread_;
   std::mutex& mutex_;
   std::size_t at_ = 0;  // the step
 };
@@ -137,9 +165,10 @@ double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, d
 void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
             const std::atomic<bool>* stop, VerifyOutcome& outcome) {
   RunRecord mix, own;
+  Spread spread;
   std::mutex mutex;
   run_steps(experiment, plan, steps, stop,
-            [&](Executor&) { return std::make_unique<Taker>(mix, mutex); });
+            [&](Executor&) { return std::make_unique<Taker>(mix, spread, mutex); });
   std::vector<StepErrors> errors;
   run_steps(experiment, one, steps, stop,
             [&](Executor&) { return std::make_unique<Follower>(mix, own, errors); });
@@ -164,8 +193,10 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
   for (std::int64_t step = 0; step < steps; ++step) {
     const StepErrors& e = errors[static_cast<std::size_t>(step)];
     const bool last = step == at.step && at.before_update;
-    const double before = last ? 0 : std::max({e.loss, e.norm, most(e.gradients)});
-    const double after = last ? 0 : most(e.parameters);
+    const auto at_step = static_cast<std::size_t>(step);
+    const double before =
+        last ? 0 : std::max({e.loss, e.norm, most(e.gradients), spread.before[at_step]});
+    const double after = last ? 0 : std::max(most(e.parameters), spread.after[at_step]);
     // Where one rank is not finite the mix must not be either.
     const bool alike = step < std::min(at.step, mixes.step) ||
                        (at.step == mixes.step && at.before_update == mixes.before_update);

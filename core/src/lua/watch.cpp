@@ -50,6 +50,7 @@ void ScriptWatch::enter() {
   deadline_ = Clock::now() +
               std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   inside_ = true;
+  stop_seen_.reset();
 }
 
 void ScriptWatch::leave(lua_State* lua) {

@@ -92,6 +92,8 @@ void Digest::add(const Slot& slot) {
   add(slot.category);
   add(slot.value);
   add(slot.alias_of);
+  add(slot.ring);
+  add(slot.turn);
 }
 
 void Digest::add(const Move& move) {

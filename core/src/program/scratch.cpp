@@ -99,6 +99,7 @@ Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int thread
   }
   if (call.estimate != nullptr)
     return {call.estimate(call.sizes, static_cast<int>(c10::elementSize(type)), threads), false};
+  if (call.sizes.size() < 3) return {0, false};  // no product
   const LibraryCall less = smaller(call);
   const auto result = [](const LibraryCall& c) {
     return static_cast<double>(c.sizes[0]) * static_cast<double>(c.sizes[1]);
