@@ -251,6 +251,7 @@ class Commands(unittest.TestCase):
     def test_bad_set(self):
         self.refused("", 2, "--set stepz=1: stepz is not a known option", arguments=("--set", "stepz=1"))
         self.refused("", 2, "--set steps is not of the form key=value", arguments=("--set", "steps"))
+        self.refused("", 2, "these are 2 values, of which a key takes one", arguments=("--set", "plan=dp(2),tp(2)"))
         self.refused("", 3, "heads", arguments=("--set", "plan[2].ways=3"))
 
     def test_log_that_cannot_be_written(self):
