@@ -25,8 +25,9 @@ ALL = os.environ.get("MESHWRIGHT_FUZZ") == "all" or "--all" in sys.argv
 SEED = int(os.environ.get("MESHWRIGHT_FUZZ_SEED", "14"))
 SAMPLE = 500
 PAIRS = 3000 if ALL else 60
-CPU_SECONDS = 10  # of one script, whatever runs beside it
-STUCK_SECONDS = 120  # without a word
+CPU_SECONDS = 10  # for a plan that cannot be, whatever runs beside it
+MOST_CPU_SECONDS = 60  # for one that can: what this machine does may have to be measured for it
+STUCK_SECONDS = 400  # without a word
 AT_A_TIME = 200  # scripts of a process
 
 ODD = ["0", "1", "-1", "-0.0", "0.5", "2^3", "3", "7", "1000", "2^15", "2^20", "2^30", "2^31-1", "2^31", "2^32",
@@ -81,7 +82,7 @@ DRIVER = """\
 local mw = require "meshwright"
 local dp, zero, tp, sp, pp, ep = mw.plugins("dp", "zero", "tp", "sp", "pp", "ep")
 local verb = %s
-local function fine(x) return x == x and x >= 0 and x < math.huge end
+local function fine(x) return type(x) ~= "number" or (x == x and x >= 0 and x < math.huge) end
 local function try(number, make)
   io.stdout:write("@begin ", number, "\\n") io.stdout:flush()
   local clock = os.clock()
@@ -296,7 +297,7 @@ class FuzzNumbers(unittest.TestCase):
 
     def judge(self, case, result):
         accepted, seconds, facts, said = result
-        if seconds > CPU_SECONDS:
+        if seconds > (MOST_CPU_SECONDS if accepted else CPU_SECONDS):
             self.fault(case, f"{seconds} s of CPU before the answer {said[:200]}")
         if accepted and said:
             self.fault(case, f"accepted, but {said}")

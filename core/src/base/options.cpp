@@ -115,7 +115,9 @@ class KeyReader {
     // 8 / 2 is 4.0 in Lua: a whole number is an integer however it was computed.
     if (const auto value = whole_number(given)) return in_range(*value, describe(given));
     const auto value = given.get<double>();
-    if (std::isfinite(value) && value == std::floor(value)) return in_range(value, describe(given));
+    // Whole, and beyond 64 bits: beyond any limit, though as a double the largest may equal it.
+    if (std::isfinite(value) && value == std::floor(value))
+      return out_of_range(value < 0, describe(given));
     return wrong(given, std::isfinite(value)
                             ? fmt::format("nearest: {}", nearest_in_range(std::round(value)))
                             : "");
@@ -169,6 +171,12 @@ class KeyReader {
     const auto& most = option_.most;
     const bool below = least && less(value, *least);
     if (!below && (!most || !less(*most, value))) return value;
+    return out_of_range(below, shown);
+  }
+
+  std::nullopt_t out_of_range(bool below, const std::string& shown) const {
+    const auto& least = option_.least;
+    const auto& most = option_.most;
     // A limit that nobody declared is no help to one who is beyond the other.
     Option undeclared;
     undeclared.type = option_.type;
