@@ -84,6 +84,29 @@ TEST_CASE("A dim that the model declares and no layer has is no fault") {
                 "moe") == "accepted");
 }
 
+TEST_CASE("... nor is a rule for particular ops, if there are such ops") {
+  const auto with = [](bool takes) {
+    return refusal({does("x", {{"x", 2, {}}},
+                         [=](Draft& d) {
+                           d.shard("batch", "x");
+                           d.shard_in("ffn", "x", [=](const Op&) { return takes; });
+                         })},
+                   "moe");
+  };
+  CHECK(with(true) == "accepted");
+  CHECK_THAT(with(false), Contains("ffn -> x is for particular ops, and its `where` takes none"));
+}
+
+TEST_CASE("A dim of which a model's indices know nothing may be cut") {
+  // What tokens chose is a list of places, alike on every rank: no sum.
+  Setup setup;
+  setup.model = "moe";
+  setup.options["experts"] = 4;
+  setup.options["top_k"] = 2;
+  setup.plan = {does("x", {{"x", 2, {}}}, [](Draft& d) { d.shard("hidden", "x"); })};
+  CHECK(verify(experiment(setup)).equal);
+}
+
 TEST_CASE("An axis of several ranks on which nothing lives is refused") {
   CHECK_THAT(refusal(2, [](Draft&) {}), Contains("nothing lives on the axis x (2 ranks)"));
   CHECK(refusal(1, [](Draft&) {}) == "accepted");

@@ -17,14 +17,16 @@ Speaker speaker_of(const Rule& rule) {
   return {rule.strategy, rule.place};
 }
 
-// Why a rule takes no op, and what it could take; nothing to say if no op has the dim.
+// Why a rule takes no op, and what it could take; nothing to say if the model declares the dim and has no op of it.
 void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
   const std::string kinds = kinds_with(graph, rule.dim);
   const bool any = std::any_of(graph.ops().begin(), graph.ops().end(),
                                [&](const Op& op) { return op.has(rule.dim); });
-  if (!any) return;
+  const std::string taken =
+      kinds_of(graph, [&](const Op& op) { return !rule.where || rule.where(op); });
+  if (!any && !taken.empty()) return;
   const std::string text = rule_text(rule.dim, rule.axis);
-  if (kinds.empty()) {
+  if (any && kinds.empty()) {
     problems.add(
         Stage::plan,
         attributed(speaker_of(rule), fmt::format("{} cuts nothing: each op needs its {} whole",
@@ -32,8 +34,6 @@ void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
         dims_there_are(graph, rule.dim));
     return;
   }
-  const std::string taken =
-      kinds_of(graph, [&](const Op& op) { return !rule.where || rule.where(op); });
   problems.add(
       Stage::plan,
       attributed(speaker_of(rule),
@@ -41,7 +41,8 @@ void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
                      ? fmt::format("{} is for particular ops, and its `where` takes none", text)
                      : fmt::format("{} is for particular ops ({}), none of which computes over {}",
                                    text, taken, rule.dim.name())),
-      fmt::format("kinds of ops with {}: {}", rule.dim.name(), kinds));
+      kinds.empty() ? dims_there_are(graph, rule.dim)
+                    : fmt::format("kinds of ops with {}: {}", rule.dim.name(), kinds));
 }
 
 bool same_claim(const Rule& a, const Rule& b) {

@@ -156,7 +156,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
       call_plugin({choice.name, choice.path}, "edited the plan",
                   [&] { choice.strategy->edit(draft); });
     } catch (const Error& error) {
-      found.add(error);
+      draft.problems().add(error);
     }
   }
   for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);

@@ -189,7 +189,7 @@ class Hostile : public mw::Strategy {
                       false});
       return;
     }
-    if (at_ == "where") draft.shard_in("ffn", "b", asked);
+    if (at_ == "where") draft.shard_in("hidden", "b", asked);
     if (at_ == "where of storage") {
       draft.store("hidden", "b", [this](const mw::Value&) -> bool { throw_what(what_); });
     }
