@@ -112,7 +112,7 @@ class MemoryLimit(PipelineCase):
     def test_what_a_hint_says_fits_when_it_is_written(self):
         """Of many plans over their limits, each change that is named is taken, and fits as it says."""
         self.heeded([HINTED % (model, plan, more)
-                     for model in MODELS for plan in PLANS for more in SETTINGS], (0.9, 0.6, 0.3))
+                     for model in MODELS for plan in PLANS for more in SETTINGS[:1 + (plan in PLANS[1:3])]], (0.9, 0.5))
 
     def test_a_large_model_is_told_of_recompute(self):
         # 70 billion parameters on 64 devices of 80 GB, as Llama has them.
@@ -141,6 +141,8 @@ class MemoryLimit(PipelineCase):
                 self.assertIn("the lowest is", result["hint"])
                 continue
             settings = change[1].replace(" with ", ", ")
+            if "function(" in change[1]:  # the script's own, which a reader puts in
+                continue
             changed.append((f"local e = {{ {experiment}, memory = {limit} }} "
                             f"for k, v in pairs {{ {settings} }} do e[k] = v end mw.plan(e)", change[2]))
         self.assertGreaterEqual(2 * len(changed), len(limited))

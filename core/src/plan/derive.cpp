@@ -159,10 +159,14 @@ class Deriver {
     }
     const std::int64_t size = info->second.size;
     const bool fits = info->second.even ? size % ways == 0 : size >= ways;
-    if (fits || !said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
+    if (fits) return;
     const int own = mesh_.axis(rule.axis).ways;
-    const std::int64_t left =
-        ways == own ? size : size / std::max(1, ways / own);  // what the other axes leave to cut
+    const int others = ways == own ? 1 : std::max(1, ways / own);
+    // Where the other axes leave no even parts to cut, they are at fault, and told so.
+    if (info->second.even && size % others != 0 && at_fault_.count(rule.dim) > 0) return;
+    if (!said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
+    at_fault_.insert(rule.dim);
+    const std::int64_t left = size / others;
     WrongWays wrong = ways_near(rule.strategy, left, own, info->second.even);
     wrong.problem =
         fmt::format("{}({}) cannot split {} {}", rule.strategy, own, left, rule.dim.name());
@@ -199,6 +203,8 @@ class Deriver {
       if (Dim d = in_value(node.output_dims[output], own, dim); d.valid())
         return Placement::shard(d);
     }
+    // Indices are no sums: an op whose indices follow from the whole of a dim says so (Op::whole).
+    if (graph_.value(node.outputs[output]).scalar == Scalar::index) return Placement::replicate();
     return Placement::partial(node.contraction);
   }
 
@@ -357,6 +363,7 @@ class Deriver {
   Derived result_;
   std::map<int, std::vector<int>> by_value_;
   std::set<std::string> said_;
+  std::set<Dim> at_fault_;  // dims that some strategy cannot split
 };
 
 }  // namespace
