@@ -73,7 +73,7 @@ end
 BORROWED = MODELS + """
 local mixes = {
   { dp(3), tp(2), ep(2) }, { zero { 3, stage = 3 }, tp(2), ep(2) }, { dp(3), sp(2), ep(2) }, { dp(3), tp(4), sp(), ep(4) },
-  { dp(3), sp(2), tp(2), ep(4) }, { dp(6), tp(2), ep(4) }, { sp(3), tp(4), ep(8) }, { dp(2), tp(2), ep { 2, borrow = { "tp" } } },
+  { dp(3), sp(2), tp(2), ep(4) }, { dp(6), tp(2), ep(4) }, { sp(3), tp(4), ep(4) }, { dp(2), tp(2), ep { 2, borrow = { "tp" } } },
   { dp(2), sp(2), tp(2), ep { 2, borrow = { "cp" } } }, { dp(2), sp(2), tp(2), ep { 4, borrow = { "tp", "cp" } } },
   { dp(2), sp(2), tp(2), sp(), ep { 4, borrow = { "tp", "dp" } } }, { dp(2), tp(4), ep { 4, borrow = { "tp", "dp" } } },
   { dp(2), sp { 4, ulysses = 2 }, ep(4) }, { sp { 4, ulysses = 2 }, ep { 2, borrow = { "ulysses" } } },
@@ -84,18 +84,16 @@ local mixes = {
 }
 local turn = 0
 for _, plan in ipairs(mixes) do
-  for _ = 1, 2 do
-    turn = turn % #models + 1
-    mw.verify { model = models[turn], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 12, microbatch = 1,
-      optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
-  end
+  turn = turn % #models + 1
+  mw.verify { model = models[turn], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 12, microbatch = 1,
+    optimizer = mw.adamw { lr = 1e-3, clip = 0.5 }, steps = 2 }
 end
 """
 
 
 class Experts(PipelineCase):
     def test_whatever_ranks_are_borrowed(self):
-        self.assertEqual(len(self.verify_all(BORROWED)), 2 * 21)
+        self.assertEqual(len(self.verify_all(BORROWED)), 21)
 
     def test_experts_beside_tensors_data_and_stages(self):
         self.assertEqual(len(self.verify_all(MATRIX)), 3 * 2 * 4 * 3)
@@ -210,7 +208,7 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
         refuse("{ dp(3), tp(2), ep(4) }", 3, "ep(4) cannot borrow ranks of dp, tp (6 ranks)", "possible: 1, 2")
         refuse('{ dp(3), tp(2), ep { 3, borrow = { "tp" } } }', 3, "ep(3) cannot borrow ranks of tp (2 ranks)",
                "possible: 1, 2")
-        refuse('{ dp(3), ep { 3, borrow = { "dp", "tp" } } }', 3, "ep(3).borrow: the plan has no axis tp", "its axes are dp")
+        refuse('{ dp(2), ep { 2, borrow = { "dp", "tp" } } }', 3, "ep(2).borrow: the plan has no axis tp", "its axes are dp")
         refuse("{ dp(2), ep { 2, borrow = {} } }", 2, "borrow: lists no axis")
         refuse("{ dp(2), ep { 2, borrow = { 2 } } }", 2, "borrow: 2 is no axis")
         refuse('{ dp(2), ep { 2, dispatch = "post" } }', 2, '"alltoall"')

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/divisors.h"
@@ -24,26 +25,41 @@ class Trial {
     return choice != nullptr && choice->with_ways;
   }
 
-  // Whether the plan with so many ways has no problem but others that it has anyway.
+  // Whether the plan with so many ways has no problem but others that it has anyway. Where the mesh cannot be
+  // made, those are what it has with one way.
   bool accepts(const WrongWays& wrong, int ways) const {
+    const std::optional<Problems> found = problems_with(wrong.strategy, ways);
+    if (!found) return false;
+    std::set<std::string> known = known_;
+    if (wrong.all && ways != 1) {
+      const std::optional<Problems> anyway = problems_with(wrong.strategy, 1);
+      for (const Problem& p : anyway ? anyway->list() : std::vector<Problem>{}) {
+        known.insert(p.message);
+      }
+    }
+    return (wrong.all && ways == 1) ||
+           std::all_of(found->list().begin(), found->list().end(), [&](const Problem& p) {
+             return p.message != wrong.problem && known.count(p.message) > 0;
+           });
+  }
+
+ private:
+  // Nothing if the strategy does not take so many.
+  std::optional<Problems> problems_with(const std::string& strategy, int ways) const {
     PlanRequest request = request_;
     request.placements_only = true;
     request.recompute = {};
     Problems found;
     try {
-      StrategyChoice& choice =
-          request.strategies[find(wrong.strategy) - request_.strategies.data()];
+      StrategyChoice& choice = request.strategies[find(strategy) - request_.strategies.data()];
       choice = choice.with_ways(ways);
       make_plan(request, found);
     } catch (const Error&) {
-      return false;
+      return std::nullopt;
     }
-    return std::all_of(found.list().begin(), found.list().end(), [&](const Problem& p) {
-      return p.message != wrong.problem && known_.count(p.message) > 0;
-    });
+    return found;
   }
 
- private:
   const StrategyChoice* find(const std::string& strategy) const {
     const auto& list = request_.strategies;
     const auto found = std::find_if(list.begin(), list.end(), [&](const StrategyChoice& choice) {
