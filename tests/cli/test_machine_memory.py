@@ -35,11 +35,11 @@ class MachineMemory(PipelineCase):
         self.refused(3, ["dp(4) cannot be verified within ", "in float64, 4 ranks hold ", "--force"], "verify",
                      self.large())
 
-    def limited(self, *arguments, more=""):
+    def limited(self, *arguments, more="", size=(8192, 32768)):
         """With 6 GB of address space, a model of some 40 GB; a run that starts ends for want of memory."""
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (6_000_000_000, 6_000_000_000))
-        script = self.write(SCRIPT % (8192, 32768, more))
+        script = self.write(SCRIPT % (*size, more))
         done = subprocess.run([BIN, *arguments, script], cwd=self.folder, capture_output=True, text=True,
                               timeout=120, preexec_fn=limit)
         return done.returncode, done.stderr
@@ -51,7 +51,7 @@ class MachineMemory(PipelineCase):
 
     def test_forced_it_starts(self):
         for arguments, more in ((["run", "--force"], ""), (["run"], " force = true,")):
-            code, said = self.limited(*arguments, more=more)
+            code, said = self.limited(*arguments, more=more, size=LARGE)
             self.assertEqual(code, 1, said[-2000:])
             self.assertIn("forced: plan: dp(4) does not fit", said)
 
