@@ -78,7 +78,7 @@ local mixes = {
   { dp(2), sp(2), tp(2), sp(), ep { 4, borrow = { "tp", "dp" } } }, { dp(2), tp(4), ep { 4, borrow = { "tp", "dp" } } },
   { dp(2), sp { 4, ulysses = 2 }, ep(4) }, { sp { 4, ulysses = 2 }, ep { 2, borrow = { "ulysses" } } },
   { zero { 6, stage = 2, replicas = 3 }, tp(2), ep(4) }, { zero { 6, stage = 3, replicas = 2 }, ep(2) },
-  { pp { 2, schedule = "1f1b" }, dp(3), tp(2), ep(2) }, { pp { 2, schedule = "zbv" }, zero { 3, stage = 2 }, tp(2), ep(2) },
+  { pp { 2, schedule = "1f1b" }, dp(3), tp(2), ep(2) }, { pp { 2, schedule = "zb-h2" }, zero { 3, stage = 2 }, tp(2), ep(2) },
   { dp(3), tp(2), ep { 2, dispatch = "allgather" } }, { dp(3), tp(2), ep { 2, overlap = true } },
   { dp(2), tp(2), ep { 2, borrow = { "tp" }, dispatch = "allgather" } },
 }
