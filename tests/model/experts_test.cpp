@@ -372,23 +372,19 @@ TEST_CASE("experts' ops declare the memory that the allocator sees") {
     }
     check_memory(stats_case(score, logits, picks), type);
   }
-  {
-    OpCase c(admit(seq * top / experts, experts), {chosen}, {chosen}, sizes);
-    c.inputs[0] = picks;
-    check_memory(c, type);
-    c.cut("seq", {{seq / 2, seq - seq / 2}, {0, seq / 2}}, seq);
-    check_memory(c, type);
-  }
+  OpCase admitted(admit(seq * top / experts, experts), {chosen}, {chosen}, sizes);
+  admitted.inputs[0] = picks;
+  check_memory(admitted, type);
+  admitted.cut("seq", {{seq / 2, seq - seq / 2}, {0, seq / 2}}, seq);
+  check_memory(admitted, type);
   OpCase loss = loss_case(0.1, at::randn({2, batch, experts}, at::kDouble));
   loss.wide[0] = true;
   check_memory(loss, type);
   OpCase z(z_loss(0.1), {logit_dims}, {{}}, sizes);
   z.real(0);
   check_memory(z, type);
-
   const Layer l = layer_of(picks, experts, hidden, 2 * hidden);
   for (const Range part : {Range{0, experts}, Range{experts / 2, experts / 4}}) {
-    INFO(part.size << " experts");
     const OpCase sent = dispatch_case(l, part);
     check_memory(sent, type);
     OpCase home = combine_case(sent, l, part);
@@ -399,8 +395,6 @@ TEST_CASE("experts' ops declare the memory that the allocator sees") {
   const at::Tensor even =
       at::arange(batch * seq * top, at::kLong).remainder(experts).view({batch, seq, top});
   const Layer fair = layer_of(even, experts, hidden, 2 * hidden);
-  for (const Range part : {Range{0, experts}, Range{experts / 2, experts / 4}}) {
-    INFO(part.size << " experts");
+  for (const Range part : {Range{0, experts}, Range{experts / 2, experts / 4}})
     check_memory(linear_case(dispatch_case(fair, part), fair, part), type);
-  }
 }
