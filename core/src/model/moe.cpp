@@ -116,7 +116,8 @@ class Moe final : public ModelKind {
                     static_cast<double>(top) / static_cast<double>(experts)};
     if (values.has("capacity")) {  // choices that are admitted at most
       const auto choices = static_cast<double>(sequence * top);
-      const double admitted = static_cast<double>(room(values, sequence) * experts);
+      const double admitted =
+          static_cast<double>(room(values, sequence)) * static_cast<double>(experts);
       graph.sparse.share *= std::min(1.0, admitted / choices);
     }
     int x = d.embed();
@@ -145,7 +146,9 @@ class Moe final : public ModelKind {
   static std::int64_t room(const Values& values, std::int64_t sequence) {
     const auto even = static_cast<double>(sequence * values.integer("top_k")) /
                       static_cast<double>(values.integer("experts"));
-    return static_cast<std::int64_t>(std::ceil(values.number("capacity") * even - 1e-9));
+    const double asked = std::ceil(values.number("capacity") * even - 1e-9);
+    return static_cast<std::int64_t>(
+        std::min(asked, static_cast<double>(sequence * values.integer("top_k"))));
   }
 
   struct Routed {

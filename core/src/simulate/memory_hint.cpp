@@ -89,7 +89,13 @@ class Search {
       if (!again.empty()) consider({zero, 1, again.back()});
     }
     if (found_) return fmt::format("{} would fit: {}", found_->text, text_of(found_->need));
-    const std::string none = "no ZeRO stage, no recompute and no smaller microbatch would fit";
+    const std::string none =
+        work_ > most_search
+            ? fmt::format(
+                  "of the {} changes that were tried none would fit, and to plan them all "
+                  "would take too long",
+                  tried_)
+            : "no ZeRO stage, no recompute and no smaller microbatch would fit";
     return lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,
                                  text_of(lowest_->need))
                    : none;
@@ -178,6 +184,7 @@ class Search {
     } catch (const Error&) {  // of a strategy's own
     }
     work_ += plan ? plan->work : experiment_.plan->work;
+    ++tried_;
     if (!plan || plan->ranks() > most_ranks_) return;
     Candidate candidate{text(*plan, change),
                         predicted_need(*plan, *experiment_.optimizer, together_)};
@@ -240,6 +247,7 @@ class Search {
       0;  // sequences of a microbatch, where the experiment leaves them to a policy
   std::optional<Candidate> found_, lowest_;
   double work_ = 0;  // of the plans made so far
+  int tried_ = 0;
 };
 
 }  // namespace

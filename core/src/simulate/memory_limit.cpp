@@ -92,15 +92,18 @@ std::string check_verify_memory(const Experiment& experiment, std::int64_t avail
   const Optimizer& optimizer = *experiment.optimizer;
   const std::int64_t ranks = predicted_need(*plan, optimizer, true);
   const std::int64_t alone = predicted_need(*one, optimizer, true);
-  // Of the one rank, gradients and parameters stay.
-  const std::int64_t kept = 2 * 8 * plan->graph->parameter_count();
+  // Whole tensors of what was done stay: of the one rank its first gradients and each step's parameters; and where it
+  // follows the mix (engine/verify_follow.h), each step's gradients and parameters of that, and parameters of its own.
+  const std::int64_t steps = std::min<std::int64_t>(3, experiment.steps);
+  const std::int64_t kept = (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
   const std::int64_t need = std::max(ranks, alone) + kept;
   if (need <= available) return "";
   return refuse(
       experiment,
       fmt::format(
           "plan: {} cannot be verified within {} of memory here: in float64, {} hold {}, the "
-          "one rank that computes the whole batch {}, and {} is kept of it",
+          "one rank that computes the whole batch {}, and {} is kept of "
+          "what they did",
           experiment.plan->mix(), text_of(available),
           plan->ranks() == 1 ? "1 rank" : fmt::format("{} ranks", plan->ranks()), text_of(ranks),
           text_of(alone), text_of(kept)),
