@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
 
 #include "plugin/module.h"
 
@@ -74,7 +75,7 @@ TEST_CASE("a good plugin is found by name, its options read, its strategy made")
 TEST_CASE("each way of failing has its own reason") {
   CHECK_THAT(why_not("wrong_abi"),
              Contains("built for plugin ABI 999; this program has plugin ABI " +
-                      std::to_string(plugin_abi)) &&
+                      std::to_string(mw::plugin_abi)) &&
                  Contains("rebuild it against this program's SDK"));
   CHECK_THAT(why_not("wrong_magic"), Contains("starts with \"XWPLUGIN\", not with \"MWPLUGIN\""));
   CHECK_THAT(why_not("other_torch"),
