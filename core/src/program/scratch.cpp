@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <thread>
 
@@ -23,12 +24,24 @@ std::string name_of(const LibraryCall& call, at::ScalarType type, int threads) {
                      threads);
 }
 
-// A product of which the largest size is halved until it is soon done.
+// Calls up to this are tried as they are, whatever a smaller one takes.
+constexpr double always_tried_flops = 1 << 24;
+// Of calls for whose larger sizes there is an estimate.
+constexpr double most_tried_beside_estimate = 1 << 26;
+
+// A product of which the largest size is halved until it is soon done; of powers of two, so that one trial serves
+// all products that are about as large.
 LibraryCall smaller(LibraryCall call) {
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(call.sizes[i], 1));
+    const auto power = static_cast<std::int64_t>(std::bit_floor(size));
+    call.flops *= static_cast<double>(power) / static_cast<double>(size);
+    call.sizes[i] = power;
+  }
   while (call.flops > cut_down_flops) {
     std::int64_t& largest = *std::max_element(call.sizes.begin(), call.sizes.begin() + 3);
     if (largest < 2) break;
-    call.flops *= static_cast<double>(largest / 2) / static_cast<double>(largest);
+    call.flops /= 2;
     largest /= 2;
   }
   return call;
@@ -93,21 +106,33 @@ std::optional<std::int64_t> ScratchBook::measured(const LibraryCall& call, at::S
 }
 
 Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int threads) {
-  const int most_threads = 4 * core_count();  // more only cost time, or there are none
-  if (call.flops <= most_tried_flops && threads <= most_threads) {
-    if (const auto bytes = measured(call, type, threads)) return {*bytes, true};
-  }
-  if (call.estimate != nullptr)
+  const auto tried = [&]() -> std::optional<Scratch> {
+    const auto bytes = measured(call, type, threads);
+    return bytes ? std::optional(Scratch{*bytes, true}) : std::nullopt;
+  };
+  if (call.estimate != nullptr) {
+    if (call.flops <= most_tried_beside_estimate) {
+      if (const auto scratch = tried()) return *scratch;
+    }
     return {call.estimate(call.sizes, static_cast<int>(c10::elementSize(type)), threads), false};
+  }
+  if (call.flops <= always_tried_flops) {
+    if (const auto scratch = tried()) return *scratch;
+  }
   if (call.sizes.size() < 3) return {0, false};  // no product
   const LibraryCall less = smaller(call);
+  const auto part = measured(less, type, threads);
+  // A kernel that takes nothing for a smaller one is not tried again and again by a search over sizes.
+  if (part && *part == 0) return {0, true};
+  if (call.flops <= most_tried_flops) {
+    if (const auto scratch = tried()) return *scratch;
+  }
   const auto result = [](const LibraryCall& c) {
     return static_cast<double>(c.sizes[0]) * static_cast<double>(c.sizes[1]);
   };
   const double times = result(call) / std::max(result(less), 1.0);
-  const auto bytes =
-      static_cast<double>(measured(less, type, std::min(threads, most_threads)).value_or(0));
-  return {static_cast<std::int64_t>(std::min(bytes * times, 9e18)), false};
+  return {static_cast<std::int64_t>(std::min(static_cast<double>(part.value_or(0)) * times, 9e18)),
+          false};
 }
 
 ScratchBook& scratch_book() {
