@@ -36,18 +36,21 @@ std::string note_of_steps(const VerifyOutcome& o) {
 }
 
 std::string note_of_parted(const VerifyOutcome& o) {
-  const std::string first = fmt::format(
-      "loss, gradient norm and every gradient of the first step agree ({:.1e})",
-      std::max({o.first_loss, o.first_norm, o.gradients}));
+  const std::string first =
+      fmt::format("loss, gradient norm and every gradient of the first step agree ({:.1e})",
+                  std::max({o.first_loss, o.first_norm, o.gradients}));
   if (o.parted_update) {
     return fmt::format(
-        "{}; what parts is the update of step {}, by {:.1e} from that which one rank makes of the same gradients: look at "
+        "{}; what parts is the update of step {}, by {:.1e} from that which one rank makes of the "
+        "same gradients: look at "
         "the optimizer and at how parameters are gathered",
         first, o.parted_step, o.parted_error);
   }
   return fmt::format(
-      "{}, and so do all updates before step {}; its gradients part by {:.1e} from those of one rank with the same "
-      "parameters: a fault that the first step does not show, or parameters so large that a gradient is all rounding (try "
+      "{}, and so do all updates before step {}; its gradients part by {:.1e} from those of one "
+      "rank with the same "
+      "parameters: a fault that the first step does not show, or parameters so large that a "
+      "gradient is all rounding (try "
       "a lower lr)",
       first, o.parted_step, o.parted_error);
 }
