@@ -114,7 +114,7 @@ class LossScale(unittest.TestCase):
             self.assertEqual(done.returncode, 2, f"{given}: {done.stderr}")
             self.assertTrue(any("loss_scale" in result["message"] for result in results), results)
         done, results, _ = self.run_script("run", WRONG % ("train", "function(step) return -step end"))
-        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("loss_scale: the function returned", results[-1]["message"])
 
 
