@@ -27,11 +27,28 @@ target_compile_features(meshwright_sdk INTERFACE cxx_std_20)
 target_link_libraries(meshwright_sdk INTERFACE
   Torch::cpu Boost::headers fmt::fmt nlohmann_json::nlohmann_json)
 
+# One precompiled header for all: it knows no more than the SDK's flags, which all targets have.
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/pch.cpp" CONTENT "// Holds a header.\n" @ONLY)
+add_library(meshwright_pch OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/pch.cpp")
+target_link_libraries(meshwright_pch PRIVATE Meshwright::sdk meshwright_warnings)
+target_precompile_headers(meshwright_pch PRIVATE "${MESHWRIGHT_PCH}")
+# A precompiled header's bytes differ from clone to clone. What ccache looks at instead is a sum over the text
+# of all that it includes, so that a second clone finds what the first one compiled.
+set(pch "${PROJECT_BINARY_DIR}/CMakeFiles/meshwright_pch.dir/cmake_pch.hxx.gch")
+add_custom_command(OUTPUT "${pch}.sum" DEPFILE "${pch}.sum.d" VERBATIM
+  COMMAND bash "${PROJECT_SOURCE_DIR}/cmake/pch_sum.sh" "${pch}.sum" ${CMAKE_CXX_COMPILER}
+    -std=c++20 "-I$<JOIN:$<TARGET_PROPERTY:Torch::cpu,INTERFACE_INCLUDE_DIRECTORIES>,;-I>" "${MESHWRIGHT_PCH}"
+  COMMAND_EXPAND_LISTS COMMENT "Sum of the precompiled header's text")
+add_custom_target(meshwright_pch_sum DEPENDS "${pch}.sum")
+add_dependencies(meshwright_pch meshwright_pch_sum)
+
 file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp")
 set(app_sources ${core_sources})
 list(FILTER core_sources EXCLUDE REGEX "/core/src/app/")
 list(FILTER app_sources INCLUDE REGEX "/core/src/app/")
 
+meshwright_together(core_sources ${core_sources})
+meshwright_together(app_sources ${app_sources})
 add_library(meshwright_core SHARED ${core_sources})
 set_target_properties(meshwright_core PROPERTIES OUTPUT_NAME meshwright DEFINE_SYMBOL "")
 target_include_directories(meshwright_core PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/src>")
@@ -44,7 +61,7 @@ endforeach()
 target_link_libraries(meshwright_core
   PUBLIC Meshwright::sdk
   PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>" ${CMAKE_DL_LIBS})
-target_precompile_headers(meshwright_core PRIVATE "${MESHWRIGHT_PCH}")
+target_precompile_headers(meshwright_core REUSE_FROM meshwright_pch)
 
 # Links libmeshwright.so without its include folders: a plugin that reaches into core/src must fail.
 add_library(meshwright_library INTERFACE)
@@ -53,11 +70,10 @@ target_link_libraries(meshwright_library INTERFACE "$<LINK_ONLY:meshwright_core>
 
 add_executable(meshwright ${app_sources})
 target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
-target_precompile_headers(meshwright REUSE_FROM meshwright_core)
+target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
 
 add_custom_target(programs DEPENDS meshwright)
 
-# Plugins share a precompiled header of their own: it differs from the core's by hidden visibility.
 function(meshwright_add_own_plugins folder output)
   file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true "${folder}/*")
   foreach(path IN LISTS folders)
@@ -67,9 +83,13 @@ function(meshwright_add_own_plugins folder output)
       continue()
     endif()
     list(APPEND modules "${output}/${name}.so")
+    meshwright_together(files ${files})
     meshwright_add_plugin(${name} ${files} OUTPUT_DIRECTORY "${output}")
     target_link_libraries(plugin_${name} PRIVATE meshwright_warnings)
-    target_precompile_headers(plugin_${name} REUSE_FROM meshwright_plugin_pch)
+    # Of default visibility, as the precompiled header is; what a module exports is what its map says.
+    set_target_properties(plugin_${name} PROPERTIES
+      CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
+    target_precompile_headers(plugin_${name} REUSE_FROM meshwright_pch)
     if(ARGN)
       add_dependencies(${ARGN} plugin_${name})
     endif()
@@ -82,13 +102,6 @@ function(meshwright_add_own_plugins folder output)
   endif()
 endfunction()
 
-file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/plugin_pch.cpp" CONTENT "// Holds a header.\n" @ONLY)
-add_library(meshwright_plugin_pch OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/plugin_pch.cpp")
-target_link_libraries(meshwright_plugin_pch PRIVATE Meshwright::sdk meshwright_warnings)
-set_target_properties(meshwright_plugin_pch PROPERTIES
-  CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-target_precompile_headers(meshwright_plugin_pch PRIVATE "${MESHWRIGHT_PCH}")
-
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/plugins"
                            "${PROJECT_BINARY_DIR}/lib/meshwright/plugins" programs)
 
@@ -97,7 +110,7 @@ foreach(source IN LISTS bench_sources)
   get_filename_component(name "${source}" NAME_WE)
   add_executable(bench_${name} "${source}")
   target_link_libraries(bench_${name} PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
-  target_precompile_headers(bench_${name} REUSE_FROM meshwright_core)
+  target_precompile_headers(bench_${name} REUSE_FROM meshwright_pch)
 endforeach()
 
 # The program finds its Lua side and the cluster files at ../share/meshwright, installed or not.

@@ -39,9 +39,10 @@ foreach(path IN LISTS areas)
 
   file(GLOB sources CONFIGURE_DEPENDS "${path}/*_test.cpp")
   if(sources)
+    meshwright_together(sources ${sources})
     add_executable(test_${area} ${sources})
     target_link_libraries(test_${area} PRIVATE catch_main meshwright_core meshwright_warnings)
-    target_precompile_headers(test_${area} REUSE_FROM meshwright_core)
+    target_precompile_headers(test_${area} REUSE_FROM meshwright_pch)
     add_dependencies(test_${area} test_plugins programs)
     catch_discover_tests(test_${area} TEST_PREFIX "${area}/"
       PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "${test_environment}")

@@ -21,18 +21,16 @@ PINS = [ROOT / ".clang-tidy", ROOT / "cmake/deps.txt"]
 
 
 def own_headers():
-    """Object path below the build folder -> our headers that it was compiled from."""
+    """Source -> our headers that it, or a file compiled together with it, includes."""
     log = subprocess.run(["ninja", "-C", "build", "-t", "deps"], capture_output=True, text=True)
-    headers, current = {}, None
-    for line in log.stdout.splitlines():
-        if line.startswith("    "):
-            path = (ROOT / "build" / line.strip()).resolve()
-            inside = path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / ".deps")
-            if inside and path.suffix == ".h":
-                headers[current].append(path)
-        elif line:
-            current = line.split(":")[0]
-            headers[current] = []
+    headers = {}
+    for entry in log.stdout.split("\n\n"):
+        paths = [(ROOT / "build" / line.strip()).resolve() for line in entry.splitlines()[1:]]
+        ours = [p for p in paths if p.is_relative_to(ROOT) and not p.is_relative_to(ROOT / ".deps")]
+        used = [path for path in ours if path.suffix == ".h"]
+        for source in ours:
+            if source.suffix == ".cpp":
+                headers.setdefault(source, set()).update(used)
     return headers
 
 
@@ -66,8 +64,7 @@ def main(cache, names):
         source = pathlib.Path(entry["file"])
         if source.is_relative_to(BUILD) or (names and str(source.relative_to(ROOT)) not in names):
             continue
-        target = re.search(r" -o (\S+)", entry["command"]).group(1)
-        work[source] = cache / state_of(source, headers.get(target, []))
+        work[source] = cache / state_of(source, headers.get(source, []))
     unknown = set(names) - {str(source.relative_to(ROOT)) for source in work}
     if unknown:
         sys.exit(f"no build target compiles {', '.join(sorted(unknown))}")

@@ -24,7 +24,7 @@ if(MESHWRIGHT_CCACHE)
     set(ccache_dir "${cache_home}/meshwright/ccache")
   endif()
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    env CCACHE_DIR=${ccache_dir} CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    env CCACHE_DIR=${ccache_dir} CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     ${MESHWRIGHT_CCACHE})
 endif()

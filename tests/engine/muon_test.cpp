@@ -19,7 +19,7 @@ std::shared_ptr<const Optimizer> muon(const Json& given) {
   return made;
 }
 
-std::string refusal(const Json& given) {
+std::string muon_refusal(const Json& given) {
   try {
     muon(given);
   } catch (const Error& error) {
@@ -118,11 +118,11 @@ TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's") {
 }
 
 TEST_CASE("What Muon does not take is refused with the key's path") {
-  CHECK(refusal({{"lr", 0.02}}).empty());
-  CHECK(refusal({{"lr", 0.0}}).find("optimizer.lr") != std::string::npos);
-  CHECK(refusal({{"lr", 0.02}, {"adamw", {{"beta", 1}}}}).find("optimizer.adamw.beta") !=
+  CHECK(muon_refusal({{"lr", 0.02}}).empty());
+  CHECK(muon_refusal({{"lr", 0.0}}).find("optimizer.lr") != std::string::npos);
+  CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"beta", 1}}}}).find("optimizer.adamw.beta") !=
         std::string::npos);
-  CHECK(refusal({{"lr", 0.02}, {"adamw", {{"betas", {0.9}}}}}).find("optimizer.adamw.betas") !=
+  CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"betas", {0.9}}}}}).find("optimizer.adamw.betas") !=
         std::string::npos);
 }
 

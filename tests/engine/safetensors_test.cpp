@@ -15,7 +15,7 @@ std::string file_with(const std::string& header, std::size_t data_bytes) {
   return bytes + header + std::string(data_bytes, '\1');
 }
 
-std::string refusal(const std::string& content) {
+std::string refused(const std::string& content) {
   TemporaryFolder folder;
   const auto path = folder.write("bad.safetensors", content);
   try {
@@ -75,19 +75,19 @@ TEST_CASE("hostile and broken files are refused") {
            "}";
   };
   const auto with = [&](const std::string& tensor, std::size_t data = 8) {
-    return refusal(file_with(R"({"a":)" + tensor + "}", data));
+    return refused(file_with(R"({"a":)" + tensor + "}", data));
   };
   CHECK_THAT(with(entry("[2]", "[0,8]")), Catch::Equals("it was accepted"));
 
-  CHECK_THAT(refusal(""), Catch::Contains("0 bytes"));
-  CHECK_THAT(refusal("\1\0\0"), Catch::Contains("bytes"));
-  CHECK_THAT(refusal(std::string(8, '\xff') + "{}"), Catch::Contains("18446744073709551615"));
-  CHECK_THAT(refusal(std::string("\x40\0\0\0\0\0\0\0{}", 10)), Catch::Contains("claims 64"));
-  CHECK_THAT(refusal(file_with("not json", 0)), Catch::Contains("no JSON"));
-  CHECK_THAT(refusal(file_with("[]", 0)), Catch::Contains("no JSON"));
-  CHECK_THAT(refusal(file_with("{", 0)), Catch::Contains("no JSON"));
-  CHECK_THAT(refusal(file_with("{\"a\":" + std::string(100000, '['), 0)), Catch::Contains("JSON"));
-  CHECK_THAT(refusal(file_with("{\"\xff\":1}", 0)), Catch::Contains("JSON"));
+  CHECK_THAT(refused(""), Catch::Contains("0 bytes"));
+  CHECK_THAT(refused("\1\0\0"), Catch::Contains("bytes"));
+  CHECK_THAT(refused(std::string(8, '\xff') + "{}"), Catch::Contains("18446744073709551615"));
+  CHECK_THAT(refused(std::string("\x40\0\0\0\0\0\0\0{}", 10)), Catch::Contains("claims 64"));
+  CHECK_THAT(refused(file_with("not json", 0)), Catch::Contains("no JSON"));
+  CHECK_THAT(refused(file_with("[]", 0)), Catch::Contains("no JSON"));
+  CHECK_THAT(refused(file_with("{", 0)), Catch::Contains("no JSON"));
+  CHECK_THAT(refused(file_with("{\"a\":" + std::string(100000, '['), 0)), Catch::Contains("JSON"));
+  CHECK_THAT(refused(file_with("{\"\xff\":1}", 0)), Catch::Contains("JSON"));
   CHECK_THAT(with("5"), Catch::Contains("lacks"));
   CHECK_THAT(with(R"({"dtype":"F32","shape":[2]})"), Catch::Contains("lacks"));
   CHECK_THAT(with(entry("[-2]", "[0,8]")), Catch::Contains("lacks"));
@@ -102,9 +102,9 @@ TEST_CASE("hostile and broken files are refused") {
   CHECK_THAT(with(entry("[1]", "[0,4]")), Catch::Contains("last 4 bytes"));
   CHECK_THAT(with(entry("[1]", "[4,8]")), Catch::Contains("4 bytes before"));
   const std::string a = R"("a":)" + entry("[2]", "[0,8]"), b = R"("b":)" + entry("[2]", "[4,12]");
-  CHECK_THAT(refusal(file_with("{" + a + "," + b + "}", 12)), Catch::Contains("overlaps"));
-  CHECK_THAT(refusal(file_with("{" + a + "," + a + "}", 8)), Catch::Contains("twice"));
-  CHECK_THAT(refusal(file_with(R"({"__metadata__":{"x":5},)" + a + "}", 8)),
+  CHECK_THAT(refused(file_with("{" + a + "," + b + "}", 12)), Catch::Contains("overlaps"));
+  CHECK_THAT(refused(file_with("{" + a + "," + a + "}", 8)), Catch::Contains("twice"));
+  CHECK_THAT(refused(file_with(R"({"__metadata__":{"x":5},)" + a + "}", 8)),
              Catch::Contains("metadata"));
 }
 

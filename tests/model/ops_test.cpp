@@ -198,9 +198,9 @@ TEST_CASE("attention over tokens that lie in another order") {
   c.cut("keys", keys, 24);
   for (std::size_t i = 0; i < 3; ++i) c.real(i);
   const auto places = [](const std::vector<Range>& runs) {
-    Tensors parts;
-    for (const Range& run : runs) parts.push_back(at::arange(run.offset, run.offset + run.size));
-    return at::cat(parts);
+    Tensors ranges;
+    for (const Range& run : runs) ranges.push_back(at::arange(run.offset, run.offset + run.size));
+    return at::cat(ranges);
   };
   check_op(c, [&](const Tensors& in) {
     const at::Tensor index = at::tensor({1, 1, 2, 2}, at::kLong);

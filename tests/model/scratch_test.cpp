@@ -116,7 +116,7 @@ TEST_CASE("A call that is too large is not made") {
   CHECK_FALSE(large.measured);
   // A product is tried as a smaller one, and what that takes for its result grows with the result.
   ScratchBook book{{}};
-  LibraryCall product = product_call(Into::given, Turned::right, 1 << 20, 1 << 16, 1 << 16);
+  LibraryCall product = product_call(mw::Into::given, Turned::right, 1 << 20, 1 << 16, 1 << 16);
   product.prepare = [](const std::vector<std::int64_t>& sizes, at::ScalarType type) {
     return std::function<void()>([=] { at::empty({sizes[0], sizes[1]}, type); });
   };

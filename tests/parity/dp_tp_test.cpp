@@ -15,7 +15,7 @@ void check(const Setup& setup) {
   CHECK(outcome.gradients <= 1e-10);
 }
 
-const Json gpt = {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
+const Json gpt_options = {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
 
 }  // namespace
 
@@ -32,7 +32,7 @@ TEST_CASE("dp x tp equals one rank: gpt with tied embeddings") {
   const int d = GENERATE(1, 2, 3, 4), t = GENERATE(1, 2, 3, 4);
   Setup setup;
   setup.model = "gpt";
-  setup.options = gpt;
+  setup.options = gpt_options;
   setup.plan = {dp(d), tp(t)};
   DYNAMIC_SECTION("dp " << d << " tp " << t) {
     check(setup);
@@ -46,7 +46,7 @@ TEST_CASE("Gradient accumulation equals one rank") {
   Setup setup;
   if (is_gpt) {
     setup.model = "gpt";
-    setup.options = gpt;
+    setup.options = gpt_options;
   }
   setup.batch = 24;
   setup.microbatch = 12 / microbatches;
@@ -69,7 +69,7 @@ TEST_CASE("Weight gradients that run beside an all-reduce give the same gradient
   Setup setup;
   if (is_gpt) {
     setup.model = "gpt";
-    setup.options = gpt;
+    setup.options = gpt_options;
   }
   setup.microbatch = 3;
   setup.plan = {dp(2), choice("tp", std::make_shared<Rules>(

@@ -29,7 +29,7 @@ Setup small(const std::string& model) {
   return setup;
 }
 
-void check_equal(const Setup& setup) {
+void check_equal_parameters(const Setup& setup) {
   const Experiment e = experiment(setup);
   const VerifyOutcome outcome = verify(e);
   INFO(describe(outcome, e.plan->mix()));
@@ -69,7 +69,7 @@ TEST_CASE("Muon equals one rank: dp, tp, ZeRO, pipelines") {
   Setup setup = small(model);
   setup.plan = mixes[mix].second;
   DYNAMIC_SECTION(model << ", " << mixes[mix].first) {
-    check_equal(setup);
+    check_equal_parameters(setup);
   }
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("... of a rate that matches AdamW's, without look-ahead") {
   setup.optimizer_options["nesterov"] = false;
   setup.optimizer_options["ns_steps"] = 4;
   setup.plan = {zero(2, 1), tp(2)};
-  check_equal(setup);
+  check_equal_parameters(setup);
 }
 
 TEST_CASE("... of experts, each orthogonalised where it lies") {
@@ -94,7 +94,7 @@ TEST_CASE("... of experts, each orthogonalised where it lies") {
         std::make_shared<Rules>("tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab", "expert_ffn"})));
   }
   DYNAMIC_SECTION("zero " << stage << (with_tp ? " tp" : "")) {
-    check_equal(setup);
+    check_equal_parameters(setup);
   }
 }
 

@@ -5,19 +5,12 @@
 #include <numeric>
 #include <set>
 
-#include "fixture.h"
+#include "equal.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
-
-void check_equal(const Setup& setup) {
-  const Experiment e = experiment(setup);
-  const VerifyOutcome outcome = verify(e);
-  INFO(describe(outcome, e.plan->mix()));
-  CHECK(outcome.equal);
-}
 
 Setup small(int layers, bool gpt) {
   Setup setup;

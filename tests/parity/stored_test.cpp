@@ -2,7 +2,7 @@
 // What ZeRO-3 will stand on, also where a strategy already cuts the dim, and with a split backward.
 #include <catch2/catch.hpp>
 
-#include "fixture.h"
+#include "equal.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -27,13 +27,6 @@ class Stored : public Rules {
   bool split_;
 };
 
-void check(const Setup& setup) {
-  const Experiment e = experiment(setup);
-  const VerifyOutcome outcome = verify(e);
-  INFO(describe(outcome, e.plan->mix()));
-  CHECK(outcome.equal);
-}
-
 }  // namespace
 
 TEST_CASE("Parameters stored in parts give the same gradients") {
@@ -51,7 +44,7 @@ TEST_CASE("Parameters stored in parts give the same gradients") {
   setup.plan.insert(tp_inner ? setup.plan.end() : setup.plan.begin(), tp(2));
   DYNAMIC_SECTION(dim.name() << " split " << split << " gpt " << is_gpt << " tp inner "
                              << tp_inner) {
-    check(setup);
+    check_equal(setup);
   }
 }
 
@@ -62,7 +55,7 @@ TEST_CASE("Parameters stored in parts on the axis that cuts the compute") {
   setup.plan = {
       choice("tp", std::make_shared<Stored>("tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab"},
                                             "hidden", false))};
-  check(setup);
+  check_equal(setup);
 }
 
 TEST_CASE("Storage rules that cannot be are refused") {
@@ -90,5 +83,5 @@ TEST_CASE("Ulysses beside tp: heads cut twice, sequences between") {
   Setup setup;
   setup.plan = {choice("cp", std::make_shared<Ulysses>())};
   setup.plan.insert(cp_outer ? setup.plan.end() : setup.plan.begin(), tp(2));
-  check(setup);
+  check_equal(setup);
 }

@@ -1,7 +1,7 @@
 // ZeRO: whatever each rank keeps only a part of, the gradients are one rank's.
 #include <catch2/catch.hpp>
 
-#include "fixture.h"
+#include "equal.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -20,13 +20,6 @@ Setup small(bool gpt, std::int64_t batch, std::int64_t microbatch) {
   setup.batch = batch;
   setup.microbatch = microbatch;
   return setup;
-}
-
-void check_equal(const Setup& setup) {
-  const Experiment e = experiment(setup);
-  const VerifyOutcome outcome = verify(e);
-  INFO(describe(outcome, e.plan->mix()));
-  CHECK(outcome.equal);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ std::string text_of(const fs::path& path) {
   return text.str();
 }
 
-int files_in(const fs::path& folder) {
+int entries_in(const fs::path& folder) {
   return static_cast<int>(std::distance(fs::directory_iterator(folder), {}));
 }
 
@@ -89,7 +89,7 @@ TEST_CASE(
   CHECK(attribute(path, "reason") == "no room");
   CHECK(rows(path, mw::step_table()) == 10);
   CHECK(rows(path, mw::event_table()) == 2);  // what is left out is rows
-  CHECK(files_in(folder.path()) == 1);
+  CHECK(entries_in(folder.path()) == 1);
 
   // HDF5 is as well as before.
   mw::RunWriter other(folder.path() / "other.h5", {});
@@ -114,7 +114,7 @@ TEST_CASE("with no room at all the status and the reason are written all the sam
   CHECK(attribute(path, "reason") == std::string(480, 'x'));
   CHECK(rows(path, mw::step_table()) == 10);
   CHECK(rows(path, mw::event_table()) == 0);
-  CHECK(files_in(folder.path()) == 1);
+  CHECK(entries_in(folder.path()) == 1);
 }
 
 TEST_CASE("where nothing at all can be written the file stays as it was") {

@@ -199,7 +199,7 @@ class Ulysses : public Strategy {
 };
 
 // tp, and sequences cut in the residual stream (Megatron SP): reduce-scatters and all-gathers.
-class SequenceParallel : public Strategy {
+class MegatronSp : public Strategy {
  public:
   std::vector<AxisRequest> axes() const override { return {{"tp", 2, {}}}; }
   void edit(Draft& draft) const override {
@@ -224,7 +224,7 @@ TEST_CASE("... when sequences are cut, and tensors resharded") {
     setup.plan = {choice("ulysses", std::make_shared<Ulysses>())};
   }
   SECTION("Megatron SP") {
-    setup.plan = {choice("sp", std::make_shared<SequenceParallel>())};
+    setup.plan = {choice("sp", std::make_shared<MegatronSp>())};
   }
   check(setup);
 }
@@ -348,7 +348,7 @@ TEST_CASE(
   const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
       {"dp", {dp(2, 1 << 14)}},
       {"tp", {tp(2)}},
-      {"Megatron SP", {choice("sp", std::make_shared<SequenceParallel>())}},
+      {"Megatron SP", {choice("sp", std::make_shared<MegatronSp>())}},
       {"zero 1", {zero(2, 1, 1, 1, false, 1 << 14)}},
       {"zero 2 x tp", {zero(2, 2, 1, 1, false, 1 << 14), tp(2)}},
       {"zero 3, replicas", {zero(4, 3, 2, 1, false, 1 << 14)}},

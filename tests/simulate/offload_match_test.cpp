@@ -24,7 +24,7 @@ struct Highest {
   std::int64_t activations = 0, host = 0, peak = 0;  // of the rank that has most
 };
 
-Highest check(const Setup& setup) {
+Highest check_host(const Setup& setup) {
   const Experiment e = experiment(setup);
   std::vector<RankReport> measured;
   train(e, nullptr, [&](const StepReport& report) { measured = report.ranks; });
@@ -46,12 +46,12 @@ Highest check(const Setup& setup) {
 
 void compare(Setup setup) {
   setup.options["layers"] = 4;
-  const Highest kept = check(setup);
+  const Highest kept = check_host(setup);
   setup.offload.kind = Kind::full;
   for (const int prefetch : {0, 1}) {
     INFO("prefetch " << prefetch);
     setup.offload.prefetch = prefetch;
-    const Highest sent = check(setup);
+    const Highest sent = check_host(setup);
     CHECK(sent.activations < kept.activations);
     CHECK(sent.peak < kept.peak);
     CHECK(sent.host > 0);
@@ -88,9 +88,9 @@ TEST_CASE("... beside recompute, which keeps what enters a layer") {
   Setup setup = GENERATE(false, true) ? gpt({tp(2)}, 2) : llama({tp(2)}, 2);
   setup.options["layers"] = 6;
   setup.recompute.kind = GENERATE(RecomputePolicy::Kind::full, RecomputePolicy::Kind::selective);
-  const Highest kept = check(setup);
+  const Highest kept = check_host(setup);
   setup.offload.kind = Kind::full;
-  const Highest sent = check(setup);
+  const Highest sent = check_host(setup);
   CHECK(sent.activations < kept.activations);
   CHECK(sent.host > 0);
 }
@@ -111,7 +111,7 @@ TEST_CASE("... in pipelines, whose microbatches wait") {
 TEST_CASE("What goes to the host is what was chosen") {
   Setup setup = llama({}, 4);
   setup.options["layers"] = 4;
-  const auto host = [&] { return check(setup).host; };
+  const auto host = [&] { return check_host(setup).host; };
   setup.offload.kind = Kind::full;
   const std::int64_t all = host();
   SECTION("the first layers, each alike") {

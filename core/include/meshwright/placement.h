@@ -27,6 +27,7 @@ class Dim {
 };
 
 using Dims = std::vector<Dim>;
+bool contains(const Dims& dims, Dim dim);
 
 enum class Reduction : std::uint8_t { sum, max };
 

@@ -31,7 +31,7 @@ std::shared_ptr<const Plan> one_rank_in(const Plan& plan, Precision precision) {
   return one;
 }
 
-std::string precision_of(const Plan& plan) {
+std::string precision_named(const Plan& plan) {
   const std::string name = name_of(plan.request.precision);
   return name + (plan.request.fp32_gradients && element_bytes(plan.request.precision) < 4
                      ? ", fp32 gradients"
@@ -95,8 +95,8 @@ class Comparison {
     outcome.steps = steps_;
     outcome.lossy_a = lossy_hooks(*a_.plan);
     outcome.lossy_b = lossy_hooks(*b_.plan);
-    outcome.precision_a = precision_of(*a_.plan);
-    outcome.precision_b = precision_of(*b_.plan);
+    outcome.precision_a = precision_named(*a_.plan);
+    outcome.precision_b = precision_named(*b_.plan);
     return outcome;
   }
 
@@ -192,7 +192,7 @@ class Comparison {
     side.factor = exact ? side.roundoff / roundoff("fp32") : 1;
     side.ranks = plan.ranks();
     side.microbatches = static_cast<int>(plan.microbatches);
-    const std::string name = precision_of(*one);
+    const std::string name = precision_named(*one);
     const auto known = std::find(measured_.begin(), measured_.end(), name);
     side.errors = static_cast<int>(known - measured_.begin());
     if (known != measured_.end()) return side;

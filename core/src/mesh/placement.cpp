@@ -39,6 +39,10 @@ std::uint16_t intern(const std::string& name) {
 Dim::Dim(const char* name) : id_(intern(name)) {}
 Dim::Dim(const std::string& name) : id_(intern(name)) {}
 
+bool contains(const Dims& dims, Dim dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
 const std::string& Dim::name() const {
   std::shared_lock lock(names().mutex);
   return names().list[id_];

@@ -10,10 +10,6 @@
 namespace mw {
 namespace {
 
-bool has(const Dims& dims, Dim dim) {
-  return std::find(dims.begin(), dims.end(), dim) != dims.end();
-}
-
 struct Shape {
   int stacked = 0, rows = 0;
   bool operator==(const Shape&) const = default;
@@ -22,7 +18,7 @@ struct Shape {
 // A weight's dims in the order: those that input and output share, those of the output, those of the input.
 std::optional<Shape> shape_of(const Op& op) {
   const Dims &in = op.inputs[0].dims, &weight = op.inputs[1].dims, &out = op.output_dims[0];
-  const auto kind = [&](Dim dim) { return !has(out, dim) ? 2 : has(in, dim) ? 0 : 1; };
+  const auto kind = [&](Dim dim) { return !contains(out, dim) ? 2 : contains(in, dim) ? 0 : 1; };
   Shape shape;
   int last = 0;
   for (Dim dim : weight) {

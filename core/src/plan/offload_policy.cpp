@@ -10,13 +10,11 @@
 namespace mw {
 namespace {
 
-using Kind = OffloadPolicy::Kind;
-
-constexpr const char* what_there_is =
+constexpr const char* offload_forms =
     "\"none\", \"full\", { layers = n }, { ops = { \"attention\" } }, { least = \"64KiB\" }, or "
     "function(op) return true end";
 
-const Options& table_options() {
+const Options& offload_options() {
   static const Options options =
       Options()
           .integer("layers", "the first layers of each stage's part of the model")
@@ -36,24 +34,24 @@ const Options& table_options() {
 
 void read_table(const Json& given, OffloadPolicy& policy, Problems& problems) {
   Problems found;
-  const Values values = table_options().read(given, "offload", found);
+  const Values values = offload_options().read(given, "offload", found);
   for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
   if (!found.empty()) return;
   if (values.has("layers") && values.has("ops")) {
     problems.add(Stage::options, "offload: layers and ops are two ways to choose; take one",
-                 what_there_is);
+                 offload_forms);
     return;
   }
-  policy.kind = Kind::full;
+  policy.kind = OffloadPolicy::Kind::full;
   policy.least = values.integer("least");
   policy.prefetch = values.int32("prefetch");
   if (values.has("layers")) {
-    policy.kind = Kind::layers;
+    policy.kind = OffloadPolicy::Kind::layers;
     policy.layers = values.int32("layers");
   }
   if (values.has("ops")) {
-    policy.kind = Kind::ops;
-    policy.ops = op_names("offload.ops", values.at("ops"), what_there_is, problems);
+    policy.kind = OffloadPolicy::Kind::ops;
+    policy.ops = op_names("offload.ops", values.at("ops"), offload_forms, problems);
   }
 }
 
@@ -62,18 +60,18 @@ void read_table(const Json& given, OffloadPolicy& policy, Problems& problems) {
 Json OffloadPolicy::describe() const {
   Json json;
   switch (kind) {
-    case Kind::none:
+    case OffloadPolicy::Kind::none:
       return "none";
-    case Kind::full:
+    case OffloadPolicy::Kind::full:
       json["what"] = "full";
       break;
-    case Kind::layers:
+    case OffloadPolicy::Kind::layers:
       json["layers"] = layers;
       break;
-    case Kind::ops:
+    case OffloadPolicy::Kind::ops:
       json["ops"] = ops;
       break;
-    case Kind::function:
+    case OffloadPolicy::Kind::function:
       json["what"] = "function";
       break;
   }
@@ -86,7 +84,7 @@ OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach>
                            Problems& problems) {
   OffloadPolicy policy;
   if (is_function(given)) {
-    policy.kind = Kind::function;
+    policy.kind = OffloadPolicy::Kind::function;
     policy.what = op_function("offload", given, std::move(reach));
     return policy;
   }
@@ -96,10 +94,10 @@ OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach>
   }
   const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
   if (text == "full") {
-    policy.kind = Kind::full;
+    policy.kind = OffloadPolicy::Kind::full;
   } else if (text != "none") {
     problems.add(Stage::options, fmt::format("offload: there is no {}", quote(text)),
-                 what_there_is);
+                 offload_forms);
   }
   return policy;
 }
@@ -110,16 +108,16 @@ OffloadSet resolve(const OffloadPolicy& policy, const Graph& graph, Problems& pr
   set.least = policy.least;
   set.prefetch = policy.prefetch;
   switch (policy.kind) {
-    case Kind::none:
+    case OffloadPolicy::Kind::none:
       break;
-    case Kind::full:
-    case Kind::layers:
+    case OffloadPolicy::Kind::full:
+    case OffloadPolicy::Kind::layers:
       set.ops = choose_ops(graph, [](const Op&) { return true; });
       break;
-    case Kind::ops:
+    case OffloadPolicy::Kind::ops:
       set.ops = choose_ops(graph, "offload.ops", policy.ops, problems);
       break;
-    case Kind::function:
+    case OffloadPolicy::Kind::function:
       set.ops = choose_ops(graph, policy.what);
       break;
   }

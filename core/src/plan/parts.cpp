@@ -8,9 +8,9 @@
 namespace mw {
 namespace {
 
-using Inserts = std::multimap<int, Instruction>;  // before which instruction
+using OrderedInserts = std::multimap<int, Instruction>;  // before which instruction
 
-void insert(Segment& segment, const Inserts& inserts) {
+void insert(Segment& segment, const OrderedInserts& inserts) {
   std::vector<Instruction> code;
   auto next = inserts.begin();
   for (std::size_t i = 0; i <= segment.code.size(); ++i) {
@@ -93,7 +93,7 @@ class Parter {
     std::vector<Span> list = spans(segment, true);
     std::stable_sort(list.begin(), list.end(),
                      [](const Span& a, const Span& b) { return a.last < b.last; });
-    Inserts inserts;
+    OrderedInserts inserts;
     int before = -1;
     for (const Span& span : list) {
       if (before >= 0) {
@@ -113,7 +113,7 @@ class Parter {
     const std::vector<Span> list = spans(segment, false);
     const auto ahead = static_cast<std::size_t>(storage_.prefetch);
     const char* phase = segment.kind == SegmentKind::forward ? "forward" : "backward";
-    Inserts inserts;  // where several stand at one place, what lets go comes first
+    OrderedInserts inserts;  // where several stand at one place, what lets go comes first
     if (!storage_.keeps) {
       for (const Span& span : list) {
         inserts.emplace(span.last + 1, of_bucket(Code::drop, span.bucket, program_, phase));

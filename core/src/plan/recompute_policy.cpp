@@ -12,14 +12,12 @@
 namespace mw {
 namespace {
 
-using Kind = RecomputePolicy::Kind;
-
-constexpr const char* what_there_is =
+constexpr const char* recompute_forms =
     "\"none\", \"selective\", \"full\", { every = n }, { ops = { \"attention\" } }, { fit = "
     "\"8GiB\" }, or "
     "function(op) return true end";
 
-const Options& table_options() {
+const Options& recompute_options() {
   static const Options options =
       Options()
           .integer("every", "layers between what is kept")
@@ -43,7 +41,7 @@ const Options& table_options() {
 
 void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) {
   Problems found;
-  const Values values = table_options().read(given, "recompute", found);
+  const Values values = recompute_options().read(given, "recompute", found);
   for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
   if (!found.empty()) return;
   const auto said = std::ranges::count_if(std::array{"what", "every", "ops", "fit"},
@@ -51,13 +49,13 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
   if (said > 1) {
     problems.add(Stage::options,
                  "recompute: what, every, ops and fit are four ways to choose; take one",
-                 what_there_is);
+                 recompute_forms);
     return;
   }
   policy.gathers = values.flag("gathers");
   if (said == 0 && !policy.gathers) {
     problems.add(Stage::options, "recompute: a table says what: what, every, ops, fit or gathers",
-                 what_there_is);
+                 recompute_forms);
     return;
   }
   if (policy.gathers && values.text("collectives") == "keep") {
@@ -67,15 +65,17 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
   }
   const std::string what = values.has("what") ? values.text("what") : said == 0 ? "none" : "full";
   policy.keep_collectives = values.text("collectives") == "keep";
-  policy.kind = what == "none" ? Kind::none : what == "full" ? Kind::full : Kind::selective;
+  policy.kind = what == "none"   ? RecomputePolicy::Kind::none
+                : what == "full" ? RecomputePolicy::Kind::full
+                                 : RecomputePolicy::Kind::selective;
   if (values.has("every")) policy.every = values.int32("every");
   if (values.has("fit")) {
-    policy.kind = Kind::fit;
+    policy.kind = RecomputePolicy::Kind::fit;
     policy.fit = values.integer("fit");
   }
   if (values.has("ops")) {
-    policy.kind = Kind::ops;
-    policy.ops = op_names("recompute.ops", values.at("ops"), what_there_is, problems);
+    policy.kind = RecomputePolicy::Kind::ops;
+    policy.ops = op_names("recompute.ops", values.at("ops"), recompute_forms, problems);
   }
 }
 
@@ -84,25 +84,25 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
 Json RecomputePolicy::describe() const {
   Json json;
   switch (kind) {
-    case Kind::none:
+    case RecomputePolicy::Kind::none:
       json = "none";
       break;
-    case Kind::selective:
+    case RecomputePolicy::Kind::selective:
       json = "selective";
       break;
-    case Kind::full:
+    case RecomputePolicy::Kind::full:
       json = Json{{"every", every}};
       break;
-    case Kind::ops:
+    case RecomputePolicy::Kind::ops:
       json = Json{{"ops", ops}};
       break;
-    case Kind::fit:
+    case RecomputePolicy::Kind::fit:
       json = Json{{"fit", fit}};
       break;
-    case Kind::function:
+    case RecomputePolicy::Kind::function:
       json = "function";
       break;
-    case Kind::fixed:
+    case RecomputePolicy::Kind::fixed:
       json = fit > 0 ? Json{{"fit", fit}} : Json("chosen");
       break;
   }
@@ -114,7 +114,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
                                Problems& problems) {
   RecomputePolicy policy;
   if (is_function(given)) {
-    policy.kind = Kind::function;
+    policy.kind = RecomputePolicy::Kind::function;
     policy.what = op_function("recompute", given, std::move(reach));
     return policy;
   }
@@ -123,18 +123,18 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     return policy;
   }
   const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
-  if (text == "selective") policy.kind = Kind::selective;
-  if (text == "full") policy.kind = Kind::full;
-  if (text != "none" && policy.kind == Kind::none) {
+  if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
+  if (text == "full") policy.kind = RecomputePolicy::Kind::full;
+  if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
     problems.add(Stage::options, fmt::format("recompute: there is no {}", quote(text)),
-                 what_there_is);
+                 recompute_forms);
   }
   return policy;
 }
 
 RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems& problems) {
   RecomputeSet set = policy.set;
-  if (policy.kind == Kind::fixed) {
+  if (policy.kind == RecomputePolicy::Kind::fixed) {
     set.ops.resize(graph.ops().size());
     return set;
   }
@@ -142,21 +142,21 @@ RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems
   set.keep_moves = policy.keep_collectives;
   set.gathers = policy.gathers;
   switch (policy.kind) {
-    case Kind::selective:  // scores, softmax and their product with the values
+    case RecomputePolicy::Kind::selective:  // scores, softmax and their product with the values
       set.ops = choose_ops(graph, [](const Op& op) { return op.kind() == "attention"; });
       break;
-    case Kind::full:
+    case RecomputePolicy::Kind::full:
       set.ops = choose_ops(graph, [](const Op&) { return true; });
       break;
-    case Kind::ops:
+    case RecomputePolicy::Kind::ops:
       set.ops = choose_ops(graph, "recompute.ops", policy.ops, problems);
       break;
-    case Kind::function:
+    case RecomputePolicy::Kind::function:
       set.ops = choose_ops(graph, policy.what);
       break;
-    case Kind::none:
-    case Kind::fit:
-    case Kind::fixed:
+    case RecomputePolicy::Kind::none:
+    case RecomputePolicy::Kind::fit:
+    case RecomputePolicy::Kind::fixed:
       set.ops.assign(graph.ops().size(), false);
       break;
   }

@@ -25,9 +25,10 @@ std::vector<bool> of_data_alone(const Graph& graph) {
   return alone;
 }
 
-class Parter {
+class StageParter {
  public:
-  Parter(const Graph& graph, const Pipeline& pipeline, Partition& partition, Problems& problems)
+  StageParter(const Graph& graph, const Pipeline& pipeline, Partition& partition,
+              Problems& problems)
       : graph_(graph), pipeline_(pipeline), part_(partition), problems_(problems) {}
 
   void run() {
@@ -177,7 +178,7 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
     return part;
   }
   Problems found;
-  Parter(graph, whole, part, found).run();
+  StageParter(graph, whole, part, found).run();
   for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
   return part;
 }

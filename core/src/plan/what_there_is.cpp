@@ -12,10 +12,6 @@
 namespace mw {
 namespace {
 
-bool has(const Dims& dims, Dim dim) {
-  return std::find(dims.begin(), dims.end(), dim) != dims.end();
-}
-
 std::string with_nearest(const std::string& wanted, const std::vector<std::string>& names,
                          const std::string& plural) {
   if (names.empty()) return "it has none";
@@ -37,14 +33,14 @@ bool has_dim(const Graph& graph, Dim dim) {
   if (!dim.valid()) return false;
   if (graph.dims().count(dim) > 0) return true;
   return std::any_of(graph.ops().begin(), graph.ops().end(),
-                     [&](const Op& op) { return has(op.space(), dim); });
+                     [&](const Op& op) { return contains(op.space(), dim); });
 }
 
 std::string dims_there_are(const Graph& graph, Dim wanted) {
   std::set<std::string> names;  // by name: a Dim's own order is that of a process
   for (const Op& op : graph.ops()) {
     for (Dim dim : op.space()) {
-      if (!has(op.whole, dim)) names.insert(dim.name());
+      if (!contains(op.whole, dim)) names.insert(dim.name());
     }
   }
   return with_nearest(wanted.valid() ? wanted.name() : "", {names.begin(), names.end()}, "dims");
@@ -71,7 +67,8 @@ std::string kinds_of(const Graph& graph, const std::function<bool(const Op&)>& t
 }
 
 std::string kinds_with(const Graph& graph, Dim dim) {
-  return kinds_of(graph, [&](const Op& op) { return has(op.space(), dim) && !has(op.whole, dim); });
+  return kinds_of(
+      graph, [&](const Op& op) { return contains(op.space(), dim) && !contains(op.whole, dim); });
 }
 
 }  // namespace mw

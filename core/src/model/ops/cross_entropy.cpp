@@ -219,12 +219,6 @@ class CeLoss final : public OpType {
   double scale_;
 };
 
-template <typename Type>
-OpTypePtr only() {
-  static const OpTypePtr type = std::make_shared<Type>();
-  return type;
-}
-
 }  // namespace
 
 OpTypePtr ce_max() {

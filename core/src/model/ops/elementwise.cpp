@@ -167,12 +167,6 @@ class Add final : public OpType {
   }
 };
 
-template <typename Type>
-OpTypePtr only() {
-  static const OpTypePtr type = std::make_shared<Type>();
-  return type;
-}
-
 }  // namespace
 
 OpTypePtr swiglu() {

@@ -10,13 +10,13 @@ namespace {
 
 using namespace kernel;
 
-struct Sizes {
+struct ExpertSizes {
   std::int64_t experts = 1, rows = 1, n = 1, k = 1;
 };
 
-Sizes sizes_of(const Op& op, const LocalDims& dims) {
+ExpertSizes expert_sizes(const Op& op, const LocalDims& dims) {
   const Dims &x = op.inputs[0].dims, &weight = op.inputs[1].dims;
-  Sizes sizes;
+  ExpertSizes sizes;
   sizes.experts = dims.at(weight[0]).size;
   sizes.n = dims.at(weight[1]).size;
   sizes.k = dims.at(weight[2]).size;
@@ -102,7 +102,7 @@ class ExpertLinear final : public OpType {
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const auto [experts, rows, n, k] = sizes_of(op, dims);
+    const auto [experts, rows, n, k] = expert_sizes(op, dims);
     Cost cost;
     cost.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
     cost.executed = cost.flops;

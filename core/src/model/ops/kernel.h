@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "meshwright/op.h"
 
@@ -75,6 +76,13 @@ inline void deliver(OpCall& call, std::size_t input, const at::Tensor& gradient)
 
 inline void set_outputs(OpCall& call, std::vector<at::Tensor> outputs) {
   call.outputs = std::move(outputs);
+}
+
+// The one object of an op type that has no options.
+template <typename Type>
+std::shared_ptr<const OpType> only() {
+  static const std::shared_ptr<const OpType> type = std::make_shared<Type>();
+  return type;
 }
 
 }  // namespace mw::kernel

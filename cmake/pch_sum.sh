@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Writes the sum of all the text that a header includes, and beside it what that was, as make's rules say it.
+# Usage: pch_sum.sh SUM COMPILER… HEADER
+set -euo pipefail
+sum=$1
+shift
+mkdir -p "$(dirname "$sum")"
+text=$("$@" -x c++-header -E -P -dD -MD -MF "$sum.d" -MT "$sum" | sha256sum)
+echo "$text" >"$sum"

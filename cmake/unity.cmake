@@ -1,0 +1,46 @@
+# Files of one folder are compiled together, about ten at a time: what each file pays for the headers of ATen
+# and JSON, even precompiled (instantiating what they left pending), is then paid once for all ten.
+# So names in anonymous namespaces are unique within a folder. The preset `lint` compiles each file apart, and
+# so finds an include that only a neighbour has.
+
+option(MESHWRIGHT_UNITY "Compile about ten files of a folder together" ON)
+set(meshwright_files_together 10)
+
+# meshwright_together(OUT FILE…): what to compile for these files (absolute paths): files that include some of
+# one folder each. Not CMake's own UNITY_BUILD, whose files name absolute paths: another clone's cache of
+# compiled objects would not know them.
+function(meshwright_together out)
+  if(NOT MESHWRIGHT_UNITY)
+    set(${out} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  set(together "${PROJECT_BINARY_DIR}/together")
+  set(folders "")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(folder "${source}" DIRECTORY)
+    file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${folder}")
+    string(MAKE_C_IDENTIFIER "${folder}" key)
+    list(APPEND folders "${key}")
+    list(APPEND files_${key} "${source}")
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  set(units "")
+  foreach(key IN LISTS folders)
+    list(SORT files_${key})
+    list(LENGTH files_${key} count)
+    math(EXPR batches "(${count} + ${meshwright_files_together} - 1) / ${meshwright_files_together}")
+    set(index 0)
+    foreach(source IN LISTS files_${key})
+      math(EXPR batch "${index} * ${batches} / ${count}")
+      file(RELATIVE_PATH path "${together}" "${source}")
+      string(APPEND text_${key}_${batch} "#include \"${path}\"\n")
+      math(EXPR index "${index} + 1")
+    endforeach()
+    math(EXPR last "${batches} - 1")
+    foreach(batch RANGE ${last})
+      file(CONFIGURE OUTPUT "${together}/${key}_${batch}.cpp" CONTENT "${text_${key}_${batch}}" @ONLY)
+      list(APPEND units "${together}/${key}_${batch}.cpp")
+    endforeach()
+  endforeach()
+  set(${out} ${units} PARENT_SCOPE)
+endfunction()
