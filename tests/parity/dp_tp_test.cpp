@@ -15,7 +15,8 @@ void check(const Setup& setup) {
   CHECK(outcome.gradients <= 1e-10);
 }
 
-const Json gpt_options = {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
+const Json gpt_options = {
+    {"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
 
 }  // namespace
 
