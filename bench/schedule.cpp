@@ -1,5 +1,5 @@
-// What it takes to make, check and simulate a schedule of 64 stages and 512 microbatches. Milliseconds,
-// the least of several rounds.
+// What it takes to make, check and simulate a schedule of 64 stages and 512 microbatches.
+// Milliseconds, the least of several rounds.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Data parallelism: the batch is cut, so every parameter's gradient is a sum over the axis. The sums
-// are all-reduced in buckets, as events of the schedule: after the last microbatch, each bucket as
-// soon as its gradients are there (Li et al. 2020, "PyTorch Distributed", section 3.2).
+// Data parallelism: the batch is cut, so every parameter's gradient is a sum over the axis. The
+// sums are all-reduced in buckets, as events of the schedule: after the last microbatch, each
+// bucket as soon as its gradients are there (Li et al. 2020, "PyTorch Distributed", section 3.2).
 #include <fmt/format.h>
 
 #include <algorithm>

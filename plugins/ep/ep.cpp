@@ -1,7 +1,8 @@
-// Expert parallelism: experts live on ep, an axis that borrows the ranks of dp or zero, then cp, then tp, or of
-// those that the script names, so that attention and experts each have a mix of their own over the same ranks (Liu et al. 2025, "MoE Parallel
-// Folding"). Tokens go to their experts and back by all-to-all (Lepikhin et al. 2021, "GShard"), or are gathered
-// and what experts made of them is reduce-scattered. Experts' gradients are sums over the ranks that ep leaves.
+// Expert parallelism: experts live on ep, an axis that borrows the ranks of dp or zero, then cp,
+// then tp, or of those that the script names, so that attention and experts each have a mix of
+// their own over the same ranks (Liu et al. 2025, "MoE Parallel Folding"). Tokens go to their
+// experts and back by all-to-all (Lepikhin et al. 2021, "GShard"), or are gathered and what experts
+// made of them is reduce-scattered. Experts' gradients are sums over the ranks that ep leaves.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,7 +16,8 @@ namespace {
 
 const mw::Dim experts("experts"), scores("scores");
 
-// Axes whose ranks have tokens of their own, in the order in which they lend; tp's have them in common.
+// Axes whose ranks have tokens of their own, in the order in which they lend;
+// tp's have them in common.
 const std::vector<std::string> token_axes = {"dp", "zero", "cp", "ulysses"};
 
 bool has(const mw::Dims& dims, mw::Dim dim) {

@@ -1,10 +1,11 @@
-// Sequence and context parallelism. sp() is Megatron's (Korthikanti et al. 2022, "Reducing Activation
-// Recomputation", section 4.2.2): on tp's own ranks, the residual stream is cut along the sequence, so
-// that tp's all-reduces become reduce-scatters and all-gathers of the same bytes. sp { n } has ranks of
-// its own and cuts the sequence everywhere; its form says how attention gets at the other ranks' keys:
-// they go round a ring (Liu et al. 2023, "Ring Attention"); they are gathered (Llama 3 Team 2024, section
-// 3.3.2); or an all-to-all gives each rank whole sequences of some heads (Jacobs et al. 2023, "DeepSpeed
-// Ulysses"). The last goes with either of the others (Fang and Zhao 2024, "USP").
+// Sequence and context parallelism. sp() is Megatron's (Korthikanti et al. 2022, "Reducing
+// Activation Recomputation", section 4.2.2): on tp's own ranks, the residual stream is cut along
+// the sequence, so that tp's all-reduces become reduce-scatters and all-gathers of the same bytes.
+// sp { n } has ranks of its own and cuts the sequence everywhere; its form says how attention gets
+// at the other ranks' keys: they go round a ring (Liu et al. 2023, "Ring Attention"); they are
+// gathered (Llama 3 Team 2024, section 3.3.2); or an all-to-all gives each rank whole sequences of
+// some heads (Jacobs et al. 2023, "DeepSpeed Ulysses"). The last goes with either of the others
+// (Fang and Zhao 2024, "USP").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -122,7 +123,8 @@ class SequenceParallel : public mw::Strategy {
     });
   }
 
-  // Latents (DeepSeek-V2's attention) are narrower than the stream: gathered where heads are made of them.
+  // Latents (DeepSeek-V2's attention) are narrower than the stream:
+  // gathered where heads are made of them.
   static bool along_the_stream(const mw::Dims& space) {
     return has(space, hidden) || has(space, "q_rank") || has(space, "kv_rank") ||
            (has(space, "rope_dim") && has(space, "batch"));
@@ -220,8 +222,9 @@ class SequenceParallel : public mw::Strategy {
     }
   }
 
-  // Of 2n parts the r-th rank's are r and 2n - 1 - r: together they have the same keys before them on every
-  // rank (Llama 3 Team 2024, section 3.3.2), or nearly so where the sequence does not divide.
+  // Of 2n parts the r-th rank's are r and 2n - 1 - r: together they have the same keys before them
+  // on every rank (Llama 3 Team 2024, section 3.3.2), or nearly so where the sequence does
+  // not divide.
   void balance(mw::Draft& draft, int ranks) const {
     if (ranks == 1) {
       if (!balance_.empty()) draft.note("sp: one rank has the whole sequence: nothing to balance");

@@ -1,6 +1,6 @@
-// Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM"): heads, ffn and vocab are cut; the residual
-// stream is not. Column- and row-parallel linears, the vocab-parallel embedding and cross-entropy, and
-// two all-reduces a layer each way all follow from that.
+// Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM"): heads, ffn and vocab are cut; the
+// residual stream is not. Column- and row-parallel linears, the vocab-parallel embedding and
+// cross-entropy, and two all-reduces a layer each way all follow from that.
 #include <fmt/format.h>
 
 #include "meshwright/plugin.h"

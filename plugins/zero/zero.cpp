@@ -1,6 +1,6 @@
-// ZeRO (Rajbhandari et al. 2020): data parallelism in which each rank keeps its part of the optimizer
-// state (stage 1), of the gradients too (2), of the parameters too (3). Hybrid sharding is the same with
-// parts inside groups of ranks and copies across them.
+// ZeRO (Rajbhandari et al. 2020): data parallelism in which each rank keeps its part of the
+// optimizer state (stage 1), of the gradients too (2), of the parameters too (3). Hybrid sharding
+// is the same with parts inside groups of ranks and copies across them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -22,8 +22,9 @@ class TokenSource {
   virtual std::int64_t vocab() const = 0;   // ids are in [0, vocab)
   virtual std::int64_t tokens() const = 0;  // how many there are; 0: no end
 
-  // Sample `k`, counted over all steps, which is the numbering that every mix shares. Writes its sequence
-  // tokens to `inputs` and the tokens one further on to `labels`; both hold `sequence` elements.
+  // Sample `k`, counted over all steps, which is the numbering that every mix shares. Writes its
+  // sequence tokens to `inputs` and the tokens one further on to `labels`;
+  // both hold `sequence` elements.
   virtual void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                       std::int64_t* labels) const = 0;
 

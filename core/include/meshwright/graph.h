@@ -1,4 +1,5 @@
-// The model graph: ops over values with named dims. It names no mesh axis; strategies add the rules.
+// The model graph: ops over values with named dims. It names no mesh axis;
+// strategies add the rules.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +32,10 @@ struct HfName {
   bool optional = false;  // may be missing: then it starts as without weights
 };
 
-// A parameter that no optimizer trains: its "gradient" counts what happens in a step (tokens that chose an
-// expert), over the global batch, and each element moves by `rate` towards evenness: up where the count is below
-// `mean`, down where it is above (Wang et al. 2024, "Auxiliary-Loss-Free Load Balancing", algorithm 1).
+// A parameter that no optimizer trains: its "gradient" counts what happens in a step (tokens that
+// chose an expert), over the global batch, and each element moves by `rate` towards evenness: up
+// where the count is below `mean`, down where it is above (Wang et al. 2024, "Auxiliary-Loss-Free
+// Load Balancing", algorithm 1).
 struct Tally {
   double mean = 0, rate = 0;
 };

@@ -1,5 +1,5 @@
-// The books of one rank: memory by category, to the byte; communication by (axis, op, phase); what its ops
-// computed.
+// The books of one rank: memory by category, to the byte; communication by (axis, op, phase); what
+// its ops computed.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>
@@ -14,8 +14,8 @@
 
 namespace mw {
 
-// `host` is memory beside the rank's device: what is offloaded there counts neither in the rank's total
-// and peak nor against its limit, although ranks on CPUs have it in the same memory.
+// `host` is memory beside the rank's device: what is offloaded there counts neither in the rank's
+// total and peak nor against its limit, although ranks on CPUs have it in the same memory.
 enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, buffers, host };
 constexpr int category_count = 6;
 const char* name_of(Category category);
@@ -60,7 +60,8 @@ class Ledger {
     Category before_;
   };
 
-  // What is allocated while a Pause lives is not booked and keeps no limit: the run-time check's own.
+  // What is allocated while a Pause lives is not booked and keeps no limit:
+  // the run-time check's own.
   class Pause {
    public:
     explicit Pause(Ledger& ledger) : ledger_(ledger) { ++ledger_.pauses_; }

@@ -1,6 +1,6 @@
-// The device mesh: named axes over ranks. Ranks are counted row-major, so the last axis is adjacent.
-// An axis may borrow ranks of other axes (ep takes dp's ranks): borrowing splits axes into *atoms*,
-// the finest factors that every axis is made of. Placements are kept per atom.
+// The device mesh: named axes over ranks. Ranks are counted row-major, so the last axis is
+// adjacent. An axis may borrow ranks of other axes (ep takes dp's ranks): borrowing splits axes
+// into *atoms*, the finest factors that every axis is made of. Placements are kept per atom.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,14 @@ class Mesh {
   Mesh() = default;  // one rank, no axes
   static constexpr int most_ranks = 1 << 24;
 
-  // The product of `axes`, outermost first. Throws Error (plan) on a repeated name, ways < 1, or more
-  // ranks than most_ranks.
+  // The product of `axes`, outermost first. Throws Error (plan) on a repeated name, ways < 1, or
+  // more ranks than most_ranks.
   explicit Mesh(const std::vector<std::pair<std::string, int>>& axes);
 
-  // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from`: of the first as
-  // many as `ways` can be made of, of the next as many as are then missing, and so on (dp 3, tp 2: 2 ways
-  // are tp's). Throws Error (plan) with the ways that are possible unless `ways` divides the product.
+  // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from`: of the first
+  // as many as `ways` can be made of, of the next as many as are then missing, and so on (dp 3, tp
+  // 2: 2 ways are tp's). Throws Error (plan) with the ways that are possible unless `ways`
+  // divides the product.
   void borrow(const std::string& name, int ways, const std::vector<std::string>& from);
 
   // The ways that borrow() takes, ascending; where they are many, those around `near`.

@@ -14,7 +14,8 @@
 
 namespace mw {
 
-// The element type of a value: `real` is the plan's precision, `index` is int64 (tokens, positions).
+// The element type of a value: `real` is the plan's precision, `index` is int64 (tokens,
+// positions).
 enum class Scalar : std::uint8_t { real, index };
 
 // The schedulable pieces of an op. An op that splits (a GEMM) has dgrad and wgrad; every other
@@ -27,13 +28,13 @@ struct LocalDim {
   Dim dim;
   std::int64_t offset = 0, size = 0;  // this rank's part
   std::int64_t global = 0;            // of the whole dim
-  // Where the dim's elements lie in another order than their own (Draft::arrange): the ranges of it that are
-  // here, as they lie. Empty: [offset, offset + size).
+  // Where the dim's elements lie in another order than their own (Draft::arrange): the ranges of it
+  // that are here, as they lie. Empty: [offset, offset + size).
   std::vector<Range> runs;
 };
 
-// Of tensors that have all of these dims only a share of the cells is there: rows, those of one expert after
-// those of another, over the other dims (tokens that chose an expert).
+// Of tensors that have all of these dims only a share of the cells is there: rows, those of one
+// expert after those of another, over the other dims (tokens that chose an expert).
 struct Sparse {
   Dims dims;         // the first: that by which rows are grouped
   double share = 1;  // of the cells; on average, where a rank holds a part
@@ -100,17 +101,18 @@ struct OpCall {
   std::vector<bool> wants, accumulate;
   bool in_place = false;             // forward: OpTraits::forward_in_place is granted
   at::ScalarType real = at::kFloat;  // the plan's precision, for ops whose inputs are all indices
-  // Of an op on sparse tensors: the rows of each group that is here, in order. One that makes them (dispatch)
-  // fills it in forward.
+  // Of an op on sparse tensors: the rows of each group that is here, in order. One that makes them
+  // (dispatch) fills it in forward.
   std::vector<std::int64_t> rows;
-  // Of an op that runs in turns: `dims` has the part of the rotating dim that is here now. Forward: from
-  // turn 1 on, `outputs` and `saved` hold what the turns before made of the whole, and are brought up
-  // to date in place. Backward: each turn adds to the gradient of what stays.
+  // Of an op that runs in turns: `dims` has the part of the rotating dim that is here now. Forward:
+  // from turn 1 on, `outputs` and `saved` hold what the turns before made of the whole, and are
+  // brought up to date in place. Backward: each turn adds to the gradient of what stays.
   int turn = 0, turns = 1;
 };
 
-// A call of a library's kernel. Libraries choose kernels by the CPU, and with them what a call allocates beside its
-// operands and results: nobody declares that, it is tried where the plan is predicted (program/scratch.h).
+// A call of a library's kernel. Libraries choose kernels by the CPU, and with them what a call
+// allocates beside its operands and results: nobody declares that, it is tried where the plan is
+// predicted (program/scratch.h).
 struct LibraryCall {
   const char* name = "";            // with `sizes`, what a measurement is kept under
   std::vector<std::int64_t> sizes;  // of a product first m, n, k
@@ -118,8 +120,8 @@ struct LibraryCall {
   std::function<void()> (*prepare)(const std::vector<std::int64_t>& sizes,
                                    at::ScalarType type) = nullptr;
   double flops = 0;  // that a trial takes, memory traffic included
-  // Bytes of a call that is too large to be tried. Null: of a product, that is cut down until it is not, and
-  // its scratch taken in proportion to m n.
+  // Bytes of a call that is too large to be tried. Null: of a product, that is cut down until it is
+  // not, and its scratch taken in proportion to m n.
   std::int64_t (*estimate)(const std::vector<std::int64_t>& sizes, int element,
                            int threads) = nullptr;
   std::int64_t beside = 0;  // bytes of the piece's own that are alive meanwhile
@@ -132,8 +134,8 @@ struct Cost {
   double flops = 0;
   double executed = 0;  // floating-point operations that the kernel really does
   double bytes = 0;     // memory traffic: what it reads and writes once
-  // Bytes that live only inside the piece, outputs not counted; and the library's calls, each of which may need
-  // more than that while it runs.
+  // Bytes that live only inside the piece, outputs not counted; and the library's calls, each of
+  // which may need more than that while it runs.
   std::int64_t workspace = 0;
   std::vector<LibraryCall> calls;
 };
@@ -165,8 +167,8 @@ struct Use {
   // The output is a sum to which this operand is added (a bias): where the output is Partial, so is
   // the operand, so that it counts once.
   bool additive = false;
-  // The op is linear in this operand: where that is a sum over ranks that cut nothing of the op, it may stay one,
-  // and so is the output.
+  // The op is linear in this operand: where that is a sum over ranks that cut nothing of the op, it
+  // may stay one, and so is the output.
   bool linear = false;
 };
 

@@ -30,8 +30,8 @@ struct Option {
   std::string unit;                  // "bytes", "sequences", ... for people
 };
 
-// A whole number as a script may have it: 8, or 8.0, as Lua's 16 / 2 is. Nothing if it is none, or not
-// in [-2^63, 2^63).
+// A whole number as a script may have it: 8, or 8.0, as Lua's 16 / 2 is. Nothing if it is none, or
+// not in [-2^63, 2^63).
 std::optional<std::int64_t> whole_number(const Json& value);
 
 // What a script's values may refer to: its functions, and files named relative to it.
@@ -48,8 +48,8 @@ class Values {
   bool has(const std::string& key) const { return json_.contains(key); }
   const Json& at(const std::string& key) const { return json_.at(key); }
   std::int64_t integer(const std::string& key) const { return json_.at(key).get<std::int64_t>(); }
-  // An integer whose range is within 32 bits, as it is where none was declared. Throws Error (options)
-  // for one that is not.
+  // An integer whose range is within 32 bits, as it is where none was declared. Throws Error
+  // (options) for one that is not.
   int int32(const std::string& key) const;
   double number(const std::string& key) const { return json_.at(key).get<double>(); }
   bool flag(const std::string& key) const { return json_.at(key).get<bool>(); }
@@ -57,8 +57,8 @@ class Values {
   const Json& json() const { return json_; }
 
   bool is_function(const std::string& key) const;
-  // Calls the script's function; its errors are thrown with the script's file and line. On the thread
-  // that runs the script, so from no rank.
+  // Calls the script's function; its errors are thrown with the script's file and line. On the
+  // thread that runs the script, so from no rank.
   std::function<Json(const std::vector<Json>&)> function(const std::string& key) const;
   // The table under a key: its values unchecked, its functions callable.
   Values table(const std::string& key) const;
@@ -74,8 +74,8 @@ class Values {
 class Options {
  public:
   // Each adds a key and returns *this, so that a declaration reads as a list. A key is required
-  // until one of the modifiers below, which act on the key added last, says otherwise. No number is without
-  // a range: an integer's is that of 32 bits, sizes go from 0 to 1 EiB, numbers are finite.
+  // until one of the modifiers below, which act on the key added last, says otherwise. No number is
+  // without a range: an integer's is that of 32 bits, sizes go from 0 to 1 EiB, numbers are finite.
   Options& boolean(std::string name, std::string doc);
   Options& integer(std::string name, std::string doc);
   Options& number(std::string name, std::string doc);
@@ -109,7 +109,8 @@ class Options {
   std::string positional_;
 };
 
-// "8MiB", "1.5 GB", "512" -> bytes; nothing if it is no size. KiB/MiB/GiB/TiB are 1024-based, KB/MB/GB/TB 1000-based.
+// "8MiB", "1.5 GB", "512" -> bytes; nothing if it is no size.
+// KiB/MiB/GiB/TiB are 1024-based, KB/MB/GB/TB 1000-based.
 std::optional<std::int64_t> parse_bytes(const std::string& text);
 // 1536 -> "1.5 KiB".
 std::string format_bytes(double bytes);

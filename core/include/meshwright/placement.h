@@ -57,8 +57,8 @@ std::string to_string(const Placement& placement);
 // "dp: S(batch), tp: P"; Replicate is left out; "replicated" if nothing remains.
 std::string to_string(const Layout& layout, const Mesh& mesh);
 
-// The range of `dim` (global size `size`) that a rank at `at` holds under `layout`. Atoms that shard
-// the same dim nest: the outer atom cuts first.
+// The range of `dim` (global size `size`) that a rank at `at` holds under `layout`. Atoms that
+// shard the same dim nest: the outer atom cuts first.
 Range local_range(Dim dim, std::int64_t size, const Layout& layout, const Mesh& mesh,
                   const Coordinates& at);
 // The sizes that the ranks which differ from `at` on `atoms` only hold of `dim`, in group order.

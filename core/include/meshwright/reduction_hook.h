@@ -1,9 +1,9 @@
-// How a bucket's gradients are summed over their ranks, where that is not one plain all-reduce: cast to
-// fewer bits, compressed, or in some way of a plugin's own.
+// How a bucket's gradients are summed over their ranks, where that is not one plain all-reduce:
+// cast to fewer bits, compressed, or in some way of a plugin's own.
 //
-// A hook belongs to the plan and keeps nothing; what a rank keeps for a bucket from step to step is its
-// BucketReduction. What it sends and allocates is declared by cost(), from which the predictor's bytes,
-// times and memory come: they are right as far as the declaration is.
+// A hook belongs to the plan and keeps nothing; what a rank keeps for a bucket from step to step is
+// its BucketReduction. What it sends and allocates is declared by cost(), from which the
+// predictor's bytes, times and memory come: they are right as far as the declaration is.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -47,16 +47,17 @@ struct ReductionCost {
   std::int64_t held = 0;  // allocated by start and alive until finish returns
 };
 
-// A bucket's reductions on one rank, one after the other. Used in the rank's thread; what it allocates is
-// booked as buffers.
+// A bucket's reductions on one rank, one after the other. Used in the rank's thread; what it
+// allocates is booked as buffers.
 class BucketReduction {
  public:
   virtual ~BucketReduction() = default;
-  // Begins: `gradient` is the flat tensor, and lives and is left alone by others until finish() returns.
-  // Should wait for nothing, so that backward goes on beside the transfer. `purpose` goes with each
-  // collective.
+  // Begins: `gradient` is the flat tensor, and lives and is left alone by others until finish()
+  // returns. Should wait for nothing, so that backward goes on beside the transfer. `purpose` goes
+  // with each collective.
   virtual void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) = 0;
-  // Leaves the sum over the ranks, or what stands for it, in the tensor: bit for bit the same on all ranks.
+  // Leaves the sum over the ranks, or what stands for it, in the tensor:
+  // bit for bit the same on all ranks.
   virtual void finish() = 0;
 };
 
@@ -64,8 +65,8 @@ class ReductionHook {
  public:
   virtual ~ReductionHook() = default;
   virtual std::string name() const = 0;
-  // Whether the sum is right but for rounding of the gradients' own type; if not, `verify` cannot call
-  // the mix equal to one rank.
+  // Whether the sum is right but for rounding of the gradients' own type; if not, `verify` cannot
+  // call the mix equal to one rank.
   virtual bool exact(const BucketShape& bucket) const = 0;
   virtual ReductionCost cost(const BucketShape& bucket) const = 0;
   // Once for each rank and bucket. `options`: of the gradients.
@@ -73,23 +74,23 @@ class ReductionHook {
                                                 at::TensorOptions options) const = 0;
 };
 
-// Gradients cast to bf16, summed in fp32 and rounded once by the local backend, cast back: half the bytes
-// of fp32.
+// Gradients cast to bf16, summed in fp32 and rounded once by the local backend, cast back: half the
+// bytes of fp32.
 std::shared_ptr<const ReductionHook> bf16_hook();
 
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression",
-// algorithms 1 and 2): a matrix M of rows x cols is sent as P (rows x rank) and Q (cols x rank), M ~ P Q^T,
-// by one step of subspace iteration that begins at the last step's Q; what is not sent is added to the
-// next step's gradient. Parameters with several dims are matrices, cut where rows + cols is least; those
-// that would not become smaller, and vectors, are sent as they are (all of them with
-// `even_if_larger`, but vectors). Keeps a bucket's errors, as large as its matrices, and the Qs.
-// P is all-reduced by start, Q by finish.
+// algorithms 1 and 2): a matrix M of rows x cols is sent as P (rows x rank) and Q (cols x rank), M
+// ~ P Q^T, by one step of subspace iteration that begins at the last step's Q; what is not sent is
+// added to the next step's gradient. Parameters with several dims are matrices, cut where rows +
+// cols is least; those that would not become smaller, and vectors, are sent as they are (all of
+// them with `even_if_larger`, but vectors). Keeps a bucket's errors, as large as its matrices, and
+// the Qs. P is all-reduced by start, Q by finish.
 std::shared_ptr<const ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger = false);
 
-// Gives a hook, or null for a plain all-reduce, to each bucket that is reduced over `axis`. Called when the
-// plan is made, for each such bucket of each stage, with the shape on the stage's first rank. Where
-// several stages share a bucket, they must get the same: let the choice follow from the bucket alone.
-// Gradients that are kept in parts cannot have one (the plan is refused).
+// Gives a hook, or null for a plain all-reduce, to each bucket that is reduced over `axis`. Called
+// when the plan is made, for each such bucket of each stage, with the shape on the stage's first
+// rank. Where several stages share a bucket, they must get the same: let the choice follow from the
+// bucket alone. Gradients that are kept in parts cannot have one (the plan is refused).
 Pass hook_reductions(
     const std::string& axis,
     std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);

@@ -2,8 +2,9 @@
 // simulator, the drawing and the engine read the same table. It knows no tensors.
 //
 // A model's layers are parted into *virtual stages*, numbered in model order; a stage holds one or
-// more of them, its *chunks*. Round-robin: virtual stage v lies on stage v mod p. V: with two chunks,
-// stage i holds i and 2p-1-i (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory").
+// more of them, its *chunks*. Round-robin: virtual stage v lies on stage v mod p. V: with two
+// chunks, stage i holds i and 2p-1-i (Qi et al. 2024, "Pipeline Parallelism with
+// Controllable Memory").
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,8 @@ struct Schedule {
 
   int stages() const { return static_cast<int>(order.size()); }
   int vstages() const { return static_cast<int>(stage_of.size()); }
-  // The virtual stages of a stage, in model order, and a virtual stage's index among those of its stage.
+  // The virtual stages of a stage, in model order, and a virtual stage's index among those
+  // of its stage.
   std::vector<int> chunks(int stage) const;
   int chunk_of(int vstage) const;
   bool splits() const;  // whether some backward is parted into I and W
@@ -48,8 +50,8 @@ struct WorkTimes {
   double send = 0;  // from the end of a work here until a neighbour stage may use its result
 };
 
-// Activation memory of a virtual stage and one microbatch, in bytes (or any unit): what F leaves, and
-// what of it I still leaves for W. B and W leave nothing.
+// Activation memory of a virtual stage and one microbatch, in bytes (or any unit): what F leaves,
+// and what of it I still leaves for W. B and W leave nothing.
 struct WorkBytes {
   double forward = 1, dgrad = 1;
 };
@@ -73,10 +75,11 @@ class Scheduler {
   virtual int fixed_chunks() const { return 0; }
   // The stage of each virtual stage.
   virtual std::vector<int> placement(int stages, int chunks) const;  // round-robin
-  // Any number of microbatches will do. zb-h1, zb-h2 and zbv place W's by the request's times and keep to
-  // its memory limit, or without one to 1F1B's memory (p microbatches), 2p - 1 and p; the orders of the
-  // others are fixed. Throws Error (plan) if the request cannot be met (chunks, a limit that a fixed order
-  // exceeds or that is below what one microbatch takes), with the numbers and the nearest that can.
+  // Any number of microbatches will do. zb-h1, zb-h2 and zbv place W's by the request's times and
+  // keep to its memory limit, or without one to 1F1B's memory (p microbatches), 2p - 1 and p; the
+  // orders of the others are fixed. Throws Error (plan) if the request cannot be met (chunks, a
+  // limit that a fixed order exceeds or that is below what one microbatch takes), with the numbers
+  // and the nearest that can.
   virtual Schedule make(const ScheduleRequest& request) const = 0;
 };
 
@@ -87,11 +90,11 @@ const Scheduler* find_scheduler(const std::string& name);  // nullptr if there i
 std::vector<int> round_robin_placement(int stages, int chunks);
 std::vector<int> v_placement(int stages);
 
-// Adds a problem (plan) for every fault: other stages or microbatches than the request's, a work missing
-// or done twice, on the wrong stage, before what it needs on the same stage, a cycle of stages that wait
-// for each other (each action of it named), activations above `memory_limit`. Each names stage, step
-// (from 0, in the stage's order) and action. Not more than a few of a kind; a kind that hides what
-// follows ends the check.
+// Adds a problem (plan) for every fault: other stages or microbatches than the request's, a work
+// missing or done twice, on the wrong stage, before what it needs on the same stage, a cycle of
+// stages that wait for each other (each action of it named), activations above `memory_limit`. Each
+// names stage, step (from 0, in the stage's order) and action. Not more than a few of a kind; a
+// kind that hides what follows ends the check.
 void check(const Schedule& schedule, const ScheduleRequest& request, Problems& problems);
 
 // One work, or one transfer, with its times in seconds since the step began. Simulated and measured
@@ -104,10 +107,10 @@ struct TimedAction {
   int vstage = -1;
 };
 
-// The works' times that a run measured: of each virtual stage the median over ranks, microbatches and the
-// steps after the first two, from the run file's /actions. Where the run did not part its backward, I and W
-// are half of B each. Throws Error (options) if the file is no run file, or not of a run with this
-// placement.
+// The works' times that a run measured: of each virtual stage the median over ranks, microbatches
+// and the steps after the first two, from the run file's /actions. Where the run did not part its
+// backward, I and W are half of B each. Throws Error (options) if the file is no run file, or not
+// of a run with this placement.
 std::vector<WorkTimes> measured_times(const std::string& run_file,
                                       const std::vector<int>& stage_of);
 
@@ -117,28 +120,30 @@ struct ScheduleTimeline {
   std::vector<double> busy;                      // of each stage: sum of its works
   // Of each stage: idle between its first start and its last end, as a fraction of the makespan.
   std::vector<double> inner_idle;
-  // Of each stage: highest activation memory, by WorkBytes; and counted in F's not yet followed by B or
-  // W, over chunks: with c chunks, c of them are a microbatch of the whole stage.
+  // Of each stage: highest activation memory, by WorkBytes; and counted in F's not yet followed by
+  // B or W, over chunks: with c chunks, c of them are a microbatch of the whole stage.
   std::vector<double> bytes_peak, microbatches_peak;
-  // Idle of all stages over their whole time: 1 - sum of busy / (stages * makespan). For equal times
-  // GPipe and 1F1B give (p-1)/(m+p-1).
+  // Idle of all stages over their whole time: 1 - sum of busy / (stages * makespan). For equal
+  // times GPipe and 1F1B give (p-1)/(m+p-1).
   double bubble = 0;
 };
 
-// Runs the schedule with these times. It must have passed check(); throws Error (plan) at a deadlock.
+// Runs the schedule with these times. It must have passed check();
+// throws Error (plan) at a deadlock.
 ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& request);
 
-// PyTorch's published form of compute actions: a row for each stage, cells such as 2F0, 1I3, 1W3, 3B1;
-// an empty cell is an idle step and "(0F5;7B1)OVERLAP_F_B" is its two works, one after the other.
-// Throws Error (plan) naming row, cell and what is wrong. The placement follows from the cells.
+// PyTorch's published form of compute actions: a row for each stage, cells such as 2F0, 1I3, 1W3,
+// 3B1; an empty cell is an idle step and "(0F5;7B1)OVERLAP_F_B" is its two works, one after the
+// other. Throws Error (plan) naming row, cell and what is wrong.
+// The placement follows from the cells.
 Schedule schedule_from_csv(const std::string& text, const std::string& name);
 std::string to_csv(const Schedule& schedule);
 // The same without commas, a line for each stage: "0F0 0F1 0B0 0B1".
 Schedule schedule_from_text(const std::string& text, const std::string& name);
 std::string to_text(const Schedule& schedule);
 
-// For people: a grid in characters (one row a stage, time to the right, at most `columns` wide), colours
-// by escape codes if `colour`; and the same as a stand-alone SVG.
+// For people: a grid in characters (one row a stage, time to the right, at most `columns` wide),
+// colours by escape codes if `colour`; and the same as a stand-alone SVG.
 std::string draw_text(const Schedule& schedule, const ScheduleTimeline& timeline, int columns,
                       bool colour);
 // Rows are stages or, for measured timelines, ranks. `title` and a caption under the grid.

@@ -39,8 +39,8 @@ struct Rule {
   }
 };
 
-// "The parameters that `where` takes are stored sharded on `axis` along `dim`" although they are not
-// used so: gathered before use, their gradient reduce-scattered.
+// "The parameters that `where` takes are stored sharded on `axis` along `dim`" although they are
+// not used so: gathered before use, their gradient reduce-scattered.
 struct StorageRule {
   std::string strategy;
   Dim dim;
@@ -59,27 +59,27 @@ struct RotationRule {
 };
 
 // "The layers live on `axis`": the model parted into virtual stages, and in which order each stage
-// computes. What crosses from one to another is sent; a parameter that several stages use is stored on
-// each, and its gradient is a sum over them.
+// computes. What crosses from one to another is sent; a parameter that several stages use is stored
+// on each, and its gradient is a sum over them.
 struct Pipeline {
   std::string axis;           // its ranks are the stages; "": one stage
   std::vector<int> layers;    // of each virtual stage, in model order; empty: all in one
   std::vector<int> stage_of;  // of each virtual stage; empty: one stage
-  // Called with what is known of the plan by then: the times and sizes of works, unless `stage_of` is
-  // empty and only the schedule tells the placement. Throws Error for what cannot be met.
+  // Called with what is known of the plan by then: the times and sizes of works, unless `stage_of`
+  // is empty and only the schedule tells the placement. Throws Error for what cannot be met.
   std::function<Schedule(const ScheduleRequest&)> schedule;
   std::vector<WorkTimes> times;  // as ScheduleRequest's; empty: predicted
   double memory_limit = 0;       // bytes of activations of a rank; 0: none
   bool adapts = false;  // the schedule heeds a memory limit: asked again with less, it holds less
-  // Whether the schedule may part a backward into I and W, for whatever number of microbatches. Gradients
-  // that I and W make apart are then reduced apart, in every step alike.
+  // Whether the schedule may part a backward into I and W, for whatever number of microbatches.
+  // Gradients that I and W make apart are then reduced apart, in every step alike.
   bool splits = true;
 };
 
-// The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with what there
-// is: a dim that the model lacks, an axis that the mesh lacks, a `where` that takes no op with the dim, a rule
-// that another entry has said already for the same ops. So is an axis of several ranks on which nothing lives,
-// as all of them would do the same work.
+// The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with
+// what there is: a dim that the model lacks, an axis that the mesh lacks, a `where` that takes no
+// op with the dim, a rule that another entry has said already for the same ops. So is an axis of
+// several ranks on which nothing lives, as all of them would do the same work.
 class Draft {
  public:
   Draft(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
@@ -95,17 +95,19 @@ class Draft {
   // A general rule: `dim` is cut by `axis` in every op that has it. A dim whose parts must be even
   // and are not makes the planner refuse the plan, with the nearest ways that fit.
   void shard(Dim dim, const std::string& axis);
-  // A rule for the ops that `where` takes; it outweighs general ones there. `atoms`: of the axis; empty: all.
+  // A rule for the ops that `where` takes; it outweighs general ones there.
+  // `atoms`: of the axis; empty: all.
   void shard_in(Dim dim, const std::string& axis, std::function<bool(const Op&)> where,
                 std::vector<int> atoms = {});
   // A general rule limited to some ops (tp leaves the residual stream alone).
   void shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   void store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where);
-  // Where `axis` cuts such an op along the dim that its `dim` is called elsewhere (keys: seq), the parts are
-  // passed round in turns, while the part that is there is computed with (OpTraits::rotates).
+  // Where `axis` cuts such an op along the dim that its `dim` is called elsewhere (keys: seq), the
+  // parts are passed round in turns, while the part that is there is computed with
+  // (OpTraits::rotates).
   void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
-  // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as they lie. The
-  // ranges are those of the whole dim, each once.
+  // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as
+  // they lie. The ranges are those of the whole dim, each once.
   void arrange(Dim dim, std::vector<Range> order);
   // For predictions: rows of sparse tensors on the rank that has most, over the average.
   void expect_imbalance(double factor) { imbalance_ = factor; }
@@ -116,7 +118,8 @@ class Draft {
   void add_pass(Pass pass);
   // One strategy at most may part the layers.
   void pipeline(Pipeline pipeline);
-  // The message may begin with the strategy's name, as in "tp(3) cannot …"; else it is put before it.
+  // The message may begin with the strategy's name, as in "tp(3) cannot …";
+  // else it is put before it.
   void refuse(const std::string& message, std::string hint);
   // A sentence for the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
   void note(std::string text) { notes_.push_back(std::move(text)); }
@@ -149,8 +152,8 @@ class Draft {
   Problems problems_;
 };
 
-// Whatever these functions throw refuses the plan, with the plugin's name and the script's line. An Error keeps
-// its own words.
+// Whatever these functions throw refuses the plan, with the plugin's name and the script's line. An
+// Error keeps its own words.
 class Strategy {
  public:
   virtual ~Strategy() = default;

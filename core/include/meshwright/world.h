@@ -80,9 +80,10 @@ struct RankOptions {
 };
 
 // Runs `body` once for each rank, each in a thread of its own, and returns when all have ended. If
-// ranks fail, the others are stopped and the first cause is thrown here, RankFailed. A collective that waited in vain is
-// the cause only if no other error comes: the rank that it waited for may have failed later than the wait. A script's
-// error on a rank is one of the run. Ranks are joined whatever happens. The ATen thread count of the caller is left as it was.
+// ranks fail, the others are stopped and the first cause is thrown here, RankFailed. A collective
+// that waited in vain is the cause only if no other error comes: the rank that it waited for may
+// have failed later than the wait. A script's error on a rank is one of the run. Ranks are joined
+// whatever happens. The ATen thread count of the caller is left as it was.
 void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
                const RankOptions& options = {});
 

@@ -104,7 +104,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   return result;
 }
 
-// The second experiment stands in the call, or, where every mw.train is one of two, in the call after it.
+// The second experiment stands in the call, or, where every mw.train is one of two,
+// in the call after it.
 Json AppHost::compare(const std::vector<Experiment>& given) {
   if (given.size() == 2) return run_compare(given[0], given[1]);
   if (compared_++ == 0) {

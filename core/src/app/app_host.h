@@ -36,8 +36,8 @@ class AppHost : public Host {
   // Runs start although they are predicted not to fit this machine's memory.
   void force() { force_ = true; }
 
-  // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a run that failed, 130
-  // after a run or verification that was interrupted.
+  // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
+  // run that failed, 130 after a run or verification that was interrupted.
   int exit_code() const { return exit_code_; }
   // Whether a verb has given a result so far.
   bool called(const std::string& verb) const { return called_.count(verb) > 0; }

@@ -21,7 +21,8 @@ struct ScriptArguments {
   bool program = false;  // list each program too
   bool force = false;    // start what this machine's memory is predicted not to hold
 };
-// `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and the script gives none.
+// `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and
+// the script gives none.
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output);
 // Each mw.train is one of the two experiments: of two scripts, or of one.
 int run_compared(const ScriptArguments& arguments, Output& output);
@@ -36,8 +37,8 @@ int doctor(PluginRegistry& plugins, Output& output);
 // The type file for editors, to stdout.
 int print_lua_types(PluginRegistry& plugins, Output& output);
 
-// A pipeline schedule: the grid, its bubble, what each stage holds. Throws Error with what the check
-// refuses.
+// A pipeline schedule: the grid, its bubble, what each stage holds. Throws Error with what the
+// check refuses.
 struct ScheduleArguments {
   std::string name;                              // a scheduler's, or a CSV file
   int stages = 0, microbatches = 0, chunks = 0;  // 0: not given

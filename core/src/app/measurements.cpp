@@ -189,8 +189,8 @@ std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() c
   return most;
 }
 
-// Of all ranks' time in the step, what they waited for another stage's work: in receives and for the
-// totals, at which all meet.
+// Of all ranks' time in the step, what they waited for another stage's work: in receives and for
+// the totals, at which all meet.
 double Measurements::bubble_of(const StepReport& report) const {
   if (experiment_.plan->stages() == 1) return 0;  // no other stage to wait for
   double idle = 0, all = 0;

@@ -22,16 +22,18 @@ class Measurements {
   Measurements(const Experiment& experiment, const Prediction& prediction,
                const std::string& script);
 
-  // After each step, on the first rank's thread. Returns what people should be told at once; mostly nothing.
+  // After each step, on the first rank's thread. Returns what people should be told at
+  // once; mostly nothing.
   std::string add(const StepReport& report);
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // Of what was checked, for people; empty if nothing was.
   std::string check_text() const;
-  // Closes the run file of a run whose steps came to an end. A run that ends with a loss or a gradient norm that is
-  // NaN or Inf has failed.
+  // Closes the run file of a run whose steps came to an end. A run that ends with a loss or a
+  // gradient norm that is NaN or Inf has failed.
   RunStatus finish(bool interrupted);
-  // ... of one that broke off, on a rank (-1: on none). Returns why the file lacks something; empty: it does not.
+  // ... of one that broke off, on a rank (-1: on none). Returns why the file lacks
+  // something; empty: it does not.
   std::string fail(RunStatus status, int rank, const std::string& why);
   // Why the status is not `done`; empty if it is.
   const std::string& reason() const { return reason_; }

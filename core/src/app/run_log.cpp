@@ -113,7 +113,8 @@ void RunLog::write_rank(std::int64_t step, const RankReport& rank) {
   }
 }
 
-// The step begins when its first rank does: one clock for all, so that rows of several ranks compare.
+// The step begins when its first rank does: one clock for all,
+// so that rows of several ranks compare.
 void RunLog::write_actions(const StepReport& report) {
   double began = std::numeric_limits<double>::infinity();
   for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);

@@ -1,4 +1,5 @@
-// What goes into a run's file: a step's rows, what happened, how it ended. Without a file all of it does nothing.
+// What goes into a run's file: a step's rows, what happened, how it ended.
+// Without a file all of it does nothing.
 #pragma once
 
 #include <map>

@@ -23,8 +23,8 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
   return options;
 }
 
-// Under `plan` and `verify` that is what was asked for; a script that is run may do as it likes, but silence
-// would leave people wondering.
+// Under `plan` and `verify` that is what was asked for; a script that is run may do as it likes,
+// but silence would leave people wondering.
 void look_for_results(const AppHost& host, const std::string& script, const std::string& train_as,
                       Output& output) {
   if (train_as == "train") {

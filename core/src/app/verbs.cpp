@@ -78,7 +78,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// Of steps that differ: times of the largest batch, the highest memory of all, what the last one sends.
+// Of steps that differ: times of the largest batch, the highest memory of all,
+// what the last one sends.
 Prediction prediction_of(const Experiment& experiment) {
   const auto of = [&](const Plan& plan) {
     return predict(plan, *experiment.optimizer, this_device(), experiment.threads);

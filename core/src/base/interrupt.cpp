@@ -26,7 +26,8 @@ extern "C" void on_signal(int number) {
   }
   stopped_by = number;
   static constexpr char text[] = "\nstopping after this step; once more stops at once\n";
-  // Nothing can be done about a closed terminal here, and who was interrupted may be about to look at errno.
+  // Nothing can be done about a closed terminal here, and who was interrupted may be about
+  // to look at errno.
   const int before = errno;
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
   errno = before;

@@ -1,5 +1,5 @@
-// The wish to stop, set by SIGINT, SIGTERM and SIGHUP and polled by whoever runs long: training stops after
-// the current step. A second signal kills the process at once.
+// The wish to stop, set by SIGINT, SIGTERM and SIGHUP and polled by whoever runs long: training
+// stops after the current step. A second signal kills the process at once.
 #pragma once
 
 #include <atomic>
@@ -9,16 +9,17 @@
 namespace mw {
 
 bool stop_requested();
-// Throws Error (run, "interrupted") from the first request on: for what ends with nothing done, as planning
-// does.
+// Throws Error (run, "interrupted") from the first request on: for what ends with nothing done, as
+// planning does.
 void throw_if_stopped();
 const std::atomic<bool>* stop_flag();  // true from the first request on
 void request_stop();                   // async-signal-safe
 void forget_stop_request();            // for tests and the prompt of the REPL
 // "SIGINT", the signal of the first request; empty if it was none.
 const char* stop_signal();
-// Installs the handlers. SIGHUP is left alone where it was ignored (nohup). SIGPIPE and SIGXFSZ no longer end the
-// process: what writes gets an error that it can tell, and a run goes on without a reader.
+// Installs the handlers. SIGHUP is left alone where it was ignored (nohup). SIGPIPE and SIGXFSZ no
+// longer end the process: what writes gets an error that it can tell,
+// and a run goes on without a reader.
 void stop_on_signals();
 
 // Thrown by what gave up because of the wish to stop, where no step will come to an end.

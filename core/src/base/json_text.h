@@ -1,7 +1,8 @@
 // What the hidden keys of script tables mean, and how a value is named to its author.
 //
 // Keys that start with "$" are no options; readers skip them:
-//   "$function"  a Lua function: {"$function": n, "$code": "hex"}; the number is that of a process, the code
+//   "$function"  a Lua function: {"$function": n, "$code": "hex"};
+//   the number is that of a process, the code
 //                tells functions apart in all of them
 //   "$value"     the unnamed values of a table with names too: mw.text { "file", order = … }; one
 //                value stands as it is, several as a list

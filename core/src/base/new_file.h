@@ -6,17 +6,17 @@
 
 namespace mw {
 
-// Makes an empty file `folder/name.XXXXXXXXXXXXXXXX` under a name that cannot be guessed, and opens it for writing: no
-// file that is there, and no link that somebody has laid, is ever opened. `path` becomes its name. Returns the
-// descriptor, or -1 with errno.
+// Makes an empty file `folder/name.XXXXXXXXXXXXXXXX` under a name that cannot be guessed, and opens
+// it for writing: no file that is there, and no link that somebody has laid, is ever opened. `path`
+// becomes its name. Returns the descriptor, or -1 with errno.
 int create_unguessable(const std::filesystem::path& folder, const std::string& name,
                        std::filesystem::path& path);
 
 // Writes all of `text`; false with errno if it could not.
 bool write_whole(int file, const char* text, std::size_t size);
 
-// The file that a path means where it is a symbolic link, through all links, whether it is there or not; any other
-// path as it is. So a rename to it replaces the file, not the link.
+// The file that a path means where it is a symbolic link, through all links, whether it is there or
+// not; any other path as it is. So a rename to it replaces the file, not the link.
 std::filesystem::path behind_links(const std::filesystem::path& path);
 
 }  // namespace mw

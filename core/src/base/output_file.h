@@ -5,8 +5,8 @@
 
 namespace mw {
 
-// Replaces the file, making missing folders. Throws Error (options) naming who asked for it: an option such as
-// "--svg", or "mw.bar_chart".
+// Replaces the file, making missing folders. Throws Error (options) naming who asked for it: an
+// option such as "--svg", or "mw.bar_chart".
 void write_output(const std::string& asked_by, const std::string& path, const std::string& text);
 
 }  // namespace mw

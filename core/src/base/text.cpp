@@ -31,8 +31,8 @@ std::string quote(std::string_view text) {
 
 namespace {
 
-// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. Overlong forms, surrogates and
-// what lies above U+10FFFF are none.
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. Overlong forms,
+// surrogates and what lies above U+10FFFF are none.
 std::size_t character_bytes(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);

@@ -12,8 +12,8 @@ namespace mw {
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
 // "tp" -> "\"tp\"", with inner quotes, backslashes and control characters escaped.
 std::string quote(std::string_view text);
-// The text with every byte that is no part of a UTF-8 character, and every control character but "\n" and
-// "\t", as "\xff": what others wrote, fit for a terminal and for JSON.
+// The text with every byte that is no part of a UTF-8 character, and every control character but
+// "\n" and "\t", as "\xff": what others wrote, fit for a terminal and for JSON.
 std::string readable(std::string_view text);
 // "did you mean \"ways\"?"; empty if no candidate is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);

@@ -132,7 +132,8 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
   seen_[set].push_back({what, sum_of_bits(tensor)});
 }
 
-// A step whose gradients overflow is left out where the loss is scaled: what was seen counts if it is not.
+// A step whose gradients overflow is left out where the loss is scaled:
+// what was seen counts if it is not.
 void Check::look_for_infinities(const std::string& what, bool backward, const std::string& where,
                                 const at::Tensor& tensor) {
   if (finite(tensor)) return;

@@ -20,15 +20,17 @@ struct CheckReport {
       unused;  // parameters whose gradient was zero, on all ranks, in every step
 };
 
-// Watches one rank's executor. Every output of an op, every gradient that reaches one, and what every
-// collective brings has the shape and type of its slot's placement, is finite, and, where it is called
-// Replicate, has the same bits on all ranks of the axis; so have parameters and optimizer state after
-// each step. Throws Error (run) naming the step, the op and the axis, and the rank by being thrown there.
-// Replicas are compared by 63-bit sums of their bits, those of a segment in one all-reduce for each set
-// of axes, booked under the phase "check"; the memory that this takes is not booked.
+// Watches one rank's executor. Every output of an op, every gradient that reaches one, and what
+// every collective brings has the shape and type of its slot's placement, is finite, and, where it
+// is called Replicate, has the same bits on all ranks of the axis; so have parameters and optimizer
+// state after each step. Throws Error (run) naming the step, the op and the axis, and the rank by
+// being thrown there. Replicas are compared by 63-bit sums of their bits, those of a segment in one
+// all-reduce for each set of axes, booked under the phase "check";
+// the memory that this takes is not booked.
 class Check : public Watcher {
  public:
-  // `overflows`: gradients may be infinite, as a loss scale finds its size by that; not in a step that counts.
+  // `overflows`: gradients may be infinite, as a loss scale finds its size by that;
+  // not in a step that counts.
   explicit Check(bool overflows = false) : overflows_(overflows) {}
 
   void begin(Executor& executor, std::int64_t step) override;
@@ -64,8 +66,8 @@ class Check : public Watcher {
   CheckReport report_;
 };
 
-// A sum of the tensor's bits, each place weighed differently: equal for equal bits, and for others but
-// once in 2^63 or so.
+// A sum of the tensor's bits, each place weighed differently: equal for equal bits, and for others
+// but once in 2^63 or so.
 std::int64_t sum_of_bits(const at::Tensor& tensor);
 
 }  // namespace mw

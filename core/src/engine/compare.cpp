@@ -106,7 +106,8 @@ class Comparison {
     return x.to(at::kDouble).equal(y.to(at::kDouble));
   }
 
-  // Of a step that is left out, or that is not finite on one rank either, there is nothing to compare.
+  // Of a step that is left out, or that is not finite on one rank either,
+  // there is nothing to compare.
   void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
     for (std::size_t step = 0; step < outcomes.size(); ++step) {
       if (outcomes[step].left_out) {
@@ -126,8 +127,8 @@ class Comparison {
     }
   }
 
-  // What is judged is the copy that is farthest off, whichever came first. Of parameters after an update copies
-  // must be exact, which is judged apart.
+  // What is judged is the copy that is farthest off, whichever came first. Of parameters after an
+  // update copies must be exact, which is judged apart.
   static bool copied(const TensorKey& key) { return key.stretch == Stretch::parameter; }
   static double copies(const TensorKey& key, const WholeTensor& whole) {
     return copied(key) ? 0 : whole.spread;
@@ -138,7 +139,8 @@ class Comparison {
     return found == judge_.tensors.end() ? nullptr : &found->second;
   }
 
-  // What an op reads is what another made, up to the rounding of a sum; a parameter is what is stored.
+  // What an op reads is what another made, up to the rounding of a sum;
+  // a parameter is what is stored.
   void read(const TensorKey& key, const WholeTensor& whole, double Differences::*apart) {
     const Graph& graph = *a_.plan->graph;
     const Value& value = graph.value(value_of(graph, key));
@@ -182,7 +184,8 @@ class Comparison {
     });
   }
 
-  // What one rank in the plan's precision makes of each tensor; measured once for a and b if they agree in it.
+  // What one rank in the plan's precision makes of each tensor;
+  // measured once for a and b if they agree in it.
   Side side(const Experiment& experiment) {
     const Plan& plan = *experiment.plan;
     Side side;

@@ -1,13 +1,15 @@
-// Do two plans compute the same? Both run the same steps on the same weights and tokens, each in its own precision;
-// every op's output, every gradient, every parameter is compared, whole tensor by whole tensor, and judged by a
-// bound that is measured (docs/compare.md):
+// Do two plans compute the same? Both run the same steps on the same weights and tokens, each in
+// its own precision; every op's output, every gradient, every parameter is compared, whole tensor
+// by whole tensor, and judged by a bound that is measured (docs/compare.md):
 //
-//   |a - b| <= k (e_a + e_b),  e_p = |one rank in p - one rank in fp64| + sqrt(n) u_p |one rank in fp64|
+//   |a - b| <= k (e_a + e_b),  e_p = |one rank in p - one rank in fp64| + sqrt(n) u_p |one
+//   rank in fp64|
 //
-// at that very tensor, 2-norms. One rank's own error against fp64 is what rounding makes of it there, with its true
-// growth over the ops before, backward and the optimizer; sqrt(n) u is what a sum of n parts adds, over ranks and
-// microbatches, which one rank does not make (Higham and Mary 2019). fp64's own error is fp32's times u_64 / u_32.
-// To measure by runs, and not to guess by depth, is how TTrace (2025) sets its thresholds.
+// at that very tensor, 2-norms. One rank's own error against fp64 is what rounding makes of it
+// there, with its true growth over the ops before, backward and the optimizer; sqrt(n) u is what a
+// sum of n parts adds, over ranks and microbatches, which one rank does not make (Higham and Mary
+// 2019). fp64's own error is fp32's times u_64 / u_32. To measure by runs, and not to guess by
+// depth, is how TTrace (2025) sets its thresholds.
 #pragma once
 
 #include <atomic>
@@ -81,13 +83,13 @@ struct CompareOutcome {
   std::int64_t moved_choices = 0;  // of experts, by tokens, that differ between a and b
 };
 
-// What differs between the two beside plan, microbatches, recompute and precision, added to `problems`, all at
-// once and with the values.
+// What differs between the two beside plan, microbatches, recompute and precision, added to
+// `problems`, all at once and with the values.
 void check_comparable(const Experiment& a, const Experiment& b, std::int64_t steps,
                       Problems& problems);
 
-// Throws Error (plan) for more ranks than threads, Error (run) if a rank fails. `stop`: set to end after the
-// current step.
+// Throws Error (plan) for more ranks than threads, Error (run) if a rank fails. `stop`: set to end
+// after the current step.
 CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t steps = 2,
                        const std::atomic<bool>* stop = nullptr);
 
@@ -95,7 +97,8 @@ CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t st
 std::string describe(const TensorDifference& d, const Graph& graph);
 // For people: why it is a fault, and where to look.
 std::string advice(const CompareOutcome& outcome, const TensorDifference& d);
-// For people: what lossy hooks have to do with what parts; empty if there are none, or nothing parts.
+// For people: what lossy hooks have to do with what parts;
+// empty if there are none, or nothing parts.
 std::string note_of(const CompareOutcome& outcome);
 // For people: the verdict and a table.
 std::string describe(const CompareOutcome& outcome, const Experiment& a, const Experiment& b);

@@ -15,8 +15,8 @@ double finite(double error) {
 }
 }  // namespace
 
-// A tensor that is zero but for rounding is measured against what it stands beside: the whole gradient, or a
-// move of the optimizer.
+// A tensor that is zero but for rounding is measured against what it stands beside: the whole
+// gradient, or a move of the optimizer.
 double Judge::size_of(const TensorKey& key, const Differences& d) const {
   double floor = 1e-30;
   if (key.stretch == Stretch::backward || key.stretch == Stretch::gradient)
@@ -51,10 +51,11 @@ Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double 
   return error;
 }
 
-// An optimizer may make much of little: Adam divides an element's gradient by its own size, so that one which is
-// zero but for rounding moves by the whole rate either way. A run that shows it for one element and a run that
-// does not are both right; what the runs in lower precision measure is not enough then. So the optimizer itself is
-// asked: it follows the gradients, and the gradients with all that is not zero off by what k allows, up and down.
+// An optimizer may make much of little: Adam divides an element's gradient by its own size, so that
+// one which is zero but for rounding moves by the whole rate either way. A run that shows it for
+// one element and a run that does not are both right; what the runs in lower precision measure is
+// not enough then. So the optimizer itself is asked: it follows the gradients, and the gradients
+// with all that is not zero off by what k allows, up and down.
 void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
                    const std::map<TensorKey, at::Tensor>& reference) {
   const at::Tensor as_is = at::zeros_like(reference.at(first).flatten(), at::kDouble);
@@ -89,7 +90,8 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
   }
 }
 
-// A step of a parameter of matrices: dims before `shape.first` number them, `shape.second` make the rows.
+// A step of a parameter of matrices: dims before `shape.first` number them,
+// `shape.second` make the rows.
 void Judge::turn(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
                  double rate, double scale, std::pair<int, int> shape,
                  at::IntArrayRef sizes) const {
@@ -132,8 +134,9 @@ TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d
   return t;
 }
 
-// Each side by itself, against one rank in fp64: a missing sum shows here at once, however little its op adds
-// to what is computed next. Twice k, as a single run's own error is measured, and not two against each other.
+// Each side by itself, against one rank in fp64: a missing sum shows here at once, however little
+// its op adds to what is computed next. Twice k, as a single run's own error is measured,
+// and not two against each other.
 TensorDifference Judge::read_of(const TensorKey& key, const Differences& d) const {
   TensorDifference t;
   t.key = key;
@@ -181,7 +184,8 @@ void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
     outcome.parameters = std::max(outcome.parameters, t.error);
 }
 
-// The loss and the norm that a step reports are made of what was judged: a loss is an op's output, and
+// The loss and the norm that a step reports are made of what was judged:
+// a loss is an op's output, and
 // | |x| - |y| | <= |x - y| over all gradients.
 void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b) const {
   const auto worse = [](ComparedScalar& known, const ComparedScalar& next) {

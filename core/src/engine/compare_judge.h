@@ -44,7 +44,8 @@ class Judge {
   std::vector<StepOutcome> losses;  // of one rank in fp64
   std::vector<double> lr;           // of each step
   const Optimizer* optimizer = nullptr;
-  // Of parameters that it orthogonalises, by value: dims that number matrices, and dims after them that make the rows.
+  // Of parameters that it orthogonalises, by value: dims that number matrices,
+  // and dims after them that make the rows.
   std::map<int, std::pair<int, int>> matrices;
 
   CompareOutcome judge(const Side& a, const Side& b,

@@ -1,6 +1,7 @@
-// Loss scaling: backward starts from a factor instead of 1, so that small gradients do not vanish in fp16;
-// the norm and the update divide it out again (Micikevicius et al. 2018, section 3.2). A step whose norm is
-// not finite is left out on all ranks: parameters, states and the optimizer's count of steps stay.
+// Loss scaling: backward starts from a factor instead of 1, so that small gradients do not vanish
+// in fp16; the norm and the update divide it out again (Micikevicius et al. 2018, section 3.2). A
+// step whose norm is not finite is left out on all ranks:
+// parameters, states and the optimizer's count of steps stay.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,23 @@
 
 namespace mw {
 
-// How the factor goes on. Immutable; all ranks share one and call it alike, so that all have one factor.
+// How the factor goes on. Immutable; all ranks share one and call it alike,
+// so that all have one factor.
 class LossScale {
  public:
   virtual ~LossScale() = default;
   virtual double first() const = 0;
-  // Of `step`, after the step before it had `scale` and overflowed or not; `good`: steps in a row that have
-  // not, since the factor last changed. From any rank's thread.
+  // Of `step`, after the step before it had `scale` and overflowed or not; `good`: steps in a row
+  // that have not, since the factor last changed. From any rank's thread.
   virtual double next(std::int64_t step, double scale, bool overflowed,
                       std::int64_t good) const = 0;
 };
 
-// The key `loss_scale`: "dynamic" or { init = 65536, growth = 2, backoff = 0.5, interval = 2000 } (times
-// `growth` after `interval` good steps, times `backoff` after an overflow; as torch.amp.GradScaler); a number
-// that stays; a function(step, scale, overflowed) that returns the factor, called once for a step, from 65536
-// on. Null, and problems, if it is none of these. `call` calls a function with its arguments.
+// The key `loss_scale`: "dynamic" or { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }
+// (times `growth` after `interval` good steps, times `backoff` after an overflow; as
+// torch.amp.GradScaler); a number that stays; a function(step, scale, overflowed) that returns the
+// factor, called once for a step, from 65536 on. Null, and problems, if it is none of these. `call`
+// calls a function with its arguments.
 std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
                                                  std::function<Json(const std::vector<Json>&)> call,
                                                  Problems& problems);

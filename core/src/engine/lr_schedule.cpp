@@ -51,7 +51,8 @@ class CosineKind final : public LrScheduleKind {
     const std::int64_t total = values.has("total") ? values.integer("total") : context.steps;
     const double lr = context.lr, least = values.number("min");
     bool valid = true;
-    // Without a total of its own a short trial of a long run shall work: it ends inside the warm-up.
+    // Without a total of its own a short trial of a long run shall work:
+    // it ends inside the warm-up.
     if (values.has("total") && warmup > total) {
       problems.add(Stage::options,
                    fmt::format("{}.warmup: {} steps of warm-up do not fit into total = {}", path,

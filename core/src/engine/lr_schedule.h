@@ -10,8 +10,8 @@
 
 namespace mw {
 
-// The learning rate of step 0, 1, ... Every rank asks for it, in its own thread: must be safe to call
-// from several at once, and give one answer for a step.
+// The learning rate of step 0, 1, ... Every rank asks for it, in its own thread: must be safe to
+// call from several at once, and give one answer for a step.
 using LrSchedule = std::function<double(std::int64_t step)>;
 
 struct LrContext {
@@ -40,9 +40,9 @@ class LrScheduleKind {
 const std::vector<const LrScheduleKind*>& lr_schedule_kinds();
 const LrScheduleKind* find_lr_schedule_kind(const std::string& name);  // nullptr if there is none
 
-// A schedule that a script's function computes. The function is called once for a step, under a lock,
-// by whoever asks first: one that counts its calls or draws numbers gives all ranks the same. A result that is no finite number of 0 or more is
-// an Error (run) that names the step.
+// A schedule that a script's function computes. The function is called once for a step, under a
+// lock, by whoever asks first: one that counts its calls or draws numbers gives all ranks the same.
+// A result that is no finite number of 0 or more is an Error (run) that names the step.
 LrSchedule checked_lr_schedule(std::function<double(std::int64_t step)> function);
 
 }  // namespace mw

@@ -19,8 +19,8 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-// A mapping that is in use, for the signal handler: it walks the list without a lock, so that entries are used again
-// but never freed.
+// A mapping that is in use, for the signal handler: it walks the list without a lock, so that
+// entries are used again but never freed.
 struct MappedRange {
   std::atomic<std::uintptr_t> begin{0}, end{0};  // begin 0: free
   std::atomic<bool> broken{false};               // a page of it could not be read
@@ -125,8 +125,9 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), size_);
 }
 
-// The last page is there in full however much of it the file still has: only its size tells. By its name, as a folder
-// may hold more files than a process may have open; what has the name may be another file by now, then nothing is lost.
+// The last page is there in full however much of it the file still has: only its size tells. By its
+// name, as a folder may hold more files than a process may have open; what has the name may be
+// another file by now, then nothing is lost.
 void MappedFile::check() const {
   struct stat info {};
   const bool there =

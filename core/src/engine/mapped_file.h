@@ -6,8 +6,9 @@
 
 namespace mw {
 
-// A file's bytes, mapped read-only; all rank threads share the pages. Where the file has been cut off since, or the disk
-// fails, reading its bytes gives zeros instead of ending the process (SIGBUS): call check() after them.
+// A file's bytes, mapped read-only; all rank threads share the pages. Where the file has been cut
+// off since, or the disk fails, reading its bytes gives zeros instead of ending the process
+// (SIGBUS): call check() after them.
 class MappedFile {
  public:
   // Throws Error (options) with the system's reason.
@@ -22,7 +23,8 @@ class MappedFile {
   std::int64_t size() const { return size_; }  // when it was opened
   const std::filesystem::path& path() const { return path_; }
 
-  // Throws Error (run) if the bytes read so far may not be the file's: it is shorter now, or could not be read.
+  // Throws Error (run) if the bytes read so far may not be the file's:
+  // it is shorter now, or could not be read.
   void check() const;
 
  private:

@@ -22,15 +22,15 @@ double relative(double x, double reference, double floor);
 // The layout of what each rank has whole.
 Layout whole_layout(const Program& program);
 
-// A slot's tensor of a microbatch as one rank would have it, every dim in its own order. All ranks that hold
-// parts of it call alike. It may be `tensor` itself.
+// A slot's tensor of a microbatch as one rank would have it, every dim in its own order. All ranks
+// that hold parts of it call alike. It may be `tensor` itself.
 at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor);
 
 // A gradient as it would be without a loss scale.
 at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient);
 
-// Each parameter's whole gradient, without a loss scale, or numbers, by its index in the program: of what the rank holds, gathered
-// where that is a part. All ranks call alike.
+// Each parameter's whole gradient, without a loss scale, or numbers, by its index in the program:
+// of what the rank holds, gathered where that is a part. All ranks call alike.
 void for_each_parameter(Executor& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit);
 
@@ -53,11 +53,12 @@ class StepWatcher : public Watcher {
   virtual void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) = 0;
 };
 
-// Thrown on the caller's thread, after all ranks have ended, if `stop` was set before the last step.
+// Thrown on the caller's thread, after all ranks have ended,
+// if `stop` was set before the last step.
 struct Interrupted {};
 
-// Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's watcher, in its
-// thread. Throws Interrupted, and Error (run) if a rank fails.
+// Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
+// watcher, in its thread. Throws Interrupted, and Error (run) if a rank fails.
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);

@@ -1,5 +1,5 @@
-// Dims that lie in another order than their own (Draft::arrange): data is brought into it, and what is compared
-// with a run that does not have it is brought back.
+// Dims that lie in another order than their own (Draft::arrange): data is brought into it, and what
+// is compared with a run that does not have it is brought back.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -59,8 +59,8 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
 
 namespace {
 
-// Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is less
-// or more than that, piece by piece through one of their own.
+// Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
+// less or more than that, piece by piece through one of their own.
 void fill_parameter(Executor& executor, const Experiment& experiment,
                     const std::vector<WeightSpec>& specs, int index) {
   const Program& program = executor.program();

@@ -1,5 +1,5 @@
-// What a run computes, tensor by tensor, as one rank with the whole batch at once would have it: so that runs of
-// different mixes and microbatches can be compared.
+// What a run computes, tensor by tensor, as one rank with the whole batch at once would have it: so
+// that runs of different mixes and microbatches can be compared.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -30,7 +30,8 @@ struct TensorKey {
   Stretch stretch = Stretch::forward;
   int place =
       0;  // forward: of the op; else counted from the last op (of a parameter, that which uses it last)
-  // Of the op; -1 - n: not what it makes, but its n-th operand, as it reads it. Of a parameter: its value in the graph.
+  // Of the op; -1 - n: not what it makes, but its n-th operand, as it reads it.
+  // Of a parameter: its value in the graph.
   int output = 0;
   bool read() const { return output < 0; }
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
@@ -43,20 +44,22 @@ int value_of(const Graph& graph, const TensorKey& key);
 // One of them, complete.
 struct WholeTensor {
   at::Tensor numbers;
-  // Ranks that hold it alike, by the plan: the largest 2-norm of a difference between two of them, and who.
+  // Ranks that hold it alike, by the plan: the largest 2-norm of a difference between two
+  // of them, and who.
   double spread = 0;
   int rank = 0;
   double stored = 0;  // of a parameter that is read: how far from that which is stored
 };
 
-// Puts rows of microbatches together, and sums or averages what has no rows: a loss of an op over the batch is a
-// sum over microbatches, anything else is the same for all. Operands are recorded where a collective, a transfer or
-// the optimizer stands between who made them and who reads them, so on more than one rank only. Tensors whose rows
-// lie as ranks have them (Sparse) are left out. One for a run, shared by its ranks' watchers.
+// Puts rows of microbatches together, and sums or averages what has no rows: a loss of an op over
+// the batch is a sum over microbatches, anything else is the same for all. Operands are recorded
+// where a collective, a transfer or the optimizer stands between who made them and who reads them,
+// so on more than one rank only. Tensors whose rows lie as ranks have them (Sparse) are left out.
+// One for a run, shared by its ranks' watchers.
 class Recorder {
  public:
-  // `complete` gets each tensor once, when the last rank that holds it has brought the last part; one call at a
-  // time, in some rank's thread.
+  // `complete` gets each tensor once, when the last rank that holds it has brought the last part;
+  // one call at a time, in some rank's thread.
   using Complete = std::function<void(const TensorKey&, const WholeTensor&)>;
   Recorder(const Plan& plan, Complete complete);
 

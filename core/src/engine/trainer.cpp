@@ -32,8 +32,8 @@ class Mailbox {
     if (place.complete()) changed_.notify_all();
   }
 
-  // Waits for all; false if a rank failed before its report. One that fails in the step after does not
-  // take this step away.
+  // Waits for all; false if a rank failed before its report. One that fails in the step after does
+  // not take this step away.
   bool collect(std::int64_t step, std::vector<RankReport>& into) {
     std::unique_lock lock(mutex_);
     Place& place = places_[step % 2];

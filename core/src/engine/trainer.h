@@ -19,7 +19,8 @@ struct RankReport {
   std::array<MemoryUse, category_count> memory{};
   std::int64_t peak_bytes = 0;
   std::map<CommunicationKey, CommunicationUse> communication;  // of this step
-  // Rows that experts worked on, by layer and expert; and, of each stage's first rank, choices of all ranks.
+  // Rows that experts worked on, by layer and expert; and, of each stage's first rank,
+  // choices of all ranks.
   std::map<std::pair<int, std::int64_t>, std::int64_t> rows, chosen;
   std::map<WorkKey, WorkUse> work;  // ... and this
   double began = 0;                 // the rank's step: seconds of a clock that all ranks share
@@ -42,12 +43,13 @@ struct TrainOutcome {
   CheckReport check;       // of the rank whose check took longest; of no steps without one
 };
 
-// Called on the first rank's thread after each step; the other ranks may be at the next one already.
+// Called on the first rank's thread after each step; the other ranks may be at the next
+// one already.
 using OnStep = std::function<void(const StepReport&)>;
 
-// Runs the experiment's steps, ranks as threads of this process. Throws Error (plan) before any rank
-// starts if there are too many (engine/ranks.h), Error (run) naming the rank if one fails; what was
-// reported until then stands. `stop`: set to end after the current step.
+// Runs the experiment's steps, ranks as threads of this process. Throws Error (plan) before any
+// rank starts if there are too many (engine/ranks.h), Error (run) naming the rank if one fails;
+// what was reported until then stands. `stop`: set to end after the current step.
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
                    const OnStep& on_step);
 

@@ -21,8 +21,8 @@ struct Reference : RunRecord {
   std::map<std::string, at::Tensor> activations;  // only in the second pass
 };
 
-// "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient is
-// named by the output that it belongs to, for several may share a slot.
+// "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient
+// is named by the output that it belongs to, for several may share a slot.
 std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch) {
   const bool forward = i.piece == Piece::forward;
   const auto& slots = forward ? i.outputs : i.grad_outputs;

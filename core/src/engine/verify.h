@@ -1,6 +1,6 @@
 // Is the mix right? The same weights and tokens on one rank and on the plan, in float64; the raw
-// gradient of every parameter on every rank compared before the optimizer, since Adam hides constant
-// factors, then the parameters after some steps.
+// gradient of every parameter on every rank compared before the optimizer, since Adam hides
+// constant factors, then the parameters after some steps.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,9 @@ struct Divergence {
 struct VerifyOutcome {
   bool interrupted = false;  // stopped before there was a verdict: the rest says nothing
   bool equal = false;
-  // All that could be compared agrees, but one rank itself becomes NaN or Inf, and the mix with it at the same place. That
-  // is no difference of the mix, and no proof that what comes after is equal.
+  // All that could be compared agrees, but one rank itself becomes NaN or Inf, and the mix with it
+  // at the same place. That is no difference of the mix,
+  // and no proof that what comes after is equal.
   bool undecided = false;
   std::int64_t steps = 0;  // compared
   double tolerance = 1e-10;
@@ -46,12 +47,13 @@ struct VerifyOutcome {
   Divergence first;  // if diverged
   // Where both become NaN or Inf, "the loss of step 1"; empty: nowhere.
   std::string not_finite;
-  // The verdict rests on each step by itself (verify_follow.h), for left to themselves the two part after the first
-  // step: `apart` is how far their parameters are after the last.
+  // The verdict rests on each step by itself (verify_follow.h), for left to themselves the two part
+  // after the first step: `apart` is how far their parameters are after the last.
   bool followed = false;
   double apart = 0;
-  // The first step does agree, and with one rank following the mix this is the first that does not (-1: none is): in its
-  // gradients, though the parameters are the same, or in its update, though the gradients are.
+  // The first step does agree, and with one rank following the mix this is the first that does not
+  // (-1: none is): in its gradients, though the parameters are the same, or in its update,
+  // though the gradients are.
   std::int64_t parted_step = -1;
   bool parted_update = false;
   double parted_error = 0;
@@ -60,10 +62,11 @@ struct VerifyOutcome {
   std::vector<std::string> lossy;
 };
 
-// The experiment's plan in float64 against one rank, in `steps` steps or as many as the experiment has. Gradients are compared at the first step; a norm
-// below 1e-6 of the whole gradient's counts as that, for a gradient that is zero but for rounding
-// (a key's bias) has no relative error. Where the first step agrees and what follows does not, each step is compared by
-// itself: an optimizer may make much of rounding, Adam with a small eps does. Throws Error (run) if a rank fails.
+// The experiment's plan in float64 against one rank, in `steps` steps or as many as the experiment
+// has. Gradients are compared at the first step; a norm below 1e-6 of the whole gradient's counts
+// as that, for a gradient that is zero but for rounding (a key's bias) has no relative error. Where
+// the first step agrees and what follows does not, each step is compared by itself: an optimizer
+// may make much of rounding, Adam with a small eps does. Throws Error (run) if a rank fails.
 // `stop`: set to end after the current step.
 VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, double tolerance = 1e-10,
                      const std::atomic<bool>* stop = nullptr);
@@ -75,7 +78,8 @@ std::shared_ptr<const Plan> in_double(const Plan& plan);
 const char* verdict_of(const VerifyOutcome& outcome);
 // For people: "the gradient that reaches layers.0.norm (from …), 1.2e-01, microbatch 0, rank 1".
 std::string describe(const Divergence& divergence);
-// For people: what the verdict rests on where it is not plain: lossy hooks, NaN, steps by themselves; empty if it is.
+// For people: what the verdict rests on where it is not plain: lossy hooks, NaN, steps by
+// themselves; empty if it is.
 std::string note_of(const VerifyOutcome& outcome);
 // For people: the verdict, the errors, and where it parts.
 std::string describe(const VerifyOutcome& outcome, const std::string& mix);

@@ -21,7 +21,8 @@ struct Spread {
   std::vector<double> before, after;
 };
 
-// Keeps what the mix does: of what several ranks hold the first that comes, and how far the others part from it.
+// Keeps what the mix does: of what several ranks hold the first that comes,
+// and how far the others part from it.
 class Taker : public StepWatcher {
  public:
   Taker(RunRecord& record, Spread& spread, std::mutex& mutex)
@@ -66,7 +67,8 @@ class Taker : public StepWatcher {
     });
   }
 
-  // What ranks hold alike has equal bits but for faults: of numbers below this any difference is small.
+  // What ranks hold alike has equal bits but for faults:
+  // of numbers below this any difference is small.
   static constexpr double least_scale = 1e-12;
   RunRecord& record_;
   Spread& spread_;

@@ -1,6 +1,6 @@
-// One rank that follows a mix, step by step: its gradients of the mix's own parameters, and what its optimizer makes
-// of the mix's own gradients. What rounding does to one step does not reach the next, so each step can be compared
-// where an optimizer magnifies rounding.
+// One rank that follows a mix, step by step: its gradients of the mix's own parameters, and what
+// its optimizer makes of the mix's own gradients. What rounding does to one step does not reach the
+// next, so each step can be compared where an optimizer magnifies rounding.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,9 @@
 
 namespace mw {
 
-// Of a model that has learnt its data all but rounding is gone from the loss and from the gradient, and rounding has
-// no relative error: it is that of numbers of the order of 1. A fault is still seen that is this times the bound.
+// Of a model that has learnt its data all but rounding is gone from the loss and from the gradient,
+// and rounding has no relative error: it is that of numbers of the order of 1. A fault is still
+// seen that is this times the bound.
 constexpr double loss_floor = 1e-6, norm_floor = 1e-6;
 
 // What a run did in each of its steps, whole tensors by name.
@@ -34,11 +35,12 @@ NotFinite first_not_finite(const RunRecord& record);
 // "the loss of step 1", "embedding.weight after step 0".
 std::string describe(const RunRecord& record, const NotFinite& place);
 
-// |x - reference| relative to it, of the elements that are finite in both; infinity if these are not the same.
+// |x - reference| relative to it, of the elements that are finite in both;
+// infinity if these are not the same.
 double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, double floor);
 
-// Runs the plan and then the rank that follows it. Sets equal or undecided, errors, steps and not_finite of the
-// outcome if all agrees; else leaves it as it is.
+// Runs the plan and then the rank that follows it. Sets equal or undecided, errors, steps and
+// not_finite of the outcome if all agrees; else leaves it as it is.
 void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
             const std::atomic<bool>* stop, VerifyOutcome& outcome);
 

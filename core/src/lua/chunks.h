@@ -1,5 +1,5 @@
-// Where Lua code comes from: a script's file or standard input, and what a script loads itself. Text only: Lua does
-// not check compiled code, and what is wrong with it takes the process down.
+// Where Lua code comes from: a script's file or standard input, and what a script loads itself.
+// Text only: Lua does not check compiled code, and what is wrong with it takes the process down.
 #pragma once
 
 #include <filesystem>

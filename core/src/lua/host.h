@@ -13,8 +13,8 @@
 
 namespace mw {
 
-// A table that a script makes by name: mw.llama { … } yields { kind = "llama", … }. A name may have a dot:
-// mw.microbatch.fit.
+// A table that a script makes by name: mw.llama { … } yields { kind = "llama", … }. A name may have
+// a dot: mw.microbatch.fit.
 struct Constructor {
   std::string name, group;  // group: "model", "data", "optimizer", "schedule", "microbatch"
   std::string doc;

@@ -27,7 +27,8 @@ struct ScriptText {
   bool is_file = false;  // and no pipe
 };
 
-// "-" is standard input; pipes (/dev/stdin, <(…)) are read to their end. Throws Error (script) if there is none.
+// "-" is standard input; pipes (/dev/stdin, <(…)) are read to their end.
+// Throws Error (script) if there is none.
 ScriptText read_script(const std::filesystem::path& file);
 
 // ../share/meshwright/lua beside the program.

@@ -56,8 +56,8 @@ int mix_code(lua_State*, const void* data, std::size_t size, void* hash) {
   return 0;
 }
 
-// What the function on top of the stack does: its code, and the plain values and functions that it closes over,
-// `depth` deep.
+// What the function on top of the stack does: its code, and the plain values and functions that it
+// closes over, `depth` deep.
 void mix_function(lua_State* lua, std::uint64_t& hash, int depth) {
   luaL_checkstack(lua, 4, "functions nested too deep");
   lua_dump(lua, mix_code, &hash, /*strip=*/1);

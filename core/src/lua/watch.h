@@ -1,4 +1,5 @@
-// That what a script computes comes to an end: the wish to stop, and the time that its functions may take.
+// That what a script computes comes to an end: the wish to stop,
+// and the time that its functions may take.
 #pragma once
 
 #include <chrono>
@@ -10,18 +11,19 @@
 
 namespace mw {
 
-// Looks at the clock and at the wish to stop while Lua runs, in the script itself and in functions that a verb calls.
+// Looks at the clock and at the wish to stop while Lua runs,
+// in the script itself and in functions that a verb calls.
 class ScriptWatch {
  public:
   // Watches all code that runs in this state and in its coroutines.
   void begin(lua_State* lua);
 
-  // Around a verb: what was given up before is forgotten. A function may take as long as the most patient of the
-  // experiments waits for a rank.
+  // Around a verb: what was given up before is forgotten. A function may take as long as the most
+  // patient of the experiments waits for a rank.
   void verb(const std::vector<Json>& experiments);
   void verb_ended();
-  // Around a function that a verb calls. enter() throws at once if one of this verb was given up before: each rank
-  // calls the same.
+  // Around a function that a verb calls. enter() throws at once if one of this verb was given up
+  // before: each rank calls the same.
   void enter();
   void leave(lua_State* lua);
   // Throws what the function was given up for, if it was.

@@ -109,8 +109,8 @@ std::vector<int> Mesh::borrowable(const std::vector<std::string>& from, int near
 void Mesh::borrow(const std::string& name, int ways, const std::vector<std::string>& from) {
   if (has(name)) throw Error(Stage::plan, fmt::format("two axes are named {}", name));
   std::vector<int> lenders = this->lenders(from);
-  // Each gives what it has in common with what is still missing. That finds a way if there is one: of each
-  // prime the first lenders give as often as they can.
+  // Each gives what it has in common with what is still missing. That finds a way if there is one:
+  // of each prime the first lenders give as often as they can.
   int left = ways;
   std::vector<int> lent;  // inner ways of each lender's atom
   for (int atom : lenders) {

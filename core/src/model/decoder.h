@@ -1,5 +1,5 @@
-// The parts of Llama's decoder that other kinds take over: RMSNorm before each block, rotary positions, grouped
-// key heads, SwiGLU, no bias [Touvron et al. 2023].
+// The parts of Llama's decoder that other kinds take over: RMSNorm before each block, rotary
+// positions, grouped key heads, SwiGLU, no bias [Touvron et al. 2023].
 #pragma once
 
 #include <string>
@@ -11,10 +11,12 @@ namespace mw {
 
 inline const Init decoder_weights{Init::Kind::normal, 0.02};
 
-// Options of the decoder's own: layers, hidden, heads, kv_heads, ffn, vocab, tied, rope_theta, norm_eps.
+// Options of the decoder's own: layers, hidden, heads, kv_heads, ffn, vocab, tied,
+// rope_theta, norm_eps.
 void add_decoder_options(Options& options);
-// Latent attention instead of grouped: q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, the
-// names of DeepSeek's configuration. For kinds that want it, after the decoder's own.
+// Latent attention instead of grouped: q_lora_rank, kv_lora_rank, qk_nope_head_dim,
+// qk_rope_head_dim, v_head_dim, the names of DeepSeek's configuration. For kinds that want it,
+// after the decoder's own.
 void add_latent_options(Options& options);
 bool is_latent(const Values& values);
 void check_latent(const Values& values, const std::string& path, Problems& problems);

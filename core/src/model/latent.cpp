@@ -1,7 +1,7 @@
-// Multi-head latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1; "DeepSeek-V3", section 2.1.1]: queries,
-// and keys with values, are made from a narrow latent of each; a part of a head is turned by rotary positions, and of
-// keys that part is one for all heads, straight from the stream. Options and parameters are named as in
-// DeepSeek's configuration and checkpoints.
+// Multi-head latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1; "DeepSeek-V3", section
+// 2.1.1]: queries, and keys with values, are made from a narrow latent of each; a part of a head is
+// turned by rotary positions, and of keys that part is one for all heads, straight from the stream.
+// Options and parameters are named as in DeepSeek's configuration and checkpoints.
 #include <fmt/format.h>
 
 #include "model/decoder.h"

@@ -1,6 +1,7 @@
-// Decoders with experts: Mixtral [Jiang et al. 2024], and DeepSeek's fine-grained and shared experts, leading dense
-// layers and balance by a bias [Dai et al. 2024; DeepSeek-AI 2024]. What tokens choose, and every loss, is defined
-// for each token or sequence, so that neither microbatches nor the mix change it.
+// Decoders with experts: Mixtral [Jiang et al. 2024], and DeepSeek's fine-grained and shared
+// experts, leading dense layers and balance by a bias [Dai et al. 2024; DeepSeek-AI 2024]. What
+// tokens choose, and every loss, is defined for each token or sequence, so that neither
+// microbatches nor the mix change it.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -12,7 +13,8 @@
 namespace mw {
 namespace {
 
-// Under which names a checkpoint has them: DeepSeek's where the model has what only those have, else Mixtral's.
+// Under which names a checkpoint has them: DeepSeek's where the model has what only those
+// have, else Mixtral's.
 struct Names {
   std::string router;
   HfName bias, gate, up, down;

@@ -30,28 +30,31 @@ OpTypePtr layer_norm(double eps);
 // positions. Needs positions whole.
 OpTypePtr add_positions();
 
-// Which elements of a head turn together: i and i + width / 2, as Hugging Face's Llama lays them out, or 2 i and
-// 2 i + 1, as the paper [Su et al. 2021] and DeepSeek's checkpoints do.
+// Which elements of a head turn together: i and i + width / 2, as Hugging Face's Llama lays them
+// out, or 2 i and 2 i + 1, as the paper [Su et al. 2021] and DeepSeek's checkpoints do.
 enum class RopePairs : std::uint8_t { halves, neighbours };
 // inputs: positions (seq, index) -> cos, sin, each (seq, head_dim), such that a head is rotated by
-// x * cos + swap(x) * sin, where swap exchanges the two of a pair; sin carries the sign. Not differentiable.
+// x * cos + swap(x) * sin, where swap exchanges the two of a pair; sin carries the sign.
+// Not differentiable.
 OpTypePtr rope_table(double theta, RopePairs pairs = RopePairs::halves);
 
-// inputs: x (batch, seq, [heads,] head_dim), cos, sin (seq, turned): the last `turned` of head_dim are rotated, the
-// others are left. May run in place. Needs head_dim and turned whole.
+// inputs: x (batch, seq, [heads,] head_dim), cos, sin (seq, turned): the last `turned` of head_dim
+// are rotated, the others are left. May run in place. Needs head_dim and turned whole.
 OpTypePtr rope(RopePairs pairs = RopePairs::halves);
 
-// inputs: q (batch, seq, heads, head_dim), k (batch, keys, kv_heads, head_dim), v (batch, keys, kv_heads, width)
-// -> (batch, seq, heads, width). Causal. Needs keys, head_dim and width whole; kv_heads follow heads: they are cut
-// alike, or every rank holds all of them and picks those of its own queries.
-// A query sees itself and the `window` - 1 tokens before it; 0: all before it [Jiang et al. 2023, "Mistral 7B"].
+// inputs: q (batch, seq, heads, head_dim), k (batch, keys, kv_heads, head_dim), v (batch, keys,
+// kv_heads, width) -> (batch, seq, heads, width). Causal. Needs keys, head_dim and width whole;
+// kv_heads follow heads: they are cut alike, or every rank holds all of them and picks those of its
+// own queries. A query sees itself and the `window` - 1 tokens before it; 0: all before it [Jiang
+// et al. 2023, "Mistral 7B"].
 OpTypePtr attention(std::int64_t window = 0);
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
 // inputs: x (..., first + second) -> (..., first), (..., second). Needs all three whole.
 OpTypePtr split();
-// inputs: kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> k (batch, seq, heads, plain +
-// turned), of which the second part is the same in every head; v (batch, seq, heads, value). Needs all widths whole.
+// inputs: kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> k (batch, seq,
+// heads, plain + turned), of which the second part is the same in every head; v (batch, seq, heads,
+// value). Needs all widths whole.
 OpTypePtr latent_keys();
 
 // inputs: gate, up -> silu(gate) * up.
@@ -73,8 +76,8 @@ OpTypePtr ce_max();
 OpTypePtr ce_stats();
 OpTypePtr ce_loss(std::int64_t tokens);
 
-// Experts. What tokens chose an expert is sparse (Sparse): rows (experts, batch, seq; ...), of which each token
-// has `top`.
+// Experts. What tokens chose an expert is sparse (Sparse): rows (experts, batch, seq; ...), of
+// which each token has `top`.
 
 enum class RouterScore : std::uint8_t { softmax, sigmoid };
 struct RouterOptions {
@@ -82,28 +85,32 @@ struct RouterOptions {
   bool normalise = true;  // a token's weights sum to `scale`
   double scale = 1;
 };
-// inputs: logits (batch, seq, scores), bias (scores; a Tally) -> weights (batch, seq, top), picks (index; the
-// same). Those with the highest affinity + bias are chosen, and weighed by affinity alone [Shazeer et al. 2017;
-// DeepSeek-AI 2024, "DeepSeek-V3", equations 12 to 16]. The bias's gradient is the number of tokens that chose
-// each. Needs scores and top whole.
+// inputs: logits (batch, seq, scores), bias (scores; a Tally) -> weights (batch, seq, top), picks
+// (index; the same). Those with the highest affinity + bias are chosen, and weighed by affinity
+// alone [Shazeer et al. 2017; DeepSeek-AI 2024, "DeepSeek-V3", equations 12 to 16]. The bias's
+// gradient is the number of tokens that chose each. Needs scores and top whole.
 OpTypePtr route(const RouterOptions& options);
-// inputs: picks (batch, seq, top) -> the same, -1 where an expert has more than `capacity` choices of a sequence.
-// Needs seq and top whole; whatever order tokens lie in, those of earlier positions come first.
+// inputs: picks (batch, seq, top) -> the same, -1 where an expert has more than `capacity` choices
+// of a sequence. Needs seq and top whole; whatever order tokens lie in,
+// those of earlier positions come first.
 OpTypePtr admit(std::int64_t capacity, std::int64_t experts);
-// inputs: logits, picks -> (load, batch, scores): choices, and sums of normalised affinities, of each sequence.
+// inputs: logits, picks -> (load, batch, scores): choices,
+// and sums of normalised affinities, of each sequence.
 OpTypePtr balance_stats(RouterScore score);
 // inputs: stats -> (): the sum over sequences and experts of choices x affinities, times `factor`
 // [Fedus et al. 2022, "Switch Transformer", equation 4, of each sequence].
 OpTypePtr balance_loss(double factor);
-// inputs: logits -> (): the sum over tokens of logsumexp(logits)^2, times `factor` [Zoph et al. 2022, "ST-MoE",
-// equation 5].
+// inputs: logits -> (): the sum over tokens of logsumexp(logits)^2, times `factor` [Zoph et al.
+// 2022, "ST-MoE", equation 5].
 OpTypePtr z_loss(double factor);
-// inputs: x (batch, seq, hidden), picks -> rows (experts, batch, seq; hidden), in the order of experts, then
-// tokens; their choices' places in picks (index; experts, batch, seq).
+// inputs: x (batch, seq, hidden), picks -> rows (experts, batch, seq; hidden), in the order of
+// experts, then tokens; their choices' places in picks (index; experts, batch, seq).
 OpTypePtr dispatch();
-// inputs: rows (linear), weights, places -> (batch, seq, hidden): each token's rows, weighed and summed.
+// inputs: rows (linear), weights, places -> (batch, seq, hidden):
+// each token's rows, weighed and summed.
 OpTypePtr combine();
-// inputs: rows (experts, batch, seq; in), weight (experts, out, in) -> rows of `out`. Splits into dgrad and wgrad.
+// inputs: rows (experts, batch, seq; in), weight (experts, out, in) -> rows of `out`.
+// Splits into dgrad and wgrad.
 OpTypePtr expert_linear();
 
 }  // namespace mw

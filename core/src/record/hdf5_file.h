@@ -21,8 +21,8 @@ class Hdf5File {
   // writer died opens. Without file locking: a reader never stops the writer. Throws Error (run).
   // What is written may be no symbolic link.
   Hdf5File(const std::filesystem::path& path, Mode mode);
-  // Closes; what could not be written is lost silently: call `close` where that matters. A file that
-  // could not be written is closed all the same (record/steady_driver.h) and is broken.
+  // Closes; what could not be written is lost silently: call `close` where that matters. A file
+  // that could not be written is closed all the same (record/steady_driver.h) and is broken.
   ~Hdf5File();
   Hdf5File(const Hdf5File&) = delete;
   Hdf5File& operator=(const Hdf5File&) = delete;

@@ -5,8 +5,8 @@
 // with the other of the two. So a run that is killed, at whatever instant, leaves a file that opens
 // and lacks at most the rows since the last flush, and a reader that holds the file disturbs
 // nobody. Where a file system cannot swap two names the file is appended to in place; then a kill
-// within the millisecond of an append may cost the file. The twin's name cannot be guessed, and nothing is
-// written through a symbolic link; a path that is one stands for the file behind it.
+// within the millisecond of an append may cost the file. The twin's name cannot be guessed, and
+// nothing is written through a symbolic link; a path that is one stands for the file behind it.
 //
 // One thread uses it, and no other thread calls HDF5 meanwhile.
 #pragma once
@@ -67,8 +67,8 @@ class RunWriter {
   void add(const ActionRow& row);
   void add(const EventRow& row);  // `time` is set here
   // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
-  // NaN there. Names are kept as they are (record/series_names.h); where that is not their place, the
-  // dataset's attribute `name` has it.
+  // NaN there. Names are kept as they are (record/series_names.h); where that is not their place,
+  // the dataset's attribute `name` has it.
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   void set_memory(const std::vector<MemoryRow>& rows);           // replaces the table
   void set_rank_memory(const std::vector<RankMemoryRow>& rows);  // ... too
@@ -76,12 +76,12 @@ class RunWriter {
   // Writes what is buffered if the interval has passed; true if it wrote. Costs nothing otherwise.
   bool flush_if_due();
   void flush();
-  // Writes everything with this status, and the reason for it (empty: none) as the attribute `reason`; nothing may be
-  // added afterwards. Once, unless it throws.
+  // Writes everything with this status, and the reason for it (empty: none) as the attribute
+  // `reason`; nothing may be added afterwards. Once, unless it throws.
   void finish(RunStatus status, const std::string& reason = "");
-  // The same for a run that did not end well, where the file itself may be why: what cannot be written is left out,
-  // the rows since the last flush first, then the events; status and reason need no room that is not there already.
-  // Returns why something was left out; empty: nothing was.
+  // The same for a run that did not end well, where the file itself may be why: what cannot be
+  // written is left out, the rows since the last flush first, then the events; status and reason
+  // need no room that is not there already. Returns why something was left out; empty: nothing was.
   std::string end_badly(RunStatus status, const std::string& reason) noexcept;
 
   const std::filesystem::path& path() const { return path_; }

@@ -149,8 +149,8 @@ class Grid {
     return {letters + idle(column(end_) - at), numbers};
   }
 
-  // A column for several works: letters in proportion to their time, near to where they are done. What
-  // a column cannot show is owed to the next ones.
+  // A column for several works: letters in proportion to their time, near to where they are done.
+  // What a column cannot show is owed to the next ones.
   std::string dense(const std::vector<TimedAction>& works) const {
     struct Kind {
       const TimedAction* work = nullptr;  // nullptr: idle

@@ -1,6 +1,6 @@
 // DualPipeV: DeepSeek's DualPipe cut in half, so that a stage holds one copy of two chunks of a V.
-// Microbatches go down the V (chunk 0) and up again (chunk 1); once both ways are full, each F of one
-// chunk stands beside a B of the other.
+// Microbatches go down the V (chunk 0) and up again (chunk 1); once both ways are full, each F of
+// one chunk stands beside a B of the other.
 #include <algorithm>
 #include <array>
 #include <deque>

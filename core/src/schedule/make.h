@@ -13,8 +13,8 @@ namespace mw {
 // bytes are given once or for each virtual stage, none negative.
 void validate(const Scheduler& scheduler, const ScheduleRequest& request);
 
-// Throws Error (plan) if the activations of a stage exceed the request's limit, with the numbers and
-// the schedulers that would keep to it.
+// Throws Error (plan) if the activations of a stage exceed the request's limit, with the numbers
+// and the schedulers that would keep to it.
 void refuse_if_above_limit(const Schedule& schedule, const ScheduleRequest& request);
 
 // A schedule of the scheduler's name and placement, without work.

@@ -1,6 +1,6 @@
 // Goes through a schedule in an order that its dependencies allow. The one place that knows what a
-// work needs: F the F of the virtual stage before; B and I their own F and the B or I of the virtual
-// stage after; W its own I.
+// work needs: F the F of the virtual stage before; B and I their own F and the B or I of the
+// virtual stage after; W its own I.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +51,9 @@ inline std::size_t filled_by(const Action& action, int microbatches) {
                  action.work == Work::forward ? Result::output : Result::gradient, microbatches);
 }
 
-// Calls visit(stage, step, action) for each action after those that it needs, stage by stage as far as
-// each can go. Returns the step that each stage reached: less than its number of actions if it waits
-// for ever. Every action's virtual stage and microbatch must be in range.
+// Calls visit(stage, step, action) for each action after those that it needs, stage by stage as far
+// as each can go. Returns the step that each stage reached: less than its number of actions if it
+// waits for ever. Every action's virtual stage and microbatch must be in range.
 template <typename Visit>
 std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
   const int m = schedule.microbatches, vstages = schedule.vstages();

@@ -1,5 +1,5 @@
-// ZBV (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): two chunks in a V, no bubble
-// beyond warm-up, in 1F1B's memory.
+// ZBV (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): two chunks in a V, no
+// bubble beyond warm-up, in 1F1B's memory.
 #include <algorithm>
 
 #include "schedule/zero_bubble.h"
@@ -7,8 +7,9 @@
 namespace mw {
 namespace {
 
-// The paper's order for equal times, of F and I. A stage has 2p chunks' activations when it is full:
-// those on the way down the V, which stay the longer the nearer to stage 0, and those on the way up.
+// The paper's order for equal times, of F and I. A stage has 2p chunks' activations when it is
+// full: those on the way down the V, which stay the longer the nearer to stage 0,
+// and those on the way up.
 Skeleton v_order(int stages, int microbatches) {
   const int m = std::max(microbatches, 2 * stages - 1);
   Skeleton skeleton(static_cast<std::size_t>(stages));

@@ -24,13 +24,13 @@ struct Placed {
   double idle = 0;  // of all stages, between their first start and last end
 };
 
-// Puts W's where a stage waits anyway, where the memory limit (0: none) demands one, and the rest at the
-// end.
+// Puts W's where a stage waits anyway, where the memory limit (0: none) demands one, and the rest
+// at the end.
 Placed place_wgrads(const Skeleton& skeleton, const std::vector<int>& stage_of,
                     const ScheduleRequest& request, double limit, const GapRule& rule);
 
-// Tries several rules over skeletons and keeps what is soonest done, then what has the least idle, then
-// the first tried.
+// Tries several rules over skeletons and keeps what is soonest done, then what has the least idle,
+// then the first tried.
 class ZeroBubbleSearch {
  public:
   // Throws Error (plan) if the limit is below what one microbatch takes.
@@ -49,10 +49,10 @@ class ZeroBubbleSearch {
   Placed best_;
 };
 
-// A skeleton for any times and any limit that takes one microbatch. In order of time each stage does
-// what is ready and furthest along, as long as each later chunk could still take a microbatch.
-// With `shares` a chunk holds no more than its part of the limit, by how long its microbatches live:
-// from their F to the loss and back.
+// A skeleton for any times and any limit that takes one microbatch. In order of time each stage
+// does what is ready and furthest along, as long as each later chunk could still take a microbatch.
+// With `shares` a chunk holds no more than its part of the limit, by how long its microbatches
+// live: from their F to the loss and back.
 Skeleton greedy_skeleton(const std::vector<int>& stage_of, const ScheduleRequest& request,
                          double limit, bool shares);
 

@@ -29,8 +29,8 @@ double worked() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Seconds of one call: the median of batches of `calls` that fit into `budget`, after one to warm up.
-// The quickest would be a speed that a step never has.
+// Seconds of one call: the median of batches of `calls` that fit into `budget`, after one to warm
+// up. The quickest would be a speed that a step never has.
 template <class Body>
 double median_seconds(double budget, int calls, Body&& body) {
   body();

@@ -54,8 +54,8 @@ struct Device {
 // Measures this machine; takes about 0.25 s on one core and all of them for a moment.
 Device measure_device();
 
-// This machine, from the cache if it was measured before with this CPU and torch. A cache that cannot
-// be read is measured anew; one that cannot be written is not.
+// This machine, from the cache if it was measured before with this CPU and torch. A cache that
+// cannot be read is measured anew; one that cannot be written is not.
 Device this_device(const std::filesystem::path& folder);
 // ... in $XDG_CACHE_HOME/meshwright or ~/.cache/meshwright; measured or read once a process.
 const Device& this_device();

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
 
-// The number in a file; none if it has no number ("max") or is not there. Version 1 writes a huge one for none.
+// The number in a file; none if it has no number ("max") or is not there.
+// Version 1 writes a huge one for none.
 std::int64_t limit_in(const fs::path& file) {
   std::ifstream stream(file);
   std::uint64_t bytes = 0;
@@ -25,8 +26,8 @@ std::int64_t limit_in(const fs::path& file) {
   return static_cast<std::int64_t>(bytes);
 }
 
-// The lowest limit of a group and of those around it. Inside a container its own group is often mounted as the
-// outermost, under a path that is not there.
+// The lowest limit of a group and of those around it. Inside a container its own group is often
+// mounted as the outermost, under a path that is not there.
 std::int64_t lowest(const fs::path& mounted, fs::path group, const char* name) {
   std::int64_t least = limit_in(mounted / name);
   for (group = group.relative_path(); !group.empty(); group = group.parent_path()) {

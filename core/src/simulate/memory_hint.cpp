@@ -109,8 +109,8 @@ class Search {
            (together_ ? " predicted for all ranks together" : " a rank predicted");
   }
 
-  // Sequences of a microbatch with which there are more of them, as even as they can be, largest first; of many,
-  // each about half of the one before.
+  // Sequences of a microbatch with which there are more of them, as even as they can be, largest
+  // first; of many, each about half of the one before.
   std::vector<std::int64_t> smaller() const {
     const Plan& plan = *experiment_.plan;
     std::vector<std::int64_t> list =
@@ -133,8 +133,8 @@ class Search {
     return {"full"};
   }
 
-  // The plan with its data parallelism, or `more` ways of it where it has none, as ZeRO of that stage.
-  // Nothing if that is no change.
+  // The plan with its data parallelism, or `more` ways of it where it has none, as ZeRO of that
+  // stage. Nothing if that is no change.
   Strategies with_zero(int stage, int more) const {
     if (found_ || !experiment_.make_strategy) return std::nullopt;
     std::vector<StrategyChoice> list = request_.strategies;

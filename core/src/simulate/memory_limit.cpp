@@ -92,8 +92,9 @@ std::string check_verify_memory(const Experiment& experiment, std::int64_t avail
   const Optimizer& optimizer = *experiment.optimizer;
   const std::int64_t ranks = predicted_need(*plan, optimizer, true);
   const std::int64_t alone = predicted_need(*one, optimizer, true);
-  // Whole tensors of what was done stay: of the one rank its first gradients and each step's parameters; and where it
-  // follows the mix (engine/verify_follow.h), each step's gradients and parameters of that, and parameters of its own.
+  // Whole tensors of what was done stay: of the one rank its first gradients and each step's
+  // parameters; and where it follows the mix (engine/verify_follow.h), each step's gradients and
+  // parameters of that, and parameters of its own.
   const std::int64_t steps = std::min<std::int64_t>(3, experiment.steps);
   const std::int64_t kept = (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
   const std::int64_t need = std::max(ranks, alone) + kept;

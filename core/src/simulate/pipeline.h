@@ -16,12 +16,13 @@ struct PipelineTime {
   double bubble = 0;  // of the stages' time: idle for want of another stage's work
 };
 
-// `stages`: of each stage, the rank that decides. On a device that ranks share, they also share its cores:
-// a stage runs the slower the more others compute at that moment.
+// `stages`: of each stage, the rank that decides. On a device that ranks share, they also share its
+// cores: a stage runs the slower the more others compute at that moment.
 PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
                             StateBytes state, int threads = 0);
 
-// "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the drawings call a segment.
+// "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the
+// drawings call a segment.
 std::string action_name(const Segment& segment);
 
 }  // namespace mw

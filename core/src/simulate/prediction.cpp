@@ -51,8 +51,8 @@ double active_parameters(const Graph& graph) {
   return active;
 }
 
-// Where ranks share cores, one that is done leaves its share to the others: the step takes what all their work
-// takes, or the longest alone.
+// Where ranks share cores, one that is done leaves its share to the others: the step takes what all
+// their work takes, or the longest alone.
 void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
   if (ranks.most <= 0) return;
   const double share = std::max(ranks.mean, ranks.most / stretch) / ranks.most;

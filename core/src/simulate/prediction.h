@@ -32,7 +32,8 @@ struct Prediction {
   double flops_per_step = 0;    // see Flops
   double hardware_flops_per_step = 0;
   std::vector<StageForecast> stages;
-  // Of the slowest rank; of stages, the most that one of theirs sends, and the longest that one takes.
+  // Of the slowest rank; of stages, the most that one of theirs sends,
+  // and the longest that one takes.
   std::vector<CommunicationForecast> communication;
   std::vector<std::vector<TimedAction>> actions;  // of each stage's slowest rank
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
@@ -40,7 +41,8 @@ struct Prediction {
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
   double peak_flops = 0;                // per second, of the ranks' devices together
   double mfu = 0, mfu_6n = 0, hfu = 0;  // fractions of it; mfu_6n by 6 flops a parameter and token
-  // Bytes: of all ranks together if they share a machine, of the fullest else; and what there is of it.
+  // Bytes: of all ranks together if they share a machine, of the fullest else;
+  // and what there is of it.
   std::int64_t memory_needed = 0, memory_limit = 0;
   bool fits = true;
 

@@ -25,12 +25,13 @@ struct StepTime {
   double executed = 0;  // floating-point operations that the rank really does
 };
 
-// One rank's clock through its program. Work is priced once for each instruction of a segment and once
-// for each run of a segment whose start finds no transfer under way, so it does not grow with
+// One rank's clock through its program. Work is priced once for each instruction of a segment and
+// once for each run of a segment whose start finds no transfer under way, so it does not grow with
 // microbatches.
 class Pricer {
  public:
-  // `state`: what the optimizer keeps. `threads` of each rank; 0: see Device::threads_of. `sharing`: ranks that compute at the same time on a shared device.
+  // `state`: what the optimizer keeps. `threads` of each rank; 0: see Device::threads_of.
+  // `sharing`: ranks that compute at the same time on a shared device.
   Pricer(const RankView& rank, const Device& device, StateBytes state, int threads, int sharing);
   Pricer(Pricer&&) noexcept;
   ~Pricer();

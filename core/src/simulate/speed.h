@@ -15,7 +15,8 @@ struct Speed {
 // Of one of `ranks`, with reals of `element` bytes; `threads`: asked for (0: nothing).
 Speed speed_of(const Device& device, int ranks, int element, int threads);
 
-// What a collective, send or receive of such a rank takes. `stage_atom`: that of the pipeline; -1: none.
+// What a collective, send or receive of such a rank takes.
+// `stage_atom`: that of the pipeline; -1: none.
 double transfer_seconds(const Transfer& transfer, const Device& device, const Speed& speed,
                         int stage_atom);
 

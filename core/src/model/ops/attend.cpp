@@ -29,8 +29,8 @@ double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-// The CPU kernel takes one width: the narrower operands are filled up with zeros, which change neither scores
-// nor results, and what it makes of them is cut off again.
+// The CPU kernel takes one width: the narrower operands are filled up with zeros, which change
+// neither scores nor results, and what it makes of them is cut off again.
 at::Tensor padded(const at::Tensor& t, std::int64_t width) {
   return t.size(-1) == width ? t : at::constant_pad_nd(t, {0, width - t.size(-1)});
 }
@@ -151,8 +151,8 @@ std::int64_t query_block(std::int64_t queries) {
   return std::min<std::int64_t>(queries, queries >= 768 ? 256 : queries >= 192 ? 64 : 32);
 }
 
-// Of blocks of queries, the sum of rows times the keys that they are compared with: up to the block's last
-// query, and backward the whole of every key block that it touches.
+// Of blocks of queries, the sum of rows times the keys that they are compared with: up to the
+// block's last query, and backward the whole of every key block that it touches.
 double causal_scores(std::int64_t queries, std::int64_t keys, bool backward) {
   const std::int64_t block = query_block(queries), full = queries / block;
   const std::int64_t step = backward ? std::max(key_block, block) : block, in_step = step / block;
@@ -181,7 +181,8 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
 
 namespace {
 
-// What the kernel allocates, as its source has it, where it packs nothing and calls no other library.
+// What the kernel allocates, as its source has it, where it packs nothing and calls no
+// other library.
 std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads, bool backward) {
   const std::int64_t rows = query_block(sizes.queries), keys = std::min(key_block, sizes.keys);
   const std::int64_t sum = wide_element(element), half = element < 4 ? element : 0;

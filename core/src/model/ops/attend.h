@@ -9,11 +9,12 @@
 
 namespace mw::kernel {
 
-// Tensors are (batch, tokens, heads, width), as many heads in k and v as in q; values may have another width than
-// queries and keys.
+// Tensors are (batch, tokens, heads, width), as many heads in k and v as in q; values may have
+// another width than queries and keys.
 
-// Which keys a query sees. `same`: queries and keys are the same tokens, and none sees what is after it. `band`: the
-// i-th query sees the j-th key where j - i >= diagonal; each sees one at least. Else: every query sees every key.
+// Which keys a query sees. `same`: queries and keys are the same tokens, and none sees what is
+// after it. `band`: the i-th query sees the j-th key where j - i >= diagonal; each sees one at
+// least. Else: every query sees every key.
 struct Sight {
   enum class Kind : std::uint8_t { all, same, band };
   Kind kind = Kind::all;

@@ -214,8 +214,8 @@ class Attention final : public OpType {
     }
     const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
     const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
-    // While backward's kernel runs there are the copies, and key gradients that are not yet the op's own. What stays
-    // is counted as output.
+    // While backward's kernel runs there are the copies, and key gradients that are not yet the
+    // op's own. What stays is counted as output.
     const bool own = shape.map.identity() && shape.read == shape.keys;
     const std::int64_t around =
         copied + (backward && !own ? spread_k + spread_v - kept_k - kept_v : 0);
@@ -254,7 +254,8 @@ class Attention final : public OpType {
   }
 
  private:
-  // Of q (undefined: it is delivered), and of the keys and values that are read, one for each query head.
+  // Of q (undefined: it is delivered), and of the keys and values that are read,
+  // one for each query head.
   static AttendGradients gradients(OpCall& call, const Shape& shape) {
     const at::Tensor& q = call.inputs[0];
     const at::Tensor& dout = call.grad_outputs[0];

@@ -50,7 +50,8 @@ void add(std::vector<Block>& blocks, const Block& block) {
   blocks.push_back(block);
 }
 
-// Queries at a time where they see a window: few enough that what a block computes in vain is little.
+// Queries at a time where they see a window: few enough that what a block computes in vain
+// is little.
 constexpr std::int64_t tile = 512;
 
 std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window) {

@@ -126,7 +126,8 @@ class CeStats final : public OpType {
     const bool cut = vocab.size < vocab.global;
     const std::int64_t sum = wide_element(element);
     const std::int64_t step = std::min(chunk_rows(count, vocab.size * element), count);
-    // A cut vocab's indices, whether a row is held here, the factor that makes, and what it multiplies.
+    // A cut vocab's indices, whether a row is held here, the factor that makes,
+    // and what it multiplies.
     const std::int64_t row = cut ? 8 + 1 + 2 * sum : 0;
     Cost cost;
     if (piece == Piece::forward) {

@@ -24,8 +24,8 @@ ExpertSizes expert_sizes(const Op& op, const LocalDims& dims) {
   return sizes;
 }
 
-// The library's product for all experts at once has kernels for half types on accelerators; elsewhere it is
-// this loop itself.
+// The library's product for all experts at once has kernels for half types on accelerators;
+// elsewhere it is this loop itself.
 bool grouped(const at::Tensor& x) {
   return !x.is_cpu() && x.scalar_type() == at::kBFloat16;
 }

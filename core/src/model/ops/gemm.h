@@ -1,4 +1,5 @@
-// Matrix products by the library that is fastest on this CPU, and as calls whose scratch is measured.
+// Matrix products by the library that is fastest on this CPU,
+// and as calls whose scratch is measured.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,5 @@
-// Routing: which experts a token chooses and with what weight, and the losses that keep the choice even.
+// Routing: which experts a token chooses and with what weight,
+// and the losses that keep the choice even.
 #include <algorithm>
 #include <cmath>
 
@@ -93,8 +94,9 @@ class Route final : public OpType {
   const RouterOptions options_;
 };
 
-// Which choices a limited capacity admits: of each sequence, an expert takes the first choices in order of
-// position, then the second ones, and so on, until it is full (Lepikhin et al. 2021, "GShard", algorithm 1).
+// Which choices a limited capacity admits: of each sequence, an expert takes the first choices in
+// order of position, then the second ones, and so on, until it is full (Lepikhin et al.
+// 2021, "GShard", algorithm 1).
 class Admit final : public OpType {
  public:
   explicit Admit(std::int64_t capacity) : capacity_(capacity) {}
@@ -167,8 +169,8 @@ class InFp32 : public AutogradOp {
   }
 };
 
-// logits, picks -> (load, batch, scores): of each sequence, how many choices fell on each expert, and the sum of
-// its tokens' normalised affinities.
+// logits, picks -> (load, batch, scores): of each sequence, how many choices fell on each expert,
+// and the sum of its tokens' normalised affinities.
 class BalanceStats final : public InFp32 {
  public:
   explicit BalanceStats(RouterScore score) : score_(score) {}
