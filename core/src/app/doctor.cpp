@@ -4,10 +4,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <thread>
 
 #include "app/commands.h"
+#include "base/cache.h"
+#include "base/cpu.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
@@ -24,14 +24,6 @@ struct Check {
   Verdict verdict = Verdict::ok;
   std::string found, hint;
 };
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
 
 Check check_hdf5() {
   const Hdf5Version version = hdf5_version();
@@ -75,13 +67,6 @@ Check check_writable_folder(const std::string& name, const fs::path& folder) {
           ok ? "" : there.string() + " is not writable"};
 }
 
-fs::path cache_folder() {
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg != '\0')
-    return fs::path(xdg) / "meshwright";
-  const char* home = std::getenv("HOME");
-  return fs::path(home == nullptr ? "/tmp" : home) / ".cache/meshwright";
-}
-
 Check check_openmp() {
   const char* policy = std::getenv("OMP_WAIT_POLICY");
   const bool passive =
@@ -99,8 +84,7 @@ Check check_openmp() {
 int doctor(PluginRegistry& plugins, Output& output) {
   std::vector<Check> checks = {
       {"program", Verdict::ok, version_line() + ", " + toolchain, ""},
-      {"machine", Verdict::ok,
-       fmt::format("{}, {} cores", cpu_model(), std::thread::hardware_concurrency()), ""},
+      {"machine", Verdict::ok, fmt::format("{}, {} cores", cpu_model(), core_count()), ""},
       {"CPU kernels", Verdict::ok, at::get_cpu_capability(), ""},
       check_hdf5(),
       check_lua(),

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <thread>
 
+#include "base/fnv1a.h"
+
 namespace mw {
 namespace {
 
@@ -26,10 +28,10 @@ std::string in_cpuinfo(const std::string& name) {
 
 // Virtual machines of different CPUs bear one name: "Intel(R) Xeon(R) Processor".
 std::string features() {
-  std::uint32_t h = 2166136261u;  // FNV-1a, 32 bits
-  for (const unsigned char c : in_cpuinfo("flags") + in_cpuinfo("Features"))
-    h = (h ^ c) * 16777619u;
-  return fmt::format("{:08x}", h);
+  Fnv1a<std::uint32_t> hash;
+  const std::string names = in_cpuinfo("flags") + in_cpuinfo("Features");
+  hash.add(names.data(), names.size());
+  return fmt::format("{:08x}", hash.value());
 }
 
 }  // namespace
@@ -40,11 +42,12 @@ std::string cpu_model() {
 }
 
 int core_count() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return count;
 }
 
-int threads_of_rank(int ranks, int asked) {
-  return asked > 0 ? asked : std::max(1, core_count() / std::max(1, ranks));
+int threads_of_rank(int ranks, int asked, int cores) {
+  return asked > 0 ? asked : std::max(1, cores / std::max(1, ranks));
 }
 
 std::string kernels_key() {

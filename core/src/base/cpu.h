@@ -8,9 +8,9 @@ namespace mw {
 std::string cpu_model();  // "AMD EPYC 9354"
 int core_count();         // at least 1
 
-// Threads that the kernels of each of `ranks` ranks have where these share this machine: what was
-// asked for (0: nothing), or the cores over the ranks, at least one.
-int threads_of_rank(int ranks, int asked);
+// Threads that the kernels of each of `ranks` ranks have where these share a machine: what was asked
+// for (0: nothing), or the machine's cores over the ranks, at least one.
+int threads_of_rank(int ranks, int asked, int cores = core_count());
 
 // What decides which kernels run: model and features, the instruction sets that the environment
 // keeps libraries to, and torch's version. What is measured of kernels holds for one of these.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/cpu.h"
 #include "comm/local_device.h"
 #include "meshwright/world.h"
 
@@ -24,11 +25,6 @@ constexpr std::int64_t small_round = 192 * 1024;
 constexpr std::chrono::microseconds before_sleep{20};
 // The same where nothing is left to do but what others have begun.
 constexpr std::chrono::microseconds last_chunks{50};
-
-int cores() {
-  static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return count;
-}
 
 }  // namespace
 
@@ -203,7 +199,7 @@ void Round::start() {
       work();
     } else {
       // One at least: this rank may have other things to do before it waits.
-      const auto helpers = std::min<std::int64_t>(cores() - 1, chunks_ - 1);
+      const auto helpers = std::min<std::int64_t>(core_count() - 1, chunks_ - 1);
       futex_wake(state_, static_cast<int>(std::max<std::int64_t>(1, helpers)));
     }
   }

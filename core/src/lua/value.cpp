@@ -6,6 +6,7 @@
 #include <cctype>
 #include <vector>
 
+#include "base/fnv1a.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "meshwright/error.h"
@@ -45,47 +46,43 @@ std::int64_t number_of_function(lua_State* lua, int index) {
   return number;
 }
 
-// FNV-1a, 64 bits.
-void mix(std::uint64_t& hash, const void* data, std::size_t size) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 1099511628211ull;
-}
+using Hash = Fnv1a<std::uint64_t>;
 
 int mix_code(lua_State*, const void* data, std::size_t size, void* hash) {
-  mix(*static_cast<std::uint64_t*>(hash), data, size);
+  static_cast<Hash*>(hash)->add(data, size);
   return 0;
 }
 
 // What the function on top of the stack does: its code, and the plain values and functions that it
 // closes over, `depth` deep.
-void mix_function(lua_State* lua, std::uint64_t& hash, int depth) {
+void mix_function(lua_State* lua, Hash& hash, int depth) {
   luaL_checkstack(lua, 4, "functions nested too deep");
   lua_dump(lua, mix_code, &hash, /*strip=*/1);
   for (int i = 1; lua_getupvalue(lua, -1, i) != nullptr; ++i) {
     const int type = lua_type(lua, -1);
-    mix(hash, &type, sizeof type);
+    hash.add(&type, sizeof type);
     if (type == LUA_TFUNCTION && depth > 0) {
       mix_function(lua, hash, depth - 1);
     } else if (type == LUA_TNUMBER || type == LUA_TSTRING) {
       lua_pushvalue(lua, -1);  // reading a number as text would change it
       std::size_t size = 0;
       const char* text = lua_tolstring(lua, -1, &size);
-      mix(hash, text, size);
+      hash.add(text, size);
       lua_pop(lua, 1);
     } else if (type == LUA_TBOOLEAN) {
       const int truth = lua_toboolean(lua, -1);
-      mix(hash, &truth, sizeof truth);
+      hash.add(&truth, sizeof truth);
     }
     lua_pop(lua, 1);
   }
 }
 
 std::string code_of_function(lua_State* lua, int index) {
-  std::uint64_t hash = 14695981039346656037ull;
+  Hash hash;
   lua_pushvalue(lua, index);
   mix_function(lua, hash, 3);
   lua_pop(lua, 1);
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", hash.value());
 }
 
 bool is_name(const std::string& text) {

@@ -168,8 +168,7 @@ GemmFit read_fit(const Json& json) {
 }  // namespace
 
 int Device::threads_of(int ranks, int asked) const {
-  if (!shared()) return 1;
-  return asked > 0 ? asked : std::max(1, cores / ranks);
+  return shared() ? threads_of_rank(ranks, asked, cores) : 1;
 }
 
 double Device::peak(int ranks, int element, int threads) const {
