@@ -16,8 +16,19 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
     : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty()) return;
   // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
-  const std::size_t plans = experiment.steps_apart ? experiment.steps_apart->plans.size() : 1;
-  for (std::size_t plan = 0; plan < plans; ++plan) predicted_of(static_cast<int>(plan));
+  std::vector<const Plan*> plans = {experiment.plan.get()};
+  if (experiment.steps_apart) {
+    plans.clear();
+    for (const auto& plan : experiment.steps_apart->plans) plans.push_back(plan.get());
+  }
+  highest_.resize(static_cast<std::size_t>(experiment.plan->ranks()));
+  for (const Plan* plan : plans) {
+    std::vector<RankPrediction>& ranks = predicted_.emplace_back();
+    for (int rank = 0; rank < plan->ranks(); ++rank) {
+      ranks.push_back(predict_rank(*plan, *experiment.optimizer, rank));
+      highest_[rank] = highest_of(highest_[rank], ranks.back().memory);
+    }
+  }
   RunInfo info;
   info.script = script;
   info.plan = json_text(experiment.plan->description(), 1);
@@ -31,25 +42,6 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
     }
   }
   writer_ = std::make_unique<RunWriter>(experiment.log, info);
-}
-
-const std::vector<RankPrediction>& RunLog::predicted_of(int plan) {
-  std::vector<RankPrediction>& ranks = predicted_[plan];
-  if (!ranks.empty()) return ranks;
-  const Plan& what = plan == 0 ? *experiment_.plan : *experiment_.steps_apart->plans[plan];
-  for (int rank = 0; rank < what.ranks(); ++rank)
-    ranks.push_back(predict_rank(what, *experiment_.optimizer, rank));
-  return ranks;
-}
-
-MemoryForecast RunLog::highest_memory(int rank) {
-  const auto plans = experiment_.steps_apart ? experiment_.steps_apart->plans.size() : 1;
-  const auto known = highest_.find(rank);
-  if (known != highest_.end()) return known->second;
-  MemoryForecast highest;
-  for (std::size_t p = 0; p < plans; ++p)
-    highest = highest_of(highest, predicted_of(static_cast<int>(p)).at(rank).memory);
-  return highest_[rank] = highest;
 }
 
 void RunLog::write(const StepReport& report, const StepRow& row, const ExpertLoads& loads) {
@@ -71,7 +63,7 @@ void RunLog::write_memory(const std::vector<RankReport>& ranks) {
   std::vector<RankMemoryRow> all;
   for (const RankReport& rank : ranks) {
     const int stage = experiment_.plan->program_of(rank.rank).stage;
-    const MemoryForecast highest = highest_memory(rank.rank);
+    const MemoryForecast& highest = highest_.at(rank.rank);
     RankMemoryRow sum{rank.rank, stage, 0, rank.peak_bytes, highest.peak};
     for (int c = 0; c < category_count; ++c) {
       const auto category = static_cast<Category>(c);
@@ -89,7 +81,7 @@ void RunLog::write_memory(const std::vector<RankReport>& ranks) {
 void RunLog::write_rank(std::int64_t step, const RankReport& rank) {
   const Program& program = experiment_.plan->program_of(rank.rank);
   const RankPrediction& predicted =
-      predicted_of(experiment_.which_plan(step)).at(static_cast<std::size_t>(rank.rank));
+      predicted_.at(experiment_.which_plan(step)).at(static_cast<std::size_t>(rank.rank));
   for (const auto& [key, use] : rank.communication) {
     CommunicationRow row;
     row.step = step;

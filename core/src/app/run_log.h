@@ -2,7 +2,6 @@
 // Without a file all of it does nothing.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,17 +29,14 @@ class RunLog {
   std::string end_badly(RunStatus status, const std::string& reason);
 
  private:
-  // Of each rank, with one of the experiment's plans.
-  const std::vector<RankPrediction>& predicted_of(int plan);
-  MemoryForecast highest_memory(int rank);  // predicted, over all of them
   void write_memory(const std::vector<RankReport>& ranks);
   void write_rank(std::int64_t step, const RankReport& rank);
   void write_actions(const StepReport& report);
 
   const Experiment& experiment_;
   const Prediction& prediction_;
-  std::map<int, std::vector<RankPrediction>> predicted_;  // by plan
-  std::map<int, MemoryForecast> highest_;                 // by rank
+  std::vector<std::vector<RankPrediction>> predicted_;  // by plan of the experiment, then by rank
+  std::vector<MemoryForecast> highest_;                 // by rank, over all these plans
   std::unique_ptr<RunWriter> writer_;
 };
 
