@@ -14,6 +14,7 @@
 #include "plan/limits.h"
 #include "plan/microbatch_fit.h"
 #include "program/memory.h"
+#include "simulate/total_memory.h"
 
 namespace mw {
 namespace {
@@ -255,15 +256,13 @@ class Search {
 std::int64_t predicted_need(const Plan& plan, const Optimizer& optimizer, bool together) {
   const StateBytes state = optimizer_bytes(plan.programs.front(), optimizer);
   if (!together) return highest_peak(plan.programs, state);
-  double all = 0;  // of up to 2^24 ranks, more bytes than 64 bits count
+  TotalMemory all;
   for (const Program& program : plan.programs) {
     for (const RankClass& kind : rank_classes(program)) {
-      const MemoryForecast memory = forecast_memory(RankView(program, kind.at), state);
-      all += static_cast<double>(kind.ranks) *
-             static_cast<double>(memory.peak + memory[Category::host]);
+      all.add(kind, forecast_memory(RankView(program, kind.at), state));
     }
   }
-  return static_cast<std::int64_t>(std::min(all, 0x1p62));
+  return all.bytes();
 }
 
 std::string memory_hint(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit,

@@ -7,6 +7,7 @@
 #include "program/rank_view.h"
 #include "simulate/pipeline.h"
 #include "simulate/speed.h"
+#include "simulate/total_memory.h"
 
 namespace mw {
 namespace {
@@ -31,10 +32,9 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
   }
 }
 
-// What all the ranks of a stage hold, and the rank that the others wait for.
+// What the ranks of a stage hold, and the rank that the others wait for.
 struct StageRanks {
   StageForecast forecast;
-  double everyone = 0;  // of up to 2^24 ranks, more bytes than 64 bits count
   Coordinates slowest;
   double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
@@ -67,7 +67,7 @@ void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
 }
 
 StageRanks look_at(const Program& program, const Device& device, const Optimizer& optimizer,
-                   int threads) {
+                   int threads, TotalMemory& together) {
   const StateBytes state = optimizer_bytes(program, optimizer);
   StageRanks found;
   found.forecast.stage = program.stage;
@@ -76,8 +76,7 @@ StageRanks look_at(const Program& program, const Device& device, const Optimizer
   for (const RankClass& kind : kinds) {
     const RankView rank(program, kind.at);
     const MemoryForecast memory = forecast_memory(rank, state);
-    const std::int64_t own = memory.peak + (device.shared() ? memory[Category::host] : 0);
-    found.everyone += static_cast<double>(kind.ranks) * static_cast<double>(own);
+    together.add(kind, memory);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
     const double seconds = kinds.size() == 1 ? 0 : price_step(rank, device, state, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
@@ -112,15 +111,14 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   p.flops_per_step = flops.model;
   p.hardware_flops_per_step = flops.hardware;
 
-  double everyone = 0;
+  TotalMemory together;
   std::int64_t peak = 0;
   std::vector<RankView> slowest;
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {
-    const StageRanks stage = look_at(program, device, optimizer, threads);
+    const StageRanks stage = look_at(program, device, optimizer, threads, together);
     p.stages.push_back(stage.forecast);
-    everyone += stage.everyone;
     last = stage;
     peak = std::max(peak, stage.forecast.memory.peak);
     slowest.emplace_back(program, stage.slowest);
@@ -145,7 +143,7 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   std::sort(p.communication.begin(), p.communication.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   p.memory_limit = device.memory;
-  p.memory_needed = device.shared() ? static_cast<std::int64_t>(std::min(everyone, 0x1p62)) : peak;
+  p.memory_needed = device.shared() ? together.bytes() : peak;
   p.fits = p.memory_needed <= p.memory_limit;
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
