@@ -15,14 +15,7 @@ class CeMax final : public OpType {
  public:
   std::string kind() const override { return "ce_max"; }
 
-  OpTraits traits(const Op&) const override {
-    OpTraits traits;
-    traits.differentiable = false;
-    traits.backward_reads_input = {false};
-    traits.backward_reads_output = {false};
-    traits.gradient_passes = {false};
-    return traits;
-  }
+  OpTraits traits(const Op&) const override { return without_gradient(1); }
 
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor& logits = call.inputs[0];

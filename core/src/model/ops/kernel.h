@@ -38,6 +38,23 @@ inline std::int64_t wide_element(int element) {
   return std::max(element, 4);
 }
 
+// Of an op with one input, through which no gradient passes, and so many outputs.
+inline OpTraits without_gradient(std::size_t outputs) {
+  OpTraits traits;
+  traits.differentiable = false;
+  traits.backward_reads_input = {false};
+  traits.backward_reads_output.assign(outputs, false);
+  traits.gradient_passes = {false};
+  return traits;
+}
+
+// Of a norm: the dims that its weight lacks, each of whose rows is normalised on its own.
+inline Dims normalised_rows(const Op& op) {
+  Dims dims = op.inputs[0].dims;
+  dims.resize(dims.size() - op.inputs[1].dims.size());
+  return dims;
+}
+
 inline at::Tensor rows_of(const at::Tensor& tensor, std::int64_t columns) {
   return tensor.reshape({-1, columns});
 }

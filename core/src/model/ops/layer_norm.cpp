@@ -31,7 +31,7 @@ class LayerNorm final : public OpType {
     OpTraits traits;
     traits.backward_reads_input = {true, true, false};
     traits.backward_reads_output = {false};
-    traits.saved = {{"mean", rows(op), 0, true}, {"rstd", rows(op), 0, true}};
+    traits.saved = {{"mean", normalised_rows(op), 0, true}, {"rstd", normalised_rows(op), 0, true}};
     traits.gradient_passes = {false, false, false};
     traits.gradients_apart = true;
     return traits;
@@ -41,7 +41,7 @@ class LayerNorm final : public OpType {
     const at::Tensor& x = call.inputs[0];
     auto [y, mean, rstd] =
         at::native_layer_norm(x, call.inputs[1].sizes(), call.inputs[1], call.inputs[2], eps_);
-    const auto shape = call.dims.shape(rows(op));
+    const auto shape = call.dims.shape(normalised_rows(op));
     // On CPU half types come with half statistics; backward takes either.
     const at::ScalarType type = wide(x);
     set_outputs(call, {y});
@@ -67,7 +67,7 @@ class LayerNorm final : public OpType {
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const std::int64_t columns = dims.count(op.inputs[1].dims);
-    const std::int64_t count = dims.count(rows(op));
+    const std::int64_t count = dims.count(normalised_rows(op));
     const std::int64_t elements = count * columns;
     const std::int64_t sum = wide_element(element);
     Cost cost;
@@ -91,12 +91,6 @@ class LayerNorm final : public OpType {
   }
 
  private:
-  static Dims rows(const Op& op) {
-    Dims dims = op.inputs[0].dims;
-    dims.resize(dims.size() - op.inputs[1].dims.size());
-    return dims;
-  }
-
   double eps_;
 };
 

@@ -19,7 +19,7 @@ class RmsNorm final : public OpType {
     OpTraits traits;
     traits.backward_reads_input = {true, true};
     traits.backward_reads_output = {false};
-    traits.saved = {{"rstd", rows(op), 0, true}};
+    traits.saved = {{"rstd", normalised_rows(op), 0, true}};
     traits.gradient_passes = {false, false};
     return traits;
   }
@@ -45,7 +45,7 @@ class RmsNorm final : public OpType {
       }
     }
     set_outputs(call, {y.view(call.inputs[0].sizes())});
-    call.saved = {rstd.view(call.dims.shape(rows(op)))};
+    call.saved = {rstd.view(call.dims.shape(normalised_rows(op)))};
   }
 
   void backward(const Op&, OpCall& call) const override {
@@ -93,7 +93,7 @@ class RmsNorm final : public OpType {
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const std::int64_t columns = dims.count(op.inputs[1].dims);
-    const std::int64_t count = dims.count(rows(op));
+    const std::int64_t count = dims.count(normalised_rows(op));
     const std::int64_t elements = count * columns;
     const std::int64_t step = chunk_rows(count, columns * element);
     const std::int64_t sum = wide_element(element);
@@ -113,12 +113,6 @@ class RmsNorm final : public OpType {
   }
 
  private:
-  static Dims rows(const Op& op) {
-    Dims dims = op.inputs[0].dims;
-    dims.resize(dims.size() - op.inputs[1].dims.size());
-    return dims;
-  }
-
   double eps_;
 };
 

@@ -11,14 +11,7 @@ class RopeTable final : public OpType {
   RopeTable(double theta, RopePairs pairs) : theta_(theta), pairs_(pairs) {}
   std::string kind() const override { return "rope_table"; }
 
-  OpTraits traits(const Op&) const override {
-    OpTraits traits;
-    traits.differentiable = false;
-    traits.backward_reads_input = {false};
-    traits.backward_reads_output = {false, false};
-    traits.gradient_passes = {false};
-    return traits;
-  }
+  OpTraits traits(const Op&) const override { return without_gradient(2); }
 
   // Angles in double: in fp32 those of late positions would lose digits.
   void forward(const Op& op, OpCall& call) const override {

@@ -103,14 +103,7 @@ class Admit final : public OpType {
 
   std::string kind() const override { return "admit"; }
 
-  OpTraits traits(const Op&) const override {
-    OpTraits traits;
-    traits.differentiable = false;
-    traits.backward_reads_input = {false};
-    traits.backward_reads_output = {false};
-    traits.gradient_passes = {false};
-    return traits;
-  }
+  OpTraits traits(const Op&) const override { return without_gradient(1); }
 
   void forward(const Op& op, OpCall& call) const override {
     const LocalDim& tokens = call.dims.at(op.inputs[0].dims[1]);
