@@ -57,6 +57,19 @@ void LocalBackend::check_tensor(Collective op, const at::Tensor& tensor) const {
   check(tensor.is_contiguous(), op, "the tensor is not contiguous.");
 }
 
+at::Tensor& LocalBackend::only_tensor(Collective op, std::vector<at::Tensor>& tensors) const {
+  check(tensors.size() == 1, op, "takes one tensor.");
+  check_tensor(op, tensors[0]);
+  return tensors[0];
+}
+
+void LocalBackend::check_pair(Collective op, const at::Tensor& input,
+                              const at::Tensor& output) const {
+  check_tensor(op, output);
+  check_tensor(op, input);
+  check(output.scalar_type() == input.scalar_type(), op, "input and output differ in dtype.");
+}
+
 Call LocalBackend::new_call(Collective op, const at::Tensor& tensor, std::int64_t elements) const {
   Call call;
   call.op = op;
@@ -91,9 +104,7 @@ LocalBackend::WorkPtr LocalBackend::issue(Arrival arrival, std::vector<at::Tenso
 LocalBackend::WorkPtr LocalBackend::allreduce(std::vector<at::Tensor>& tensors,
                                               const c10d::AllreduceOptions& options) {
   constexpr auto op = Collective::all_reduce;
-  check(tensors.size() == 1, op, "takes one tensor.");
-  auto& tensor = tensors[0];
-  check_tensor(op, tensor);
+  auto& tensor = only_tensor(op, tensors);
   auto call = new_call(op, tensor, tensor.numel());
   call.combine = combine_of(options.reduceOp);
   check_reducible(call.dtype, call.combine);
@@ -104,9 +115,7 @@ LocalBackend::WorkPtr LocalBackend::allreduce(std::vector<at::Tensor>& tensors,
 LocalBackend::WorkPtr LocalBackend::broadcast(std::vector<at::Tensor>& tensors,
                                               const c10d::BroadcastOptions& options) {
   constexpr auto op = Collective::broadcast;
-  check(tensors.size() == 1, op, "takes one tensor.");
-  auto& tensor = tensors[0];
-  check_tensor(op, tensor);
+  auto& tensor = only_tensor(op, tensors);
   auto call = new_call(op, tensor, tensor.numel());
   call.root = static_cast<int>(options.rootRank);
   check(call.root >= 0 && call.root < size_, op,
@@ -137,9 +146,7 @@ LocalBackend::WorkPtr LocalBackend::allgather(std::vector<std::vector<at::Tensor
 LocalBackend::WorkPtr LocalBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                     const c10d::AllgatherOptions& options) {
   constexpr auto op = Collective::all_gather;
-  check_tensor(op, output);
-  check_tensor(op, input);
-  check(output.scalar_type() == input.scalar_type(), op, "input and output differ in dtype.");
+  check_pair(op, input, output);
   check(output.numel() == size_ * input.numel(), op,
         fmt::format("the output has {} elements; {} ranks with {} each need {}.", output.numel(),
                     size_, input.numel(), size_ * input.numel()));
@@ -150,9 +157,7 @@ LocalBackend::WorkPtr LocalBackend::_allgather_base(at::Tensor& output, at::Tens
 LocalBackend::WorkPtr LocalBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   constexpr auto op = Collective::reduce_scatter;
-  check_tensor(op, output);
-  check_tensor(op, input);
-  check(output.scalar_type() == input.scalar_type(), op, "input and output differ in dtype.");
+  check_pair(op, input, output);
   check(input.numel() == size_ * output.numel(), op,
         fmt::format("the input has {} elements; {} ranks that keep {} each need {}.", input.numel(),
                     size_, output.numel(), size_ * output.numel()));
@@ -168,9 +173,7 @@ LocalBackend::WorkPtr LocalBackend::alltoall_base(at::Tensor& output, at::Tensor
                                                   std::vector<std::int64_t>& in_splits,
                                                   const c10d::AllToAllOptions& options) {
   constexpr auto op = Collective::all_to_all;
-  check_tensor(op, output);
-  check_tensor(op, input);
-  check(output.scalar_type() == input.scalar_type(), op, "input and output differ in dtype.");
+  check_pair(op, input, output);
   check(size_ == 1 || input.numel() == 0 || input.data_ptr() != output.data_ptr(), op,
         "input and output are the same memory.");
   const auto splits = [&](const at::Tensor& tensor, const std::vector<std::int64_t>& given,
@@ -209,13 +212,11 @@ LocalBackend::WorkPtr LocalBackend::alltoall_base(at::Tensor& output, at::Tensor
 
 LocalBackend::WorkPtr LocalBackend::issue_pair(Collective op, std::vector<at::Tensor>& tensors,
                                                int peer, int tag) {
-  check(tensors.size() == 1, op, "takes one tensor.");
-  check_tensor(op, tensors[0]);
+  auto& tensor = only_tensor(op, tensors);
   check(peer >= 0 && peer < size_, op,
         fmt::format("partner {} is none of its {} ranks.", peer, size_));
   const bool sends = op == Collective::send;
-  auto arrival =
-      new_arrival(new_call(op, tensors[0], tensors[0].numel()), &tensors[0], &tensors[0]);
+  auto arrival = new_arrival(new_call(op, tensor, tensor.numel()), &tensor, &tensor);
   auto seat = group_->join_pair(rank_, peer, tag, std::move(arrival));
   return c10::make_intrusive<LocalWork>(world_, group_, std::move(seat), global_rank_, tensors,
                                         tensors, sends ? c10d::OpType::SEND : c10d::OpType::RECV,

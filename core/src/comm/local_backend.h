@@ -72,6 +72,8 @@ class LocalBackend final : public c10d::Backend {
   WorkPtr issue_pair(Collective op, std::vector<at::Tensor>& tensors, int peer, int tag);
   void check(bool fits, Collective op, const std::string& what) const;
   void check_tensor(Collective op, const at::Tensor& tensor) const;
+  at::Tensor& only_tensor(Collective op, std::vector<at::Tensor>& tensors) const;
+  void check_pair(Collective op, const at::Tensor& input, const at::Tensor& output) const;
 
   LocalWorld& world_;
   std::shared_ptr<LocalGroup> group_;
