@@ -28,8 +28,8 @@ enum class Stretch : std::uint8_t {
 struct TensorKey {
   std::int64_t step = 0;
   Stretch stretch = Stretch::forward;
-  int place =
-      0;  // forward: of the op; else counted from the last op (of a parameter, that which uses it last)
+  // Forward: of the op; else counted from the last op (of a parameter, that which uses it last).
+  int place = 0;
   // Of the op; -1 - n: not what it makes, but its n-th operand, as it reads it.
   // Of a parameter: its value in the graph.
   int output = 0;

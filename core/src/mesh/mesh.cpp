@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "base/divisors.h"
-
 #include "meshwright/error.h"
 
 namespace mw {

@@ -25,7 +25,7 @@ std::vector<std::string> parts_of(const std::string& name) {
 }
 
 // What would be read as a code is coded itself, so that each place has one name.
-std::string readable(const std::string& part) {
+std::string escaped(const std::string& part) {
   if (part.empty()) return "%";
   if (part == "%") return coded('%');
   if (part == ".") return coded('.');
@@ -58,7 +58,7 @@ const std::string& SeriesNames::place_of(const std::string& name) {
       groups.push_back(place);
       place += "/";
     }
-    place += readable(part);
+    place += escaped(part);
   }
   bool free = name != "step" && name.rfind("step/", 0) != 0 && taken_.count(place) == 0;
   for (const std::string& group : groups) {
