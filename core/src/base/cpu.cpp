@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "base/fnv1a.h"
+#include "base/hash.h"
 
 namespace mw {
 namespace {

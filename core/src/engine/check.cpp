@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "engine/precision.h"
 #include "meshwright/error.h"
 
@@ -16,16 +17,14 @@ constexpr std::int64_t summed_at_a_time = 1 << 16;
 constexpr const char* infinite_hint =
     "a lower learning rate, clip, or a look at the data; what came before was finite";
 
-// Odd numbers without a pattern (splitmix64's finaliser over the places).
+// Odd numbers without a pattern.
 at::Tensor weights_on(at::Device device) {
   static const at::Tensor weights = [] {
     at::Tensor list = at::empty({summed_at_a_time}, at::kLong);
     auto* element = list.mutable_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < summed_at_a_time; ++i) {
-      std::uint64_t z = (static_cast<std::uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ull;
-      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-      z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-      element[i] = static_cast<std::int64_t>((z ^ (z >> 31)) | 1);
+      const auto place = static_cast<std::uint64_t>(i) + 1;
+      element[i] = static_cast<std::int64_t>(finalise64(place * 0x9e3779b97f4a7c15u) | 1);
     }
     return list;
   }();

@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "base/hash.h"
+
 namespace mw {
 
 Permutation::Permutation(std::uint64_t size, std::uint64_t key) : size_(size), key_(key) {

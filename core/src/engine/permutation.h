@@ -7,14 +7,6 @@
 
 namespace mw {
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a bijection that mixes all 64 bits.
-constexpr std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 class Permutation {
  public:
   // `size` at least 1. Different keys give unrelated orders.

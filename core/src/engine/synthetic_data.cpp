@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "engine/permutation.h"
+#include "base/hash.h"
 
 namespace mw {
 

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/json_text.h"
 #include "engine/permutation.h"
 

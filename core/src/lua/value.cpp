@@ -6,7 +6,7 @@
 #include <cctype>
 #include <vector>
 
-#include "base/fnv1a.h"
+#include "base/hash.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "meshwright/error.h"

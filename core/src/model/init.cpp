@@ -5,6 +5,8 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "base/hash.h"
+
 namespace mw {
 namespace {
 
@@ -29,14 +31,10 @@ Block philox(std::uint64_t counter, std::uint64_t key) {
   return {c0, c1, c2, c3};
 }
 
-// FNV-1a over the name, then the finaliser of splitmix64 mixes in the seed.
 std::uint64_t key_of(const std::string& name, std::uint64_t seed) {
-  std::uint64_t hash = 0xCBF29CE484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
-  hash ^= seed * 0x9E3779B97F4A7C15;
-  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9;
-  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EB;
-  return hash ^ (hash >> 31);
+  Fnv1a<std::uint64_t> hash;
+  hash.add(name.data(), name.size());
+  return finalise64(hash.value() ^ (seed * 0x9E3779B97F4A7C15));
 }
 
 std::array<double, 4> normals(std::uint64_t block, std::uint64_t key) {
