@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the launcher adds to a warm start: the best of REPEATS of `./meshwright --version` over that of
-# the program called directly. Usage: bench/launcher_startup.sh [REPEATS]
+# What the launcher adds to a warm start: the best of REPEATS of `./meshwright --version` over that
+# of the program called directly. Usage: bench/launcher_startup.sh [REPEATS]
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 repeats=${1:-31}

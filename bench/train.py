@@ -37,8 +37,8 @@ def pipeline(ways, theirs, ours, chunks=1):
                 microbatches=8, least=1.0, beside="one8")
 
 
-# Each: what the baseline is told, our plan, microbatches of a step, the tokens/s wanted over the baseline's,
-# and the mix of one rank that does the same work.
+# Each: what the baseline is told, our plan, microbatches of a step, the tokens/s wanted over the
+# baseline's, and the mix of one rank that does the same work.
 MIXES = {
     "one": dict(ranks=1, theirs=["single"], plan="{}", least=1.0),
     "dp2": dict(ranks=2, theirs=["ddp"], plan="{dp(2)}", beside="one"),

@@ -1,4 +1,4 @@
-# meshwright_add_plugin(NAME FILE… [LINK TARGET…] [OUTPUT_DIRECTORY DIR])
+# Builds a plugin: meshwright_add_plugin(NAME FILE… [LINK TARGET…] [OUTPUT_DIRECTORY DIR]).
 #
 # A plugin is one loadable module NAME.so, compiled against the SDK headers alone, with every symbol
 # hidden but the descriptor. Used by this repository and, after find_package(Meshwright), by others.

@@ -1,5 +1,6 @@
-// Precompiled header. ATen's 600 headers are nearly all of a file's compile time; the others are
-// those that most files use. Sources still include what they use: this file only saves time.
+// The precompiled header that all sources share. ATen's 600 headers are nearly all of a file's
+// compile time; the others are those that most files use.
+// Sources still include what they use: this file only saves time.
 #pragma once
 
 #include <ATen/ATen.h>

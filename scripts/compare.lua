@@ -1,4 +1,5 @@
--- Two mixes of one model, in two precisions: where do they part first, and does rounding explain it?
+-- Two mixes of one model, in two precisions: where do they part first,
+-- and does rounding explain it?
 local mw       = require "meshwright"
 local dp, tp   = mw.plugins("dp", "tp")
 

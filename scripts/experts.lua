@@ -1,4 +1,5 @@
--- Experts over eight ranks: attention is dp 2 x tp 2 x cp 2, and the same ranks hold two experts each.
+-- Experts over eight ranks: attention is dp 2 x tp 2 x cp 2,
+-- and the same ranks hold two experts each.
 local mw             = require "meshwright"
 local dp, tp, sp, ep = mw.plugins("dp", "tp", "sp", "ep")
 

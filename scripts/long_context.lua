@@ -1,5 +1,5 @@
--- The longest sequence that a rank's memory holds, for each way to part it over four ranks: predicted, then run
--- within that limit. The ledger stops a run that needs a byte more.
+-- The longest sequence that a rank's memory holds, for each way to part it over four ranks:
+-- predicted, then run within that limit. The ledger stops a run that needs a byte more.
 local mw     = require "meshwright"
 local tp, sp = mw.plugins("tp", "sp")
 

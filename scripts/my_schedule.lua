@@ -1,6 +1,6 @@
--- A pipeline schedule of one's own: 1F1B whose stages run ahead by up to twice as many forwards, so that
--- activations travel while the receiver still computes ("eager 1F1B", Zhuang et al. 2022). It pays with
--- memory: 2(p - i) - 1 microbatches on stage i, against p - i.
+-- A pipeline schedule of one's own: 1F1B whose stages run ahead by up to twice as many forwards, so
+-- that activations travel while the receiver still computes ("eager 1F1B", Zhuang et al. 2022). It
+-- pays with memory: 2(p - i) - 1 microbatches on stage i, against p - i.
 local mw     = require "meshwright"
 local pp, dp = mw.plugins("pp", "dp")
 

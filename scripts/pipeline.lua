@@ -1,5 +1,6 @@
 -- Eight ranks: two stages, each of them two data-parallel copies of layers that are split over two.
--- ZB-H1 parts a backward into the input's gradient and the weights', which fill the pipeline's bubble.
+-- ZB-H1 parts a backward into the input's gradient and the weights',
+-- which fill the pipeline's bubble.
 local mw         = require "meshwright"
 local pp, dp, tp = mw.plugins("pp", "dp", "tp")
 

@@ -1,4 +1,4 @@
--- Eight ranks as threads on this machine: two data-parallel copies of a model that is split over four.
+-- Eight ranks as threads on this machine: two data-parallel copies of a model split over four.
 local mw     = require "meshwright"
 local dp, tp = mw.plugins("dp", "tp")
 

@@ -1,6 +1,7 @@
--- What a rank holds of parameters, gradients and optimizer state under ZeRO: table 1 of Rajbhandari et
--- al. 2020, from the predictor, and below it a small model's bytes, measured. Both in mixed precision:
--- 2 + 2 + 12 bytes a parameter (bf16 parameters and gradients; fp32 masters and AdamW's two averages).
+-- What a rank holds of parameters, gradients and optimizer state under ZeRO: table 1 of Rajbhandari
+-- et al. 2020, from the predictor, and below it a small model's bytes, measured. Both in mixed
+-- precision: 2 + 2 + 12 bytes a parameter (bf16 parameters and gradients;
+-- fp32 masters and AdamW's two averages).
 local mw   = require "meshwright"
 local zero = mw.plugins("zero")
 

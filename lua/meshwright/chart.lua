@@ -54,7 +54,8 @@ local function check(chart)
   end
 end
 
---- Writes horizontal bars, a group for each entry of `bars`, a colour for each of `series`. Missing folders are made. Returns the file's name.
+--- Writes horizontal bars, a group for each entry of `bars`, a colour for each of `series`.
+--- Missing folders are made. Returns the file's name.
 return function(chart)
   check(chart)
   local left, width, thick, gap = 170, 560, 14, 12

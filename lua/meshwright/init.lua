@@ -1,5 +1,5 @@
--- What `require "meshwright"` yields. Nothing here holds state: constructors make tables, verbs hand
--- them to the program, which checks every key.
+-- What `require "meshwright"` yields. Nothing here holds state: constructors make tables, verbs
+-- hand them to the program, which checks every key.
 local core = require "meshwright.core"
 
 local mw = {}
@@ -26,7 +26,8 @@ local function shown(value)
 end
 made.__tostring = shown
 
--- `require` yields the module and where it was found: mw.llama(require "sizes.small") means the first.
+-- `require` yields the module and where it was found: mw.llama(require "sizes.small")
+-- means the first.
 local function arguments(...)
   if select("#", ...) == 2 and type(...) == "table" then
     for _, module in pairs(package.loaded) do
@@ -63,7 +64,8 @@ local function make(tag, name, positional, ...)
   end
   if next(unnamed) ~= nil then
     local key = positional and result[positional] == nil and positional or "$value"
-    -- One value stands as it is; a lone entry with another number is a hole, which the program tells.
+    -- One value stands as it is; a lone entry with another number is a hole,
+    -- which the program tells.
     local alone = next(unnamed) == 1 and next(unnamed, 1) == nil
     result[key] = alone and unnamed[1] or unnamed
   end
@@ -106,8 +108,8 @@ for _, constructor in ipairs(core.constructors()) do
   end
 end
 
---- mw.schedule("name", function(s) … end): a pipeline schedule of one's own, for pp { schedule = … }.
--- The name may be left out; messages and drawings show it.
+--- mw.schedule("name", function(s) … end): a pipeline schedule of one's own, for
+-- pp { schedule = … }. The name may be left out; messages and drawings show it.
 function mw.schedule(...)
   local name, order = ...
   if select("#", ...) == 1 then name, order = nil, name end

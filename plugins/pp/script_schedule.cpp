@@ -1,3 +1,4 @@
+// Calls a script's function for a pipeline schedule and reads what it returns, stage by stage.
 #include "script_schedule.h"
 
 #include <fmt/format.h>

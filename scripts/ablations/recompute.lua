@@ -1,5 +1,6 @@
--- What recompute saves and costs: activations, step time and hardware flops of each mode, predicted beside measured; then
--- the cheapest set within limits that the modes do not know. And what remains where activations lie in host memory.
+-- What recompute saves and costs: activations, step time and hardware flops of each mode, predicted
+-- beside measured; then the cheapest set within limits that the modes do not know. And what remains
+-- where activations lie in host memory.
 local mw     = require "meshwright"
 local dp, tp = mw.plugins("dp", "tp")
 

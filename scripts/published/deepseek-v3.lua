@@ -1,9 +1,10 @@
--- DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", sections 2.1, 3.2 and 4.2): 671.0 B parameters,
--- 37 B of them for a token, on 2048 GPUs: PP 16, EP 64, ZeRO-1, no TP.
+-- DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", sections 2.1, 3.2 and 4.2): 671.0 B
+-- parameters, 37 B of them for a token, on 2048 GPUs: PP 16, EP 64, ZeRO-1, no TP.
 -- `./meshwright plan scripts/published/deepseek-v3.lua` resolves and prices it.
--- Left out: the multi-token prediction module (14 B more), routing limited to 4 nodes, the loss of 1e-4 that keeps
--- each sequence even beside the bias, FP8, moments in bf16. DualPipe, which keeps two copies of the parameters, is
--- 1F1B here; which stage has 3 layers and which 4 is not published.
+-- Left out: the multi-token prediction module (14 B more), routing limited to 4 nodes, the loss of
+-- 1e-4 that keeps each sequence even beside the bias, FP8, moments in bf16. DualPipe, which keeps
+-- two copies of the parameters, is 1F1B here; which stage has 3 layers and which 4 is not
+-- published.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
 
@@ -17,7 +18,8 @@ mw.train {
   },
   data = mw.synthetic {}, sequence = 4096,
   plan = {
-    -- The first stage has the embedding and most microbatches at once, the last the output projection.
+    -- The first stage has the embedding and most microbatches at once,
+    -- the last the output projection.
     pp { 16, schedule = "1f1b", layout = { 3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3 } },
     zero { 128, stage = 1 },
     ep(64),                                            -- 4 experts to a rank; 2 ranks hold the same

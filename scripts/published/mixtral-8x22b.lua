@@ -1,7 +1,8 @@
--- Mixtral 8x22B (Mistral AI 2024: 140.6 B parameters, 39 B of them for a token; the shapes of its config.json) as
--- Megatron-Core's benchmarks train it: 256 GPUs, TP 4, PP 4, EP 8, 4096 tokens in bf16, the optimizer's state in parts
--- (Liu et al. 2025, "MoE Parallel Folding", has the folding: EP borrows ranks of data parallelism). Batch and
--- chunks are ours. `./meshwright plan scripts/published/mixtral-8x22b.lua` resolves and prices it.
+-- Mixtral 8x22B (Mistral AI 2024: 140.6 B parameters, 39 B of them for a token; the shapes of its
+-- config.json) as Megatron-Core's benchmarks train it: 256 GPUs, TP 4, PP 4, EP 8, 4096 tokens in
+-- bf16, the optimizer's state in parts (Liu et al. 2025, "MoE Parallel Folding", has the folding:
+-- EP borrows ranks of data parallelism). Batch and chunks are ours.
+-- `./meshwright plan scripts/published/mixtral-8x22b.lua` resolves and prices it.
 local mw                   = require "meshwright"
 local pp, zero, tp, sp, ep = mw.plugins("pp", "zero", "tp", "sp", "ep")
 

@@ -1,3 +1,4 @@
+// Errors and text for people: exit codes, places in scripts, tables, quotes.
 #include <catch2/catch.hpp>
 
 #include "base/json_text.h"

@@ -1,3 +1,5 @@
+// Declared options: defaults, ranges, sizes in bytes, and every problem at once with the nearest
+// valid choice.
 #include <catch2/catch.hpp>
 
 #include "meshwright/options.h"

@@ -1,3 +1,4 @@
+// The version line names what the program was built with.
 #include "base/version.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// Tokens: which sample holds which tokens, shuffling, and data that cannot be used.
 #include "meshwright/data.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+// Learning-rate schedules: values at every part of a run, and what is refused.
 #include "engine/lr_schedule.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+// AdamW and SGD beside ATen's kernel and the papers' formulas, whole and cut anywhere.
 #include "engine/optimizer.h"
 
 #include <catch2/catch.hpp>

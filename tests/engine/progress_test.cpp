@@ -1,3 +1,4 @@
+// The progress line: what it says, and how it is rewritten on a terminal.
 #include "engine/progress.h"
 
 #include <catch2/catch.hpp>

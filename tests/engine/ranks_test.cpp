@@ -1,3 +1,4 @@
+// Ranks as threads: how many there can be, and what each of them starts with.
 #include "engine/ranks.h"
 
 #include <catch2/catch.hpp>

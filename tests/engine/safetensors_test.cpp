@@ -1,3 +1,4 @@
+// Files of the safetensors format: every dtype, hostile files, files that cannot be written.
 #include "engine/safetensors.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+// Weights from checkpoints: slices, fused and transposed tensors, names, and what does not fit.
 #include "engine/weights.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+// Scripts: what their tables become, where errors are placed, --set, modules, the prompt.
 #include "lua/script.h"
 
 #include <catch2/catch.hpp>

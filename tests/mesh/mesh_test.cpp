@@ -1,3 +1,4 @@
+// The device mesh: ranks and groups, axes that borrow ranks, uneven parts of a dim.
 #include <catch2/catch.hpp>
 
 #include <limits>

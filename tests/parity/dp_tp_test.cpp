@@ -1,3 +1,4 @@
+// Data and tensor parallelism: every mix has one rank's gradients.
 #include <catch2/catch.hpp>
 
 #include "fixture.h"

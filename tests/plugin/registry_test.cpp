@@ -1,3 +1,4 @@
+// Plugins: how they are found and loaded, and each way in which that fails.
 #include "plugin/registry.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+// Run files that are read back, and files that are refused.
 #include "record/run_reader.h"
 
 #include <catch2/catch.hpp>

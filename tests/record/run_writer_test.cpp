@@ -1,3 +1,4 @@
+// Run files while they are written: always whole, whatever becomes of them or of their writer.
 #include "record/run_writer.h"
 
 #include <hdf5.h>

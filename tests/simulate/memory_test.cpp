@@ -1,3 +1,4 @@
+// Predicted memory of programs that are small enough to count by hand.
 #include <catch2/catch.hpp>
 
 #include "program/memory.h"

@@ -1,3 +1,4 @@
+// Predictions: flops, rates, shared cores, overlap, memory, and how long predicting takes.
 #include <catch2/catch.hpp>
 #include <chrono>
 

@@ -1,3 +1,4 @@
+// Predicted bytes of each axis, beside what the forms are known to send.
 #include <catch2/catch.hpp>
 
 #include "setups.h"

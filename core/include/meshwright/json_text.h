@@ -1,4 +1,4 @@
-// JSON as text.
+// Writes JSON as text, whatever bytes its strings hold.
 #pragma once
 
 #include <string>

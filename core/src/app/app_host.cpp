@@ -1,3 +1,5 @@
+// What a script may name and call when the program runs it: constructors of models, data and
+// optimizers, plugins, and the verbs (train, plan, verify, compare).
 #include "app/app_host.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Turns the timed actions of ranks into slices and arrows of the Trace Event Format, one event a
+// line.
 #include "app/chrome_trace.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// `meshwright doctor`: looks at what this machine has (CPU, libraries, plugins, folders that can
+// be written) and says what to mend.
 #include <ATen/Version.h>
 #include <fmt/format.h>
 #include <unistd.h>

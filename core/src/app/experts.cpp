@@ -1,3 +1,5 @@
+// Adds up, over all ranks, how many tokens chose each expert and how many it took, and how
+// uneven that is.
 #include "app/experts.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// The command line. Exit codes: 0 ok, 1 run failed or verdict different, 2 usage or script error,
+// The program's command line: reads the arguments and calls the command that they name.
+// Exit codes: 0 ok, 1 run failed or verdict different, 2 usage or script error,
 // 3 plan refused, 5 environment, 130 interrupted.
 #include <fmt/format.h>
 

@@ -1,3 +1,5 @@
+// Collects each training step's reports from all ranks: speed, MFU, bubble, memory and bytes,
+// the rows of the run file, and whether the loss diverged.
 #include "app/measurements.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Describes declared options (type, range, default, doc) for `plugins show` and for JSON.
 #include "app/option_text.h"
 
 #include <fmt/format.h>

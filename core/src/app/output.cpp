@@ -1,3 +1,5 @@
+// Writes results and text to stdout, notes and errors to stderr, always whole lines; with
+// --json, stdout has one object a line.
 #include "app/output.h"
 
 #include <fcntl.h>

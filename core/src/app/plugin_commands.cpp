@@ -1,3 +1,5 @@
+// `meshwright plugins list` and `plugins show NAME`: what can be composed, and the options of
+// one form.
 #include <fmt/format.h>
 
 #include "app/commands.h"

@@ -1,3 +1,5 @@
+// Writes what ranks report of each step into the run file, each measured number beside the
+// predicted one.
 #include "app/run_log.h"
 
 #include <torch/version.h>

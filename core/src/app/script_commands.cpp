@@ -1,4 +1,4 @@
-// The commands that run scripts.
+// The commands that run scripts: run, plan, verify, compare and the prompt.
 #include <unistd.h>
 #include <iostream>
 #include <memory>

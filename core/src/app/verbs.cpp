@@ -1,3 +1,5 @@
+// mw.train, mw.plan and mw.verify: checks memory, predicts, runs, and prints what was measured
+// beside what was predicted.
 #include "app/verbs.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Byte sizes as people write them, and the nearest of several words.
+// Reads and prints byte sizes as people write them ("8MiB"), and finds the nearest of several
+// words for a misspelt one.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Reads and writes small JSON files in the user's cache folder, so that a machine is measured
+// once and not in each process.
 #include "base/cache.h"
 
 #include <unistd.h>

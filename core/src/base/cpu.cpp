@@ -1,3 +1,4 @@
+// Asks the system for the CPU's model, features and cores.
 #include "base/cpu.h"
 
 #include <ATen/Version.h>

@@ -1,4 +1,5 @@
-// Divisors come in pairs, one of which is no more than the root: a prime size is no long search.
+// Lists the divisors of a size. They come in pairs, one of which is no more than the root, so a
+// prime size is no long search.
 #include "base/divisors.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Errors that carry several problems, and the exit code that the gravest of them decides.
 #include "meshwright/error.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Turns the first SIGINT, SIGTERM or SIGHUP into a wish to stop that long work polls; a second
+// one ends the process at once.
 #include "base/interrupt.h"
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// Writes JSON as text, as JSON and as the Lua that a script's author would write, and looks up
+// where in a script a table was written.
 #include "base/json_text.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Makes files under names that nobody can guess or have made before, for writing beside a file
+// and renaming.
 #include "base/new_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Checks a script's table against declared options: types, ranges, choices and defaults, all
+// problems at once, each with the nearest valid value.
 #include "meshwright/options.h"
 
 #include <fmt/format.h>

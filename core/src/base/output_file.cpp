@@ -1,3 +1,5 @@
+// Writes a file that a command's option or a script asks for, making its folders, and says what
+// went wrong if it cannot.
 #include "base/output_file.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What plugins throw, as an Error that names them.
+// Turns whatever a plugin throws into an Error that names the plugin.
 #include "base/plugin_call.h"
 
 #include <cxxabi.h>

@@ -1,3 +1,5 @@
+// Text for people: joined lists, quotes, plurals, numbers of a few digits, aligned tables, and
+// names made fit to print.
 #include "base/text.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// The version line: Meshwright's own version, the compiler, and the torch that was built with.
 #include "base/version.h"
 
 #include <fmt/format.h>

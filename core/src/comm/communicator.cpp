@@ -1,3 +1,5 @@
+// Issues collectives on a c10d backend and books each one's bytes and waiting time in the rank's
+// ledger.
 #include "meshwright/communicator.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Keeps a rank's books: allocations by category against a limit, bytes and seconds of
+// communication, and what its ops computed.
 #include "meshwright/ledger.h"
 
 #include <fmt/format.h>

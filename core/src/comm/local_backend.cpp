@@ -1,3 +1,5 @@
+// Checks what a rank passes to a collective and joins it to the round in which the group's
+// thread ranks meet.
 #include "comm/local_backend.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Collectives of thread ranks whose tensors lie on one accelerator: ATen ops on views of the
+// ranks' buffers, ordered by events.
 #include "comm/local_device.h"
 
 #include <c10/core/GradMode.h>

@@ -1,3 +1,5 @@
+// Where the ranks of one group find each other: each collective of a rank joins the round of its
+// number, each send the receive of its tag; a rank that ends or dies fails the rounds it owes.
 #include <fmt/format.h>
 
 #include <algorithm>

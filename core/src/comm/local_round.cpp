@@ -1,3 +1,6 @@
+// Carries out one collective among threads: the work is cut into chunks that whichever rank
+// waits takes on, first without sleeping, then on a futex; and tells who is missing when it
+// cannot end.
 #include "comm/local_round.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The handle that a collective returns: waiting for it helps with the round's work and turns a
+// failure into the rank's error.
 #include "comm/local_backend.h"
 #include "meshwright/error.h"
 

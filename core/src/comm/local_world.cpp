@@ -1,3 +1,5 @@
+// The ranks of one process: makes their groups, passes on a rank's failure to all, and tells
+// where each was when one is missed.
 #include "comm/local_world.h"
 
 #include <fmt/format.h>

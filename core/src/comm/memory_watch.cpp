@@ -1,3 +1,5 @@
+// Hears of each allocation and free of a rank's thread from libtorch's allocators and books it
+// in the ledger.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>

@@ -1,3 +1,5 @@
+// A reduction hook that sends a low-rank product instead of a gradient matrix and keeps the
+// error for the next step (Vogels et al. 2019, "PowerSGD").
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>

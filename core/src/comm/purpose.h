@@ -1,5 +1,5 @@
-// What the collective that this thread is about to issue is for. c10d's calls carry no label, so
-// Communicator leaves it here and the local backend picks it up for its messages.
+// Notes what the collective that this thread is about to issue is for. c10d's calls carry no
+// label, so Communicator leaves it here and the local backend picks it up for its messages.
 #pragma once
 
 #include "meshwright/communicator.h"

@@ -1,3 +1,5 @@
+// Runs a function on each rank in a thread of its own, and of the errors that follow one rank's
+// failure rethrows the one nearest to the cause.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>

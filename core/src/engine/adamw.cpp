@@ -1,3 +1,5 @@
+// AdamW (Loshchilov and Hutter 2019) as an optimizer of scripts: its options, and the update by
+// ATen's fused kernel.
 #include <fmt/core.h>
 
 #include "base/json_text.h"

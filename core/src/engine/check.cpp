@@ -1,3 +1,5 @@
+// Compares, while a run goes on, the bits of what ranks should hold alike and looks for numbers
+// that are not finite.
 #include "engine/check.h"
 
 #include <fmt/format.h>

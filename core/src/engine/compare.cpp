@@ -1,3 +1,5 @@
+// Runs two plans and the one rank they are judged by on the same weights and tokens, and hands
+// every tensor that both made to the judge.
 #include "engine/compare.h"
 
 #include <fmt/format.h>

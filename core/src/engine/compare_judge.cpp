@@ -1,3 +1,5 @@
+// Decides, tensor by tensor, whether two runs differ by more than rounding: the bound is a
+// multiple of what lower precision does to one rank, measured at that tensor.
 #include "engine/compare_judge.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Which differences between two runs are rounding's. The measuring is compare.cpp's.
+// Tells rounding from faults: decides which differences between two runs rounding explains. The
+// measuring is compare.cpp's.
 #pragma once
 
 #include <map>

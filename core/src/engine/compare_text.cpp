@@ -1,4 +1,4 @@
-// What a comparison found, for people; and what cannot be compared.
+// Says what a comparison found, for people; refuses pairs that cannot be compared.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

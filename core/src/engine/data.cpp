@@ -1,3 +1,4 @@
+// The kinds of data that a script can name, by name.
 #include "meshwright/data.h"
 
 #include "engine/synthetic_data.h"

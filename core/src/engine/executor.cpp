@@ -1,3 +1,5 @@
+// Runs the timeline of a rank's program: for each segment its instructions, each handed to the
+// part of the executor that knows its kind.
 #include "engine/executor.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// What an executor does with moves: posts collectives, sends and receives, waits for them, and
+// writes what arrived into its slot.
 #include "engine/executor.h"
 
 namespace mw {

@@ -1,3 +1,5 @@
+// Reads a script's table key by key into an experiment: model, data, plan, batch, optimizer,
+// policies; collects every problem before anything is made.
 #include "engine/experiment.h"
 
 #include <fmt/format.h>

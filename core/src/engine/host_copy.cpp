@@ -1,3 +1,4 @@
+// Copies a tensor to host memory and back.
 #include "engine/host_copy.h"
 
 namespace mw {

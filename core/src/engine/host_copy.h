@@ -1,5 +1,5 @@
-// Tensors between a rank's device and host memory. A copy is always made,
-// also where the device is the CPU.
+// Copies tensors between a rank's device and host memory. A copy is always made, also where the
+// device is the CPU.
 #pragma once
 
 #include <ATen/ATen.h>

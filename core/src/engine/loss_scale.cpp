@@ -1,3 +1,5 @@
+// Loss scaling for fp16: a fixed factor, one that grows until gradients overflow, or a script's
+// function; and the bookkeeping of steps that were left out.
 #include "engine/loss_scale.h"
 
 #include <fmt/core.h>

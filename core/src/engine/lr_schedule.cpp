@@ -1,3 +1,5 @@
+// Learning-rate schedules that a script can name: constant, cosine with warm-up, or a function
+// of the step, whose results are checked.
 #include "engine/lr_schedule.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,5 @@
+// Maps a file into memory, and turns the signal of a page that is gone (the file was cut off
+// meanwhile) into an error.
 #include "engine/mapped_file.h"
 
 #include <fcntl.h>

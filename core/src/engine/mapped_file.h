@@ -1,4 +1,4 @@
-// A file in memory without reading it.
+// A file mapped into memory, of which only what is used is read.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Reads a script's microbatch policy (a size, a list, the largest that fits, a ramp, a function)
+// and makes a plan for each kind of step that it leads to.
 #include "engine/microbatch.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Muon (Jordan 2024) as an optimizer of scripts: momentum and orthogonalised updates for
+// matrices of layers, AdamW for all else.
 #include <fmt/core.h>
 
 #include <algorithm>

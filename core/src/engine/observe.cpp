@@ -1,3 +1,5 @@
+// Brings a value that is cut over ranks together to the whole tensor, measures how far two
+// tensors are apart, and finds who made and who reads a value.
 #include "engine/observe.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// What all optimizers share: allocation of their state, gradient clipping, and the list that
+// scripts choose from.
 #include "engine/optimizer.h"
 
 #include <algorithm>

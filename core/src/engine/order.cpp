@@ -1,3 +1,5 @@
+// Brings a tensor whose dim lies in another order (zigzag) into that order, and back into its
+// own.
 #include "engine/order.h"
 
 namespace mw {

@@ -1,5 +1,6 @@
-// Dims that lie in another order than their own (Draft::arrange): data is brought into it, and what
-// is compared with a run that does not have it is brought back.
+// Brings tensors into and out of the order in which a dim lies where a strategy permutes its
+// elements (Draft::arrange; zigzag sequences): data on its way in, and what is compared with
+// another run on its way out.
 #pragma once
 
 #include <ATen/ATen.h>

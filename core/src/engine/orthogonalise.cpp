@@ -1,3 +1,5 @@
+// Newton-Schulz iterations that move the singular values of a stack of matrices towards 1, for
+// Muon.
 #include <utility>
 
 #include "engine/optimizer.h"

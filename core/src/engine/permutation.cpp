@@ -1,3 +1,5 @@
+// Shuffles [0, size) without a table, by a Feistel network that is walked until it falls into
+// the range.
 #include "engine/permutation.h"
 
 #include <bit>

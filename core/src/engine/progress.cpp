@@ -1,3 +1,5 @@
+// Prints a training run's progress: step, loss, speed, memory and time left, on one rewritten
+// line of a terminal or on plain lines elsewhere.
 #include "engine/progress.h"
 
 #include <fmt/core.h>

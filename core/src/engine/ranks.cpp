@@ -1,3 +1,5 @@
+// Starts a plan's ranks as threads, each with its executor and its part of the initial weights,
+// and runs a function on all of them.
 #include "engine/ranks.h"
 
 #include <fmt/format.h>

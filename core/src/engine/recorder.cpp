@@ -1,3 +1,5 @@
+// Puts the parts that ranks and microbatches hold of each tensor together, so that runs of
+// different mixes can be compared number by number.
 #include "engine/recorder.h"
 
 #include <algorithm>

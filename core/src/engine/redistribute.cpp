@@ -1,3 +1,5 @@
+// Carries out one move of a tensor from layout to layout on a rank: slicing, padding of uneven
+// parts, the collective, and bringing what arrived into place.
 #include "engine/redistribute.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Reads and writes files of the safetensors format, and trusts no length or offset that a file
+// states.
 #include "engine/safetensors.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// Stochastic gradient descent with momentum and weight decay, as an optimizer of scripts.
 #include "engine/optimizer.h"
 
 namespace mw {

@@ -1,3 +1,5 @@
+// Allocates a rank's flat tensors of parameters, gradients and optimizer state, and hands out
+// views of them, gathered or only this rank's part.
 #include "engine/storage.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A strategy of a script's plan, made by its plugin.
+// Makes a strategy of a script's plan by asking its plugin, and reports what the plugin refuses.
 #include "engine/strategy_choice.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Endless tokens made from a seed: each token has four likely successors, so a model can learn
+// them.
 #include "engine/synthetic_data.h"
 
 #include <fmt/core.h>

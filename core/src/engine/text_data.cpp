@@ -1,3 +1,4 @@
+// Reads bytes of text files as tokens, in order or shuffled by windows, the same for every mix.
 #include "engine/text_data.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,5 @@
+// Runs the steps of a training run on all ranks and collects their reports, until the steps are
+// done, someone stops it or a rank fails.
 #include "engine/trainer.h"
 
 #include <algorithm>

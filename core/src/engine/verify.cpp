@@ -1,3 +1,5 @@
+// Runs an experiment's first steps in float64 on one rank and on the plan, and compares every
+// activation, gradient and updated parameter.
 #include "engine/verify.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Judges steps after the first where one rank and the mix can part by rounding alone: one rank
+// follows the mix's parameters and compares each step by itself.
 #include "engine/verify_follow.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What a verification found, for people.
+// Says what a verification found, for people.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,3 +1,5 @@
+// Finds a model's parameters in Hugging Face checkpoints, checks names and shapes, and reads
+// exactly the slice that a rank keeps; writes them back likewise.
 #include "engine/weights.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,5 @@
+// Reads scripts and the modules that they require, as text only: compiled Lua could do anything
+// to the process.
 #include "lua/chunks.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// The functions behind lua/meshwright/init.lua. Each throws Error; guarded() hands it to Lua.
+// The functions behind the Lua module "meshwright": each reads a script's arguments and calls
+// the program. Each throws Error; guarded() hands it to Lua.
 #include <fmt/format.h>
 
 #include <algorithm>

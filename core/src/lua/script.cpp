@@ -1,3 +1,5 @@
+// Makes the Lua state that a script runs in, runs a file or a prompt in it, and turns Lua's
+// errors into ours.
 #include "lua/script.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Reads `--set key=value` and changes the tables that a script hands to the program.
 #include "lua/settings.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Turns Lua values into Json and back; functions become numbers under which the script's own are
+// kept.
 #include "lua/value.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Ends scripts that run on after the user wished to stop, or whose functions take longer than
+// their timeout: a hook looks every million instructions.
 #include "lua/watch.h"
 
 #include <fmt/format.h>

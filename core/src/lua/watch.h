@@ -1,5 +1,5 @@
-// That what a script computes comes to an end: the wish to stop,
-// and the time that its functions may take.
+// Makes sure that a script's code comes to an end: it looks for the user's wish to stop, and
+// limits the time that functions called in a run may take.
 #pragma once
 
 #include <chrono>

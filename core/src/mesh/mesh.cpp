@@ -1,3 +1,5 @@
+// Builds the device mesh: coordinates of ranks, groups along axes, and the split of axes into
+// atoms where one axis borrows ranks of another.
 #include "meshwright/mesh.h"
 
 #include <fmt/format.h>

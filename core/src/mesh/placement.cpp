@@ -1,3 +1,5 @@
+// Names of tensor dims, placements as text, and which range of a dim a rank holds under a
+// layout.
 #include "meshwright/placement.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Runs backward of ops that only state their forward: torch's autograd differentiates the local
+// computation, without any communication.
 #include "meshwright/autograd_op.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,3 +1,5 @@
+// Adds the parts that all models share (embedding, linears, norms, attention, residual adds,
+// loss) to a graph, with parameters and names.
 #include "model/builder.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Adds the parts of models with experts to a graph: router, dispatch, the experts' linears,
+// combine, and the losses that balance them.
 #include "model/builder.h"
 
 namespace mw {

@@ -1,3 +1,5 @@
+// The options and blocks of a Llama-like decoder, from which Llama, the mixture-of-experts
+// models and latent attention are put together.
 #include "model/decoder.h"
 
 #include <fmt/format.h>

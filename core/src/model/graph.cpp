@@ -1,3 +1,5 @@
+// Adds values and ops to a model graph, and checks that an op's operands have the dims that it
+// declares.
 #include "meshwright/graph.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Makes initial weights: counter-based random numbers, so that each rank computes just its own
+// slice.
 #include "model/init.h"
 
 #include <array>

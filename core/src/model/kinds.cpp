@@ -1,3 +1,4 @@
+// The list of models that scripts can name.
 #include "model/kinds.h"
 
 namespace mw {

@@ -1,3 +1,4 @@
+// Sizes of an op's dims on one rank, and the defaults of what an op may leave undefined.
 #include "meshwright/op.h"
 
 #include <fmt/format.h>

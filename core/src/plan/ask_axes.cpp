@@ -1,4 +1,4 @@
-// The mesh that a plan's strategies ask for.
+// Asks a plan's strategies for their axes and makes the mesh of them.
 #include "plan/ask_axes.h"
 
 #include <fmt/format.h>

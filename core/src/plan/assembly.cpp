@@ -1,3 +1,5 @@
+// What the builders of forward and backward share: new slots, names of segments, copies and
+// additions, and the segments that transfer between stages.
 #include "plan/assembly.h"
 
 namespace mw {

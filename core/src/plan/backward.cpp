@@ -1,3 +1,5 @@
+// Writes the backward segments of a virtual stage: which op's gradient is computed when, who
+// owns each gradient's storage, and what is redistributed.
 #include <set>
 
 #include "base/interrupt.h"

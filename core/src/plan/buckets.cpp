@@ -1,3 +1,5 @@
+// Splits buckets of parameters, by size or by layer, in the order in which backward completes
+// their gradients.
 #include <map>
 #include <set>
 

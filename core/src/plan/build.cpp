@@ -1,3 +1,5 @@
+// Makes the programs of all stages from derived placements: parameters and buckets first, then
+// the segments of each virtual stage.
 #include "plan/build.h"
 
 #include <algorithm>

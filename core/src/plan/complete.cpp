@@ -1,3 +1,5 @@
+// Adds the end of a step to a program: where reductions begin and are awaited, the totals of
+// loss and gradient norm, the optimizer's update.
 #include <algorithm>
 #include <iterator>
 #include <map>

@@ -1,3 +1,5 @@
+// Derives placements from rules: the cut of each op, the layout of each value and of its
+// gradient, and the moves between them.
 #include "plan/derive.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The plan while strategies edit it: takes their rules and passes, and refuses what names a dim
+// or an axis that is not there.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

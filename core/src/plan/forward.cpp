@@ -1,3 +1,5 @@
+// Writes the forward segment of a virtual stage: what arrives, the ops with the moves of their
+// operands, what leaves.
 #include <algorithm>
 
 #include "base/interrupt.h"

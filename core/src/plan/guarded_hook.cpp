@@ -1,4 +1,4 @@
-// Reductions that a plugin brings, with the plugin's name on what they throw.
+// Calls a plugin's reduction hook and puts the plugin's name on whatever it throws.
 #include "plan/guarded_hook.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Reductions that a plugin brings, with the plugin's name on what they throw.
+// Wraps a plugin's reduction hook, so that whatever it throws names the plugin.
 #pragma once
 
 #include "base/plugin_call.h"

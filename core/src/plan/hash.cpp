@@ -1,4 +1,4 @@
-// A plan's hash: over what its stages compute, send, keep and update.
+// Computes a plan's hash: over what its stages compute, send, keep and update.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Passes that replace the sum of a bucket's gradients by a hook's, or reduce in every
+// microbatch.
 #include <algorithm>
 
 #include "meshwright/reduction_hook.h"

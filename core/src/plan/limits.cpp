@@ -1,3 +1,5 @@
+// Refuses plans whose tensors or whose own size are beyond what the program can count or make in
+// seconds.
 #include "plan/limits.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Turns a draft into finished programs: derives, builds, makes the schedule, runs the passes in
+// their order, and checks what came of it.
 #include "plan/make_programs.h"
 
 #include <fmt/format.h>

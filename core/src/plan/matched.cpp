@@ -1,4 +1,5 @@
-// Rules that match nothing and axes on which nothing lives, refused with what there is.
+// Finds rules that match no op and axes on which no dim lives, and refuses them with a list of
+// what there is.
 #include "plan/matched.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Which rules match something, and which ranks have work of their own: what does nothing is refused.
+// Refuses rules that match no op, and axes along which all ranks would do the same work.
 #pragma once
 
 #include <map>

@@ -1,3 +1,5 @@
+// Finds the weights that Muon updates as whole matrices and writes the instructions that gather,
+// orthogonalise and apply their updates.
 #include "plan/matrices.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Searches the largest microbatches with which every rank stays within a limit of memory.
 #include "plan/microbatch_fit.h"
 
 #include <fmt/format.h>

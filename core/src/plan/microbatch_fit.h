@@ -1,4 +1,4 @@
-// The largest microbatches with which a plan fits.
+// Searches the largest microbatches with which a plan's ranks keep a limit of memory.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,5 @@
+// Finds, for a refused number of ways, the nearest numbers with which the plan would have been
+// accepted, by trying them.
 #include "plan/nearest.h"
 
 #include <fmt/format.h>

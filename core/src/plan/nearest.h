@@ -1,4 +1,4 @@
-// The nearest valid choices, for messages.
+// Finds the nearest valid numbers of ways where a plan is refused, for the message.
 #pragma once
 
 #include <cstdint>

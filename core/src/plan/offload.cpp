@@ -1,3 +1,5 @@
+// The pass that sends activations to host memory after forward and brings them back before
+// backward reads them.
 #include "plan/offload.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// What forward keeps for backward lies in host memory in between (Ren et al. 2021, "ZeRO-Offload", does so with
-// optimizer states; Beaumont et al. 2021, "Efficient Combination of Rematerialization and Offloading", with
-// activations).
+// Activation offload: what forward keeps for backward lies in host memory in between (Ren et al.
+// 2021, "ZeRO-Offload", does so with optimizer states; Beaumont et al. 2021, "Efficient
+// Combination of Rematerialization and Offloading", with activations).
 #pragma once
 
 #include <cstdint>

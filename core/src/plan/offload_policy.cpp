@@ -1,3 +1,5 @@
+// Reads a script's `offload` key: which activations go to host memory, from which size on, how
+// early they come back.
 #include "plan/offload_policy.h"
 
 #include <fmt/format.h>

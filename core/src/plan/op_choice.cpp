@@ -1,3 +1,4 @@
+// Picks ops of a model's layers by names, parts of names, or a script's function.
 #include "plan/op_choice.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The pass behind ZeRO: buckets of which ranks keep only their shard, with the gathers,
+// reductions and releases that follow.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,3 +1,5 @@
+// Passes of the core that strategies ask for: buckets of a size, reductions beside backward,
+// weight gradients beside collectives, exchanges spread apart.
 #include <algorithm>
 #include <limits>
 #include <map>

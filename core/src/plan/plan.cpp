@@ -1,3 +1,5 @@
+// Makes a plan from a script's request: batch split, mesh, graph, draft and programs; and
+// describes it as JSON.
 #include "plan/plan.h"
 
 #include <fmt/format.h>

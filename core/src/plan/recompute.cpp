@@ -1,3 +1,5 @@
+// The pass that repeats chosen forward instructions in backward, so that their results need not
+// be kept.
 #include "plan/recompute.h"
 
 #include <algorithm>

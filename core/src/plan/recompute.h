@@ -1,5 +1,6 @@
-// What backward reads and forward need not keep: made again from what is kept (Chen et al. 2016, "Training Deep
-// Nets with Sublinear Memory Cost"; Korthikanti et al. 2022, section 5).
+// Recompute: what backward reads and forward need not keep is made again from what is kept (Chen
+// et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Korthikanti et al. 2022, section
+// 5).
 #pragma once
 
 #include <vector>

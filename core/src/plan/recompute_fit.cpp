@@ -1,3 +1,5 @@
+// Searches the cheapest set of ops to recompute with which every rank stays within a limit of
+// memory.
 #include "plan/recompute_fit.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Reads a script's `recompute` key: what backward makes again instead of keeping it.
 #include "plan/recompute_policy.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Assigns ops to virtual pipeline stages and finds the values that cross from one to another.
 #include "plan/stages.h"
 
 #include <fmt/format.h>

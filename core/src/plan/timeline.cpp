@@ -1,3 +1,5 @@
+// Lays each stage's timeline from a schedule: actions with the receives that begin before them
+// and the waits for sends at which a tensor may go.
 #include <algorithm>
 #include <map>
 #include <stdexcept>

@@ -1,3 +1,5 @@
+// Writes an op whose keys go round a ring of ranks as one turn for each rank: send on, receive,
+// compute with what is there.
 #include <algorithm>
 
 #include "plan/assembly.h"

@@ -1,4 +1,4 @@
-// What a model and a mesh have, for messages.
+// Lists what a model and a mesh have, for messages about names that they lack.
 #include "plan/what_there_is.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Weighs each virtual stage's works for the scheduler: relative times on a typical device, and
+// bytes of activations.
 #include "plan/work.h"
 
 #include <algorithm>

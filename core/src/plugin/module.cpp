@@ -1,3 +1,5 @@
+// Opens a plugin's shared object and judges its descriptor before any of its code is trusted;
+// explains why one cannot be loaded.
 #include "plugin/module.h"
 
 #include <cxxabi.h>

@@ -1,3 +1,5 @@
+// Finds plugins by name in the search path, loads each once, and says what there is when a name
+// is unknown.
 #include "plugin/registry.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,8 @@
-// Which ranks have equal sizes. Along an atom, sizes change where the larger parts of an uneven cut
-// end; the first rank differs where it alone contributes to a sum; and ops whose cost depends on the
-// place of a part (causal attention over cut queries) make every coordinate differ, of which a few
-// stand for all.
+// Finds which ranks of a stage have equal sizes, so that one of each kind is priced and not all.
+// Along an atom, sizes change where the larger parts of an uneven cut end; the first rank
+// differs where it alone contributes to a sum; and ops whose cost depends on the place of a part
+// (causal attention over cut queries) make every coordinate differ, of which a few stand for
+// all.
 #include <algorithm>
 #include <set>
 

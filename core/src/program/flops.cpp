@@ -1,3 +1,5 @@
+// Counts the floating-point operations of a step: the model's own, and with what ranks repeat or
+// recompute.
 #include "program/flops.h"
 
 #include <algorithm>

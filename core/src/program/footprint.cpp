@@ -1,3 +1,4 @@
+// Says what an instruction of a microbatch allocates, frees, sends and computes on one rank.
 #include "program/footprint.h"
 
 #include <string_view>

@@ -1,3 +1,5 @@
+// Decides from the uses of slots what may be overwritten in place and after which instruction
+// each is released.
 #include "program/lifetimes.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A program for people: one instruction a line.
+// Prints a program for people, one instruction a line.
 #include <fmt/format.h>
 
 #include <array>

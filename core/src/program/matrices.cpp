@@ -1,3 +1,5 @@
+// Sizes of Muon's update on one rank: which part of a matrix's direction it holds, and what
+// orthogonalising takes.
 #include "program/matrices.h"
 
 #include <algorithm>

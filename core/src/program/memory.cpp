@@ -1,3 +1,5 @@
+// Predicts a rank's memory over a whole step by walking its timeline; runs with the same past
+// are walked once.
 #include "program/memory.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Plays the allocations and releases of one segment and notes the highest level of each
+// category.
 #include "program/memory_walk.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Works out how to get from one layout to another: the collectives and slices, in an order in
+// which nested cuts stay right.
 #include "meshwright/program.h"
 
 namespace mw {

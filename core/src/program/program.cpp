@@ -1,3 +1,5 @@
+// What a program says of itself: segments by name, groups of ranks, sizes of buckets and of dims
+// on a rank.
 #include "meshwright/program.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// A program's sizes on one rank: bytes of slots, costs of ops, and what each move allocates and
+// sends.
 #include "program/rank_view.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tries once what a library's kernel allocates for itself on this machine, keeps it in a cache,
+// and estimates calls that are too large to try.
 #include "program/scratch.h"
 
 #include <ATen/Parallel.h>

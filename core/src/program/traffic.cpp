@@ -1,4 +1,4 @@
-// Adds up the collectives of a step.
+// Adds up what a rank sends in a step, from the footprints of its instructions.
 #include "program/traffic.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Creates, extends and reads the tables, series and texts of a run file through HDF5's C
+// library.
 #include "record/hdf5_file.h"
 
 #include <fmt/core.h>

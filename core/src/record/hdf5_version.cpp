@@ -1,3 +1,4 @@
+// Compares the HDF5 that is loaded with the one that this program was built with.
 #include "record/hdf5_version.h"
 
 #include <fmt/format.h>

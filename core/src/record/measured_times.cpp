@@ -1,3 +1,5 @@
+// Takes each stage's median times of F, B, I and W from a run file, for a schedule that shall
+// know them.
 #include <fmt/format.h>
 
 #include <algorithm>

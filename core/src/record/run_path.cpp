@@ -1,3 +1,5 @@
+// Checks that a run file can be written where a script wants it, and clears away hidden files
+// that killed runs left beside it.
 #include "record/run_path.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The names of a run's files: where one may be written, and the hidden twin beside it.
+// The names of a run's files: where one may be written, and the hidden copy beside it.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Reads the steps, actions and plan of a run file back, and refuses files that are none.
 #include "record/run_reader.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,5 @@
+// Writes a run's rows at intervals into a hidden copy that then changes places with the run
+// file, so that a killed run leaves a whole file.
 #include "record/run_writer.h"
 
 #include <fcntl.h>

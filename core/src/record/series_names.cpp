@@ -1,3 +1,5 @@
+// Gives each metric of a script a place of its own under /series, whatever characters its name
+// has.
 #include "record/series_names.h"
 
 #include <fmt/format.h>

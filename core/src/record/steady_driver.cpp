@@ -1,3 +1,5 @@
+// An HDF5 file driver that remembers a failed write instead of reporting it, as HDF5 1.10 cannot
+// close a file after one.
 #include "record/steady_driver.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// The columns of each table of a run file, and how a row becomes bytes and back.
 #include "record/table.h"
 
 #include <bit>

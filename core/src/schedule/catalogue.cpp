@@ -1,3 +1,4 @@
+// The list of pipeline schedulers that scripts can name.
 #include <algorithm>
 
 #include "schedule/make.h"

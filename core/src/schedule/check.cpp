@@ -1,3 +1,5 @@
+// Checks a schedule before anything runs: each work once and on its stage, in an order that
+// cannot deadlock, within the memory limit.
 #include <fmt/format.h>
 
 #include <algorithm>

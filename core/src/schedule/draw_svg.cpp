@@ -1,4 +1,4 @@
-// A timeline as a stand-alone SVG that follows the viewer's light or dark scheme.
+// Draws a timeline as a stand-alone SVG that follows the viewer's light or dark scheme.
 #include <fmt/format.h>
 
 #include <algorithm>

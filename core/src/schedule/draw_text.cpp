@@ -1,4 +1,4 @@
-// A schedule as a grid of characters.
+// Draws a schedule as a grid of characters for a terminal.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// List scheduling of F and I in order of time.
+// List scheduling for zero-bubble orders: as time goes on, each free stage takes the best F or I
+// that is ready.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,3 +1,5 @@
+// What schedulers share: checks of a request, refusals that name the schedulers that could, and
+// schedules whose order is fixed.
 #include "schedule/make.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// The orders without chunks, and those that go through the chunks breadth-first.
+// GPipe, 1F1B and looped breadth-first: schedules whose order follows from the numbers of
+// stages, chunks and microbatches alone.
 #include <algorithm>
 
 #include "schedule/make.h"

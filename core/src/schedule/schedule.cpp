@@ -1,3 +1,4 @@
+// Actions as text, chunks of stages, and the placements of virtual stages in a round or in a V.
 #include "meshwright/schedule.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Schedules as CSV and as text.
+// Reads and writes schedules as CSV and as text.
 #include <fmt/format.h>
 
 #include <algorithm>

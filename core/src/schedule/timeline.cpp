@@ -1,3 +1,5 @@
+// Times a schedule by itself, from given times of its works and transfers: when each action
+// runs, how long each stage waits.
 #include <algorithm>
 
 #include "schedule/replay.h"

@@ -1,3 +1,5 @@
+// Puts the weight gradients (W) of zero-bubble schedules into the gaps that F and I leave,
+// within the memory limit, and keeps the best of several rules.
 #include "schedule/zero_bubble.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Measures this machine (matrix products, elementwise work, copies, wake-ups) and keeps the
+// result for later runs.
 #include "simulate/machine.h"
 
 #include <ATen/ATen.h>

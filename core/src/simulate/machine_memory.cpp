@@ -1,4 +1,5 @@
-// The memory that this process may use.
+// Asks the system how much memory this process may use: the machine's, or what its control
+// groups leave of it.
 #include "simulate/machine_memory.h"
 
 #include <sys/resource.h>

@@ -1,3 +1,5 @@
+// Compares predicted memory with the experiment's limit and with this machine's, before any rank
+// starts.
 #include "simulate/memory_limit.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Simulates the stages of a pipeline together: each advances through its timeline, waits for the
+// others' transfers, and shares cores where ranks do.
 #include "simulate/pipeline.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Predicts a plan's step: seconds, memory of each stage, bytes of each axis, tokens per second
+// and MFU.
 #include "simulate/prediction.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Prices one rank's instructions in seconds and plays them on a clock on which transfers run
+// beside compute or not.
 #include "simulate/price.h"
 
 #include <algorithm>

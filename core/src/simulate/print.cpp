@@ -1,4 +1,4 @@
-// The plan as people read it.
+// Prints a plan and its prediction as people read them.
 #include <fmt/format.h>
 
 #include <algorithm>

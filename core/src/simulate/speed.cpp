@@ -1,3 +1,4 @@
+// How fast a rank computes, copies and communicates when others share its cores or memory.
 #include "simulate/speed.h"
 
 #include <algorithm>

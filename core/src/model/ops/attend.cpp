@@ -1,3 +1,5 @@
+// Calls ATen's fused attention for one block of queries and keys, merges blocks by log-sum-exp,
+// and says what the kernel computes and allocates.
 #include "model/ops/attend.h"
 
 #include <algorithm>

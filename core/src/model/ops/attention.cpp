@@ -1,3 +1,5 @@
+// Attention as an op: causal or over a window, with grouped keys, whole or with keys that arrive
+// in turns from other ranks.
 #include "model/ops.h"
 #include "model/ops/attend.h"
 #include "model/ops/blocks.h"

@@ -1,3 +1,5 @@
+// Cuts causal attention between a rank's queries and the keys that are there into blocks that a
+// kernel can compute whole, none of which no query may see.
 #include "model/ops/blocks.h"
 
 #include <algorithm>

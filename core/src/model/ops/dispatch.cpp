@@ -1,4 +1,5 @@
-// Tokens to the experts they chose, and what the experts made of them back.
+// Brings tokens to the experts they chose (dispatch), and what the experts made of them back
+// (combine).
 #include <algorithm>
 
 #include "model/ops.h"

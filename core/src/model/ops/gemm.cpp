@@ -1,3 +1,4 @@
+// Matrix products by the fastest library that is there for their sizes and this CPU.
 #include "model/ops/gemm.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

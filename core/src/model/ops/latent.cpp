@@ -1,5 +1,5 @@
-// What latent attention takes apart and puts together. Each writes its results once:
-// what it reads need not be kept.
+// Ops with which latent attention takes tensors apart and puts them together. Each writes its
+// results once: what it reads need not be kept.
 #include "model/ops.h"
 #include "model/ops/kernel.h"
 

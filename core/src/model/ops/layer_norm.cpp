@@ -1,3 +1,4 @@
+// LayerNorm with weight and bias, by ATen's kernels.
 #include "model/ops.h"
 #include "model/ops/kernel.h"
 

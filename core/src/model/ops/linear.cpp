@@ -1,3 +1,5 @@
+// A linear layer in three pieces: forward, the input's gradient (dgrad) and the weight's
+// (wgrad), which may run later.
 #include <algorithm>
 
 #include "model/ops.h"

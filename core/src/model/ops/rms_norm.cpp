@@ -1,3 +1,4 @@
+// RMSNorm, forward and backward, in chunks of rows that stay in cache.
 #include "model/ops.h"
 #include "model/ops/kernel.h"
 

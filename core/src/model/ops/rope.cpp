@@ -1,3 +1,5 @@
+// Rotary position embedding: a table of cosines and sines of positions, and the rotation of
+// queries and keys by it.
 #include "model/ops.h"
 #include "model/ops/kernel.h"
 
