@@ -20,10 +20,6 @@ const mw::Dim experts("experts"), scores("scores");
 // tp's have them in common.
 const std::vector<std::string> token_axes = {"dp", "zero", "cp", "ulysses"};
 
-bool has(const mw::Dims& dims, mw::Dim dim) {
-  return std::find(dims.begin(), dims.end(), dim) != dims.end();
-}
-
 class ExpertParallel : public mw::Strategy {
  public:
   static mw::Options options() {
@@ -111,7 +107,7 @@ class ExpertParallel : public mw::Strategy {
   // Works on tokens, before they are with their experts.
   static bool routes(const mw::Op& op) {
     const mw::Dims space = op.space();
-    return has(space, scores) && has(space, "seq") && op.kind() != "admit";
+    return mw::contains(space, scores) && mw::contains(space, "seq") && op.kind() != "admit";
   }
 
   // A name that the plan does not know would be left out in silence.

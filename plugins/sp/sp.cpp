@@ -18,10 +18,6 @@ namespace {
 
 const mw::Dim seq("seq"), hidden("hidden");
 
-bool has(const mw::Dims& dims, mw::Dim dim) {
-  return std::find(dims.begin(), dims.end(), dim) != dims.end();
-}
-
 class SequenceParallel : public mw::Strategy {
  public:
   static mw::Options options() {
@@ -114,10 +110,11 @@ class SequenceParallel : public mw::Strategy {
   static void cut_the_stream(mw::Draft& draft) {
     draft.shard_where("seq", "tp", [&draft](const mw::Op& op) {
       const mw::Dims space = op.space();
-      if (!has(space, seq) || !along_the_stream(space)) return false;
-      if (has(space, "experts") || has(space, "scores")) return false;  // ep's to cut
+      if (!mw::contains(space, seq) || !along_the_stream(space)) return false;
+      if (mw::contains(space, "experts") || mw::contains(space, "scores"))
+        return false;  // ep's to cut
       return std::none_of(draft.rules().begin(), draft.rules().end(), [&](const mw::Rule& rule) {
-        return rule.axis == "tp" && rule.dim != seq && has(space, rule.dim) &&
+        return rule.axis == "tp" && rule.dim != seq && mw::contains(space, rule.dim) &&
                (!rule.where || rule.where(op));
       });
     });
@@ -126,8 +123,9 @@ class SequenceParallel : public mw::Strategy {
   // Latents (DeepSeek-V2's attention) are narrower than the stream:
   // gathered where heads are made of them.
   static bool along_the_stream(const mw::Dims& space) {
-    return has(space, hidden) || has(space, "q_rank") || has(space, "kv_rank") ||
-           (has(space, "rope_dim") && has(space, "batch"));
+    return mw::contains(space, hidden) || mw::contains(space, "q_rank") ||
+           mw::contains(space, "kv_rank") ||
+           (mw::contains(space, "rope_dim") && mw::contains(space, "batch"));
   }
 
   static const mw::Axis* axis_of(const mw::Mesh& mesh, const char* name) {
