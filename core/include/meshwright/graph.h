@@ -29,7 +29,7 @@ struct HfName {
       parts = 1;  // rows [part/parts, (part+1)/parts) of a fused tensor, after transposing
   // The first dim's entries are tensors of their own, numbered where `name` has "{}" (experts).
   bool apart = false;
-  bool optional = false;  // may be missing: then it starts as without weights
+  bool optional = false;  // may be missing in the checkpoint: it is initialised as if without one
 };
 
 // A parameter that no optimizer trains: its "gradient" counts what happens in a step (tokens that
@@ -90,9 +90,10 @@ class Graph {
   int find(const std::string& value) const;  // by name; -1
 
   int layers = 0;  // transformer layers
-  int loss =
-      -1;  // the scalar value, a sum over the global microbatch's tokens divided by `loss_tokens`
-  // Further terms, which are added to it (balancing losses of experts).
+  // The scalar value that is trained: the loss summed over the microbatch's tokens and divided by
+  // the tokens of a whole step.
+  int loss = -1;
+  // Further scalars that are added to it (the balancing losses of experts).
   std::vector<int> other_losses;
   std::vector<int> losses() const;  // all of them
   Sparse sparse;                    // of its values; no dims: none are

@@ -60,8 +60,8 @@ class Ledger {
     Category before_;
   };
 
-  // What is allocated while a Pause lives is not booked and keeps no limit:
-  // the run-time check's own.
+  // What is allocated while a Pause lives is not booked and counts against no limit: it is the
+  // run-time check's own.
   class Pause {
    public:
     explicit Pause(Ledger& ledger) : ledger_(ledger) { ++ledger_.pauses_; }
@@ -106,7 +106,7 @@ class Ledger {
     rows_[{layer, group}] += rows;
   }
   const std::map<std::pair<int, std::int64_t>, std::int64_t>& rows() const { return rows_; }
-  // Of communication, work and rows, after each step's books are taken.
+  // Empties the books of communication, work and rows, after those of a step were taken.
   void clear_step();
 
  private:

@@ -65,7 +65,7 @@ class Mesh {
  private:
   // The atoms of these axes, each once, in the order in which they lend.
   std::vector<int> lenders(const std::vector<std::string>& from) const;
-  // Its inner part becomes an atom of its own, of `inner` ways.
+  // Splits an atom in two, of which the inner one has `inner` ways.
   void split(int atom, int inner);
 
   std::vector<Atom> atoms_;

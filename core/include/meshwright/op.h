@@ -23,21 +23,22 @@ enum class Scalar : std::uint8_t { real, index };
 enum class Piece : std::uint8_t { forward, backward, dgrad, wgrad };
 const char* name_of(Piece piece);
 
-// The piece of each dim of an op's iteration space that a rank computes.
+// The part of one dim of an op's iteration space that a rank computes.
 struct LocalDim {
   Dim dim;
   std::int64_t offset = 0, size = 0;  // this rank's part
   std::int64_t global = 0;            // of the whole dim
-  // Where the dim's elements lie in another order than their own (Draft::arrange): the ranges of it
-  // that are here, as they lie. Empty: [offset, offset + size).
+  // Where a strategy permutes the dim's elements (Draft::arrange): which ranges of the whole dim
+  // are here, in the order in which they lie. Empty: [offset, offset + size).
   std::vector<Range> runs;
 };
 
-// Of tensors that have all of these dims only a share of the cells is there: rows, those of one
-// expert after those of another, over the other dims (tokens that chose an expert).
+// Which tensors are sparse: those that have all of these dims. Only a share of their cells exists
+// (of all pairs of expert and token, those where the token chose the expert). They are kept as rows
+// over the other dims, the rows of one expert after those of another.
 struct Sparse {
   Dims dims;         // the first: that by which rows are grouped
-  double share = 1;  // of the cells; on average, where a rank holds a part
+  double share = 1;  // of the cells that exist; on average, where a rank holds a part
   bool has(const Dims& dims) const;
   std::int64_t rows(double cells) const;
 };
@@ -81,7 +82,8 @@ struct OpTraits {
   // Backward makes an input's gradient as a tensor of its own even where it is to be added to one
   // that is there (memory only).
   bool gradients_apart = false;
-  // A dim that the op needs whole unless it runs in turns over its parts; none: it cannot.
+  // A dim that the op needs whole, unless it takes one shard of it after the other, in ring steps;
+  // none: it cannot do that.
   Dim rotates;
   // For each input: what backward reads may be overwritten for its gradient (memory only; a hint).
   bool backward_may_overwrite_saved = false;
@@ -101,27 +103,28 @@ struct OpCall {
   std::vector<bool> wants, accumulate;
   bool in_place = false;             // forward: OpTraits::forward_in_place is granted
   at::ScalarType real = at::kFloat;  // the plan's precision, for ops whose inputs are all indices
-  // Of an op on sparse tensors: the rows of each group that is here, in order. One that makes them
-  // (dispatch) fills it in forward.
+  // For ops on sparse tensors: how many rows each group has here, in order. An op that makes the
+  // rows (dispatch) fills it in forward.
   std::vector<std::int64_t> rows;
-  // Of an op that runs in turns: `dims` has the part of the rotating dim that is here now. Forward:
-  // from turn 1 on, `outputs` and `saved` hold what the turns before made of the whole, and are
-  // brought up to date in place. Backward: each turn adds to the gradient of what stays.
+  // For ops that run in ring steps: which one this is. `dims` has the shard of the rotating dim
+  // that is here now. Forward: from step 1 on, `outputs` and `saved` hold what the steps before
+  // made, and are brought up to date in place. Backward: each step adds to the gradients of what
+  // does not go round.
   int turn = 0, turns = 1;
 };
 
-// A call of a library's kernel. Libraries choose kernels by the CPU, and with them what a call
-// allocates beside its operands and results: nobody declares that, it is tried where the plan is
-// predicted (program/scratch.h).
+// A call of a library's kernel. What such a call allocates beside its operands and results depends
+// on the kernel that the library chooses for this CPU. So no op declares it: the call is tried on
+// the machine where the plan is predicted (program/scratch.h).
 struct LibraryCall {
   const char* name = "";            // with `sizes`, what a measurement is kept under
   std::vector<std::int64_t> sizes;  // of a product first m, n, k
-  // Makes operands; what it returns makes the call, once, and holds the results.
+  // Makes the operands and returns a function that makes the call once and holds its results.
   std::function<void()> (*prepare)(const std::vector<std::int64_t>& sizes,
                                    at::ScalarType type) = nullptr;
-  double flops = 0;  // that a trial takes, memory traffic included
-  // Bytes of a call that is too large to be tried. Null: of a product, that is cut down until it is
-  // not, and its scratch taken in proportion to m n.
+  double flops = 0;  // what a trial costs, memory traffic included
+  // Estimates the bytes of a call that is too large to be tried. Null for matrix products: a
+  // smaller one is tried instead, and its scratch taken in proportion to m n.
   std::int64_t (*estimate)(const std::vector<std::int64_t>& sizes, int element,
                            int threads) = nullptr;
   std::int64_t beside = 0;  // bytes of the piece's own that are alive meanwhile
@@ -134,8 +137,8 @@ struct Cost {
   double flops = 0;
   double executed = 0;  // floating-point operations that the kernel really does
   double bytes = 0;     // memory traffic: what it reads and writes once
-  // Bytes that live only inside the piece, outputs not counted; and the library's calls, each of
-  // which may need more than that while it runs.
+  // Bytes that the piece allocates and frees itself, outputs not counted; and the library calls
+  // that it makes, each of which may take scratch of its own while it runs.
   std::int64_t workspace = 0;
   std::vector<LibraryCall> calls;
 };
@@ -159,16 +162,16 @@ class OpType {
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
 };
 
-// One use of a value: its index in the graph and its dims as this op calls them (attention calls
-// the keys' "seq" "keys").
+// One use of a value by an op: its index in the graph and its dims under the names that this op
+// has for them (attention says "keys" for the "seq" of keys and values).
 struct Use {
   int value = -1;
   Dims dims;
   // The output is a sum to which this operand is added (a bias): where the output is Partial, so is
   // the operand, so that it counts once.
   bool additive = false;
-  // The op is linear in this operand: where that is a sum over ranks that cut nothing of the op, it
-  // may stay one, and so is the output.
+  // The op is linear in this operand: where the operand is Partial on ranks that cut nothing of the
+  // op, it may stay so, and the output is Partial too.
   bool linear = false;
 };
 
@@ -182,12 +185,12 @@ class Op {
   std::vector<int> outputs;       // values
   std::vector<Dims> output_dims;  // as this op calls them
   Dims whole;                     // dims that no axis may cut in this op
-  // Pairs {a, b}: a is cut wherever b is if a rule says so too, else a is whole (kv_heads follow
-  // heads: both are cut by tp, or the keys are replicated while the queries are cut).
+  // Pairs {a, b}: where b is cut, a may be cut by the same axis if a rule says so, else a is whole.
+  // kv_heads follow heads: tp cuts both, or it cuts the queries while the keys are replicated.
   std::vector<std::pair<Dim, Dim>> follows;
   // The ledger counts the rows of each group that this op works on.
   bool counts_rows = false;
-  // Reduction that a cut contracted dim leaves on the outputs.
+  // What the outputs are Partial by where an axis cuts a dim that the op contracts.
   Reduction contraction = Reduction::sum;
 
   std::string kind() const { return type->kind(); }

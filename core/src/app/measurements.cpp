@@ -175,7 +175,7 @@ double Measurements::mfu() const {
   return flops_of_token() * tokens_per_second() / prediction_.peak_flops;
 }
 
-// Steps of smaller batches have as many for each.
+// Model flops of one token; they are the same in steps of smaller batches.
 double Measurements::flops_of_token() const {
   return prediction_.flops_per_step / static_cast<double>(experiment_.plan->tokens_per_step());
 }
@@ -191,8 +191,8 @@ std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() c
   return most;
 }
 
-// Of all ranks' time in the step, what they waited for another stage's work: in receives and for
-// the totals, at which all meet.
+// The part of all ranks' time in the step in which they waited for another stage's work: in
+// receives, and before the totals, at which all meet.
 double Measurements::bubble_of(const StepReport& report) const {
   if (experiment_.plan->stages() == 1) return 0;  // no other stage to wait for
   double idle = 0, all = 0;

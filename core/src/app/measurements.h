@@ -27,7 +27,7 @@ class Measurements {
   std::string add(const StepReport& report);
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
-  // Of what was checked, for people; empty if nothing was.
+  // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
   // Closes the run file of a run whose steps came to an end. A run that ends with a loss or a
   // gradient norm that is NaN or Inf has failed.

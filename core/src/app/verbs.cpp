@@ -80,8 +80,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// Of steps that differ: times of the largest batch, the highest memory of all,
-// what the last one sends.
+// Predicts the experiment. Where its steps differ: the times of the largest batch, the highest
+// memory of any step, the bytes of the last one.
 Prediction prediction_of(const Experiment& experiment) {
   const auto of = [&](const Plan& plan) {
     return predict(plan, *experiment.optimizer, this_device(), experiment.threads);
@@ -173,7 +173,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   }
 }
 
-// Of steps that differ, each of their plans by itself, until one is not equal; else the worst.
+// Verifies the experiment. Where its steps differ, each of their plans by itself until one is not
+// equal; if all are, the outcome with the largest error.
 static VerifyOutcome verify_all(const Experiment& experiment) {
   if (!experiment.steps_apart) return verify(experiment, 3, 1e-10, stop_flag());
   VerifyOutcome worst;

@@ -52,7 +52,7 @@ std::string limit_text(const Option& option, const Json& limit) {
   return describe(limit);
 }
 
-// Of a number whose declaration says no other.
+// Gives a number whose declaration states no range the widest one that its type can have.
 void give_range(Option& option) {
   if (option.type == OptionType::integer) {
     option.least = std::numeric_limits<std::int32_t>::min();
@@ -63,7 +63,7 @@ void give_range(Option& option) {
   }
 }
 
-// Of two integers as integers: beyond 2^53 a double no longer tells them apart.
+// Compares two integers as integers, since beyond 2^53 a double no longer tells them apart.
 bool less(const Json& a, const Json& b) {
   if (a.is_number_integer() && b.is_number_integer())
     return a.get<std::int64_t>() < b.get<std::int64_t>();

@@ -108,8 +108,8 @@ class Comparison {
     return x.to(at::kDouble).equal(y.to(at::kDouble));
   }
 
-  // Of a step that is left out, or that is not finite on one rank either,
-  // there is nothing to compare.
+  // Refuses to compare where a step is left out for its overflow,
+  // or is not finite on one rank either.
   void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
     for (std::size_t step = 0; step < outcomes.size(); ++step) {
       if (outcomes[step].left_out) {

@@ -23,7 +23,8 @@ struct Differences {
   bool index = false,
        route = false;  // numbers that are no reals; of those, which experts tokens chose
   std::int64_t choices_apart = 0;
-  // Of what an op reads: a parameter, measured against what is stored; else who made it.
+  // Where the tensor is what an op reads: whether it is a parameter, which is measured against what
+  // is stored; if not, which tensor it was made as.
   bool parameter = false;
   TensorKey made;
 };
@@ -45,8 +46,8 @@ class Judge {
   std::vector<StepOutcome> losses;  // of one rank in fp64
   std::vector<double> lr;           // of each step
   const Optimizer* optimizer = nullptr;
-  // Of parameters that it orthogonalises, by value: dims that number matrices,
-  // and dims after them that make the rows.
+  // The parameters whose updates the optimizer orthogonalises, by value: how many leading dims
+  // number matrices, and how many after them make the rows.
   std::map<int, std::pair<int, int>> matrices;
 
   CompareOutcome judge(const Side& a, const Side& b,

@@ -19,8 +19,9 @@ class LossScale {
  public:
   virtual ~LossScale() = default;
   virtual double first() const = 0;
-  // Of `step`, after the step before it had `scale` and overflowed or not; `good`: steps in a row
-  // that have not, since the factor last changed. From any rank's thread.
+  // The factor of `step`, given that the step before had `scale` and overflowed or not. `good`: how
+  // many steps in a row have not overflowed since the factor last changed. Called from any rank's
+  // thread.
   virtual double next(std::int64_t step, double scale, bool overflowed,
                       std::int64_t good) const = 0;
 };
@@ -39,8 +40,8 @@ class LossScaler {
  public:
   // Without a policy the factor is 1, and no step is left out.
   explicit LossScaler(std::shared_ptr<const LossScale> policy);
-  // Whether what gradients of the step before left behind (a hook's errors) no longer holds: they
-  // overflowed, or had another factor.
+  // Begins a step. True if what the gradients of the step before left behind (a hook's errors) must
+  // be dropped, since they overflowed or had another factor.
   bool begin(std::int64_t step);
   // After the norm of all gradients, still times the factor, is known. Returns the true one.
   double end(double scaled_norm);

@@ -28,10 +28,11 @@ enum class Stretch : std::uint8_t {
 struct TensorKey {
   std::int64_t step = 0;
   Stretch stretch = Stretch::forward;
-  // Forward: of the op; else counted from the last op (of a parameter, that which uses it last).
+  // Forward: the op's index. Else counted backwards from the last op, as backward goes; a parameter
+  // stands at the op that uses it last.
   int place = 0;
-  // Of the op; -1 - n: not what it makes, but its n-th operand, as it reads it.
-  // Of a parameter: its value in the graph.
+  // Which output of the op; -1 - n: its n-th operand, as it reads it. For a parameter its value in
+  // the graph.
   int output = 0;
   bool read() const { return output < 0; }
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
@@ -64,7 +65,7 @@ class Recorder {
   Recorder(const Plan& plan, Complete complete);
 
   std::unique_ptr<StepWatcher> watcher(Executor& executor);
-  // Of each step, once the run has ended.
+  // What each step reported; complete once the run has ended.
   const std::vector<StepOutcome>& outcomes() const { return outcomes_; }
 
  private:

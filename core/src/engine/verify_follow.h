@@ -13,9 +13,9 @@
 
 namespace mw {
 
-// Of a model that has learnt its data all but rounding is gone from the loss and from the gradient,
-// and rounding has no relative error: it is that of numbers of the order of 1. A fault is still
-// seen that is this times the bound.
+// Below these sizes of loss and gradient norm errors are measured as if against these. A model that
+// has learnt its data leaves hardly more than rounding in either, and rounding is that of numbers
+// of the order of 1, however small the result.
 constexpr double loss_floor = 1e-6, norm_floor = 1e-6;
 
 // What a run did in each of its steps, whole tensors by name.
@@ -28,8 +28,8 @@ struct RunRecord {
 // The first place where a run is not finite; `step` is its number of steps if there is none.
 struct NotFinite {
   std::int64_t step = 0;
-  bool before_update =
-      false;  // the loss or the gradient norm; else parameters that its update left
+  // Whether it is the loss or the gradient norm; else it is what the update left in parameters.
+  bool before_update = false;
 };
 NotFinite first_not_finite(const RunRecord& record);
 // "the loss of step 1", "embedding.weight after step 0".

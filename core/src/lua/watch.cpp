@@ -16,7 +16,8 @@ namespace {
 
 // Lua instructions between two looks: about 10 ms.
 constexpr int look_after = 1'000'000;
-// A function that is about to return may, so that the step ends well.
+// How long a function may go on after the wish to stop: one that is about to return lets its step
+// end well.
 constexpr std::chrono::seconds grace{2};
 constexpr double usual_timeout = 300, longest_timeout = 1e8;
 

@@ -7,14 +7,14 @@
 
 namespace mw {
 
-// Of each stage the order of its F and I, all of them.
+// For each stage all its F and I, in order.
 using Skeleton = std::vector<std::vector<Action>>;
 
 // When a W may start although F or I of its stage are still to come.
 struct GapRule {
-  // The part of its time by which a W may outlast the wait that it fills.
+  // By which part of its own time a W may outlast the gap that it fills.
   double overrun = 0;
-  // Right behind its I.
+  // Each W stands right behind its I.
   bool at_once = false;
 };
 

@@ -41,7 +41,7 @@ struct StageRanks {
   double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
 
-// Of experts, those that a token goes through.
+// The parameters that a token goes through: of the experts only those that it chose.
 double active_parameters(const Graph& graph) {
   double active = 0;
   for (int value : graph.parameters()) {

@@ -32,17 +32,18 @@ struct Prediction {
   double flops_per_step = 0;    // see Flops
   double hardware_flops_per_step = 0;
   std::vector<StageForecast> stages;
-  // Of the slowest rank; of stages, the most that one of theirs sends,
-  // and the longest that one takes.
+  // What the slowest rank sends; with several stages, the most of any stage's slowest rank in
+  // bytes, and in seconds.
   std::vector<CommunicationForecast> communication;
   std::vector<std::vector<TimedAction>> actions;  // of each stage's slowest rank
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
-  double peak_flops = 0;                // per second, of the ranks' devices together
-  double mfu = 0, mfu_6n = 0, hfu = 0;  // fractions of it; mfu_6n by 6 flops a parameter and token
-  // Bytes: of all ranks together if they share a machine, of the fullest else;
-  // and what there is of it.
+  double peak_flops = 0;  // per second, of the ranks' devices together
+  // Fractions of the peak; mfu_6n counts 6 flops for each parameter and token.
+  double mfu = 0, mfu_6n = 0, hfu = 0;
+  // Bytes that are needed, and that there are: of all ranks together if they share a machine, else
+  // of the rank that needs most.
   std::int64_t memory_needed = 0, memory_limit = 0;
   bool fits = true;
 

@@ -79,7 +79,7 @@ class Pricer::State {
   }
 
  private:
-  // Of transfers that are awaited as soon as they are begun.
+  // The flight of transfers that are awaited as soon as they are begun.
   static constexpr Flight at_once{Flight::Of::move, -1};
 
   struct Run {

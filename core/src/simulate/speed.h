@@ -12,10 +12,11 @@ struct Speed {
   double stretch = 1;  // ranks that share a core take turns on it
 };
 
-// Of one of `ranks`, with reals of `element` bytes; `threads`: asked for (0: nothing).
+// The speed of one of `ranks` ranks that compute with reals of `element` bytes. `threads`: what was
+// asked for; 0: nothing.
 Speed speed_of(const Device& device, int ranks, int element, int threads);
 
-// What a collective, send or receive of such a rank takes.
+// Seconds of a collective, send or receive of such a rank.
 // `stage_atom`: that of the pipeline; -1: none.
 double transfer_seconds(const Transfer& transfer, const Device& device, const Speed& speed,
                         int stage_atom);

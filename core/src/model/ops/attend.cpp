@@ -153,8 +153,8 @@ std::int64_t query_block(std::int64_t queries) {
   return std::min<std::int64_t>(queries, queries >= 768 ? 256 : queries >= 192 ? 64 : 32);
 }
 
-// Of blocks of queries, the sum of rows times the keys that they are compared with: up to the
-// block's last query, and backward the whole of every key block that it touches.
+// How many scores a causal kernel computes: it compares each block of queries with the keys up to
+// the block's last query, and backward with the whole of every block of keys that it touches.
 double causal_scores(std::int64_t queries, std::int64_t keys, bool backward) {
   const std::int64_t block = query_block(queries), full = queries / block;
   const std::int64_t step = backward ? std::max(key_block, block) : block, in_step = step / block;
@@ -194,7 +194,8 @@ std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads,
   kernel *= threads;
   if (sizes.sight == Sight::Kind::band) kernel += sizes.queries * sizes.keys * element;  // mask
   if (sizes.head_dim == sizes.value_dim) return kernel;
-  // Of tensors filled up to `width`: operands, and results, before and after these are cut.
+  // Bytes of the copies that are filled up to `width`: operands,
+  // and results before and after the cut.
   const std::int64_t column = sizes.batch * sizes.heads * element;
   const std::int64_t q = column * sizes.queries, k = column * sizes.keys;
   std::int64_t operands = 0, wide = 0, cut = 0;

@@ -32,7 +32,8 @@ HeadMap map_heads(const LocalDim& heads, const LocalDim& kv_heads) {
   map.first = heads.offset / group - kv_heads.offset;
   map.count = last / group - heads.offset / group + 1;
   map.repeat = heads.size / map.count;
-  // Of the groups only the outer ones may be here in part, each as large as those between.
+  // The rank may hold just a part of the first and of the last group. The map is regular if these
+  // are as large as the groups between them.
   const std::int64_t of_first = group - heads.offset % group, of_last = last % group + 1;
   map.regular = map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
   return map;

@@ -107,7 +107,7 @@ class ExpertLinear final : public OpType {
     cost.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
     cost.executed = cost.flops;
     cost.bytes = static_cast<double>(rows * (n + k) + experts * n * k) * element;
-    // Of an expert that has its share of the rows.
+    // The scratch of an expert's product, supposing that each expert has its share of the rows.
     const std::int64_t m = (rows + experts - 1) / std::max<std::int64_t>(experts, 1);
     if (m == 0) return cost;
     for (const Into into : {Into::given, Into::added}) {

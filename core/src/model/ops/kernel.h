@@ -38,7 +38,7 @@ inline std::int64_t wide_element(int element) {
   return std::max(element, 4);
 }
 
-// Of an op with one input, through which no gradient passes, and so many outputs.
+// The traits of an op with one input and so many outputs through which no gradient passes.
 inline OpTraits without_gradient(std::size_t outputs) {
   OpTraits traits;
   traits.differentiable = false;
@@ -48,7 +48,7 @@ inline OpTraits without_gradient(std::size_t outputs) {
   return traits;
 }
 
-// Of a norm: the dims that its weight lacks, each of whose rows is normalised on its own.
+// The dims of a norm's input that its weight lacks: each row along them is normalised on its own.
 inline Dims normalised_rows(const Op& op) {
   Dims dims = op.inputs[0].dims;
   dims.resize(dims.size() - op.inputs[1].dims.size());

@@ -115,7 +115,8 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
   }
 }
 
-// Of x's last dim the end turns, as much as the table is wide: (batch, seq, heads, turned).
+// The part of x that is rotated: the end of its last dim, as wide as the table, with shape (batch,
+// seq, heads, width).
 at::Tensor turning(const at::Tensor& x, const at::Tensor& table) {
   const std::int64_t width = table.size(-1);
   const at::Tensor part = x.narrow(-1, x.size(-1) - width, width);
