@@ -65,6 +65,7 @@ struct Pipeline {
   std::string axis;           // its ranks are the stages; "": one stage
   std::vector<int> layers;    // of each virtual stage, in model order; empty: all in one
   std::vector<int> stage_of;  // of each virtual stage; empty: one stage
+  std::string place;          // of who says so: "plan[2]"; set by the planner
   // Called with what is known of the plan by then: the times and sizes of works, unless `stage_of` is
   // empty and only the schedule tells the placement. Throws Error for what cannot be met.
   std::function<Schedule(const ScheduleRequest&)> schedule;
@@ -116,8 +117,10 @@ class Draft {
   void add_pass(Pass pass);
   // One strategy at most may part the layers.
   void pipeline(Pipeline pipeline);
-  // The message may begin with the strategy's name, as in "tp(3) cannot …"; else it is put before it.
-  void refuse(const std::string& message, std::string hint);
+  // `code`: one of docs/errors.md, or of the plugin's own, "ring.too-short". `option`: which of the strategy's is at
+  // fault; empty: none. The message may begin with the strategy's name, as in "tp(3) cannot …"; else the option or
+  // the name is put before it.
+  void refuse(std::string code, std::string option, std::string message, std::string hint);
   // A sentence for the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
   void note(std::string text) { notes_.push_back(std::move(text)); }
 
@@ -149,8 +152,8 @@ class Draft {
   Problems problems_;
 };
 
-// Whatever these functions throw refuses the plan, with the plugin's name and the script's line. An Error keeps
-// its own words.
+// Whatever these functions, and the constructor, throw refuses the plan, with the plugin's name and the script's line.
+// An Error keeps its own words; its key is the option that is at fault, if any: "ways".
 class Strategy {
  public:
   virtual ~Strategy() = default;

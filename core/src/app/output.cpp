@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
@@ -27,6 +28,27 @@ std::string with_newline(const std::string& text) {
   return text.empty() || text.back() == '\n' ? text : text + '\n';
 }
 
+Json json_of(const Problem& problem) {
+  Json line = {{"kind", "error"},
+               {"stage", name_of(problem.stage)},
+               {"code", problem.code},
+               {"key", problem.key},
+               {"message", problem.message},
+               {"hint", problem.hint},
+               {"file", nullptr},
+               {"line", nullptr}};
+  // "script.lua:12"; a setting of the command line has no line.
+  const auto colon = problem.place.rfind(':');
+  const std::string digits = colon == problem.place.npos ? "" : problem.place.substr(colon + 1);
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (!digits.empty() && error == std::errc() && end == digits.data() + digits.size()) {
+    line["file"] = problem.place.substr(0, colon);
+    line["line"] = number;
+  }
+  return line;
+}
+
 }  // namespace
 
 Output::Output(bool json) : json_(json) {
@@ -36,7 +58,7 @@ Output::Output(bool json) : json_(json) {
   std::fflush(stdout);
   lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   if (lines_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Error(Stage::environment, "--json: stdout is closed",
+    throw Error(Stage::environment, "output.closed", "", "--json: stdout is closed",
                 "leave stdout open, or leave out --json");
   }
 }
@@ -62,12 +84,9 @@ void Output::error(const Error& error) {
   std::string text;
   for (const Problem& problem : error.problems()) {
     text += colour_ ? "\033[1;31merror:\033[0m " : "error: ";
-    text += problem.message + '\n';
+    text += problem.text() + '\n';
     if (!problem.hint.empty()) text += "       " + problem.hint + '\n';
-    result({{"kind", "error"},
-            {"stage", name_of(problem.stage)},
-            {"message", problem.message},
-            {"hint", problem.hint}});
+    result(json_of(problem));
   }
   note(text);
 }

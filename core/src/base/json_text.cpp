@@ -40,6 +40,17 @@ std::string lua_text(const Json& value) {
   return "{" + inside + " }";
 }
 
+bool lies_in(const std::string& key, const std::string& table) {
+  if (!key.starts_with(table)) return false;
+  return table.empty() || key.size() == table.size() || key[table.size()] == '.' ||
+         key[table.size()] == '[';
+}
+
+std::string key_in(const std::string& table, const std::string& key) {
+  if (lies_in(key, table)) return key;
+  return key.empty() ? table : table + (key.front() == '[' ? "" : ".") + key;
+}
+
 std::string place_of(const Json& root, const std::string& path) {
   std::string place;
   const Json* at = &root;

@@ -95,7 +95,7 @@ void SafetensorsFile::check() const {
 SafetensorsFile::~SafetensorsFile() = default;
 
 void SafetensorsFile::refuse(const std::string& what) const {
-  throw Error(Stage::options,
+  throw Error(Stage::options, "file.format", "",
               fmt::format("{} is no valid safetensors file: {}", path_.string(), what),
               "is the download complete?");
 }
@@ -181,8 +181,9 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const SafetensorsEntry& entry = entries_.at(name);
   const DtypeInfo& dtype = *find_dtype(entry.dtype);
   if (!dtype.type) {
-    throw Error(Stage::options, fmt::format("{}: tensor \"{}\" has dtype {}, which cannot be read",
-                                            path_.string(), name, entry.dtype));
+    throw Error(Stage::options, "file.format", "",
+                fmt::format("{}: tensor \"{}\" has dtype {}, which cannot be read", path_.string(),
+                            name, entry.dtype));
   }
   auto* data = const_cast<std::uint8_t*>(file_->data() + entry.begin);
   // Nothing in the format aligns the data; kernels expect elements to be.
@@ -202,7 +203,7 @@ void write_safetensors(const fs::path& path,
   std::vector<std::pair<const std::string*, at::Tensor>> order;
   for (const auto& [name, tensor] : tensors) {
     if (!find_dtype(tensor.scalar_type())) {
-      throw Error(Stage::run,
+      throw Error(Stage::run, "file.write", "",
                   fmt::format("{}: cannot write tensor \"{}\" of type {}", path.string(), name,
                               c10::toString(tensor.scalar_type())));
     }
@@ -218,7 +219,8 @@ void write_safetensors(const fs::path& path,
                            {"shape", tensor.sizes().vec()},
                            {"data_offsets", {at, end}}};
     if (!header.emplace(*name, entry).second)
-      throw Error(Stage::run, fmt::format("{}: two tensors \"{}\"", path.string(), *name));
+      throw Error(Stage::run, "file.write", "",
+                  fmt::format("{}: two tensors \"{}\"", path.string(), *name));
     at = end;
   }
   std::string text = header.dump();
@@ -231,8 +233,9 @@ void write_safetensors(const fs::path& path,
     const int reason = errno;
     std::error_code ignored;
     fs::remove(temporary, ignored);
-    throw Error(Stage::run, fmt::format("cannot {} {}: {}", what, path.string(),
-                                        std::generic_category().message(reason)));
+    throw Error(Stage::run, "file.write", "",
+                fmt::format("cannot {} {}: {}", what, path.string(),
+                            std::generic_category().message(reason)));
   };
   if (out < 0) fail("create");
   const std::uint64_t length = text.size();

@@ -96,7 +96,8 @@ bool is_buffer(const std::string& name) {
 
 std::vector<fs::path> files_of_index(const fs::path& index) {
   const auto refuse = [&](const std::string& what) {
-    throw Error(Stage::options, fmt::format("weights: {}: {}", index.string(), what));
+    throw Error(Stage::options, "weights.index", "weights",
+                fmt::format("weights: {}: {}", index.string(), what));
   };
   std::error_code error;
   if (fs::file_size(index, error) > most_index_bytes || error) refuse("cannot be read");
@@ -123,7 +124,8 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
 std::vector<fs::path> files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
-    throw Error(Stage::options, fmt::format("weights: no file or folder {}", path.string()),
+    throw Error(Stage::options, "file.missing", "weights",
+                fmt::format("weights: no file or folder {}", path.string()),
                 "give a .safetensors file or a folder with model.safetensors(.index.json)");
   }
   if (!fs::is_directory(path, error)) {
@@ -137,7 +139,7 @@ std::vector<fs::path> files_of(const fs::path& path) {
     if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
   if (found.size() == 1) return found;
   if (fs::exists(path / "model.safetensors", error)) return {path / "model.safetensors"};
-  throw Error(Stage::options,
+  throw Error(Stage::options, "weights.index", "weights",
               fmt::format("weights: the folder {} holds {} .safetensors files and no index",
                           path.string(), found.size()),
               "name the file, or add model.safetensors.index.json");
@@ -161,8 +163,9 @@ Weights::Weights(const fs::path& path) : path_(path) {
     files_.push_back(std::make_unique<SafetensorsFile>(file));
     for (const auto& [name, entry] : files_.back()->entries()) {
       if (!where_.emplace(name, files_.back().get()).second) {
-        throw Error(Stage::options, fmt::format("weights: \"{}\" is in {} and in {}", name,
-                                                where_.at(name)->path().string(), file.string()));
+        throw Error(Stage::options, "weights.index", "weights",
+                    fmt::format("weights: \"{}\" is in {} and in {}", name,
+                                where_.at(name)->path().string(), file.string()));
       }
     }
   }
@@ -202,7 +205,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
       const std::string part =
           spec.hf.parts > 1 ? fmt::format(" (part {} of {})", spec.hf.part + 1, spec.hf.parts) : "";
       problems.add(
-          Stage::options,
+          Stage::options, "weights.shape", "weights",
           fmt::format("weights: \"{}\" has shape {} and dtype {}, parameter {}{} needs {}{}", *name,
                       text_of(stored.sizes()), where_.at(*name)->entries().at(*name).dtype,
                       spec.name, part, text_of(spec.shape),
@@ -211,7 +214,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
     }
   }
   if (!missing.empty()) {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "weights.missing", "weights",
                  fmt::format("weights: {} of {} tensors are missing in {}: {}", missing.size(),
                              missing.size() + used.size(), path_.string(),
                              list_of({missing.begin(), missing.end()})));
@@ -221,7 +224,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
     if (!used.count(name) && !is_buffer(name) && (has_head || name != "lm_head.weight"))
       extra.push_back(name);
   if (!extra.empty()) {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "weights.extra", "weights",
                  fmt::format("weights: the model has no place for {} tensors of {}: {}",
                              extra.size(), path_.string(), list_of(extra)),
                  "do the model's kind, layers and `tied` match the checkpoint?");
@@ -242,7 +245,7 @@ void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
     return;
   }
   if (!name)
-    throw Error(Stage::options,
+    throw Error(Stage::options, "weights.missing", "weights",
                 fmt::format("weights: \"{}\" is missing in {}", spec.hf.name, path_.string()));
   // Splitting dims is a view for any strides, so this never copies the whole tensor.
   at::Tensor slice = oriented(where_.at(*name)->tensor(*name), spec.hf).value().view(spec.shape);

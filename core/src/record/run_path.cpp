@@ -53,7 +53,8 @@ void remove_orphaned_twins(const fs::path& path) {
 
 void check_writable(const fs::path& given) {
   const auto refuse = [&](const std::string& why, const std::string& hint) {
-    throw Error(Stage::options, fmt::format("log: cannot write {}: {}", given.string(), why), hint);
+    throw Error(Stage::options, "file.write", "log",
+                fmt::format("log: cannot write {}: {}", given.string(), why), hint);
   };
   std::error_code error;
   const fs::path path = behind_links(given);

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 namespace {
 
 Error refused(const fs::path& path, const std::string& why, std::string hint) {
-  return {Stage::options, fmt::format("{}: {}", path.string(), why), std::move(hint)};
+  return {Stage::options, "run-file.unreadable", "", fmt::format("{}: {}", path.string(), why),
+          std::move(hint)};
 }
 
 // Before HDF5 opens it: its own errors speak of addresses and signatures.

@@ -20,22 +20,24 @@ struct Place {
 // Adds the first problems of a kind and counts the rest.
 class Kind {
  public:
-  Kind(Problems& problems, std::string hint) : problems_(problems), hint_(std::move(hint)) {}
+  Kind(Problems& problems, const char* code, std::string hint)
+      : problems_(problems), code_(code), hint_(std::move(hint)) {}
   ~Kind() {
     if (count_ > most_of_a_kind)
-      problems_.add(Stage::plan,
+      problems_.add(Stage::plan, code_, "",
                     fmt::format("... and {} more like the last", count_ - most_of_a_kind));
   }
   Kind(const Kind&) = delete;
   Kind& operator=(const Kind&) = delete;
   template <typename Message>
   void add(Message&& message) {
-    if (++count_ <= most_of_a_kind) problems_.add(Stage::plan, message(), hint_);
+    if (++count_ <= most_of_a_kind) problems_.add(Stage::plan, code_, "", message(), hint_);
   }
   bool any() const { return count_ > 0; }
 
  private:
   Problems& problems_;
+  const char* code_;
   std::string hint_;
   int count_ = 0;
 };
@@ -62,28 +64,30 @@ class Checker {
   bool sizes() {
     const std::string hint = "a schedule has a row for each stage and works for each microbatch";
     bool good = true;
-    const auto add = [&](std::string message) {
-      problems_.add(Stage::plan, std::move(message), hint);
+    const auto add = [&](const char* code, std::string message) {
+      problems_.add(Stage::plan, code, "", std::move(message), hint);
       good = false;
     };
     if (schedule_.stages() != request_.stages) {
-      add(fmt::format("schedule {} is for {}, but there {}", quote(schedule_.name),
+      add("schedule.stages",
+          fmt::format("schedule {} is for {}, but there {}", quote(schedule_.name),
                       plural(schedule_.stages(), "stage"),
                       request_.stages == 1 ? "is 1" : fmt::format("are {}", request_.stages)));
     }
     if (schedule_.microbatches != request_.microbatches) {
-      add(fmt::format("schedule {} is for {}, but a step has {}", quote(schedule_.name),
+      add("schedule.microbatches",
+          fmt::format("schedule {} is for {}, but a step has {}", quote(schedule_.name),
                       schedule_.microbatches == 1
                           ? "1 microbatch"
                           : fmt::format("{} microbatches", schedule_.microbatches),
                       request_.microbatches));
     }
-    if (schedule_.microbatches < 1) add("a schedule without microbatches");
+    if (schedule_.microbatches < 1) add("schedule.microbatches", "a schedule without microbatches");
     for (int v = 0; v < schedule_.vstages(); ++v) {
       const int stage = schedule_.stage_of[static_cast<std::size_t>(v)];
       if (stage < 0 || stage >= schedule_.stages()) {
-        add(fmt::format("virtual stage {} lies on stage {}; stages are 0 to {}", v, stage,
-                        schedule_.stages() - 1));
+        add("schedule.stages", fmt::format("virtual stage {} lies on stage {}; stages are 0 to {}",
+                                           v, stage, schedule_.stages() - 1));
       }
     }
     return good;
@@ -98,11 +102,13 @@ class Checker {
   bool complete() {
     const int m = schedule_.microbatches, vstages = schedule_.vstages();
     places_.assign(4 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m), {});
-    Kind range(problems_,
+    Kind range(problems_, "schedule.range",
                fmt::format("virtual stages are 0 to {}, microbatches 0 to {}", vstages - 1, m - 1));
-    Kind where(problems_, "all works of a virtual stage are done by one stage: move it there");
-    Kind doubled(problems_, "remove one of them; B is the whole backward, I and W are its parts");
-    Kind missing(problems_,
+    Kind where(problems_, "schedule.home",
+               "all works of a virtual stage are done by one stage: move it there");
+    Kind doubled(problems_, "schedule.doubled",
+                 "remove one of them; B is the whole backward, I and W are its parts");
+    Kind missing(problems_, "schedule.missing",
                  "each microbatch goes through each virtual stage once: F, then B, or I and W");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
@@ -174,7 +180,7 @@ class Checker {
 
   // On one stage what is needed comes before.
   bool ordered() {
-    Kind order(problems_, "move it behind what it needs");
+    Kind order(problems_, "schedule.order", "move it behind what it needs");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
       for (std::size_t step = 0; step < actions.size(); ++step) {
@@ -221,7 +227,7 @@ class Checker {
                            at(waiting, reached[static_cast<std::size_t>(waiting)]), at(other));
     }
     problems_.add(
-        Stage::plan,
+        Stage::plan, "schedule.deadlock", "",
         fmt::format("deadlock: {} wait for each other in a cycle: {}",
                     plural(static_cast<std::int64_t>(chain.size() - first), "stage"), cycle),
         "on one of these stages do what is waited for earlier");
@@ -230,7 +236,7 @@ class Checker {
 
   void memory() {
     if (request_.memory_limit <= 0) return;
-    Kind limit(problems_,
+    Kind limit(problems_, "schedule.memory",
                "do B or W of an earlier microbatch before this F, or raise the memory limit");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];

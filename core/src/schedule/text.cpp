@@ -77,7 +77,7 @@ std::vector<Action> parse_cell(std::string_view cell) {
 
 [[noreturn]] void refuse(const std::string& name, std::size_t row, std::size_t cell,
                          const std::string& what, const std::string& hint) {
-  throw Error(Stage::plan,
+  throw Error(Stage::plan, "schedule.text", "schedule",
               fmt::format("schedule {}, row {}, cell {}: {}", quote(name), row, cell, what), hint);
 }
 
@@ -105,13 +105,14 @@ class Reader {
 
   Schedule finish() {
     if (schedule_.order.empty()) {
-      throw Error(Stage::plan, fmt::format("schedule {} is empty", quote(schedule_.name)),
+      throw Error(Stage::plan, "schedule.text", "schedule",
+                  fmt::format("schedule {} is empty", quote(schedule_.name)),
                   fmt::format("a row for each stage; {}", cell_form));
     }
     for (std::size_t v = 0; v < schedule_.stage_of.size(); ++v) {
       if (schedule_.stage_of[v] >= 0) continue;
       throw Error(
-          Stage::plan,
+          Stage::plan, "schedule.text", "schedule",
           fmt::format("schedule {} has works of virtual stage {} but none of virtual stage {}",
                       quote(schedule_.name), schedule_.stage_of.size() - 1, v),
           "virtual stages count from 0 without gaps");
@@ -119,7 +120,7 @@ class Reader {
     for (std::size_t s = 0; s < schedule_.order.size(); ++s) {
       if (!schedule_.order[s].empty()) continue;
       throw Error(
-          Stage::plan,
+          Stage::plan, "schedule.text", "schedule",
           fmt::format("schedule {}, row {}: no work for stage {}", quote(schedule_.name), s, s),
           "every stage holds a virtual stage at least; remove the row");
     }
