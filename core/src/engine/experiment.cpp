@@ -254,7 +254,10 @@ class Reader {
       experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
       problems_.add(found);
     } catch (const Error& error) {
-      problems_.add(error);
+      for (Problem p : error.problems()) {
+        p.key = "weights";
+        problems_.add(std::move(p));
+      }
     }
   }
 

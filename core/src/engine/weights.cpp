@@ -95,29 +95,31 @@ bool is_buffer(const std::string& name) {
 }
 
 std::vector<fs::path> files_of_index(const fs::path& index) {
-  const auto refuse = [&](const std::string& what) {
-    throw Error(Stage::options, "weights.index", "weights",
+  const auto refuse = [&](const char* code, const std::string& what) {
+    throw Error(Stage::options, code, "weights",
                 fmt::format("weights: {}: {}", index.string(), what));
   };
   std::error_code error;
-  if (fs::file_size(index, error) > most_index_bytes || error) refuse("cannot be read");
+  if (fs::file_size(index, error) > most_index_bytes || error)
+    refuse("weights.index", "cannot be read");
   std::ifstream in(index);
   const SortedJson json = SortedJson::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
-    refuse("is no index of safetensors files");
+    refuse("weights.index", "is no index of safetensors files");
   std::set<fs::path> files;
   for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string()) refuse(fmt::format("says no file for \"{}\"", name));
+    if (!file.is_string()) refuse("weights.index", fmt::format("says no file for \"{}\"", name));
     const fs::path path = file.get<std::string>();
     // An index that points elsewhere than beside itself is broken or means no good.
     if (path.has_parent_path() || path == ".." || path == ".")
-      refuse(fmt::format("points outside its folder: \"{}\"", path.string()));
+      refuse("weights.outside", fmt::format("points outside its folder: \"{}\"", path.string()));
     files.insert(index.parent_path() / path);
   }
   std::vector<std::string> missing;
   for (const fs::path& file : files)
     if (!fs::exists(file, error)) missing.push_back(file.filename().string());
-  if (!missing.empty()) refuse(fmt::format("these files are missing: {}", list_of(missing)));
+  if (!missing.empty())
+    refuse("file.missing", fmt::format("these files are missing: {}", list_of(missing)));
   return {files.begin(), files.end()};
 }
 
@@ -139,7 +141,7 @@ std::vector<fs::path> files_of(const fs::path& path) {
     if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
   if (found.size() == 1) return found;
   if (fs::exists(path / "model.safetensors", error)) return {path / "model.safetensors"};
-  throw Error(Stage::options, "weights.index", "weights",
+  throw Error(Stage::options, "weights.no-index", "weights",
               fmt::format("weights: the folder {} holds {} .safetensors files and no index",
                           path.string(), found.size()),
               "name the file, or add model.safetensors.index.json");
@@ -163,7 +165,7 @@ Weights::Weights(const fs::path& path) : path_(path) {
     files_.push_back(std::make_unique<SafetensorsFile>(file));
     for (const auto& [name, entry] : files_.back()->entries()) {
       if (!where_.emplace(name, files_.back().get()).second) {
-        throw Error(Stage::options, "weights.index", "weights",
+        throw Error(Stage::options, "weights.twice", "weights",
                     fmt::format("weights: \"{}\" is in {} and in {}", name,
                                 where_.at(name)->path().string(), file.string()));
       }

@@ -140,6 +140,20 @@ ScriptText read_script(const fs::path& file) {
   return script;
 }
 
+Error load_error(lua_State* lua, const std::string& name) {
+  Problem problem = take_error(lua).problems().front();
+  // Lua says "file:3: what", with long file names cut ("...ts/long.lua:3:"); the whole one can be clicked on.
+  const std::string_view said = problem.message;
+  const auto begin = said.find(':'), end = said.find(": ");
+  std::string_view file = said.substr(0, begin);
+  if (file.starts_with("...")) file.remove_prefix(3);
+  if (end != said.npos && end > begin && name.ends_with(file)) {
+    problem.place = name + problem.message.substr(begin, end - begin);
+    problem.message.erase(0, end + 2);
+  }
+  return Error(std::move(problem));
+}
+
 void load_script(lua_State* lua, const ScriptText& script) {
   std::string_view text = script.text;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
@@ -152,16 +166,7 @@ void load_script(lua_State* lua, const ScriptText& script) {
   }
   const std::string chunk = (script.is_file ? "@" : "=") + script.name;
   if (luaL_loadbufferx(lua, text.data(), text.size(), chunk.c_str(), "t") == LUA_OK) return;
-  Problem problem = take_error(lua).problems().front();
-  // Lua says "file:3: what", with long file names cut ("...ts/long.lua:3:"); the whole one can be clicked on.
-  std::string_view said = problem.message;
-  const auto begin = said.find(':'), end = said.find(": ");
-  const std::string_view file = said.substr(said.starts_with("...") ? 3 : 0, begin);
-  if (end != said.npos && end > begin && script.name.ends_with(file)) {
-    problem.place = script.name + problem.message.substr(begin, end - begin);
-    problem.message.erase(0, end + 2);
-  }
-  throw Error(std::move(problem));
+  throw load_error(lua, script.name);
 }
 
 void load_text_only(lua_State* lua) {

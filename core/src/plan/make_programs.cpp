@@ -176,7 +176,7 @@ class ProgramMaker {
     Problems found;
     check(plan_.schedule, request_, found);
     for (Problem p : found.list()) {
-      p.key = key_in(pipeline_.place, "schedule");
+      p.key = key_in(key_in(pipeline_.place, "schedule"), p.key);
       problems_.add(std::move(p));
     }
     if (problems_.empty() && plan_.schedule.stage_of != partition.stage_of) {

@@ -32,7 +32,7 @@ std::vector<fs::path> modules_in(const fs::path& folder) {
 }
 
 Error broken(const PluginFile& plugin) {
-  return Error(Stage::options, "plugin.unusable", "",
+  return Error(Stage::options, plugin.code, "",
                fmt::format("plugin {}: {} is {}", quote(plugin.name()), plugin.file.string(),
                            "unusable: " + plugin.problem),
                plugin.hint);
@@ -75,6 +75,7 @@ const PluginFile& PluginRegistry::load_once(const fs::path& file) {
   plugin.file = path;
   ModuleVerdict verdict = open_module(path);
   plugin.descriptor = verdict.descriptor;
+  plugin.code = std::move(verdict.code);
   plugin.problem = std::move(verdict.problem);
   plugin.hint = std::move(verdict.hint);
   return loaded_.emplace(path, std::move(plugin)).first->second;
@@ -154,7 +155,7 @@ const PluginDescriptor& PluginRegistry::find(const std::string& name) {
 const PluginDescriptor& PluginRegistry::load(const fs::path& file) {
   const PluginFile& plugin = load_once(file);
   if (plugin.descriptor == nullptr) {
-    throw Error(Stage::options, "plugin.unusable", "",
+    throw Error(Stage::options, plugin.code, "",
                 fmt::format("{}: {}", file.string(), plugin.problem), plugin.hint);
   }
   const auto [used, fresh] = by_name_.emplace(plugin.descriptor->name, &plugin);
@@ -181,6 +182,7 @@ std::vector<PluginFile> PluginRegistry::list() {
     const auto used = by_name_.find(plugin.name());
     const bool by_path = used != by_name_.end() && used->second->file == plugin.file;
     if (plugin.descriptor != nullptr && !by_path && file.filename() != expected) {
+      plugin.code = "plugin.misnamed";
       plugin.problem = fmt::format("its name is {} but the file is not {}", quote(plugin.name()),
                                    expected.string());
       plugin.hint = "rename the file";
@@ -192,6 +194,7 @@ std::vector<PluginFile> PluginRegistry::list() {
     for (const PluginFile& other : all) {
       if (plugin.problem.empty() && other.descriptor != nullptr && plugin.file != other.file &&
           plugin.name() == other.name() && !by_name_.contains(plugin.name())) {
+        plugin.code = "plugin.twice";
         plugin.problem = fmt::format("{} has the same name", other.file.string());
         plugin.hint = "remove one, or take its folder off the plugin path";
       }

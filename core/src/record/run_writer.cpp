@@ -354,7 +354,7 @@ void RunWriter::copy_twin() {
 void RunWriter::publish() {
   const std::uint64_t found = inode_of(path_);
   if (found != 0 && found != inode_[1 - hidden_]) {
-    throw Error(Stage::run, "run-file.access", "",
+    throw Error(Stage::run, "run-file.replaced", "",
                 fmt::format("run file {}: another program has replaced it", path_.string()),
                 "give each run a log of its own");
   }

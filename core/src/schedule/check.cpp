@@ -17,6 +17,11 @@ struct Place {
   int stage = -1, step = -1;
 };
 
+// Of an action in the list of the stages' lists, or with step -1 of a stage's list.
+std::string key_of(int stage, std::int64_t step) {
+  return step < 0 ? fmt::format("[{}]", stage + 1) : fmt::format("[{}][{}]", stage + 1, step + 1);
+}
+
 // Adds the first problems of a kind and counts the rest.
 class Kind {
  public:
@@ -30,8 +35,9 @@ class Kind {
   Kind(const Kind&) = delete;
   Kind& operator=(const Kind&) = delete;
   template <typename Message>
-  void add(Message&& message) {
-    if (++count_ <= most_of_a_kind) problems_.add(Stage::plan, code_, "", message(), hint_);
+  void add(int stage, std::int64_t step, Message&& message) {
+    if (++count_ <= most_of_a_kind)
+      problems_.add(Stage::plan, code_, key_of(stage, step), message(), hint_);
   }
   bool any() const { return count_ > 0; }
 
@@ -125,14 +131,14 @@ class Checker {
     const int vstages = schedule_.vstages();
     if (action.vstage < 0 || action.vstage >= vstages || action.microbatch < 0 ||
         action.microbatch >= schedule_.microbatches) {
-      range.add([&] {
+      range.add(stage, static_cast<std::int64_t>(step), [&] {
         return fmt::format("{}: there is no such virtual stage or microbatch", at(stage, step));
       });
       return;
     }
     const int home = schedule_.stage_of[static_cast<std::size_t>(action.vstage)];
     if (home != stage) {
-      where.add([&] {
+      where.add(stage, static_cast<std::int64_t>(step), [&] {
         return fmt::format("{}: virtual stage {} lies on stage {}", at(stage, step), action.vstage,
                            home);
       });
@@ -144,8 +150,9 @@ class Checker {
     for (const Work work : same) {
       const Place& other = place(action.vstage, action.microbatch, work);
       if (other.stage < 0) continue;
-      doubled.add(
-          [&] { return fmt::format("{}: done already by {}", at(stage, step), at(other)); });
+      doubled.add(stage, static_cast<std::int64_t>(step), [&] {
+        return fmt::format("{}: done already by {}", at(stage, step), at(other));
+      });
       break;
     }
     Place& mine = place(action.vstage, action.microbatch, action.work);
@@ -156,7 +163,7 @@ class Checker {
     const int stage = schedule_.stage_of[static_cast<std::size_t>(vstage)];
     const auto has = [&](Work work) { return place(vstage, microbatch, work).stage >= 0; };
     const auto lacks = [&](Work work, const std::string& besides) {
-      missing.add([&] {
+      missing.add(stage, -1, [&] {
         return fmt::format("stage {} never does {}{}", stage,
                            to_string(Action{vstage, work, microbatch}), besides);
       });
@@ -189,7 +196,7 @@ class Checker {
           if (need.vstage < 0) continue;
           const Place other = maker(need, actions[step].microbatch);
           if (other.stage != stage || other.step < static_cast<int>(step)) continue;
-          order.add([&] {
+          order.add(stage, static_cast<std::int64_t>(step), [&] {
             return fmt::format("{}: comes before {}, which it needs", at(stage, step), at(other));
           });
         }
@@ -227,7 +234,7 @@ class Checker {
                            at(waiting, reached[static_cast<std::size_t>(waiting)]), at(other));
     }
     problems_.add(
-        Stage::plan, "schedule.deadlock", "",
+        Stage::plan, "schedule.deadlock", key_of(chain[first].first, -1),
         fmt::format("deadlock: {} wait for each other in a cycle: {}",
                     plural(static_cast<std::int64_t>(chain.size() - first), "stage"), cycle),
         "on one of these stages do what is waited for earlier");
@@ -244,7 +251,7 @@ class Checker {
       for (std::size_t step = 0; step < actions.size(); ++step) {
         bytes += bytes_added(actions[step], request_.bytes_of(actions[step].vstage));
         if (!above(bytes, request_.memory_limit)) continue;
-        limit.add([&] {
+        limit.add(stage, static_cast<std::int64_t>(step), [&] {
           return fmt::format("{}: takes the activations to {}, above the limit of {}",
                              at(stage, step), format_number(bytes),
                              format_number(request_.memory_limit));
