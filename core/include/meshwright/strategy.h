@@ -65,7 +65,6 @@ struct Pipeline {
   std::string axis;           // its ranks are the stages; "": one stage
   std::vector<int> layers;    // of each virtual stage, in model order; empty: all in one
   std::vector<int> stage_of;  // of each virtual stage; empty: one stage
-  std::string place;          // of who says so: "plan[2]"; set by the planner
   // Called with what is known of the plan by then: the times and sizes of works, unless `stage_of` is
   // empty and only the schedule tells the placement. Throws Error for what cannot be met.
   std::function<Schedule(const ScheduleRequest&)> schedule;
@@ -75,6 +74,7 @@ struct Pipeline {
   // Whether the schedule may part a backward into I and W, for whatever number of microbatches. Gradients
   // that I and W make apart are then reduced apart, in every step alike.
   bool splits = true;
+  std::string place = {};  // of who says so: "plan[2]"; set by the planner
 };
 
 // The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with what there
