@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
@@ -26,27 +25,6 @@ void write_all(int file, const std::string& text) {
 
 std::string with_newline(const std::string& text) {
   return text.empty() || text.back() == '\n' ? text : text + '\n';
-}
-
-Json json_of(const Problem& problem) {
-  Json line = {{"kind", "error"},
-               {"stage", name_of(problem.stage)},
-               {"code", problem.code},
-               {"key", problem.key},
-               {"message", problem.message},
-               {"hint", problem.hint},
-               {"file", nullptr},
-               {"line", nullptr}};
-  // "script.lua:12"; a setting of the command line has no line.
-  const auto colon = problem.place.rfind(':');
-  const std::string digits = colon == problem.place.npos ? "" : problem.place.substr(colon + 1);
-  int number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (!digits.empty() && error == std::errc() && end == digits.data() + digits.size()) {
-    line["file"] = problem.place.substr(0, colon);
-    line["line"] = number;
-  }
-  return line;
 }
 
 }  // namespace
@@ -86,7 +64,9 @@ void Output::error(const Error& error) {
     text += colour_ ? "\033[1;31merror:\033[0m " : "error: ";
     text += problem.text() + '\n';
     if (!problem.hint.empty()) text += "       " + problem.hint + '\n';
-    result(json_of(problem));
+    Json line = json_of(problem);
+    line["kind"] = "error";
+    result(line);
   }
   note(text);
 }

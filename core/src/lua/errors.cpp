@@ -1,8 +1,10 @@
 // Errors between C++ and Lua: an Error crosses as a userdata, a script's own message becomes one.
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "lua/state.h"
+#include "lua/value.h"
 
 namespace mw {
 namespace {
@@ -18,6 +20,17 @@ int error_gc(lua_State* lua) {
 
 int error_text(lua_State* lua) {
   lua_pushstring(lua, static_cast<Error*>(lua_touserdata(lua, 1))->what());
+  return 1;
+}
+
+// why.problems: a list of what is wrong; any other field is nil.
+int error_field(lua_State* lua) {
+  if (lua_type(lua, 2) != LUA_TSTRING || std::string_view(lua_tostring(lua, 2)) != "problems")
+    return 0;
+  Json list = Json::array();
+  for (const Problem& problem : static_cast<Error*>(lua_touserdata(lua, 1))->problems())
+    list.push_back(json_of(problem));
+  push_json(lua, list);
   return 1;
 }
 
@@ -50,6 +63,8 @@ void push_error(lua_State* lua, const Error& error) {
     lua_setfield(lua, -2, "__gc");
     lua_pushcfunction(lua, error_text);
     lua_setfield(lua, -2, "__tostring");
+    lua_pushcfunction(lua, error_field);
+    lua_setfield(lua, -2, "__index");
   }
   lua_setmetatable(lua, -2);
 }
