@@ -13,6 +13,8 @@ import unittest
 
 import h5py
 
+from problems import problems
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
 

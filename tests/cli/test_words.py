@@ -9,6 +9,8 @@ import unittest
 
 import h5py
 
+from problems import problems
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 # %s: more keys; the later of two equal ones counts.
 SCRIPT = """\
