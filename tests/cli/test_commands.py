@@ -294,9 +294,9 @@ class Commands(unittest.TestCase):
     def test_a_plugin_that_throws_when_it_is_made(self):
         for how in ("throws_in_place", "throws_in_place { late = true }"):
             done = self.call("run", self.script(f'local throws_in_place = mw.plugin "throws_in_place"\n'
-                                                f"e.plan = {{ {how} }}"), "--plugin-path", TEST_PLUGINS)
+                                                f"e.plan = {{ {how} }}"), "--plugin-path", TEST_PLUGINS, "--json")
             self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn("throws_in_place", done.stderr)
+            self.assertEqual(problems(self.lines(done)), ["plugin.fault plan[1]"])
 
     def test_plugins_show(self):
         text = self.call("plugins", "show", "tp").stdout

@@ -23,17 +23,17 @@ std::string key_of(int stage, std::int64_t step) {
 }
 
 // Adds the first problems of a kind and counts the rest.
-class Kind {
+class Faults {
  public:
-  Kind(Problems& problems, const char* code, std::string hint)
+  Faults(Problems& problems, const char* code, std::string hint)
       : problems_(problems), code_(code), hint_(std::move(hint)) {}
-  ~Kind() {
+  ~Faults() {
     if (count_ > most_of_a_kind)
       problems_.add(Stage::plan, code_, "",
                     fmt::format("... and {} more like the last", count_ - most_of_a_kind));
   }
-  Kind(const Kind&) = delete;
-  Kind& operator=(const Kind&) = delete;
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
   template <typename Message>
   void add(int stage, std::int64_t step, Message&& message) {
     if (++count_ <= most_of_a_kind)
@@ -108,14 +108,15 @@ class Checker {
   bool complete() {
     const int m = schedule_.microbatches, vstages = schedule_.vstages();
     places_.assign(4 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m), {});
-    Kind range(problems_, "schedule.range",
-               fmt::format("virtual stages are 0 to {}, microbatches 0 to {}", vstages - 1, m - 1));
-    Kind where(problems_, "schedule.home",
-               "all works of a virtual stage are done by one stage: move it there");
-    Kind doubled(problems_, "schedule.doubled",
-                 "remove one of them; B is the whole backward, I and W are its parts");
-    Kind missing(problems_, "schedule.missing",
-                 "each microbatch goes through each virtual stage once: F, then B, or I and W");
+    Faults range(
+        problems_, "schedule.range",
+        fmt::format("virtual stages are 0 to {}, microbatches 0 to {}", vstages - 1, m - 1));
+    Faults where(problems_, "schedule.home",
+                 "all works of a virtual stage are done by one stage: move it there");
+    Faults doubled(problems_, "schedule.doubled",
+                   "remove one of them; B is the whole backward, I and W are its parts");
+    Faults missing(problems_, "schedule.missing",
+                   "each microbatch goes through each virtual stage once: F, then B, or I and W");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
       for (std::size_t step = 0; step < actions.size(); ++step)
@@ -126,8 +127,8 @@ class Checker {
     return !range.any() && !where.any() && !doubled.any() && !missing.any();
   }
 
-  void one(int stage, std::size_t step, const Action& action, Kind& range, Kind& where,
-           Kind& doubled) {
+  void one(int stage, std::size_t step, const Action& action, Faults& range, Faults& where,
+           Faults& doubled) {
     const int vstages = schedule_.vstages();
     if (action.vstage < 0 || action.vstage >= vstages || action.microbatch < 0 ||
         action.microbatch >= schedule_.microbatches) {
@@ -159,7 +160,7 @@ class Checker {
     if (mine.stage < 0) mine = {stage, static_cast<int>(step)};
   }
 
-  void absent(int vstage, int microbatch, Kind& missing) {
+  void absent(int vstage, int microbatch, Faults& missing) {
     const int stage = schedule_.stage_of[static_cast<std::size_t>(vstage)];
     const auto has = [&](Work work) { return place(vstage, microbatch, work).stage >= 0; };
     const auto lacks = [&](Work work, const std::string& besides) {
@@ -187,7 +188,7 @@ class Checker {
 
   // On one stage what is needed comes before.
   bool ordered() {
-    Kind order(problems_, "schedule.order", "move it behind what it needs");
+    Faults order(problems_, "schedule.order", "move it behind what it needs");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
       for (std::size_t step = 0; step < actions.size(); ++step) {
@@ -243,8 +244,8 @@ class Checker {
 
   void memory() {
     if (request_.memory_limit <= 0) return;
-    Kind limit(problems_, "schedule.memory",
-               "do B or W of an earlier microbatch before this F, or raise the memory limit");
+    Faults limit(problems_, "schedule.memory",
+                 "do B or W of an earlier microbatch before this F, or raise the memory limit");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
       double bytes = 0;
