@@ -87,7 +87,7 @@ MESSAGES = {
     "rule.dim": [r"ep\(\d+\): the model has no experts \[leave ep out, or take mw\.moe .*"],
     "run-file.foreign": [r"text\.h5: it is no run file \(not HDF5\) \[name a run file: .*"],
     "run-file.schema": [r"other\.h5: it is no run file \(HDF5 without a schema\) \[name a run file: .*"],
-    "schedule.cell": [r"(plan\[1\]\.schedule: )?schedule \".*\", row \d+, cell \d+: \".*\" is no work \[.*; sends, receives and gathers are added by the core\]"],
+    "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is no work \[.*; sends, receives and gathers are added by the core\]"],
     "schedule.chunks": [r"(plan\[1\]\.chunks: )?schedule \S+ takes (\d+ chunks? of each stage|chunks = \d+), not \d+ \[.*", r"a\.csv has 1 chunk a stage, not 2 \[leave --chunks out\]"],
     "schedule.deadlock": [r"deadlock: 2 stages wait for each other in a cycle: stage 0, step 1, 0B0 waits for stage 1, step \d, 1B0; stage 1, step \d, 1F1 waits for stage 0, step \d, 0F1 \[.*"],
     "schedule.doubled": [r"stage 0, step \d, 0B\d: done already by stage 0, step \d, 0B\d \[remove one of them; .*"],
