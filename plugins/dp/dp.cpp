@@ -28,8 +28,8 @@ Hook make_hook(const std::string& name, std::int64_t rank, const mw::BucketShape
   if (name == "bf16") return mw::bf16_hook();
   if (name != "powersgd") return nullptr;
   if (bucket.element < 4) {
-    throw Error(mw::Stage::plan,
-                fmt::format("dp.hook: powersgd factors gradients, and {} has them in {} bytes each",
+    throw Error(mw::Stage::plan, "hook.dtype", "hook",
+                fmt::format("powersgd factors gradients, and {} has them in {} bytes each",
                             bucket.name, bucket.element),
                 "write main_gradients = \"fp32\" in the experiment");
   }
@@ -77,8 +77,8 @@ class DataParallel : public mw::Strategy {
         each_(values.text("reduce") == "each") {
     read_hook(values);
     if (each_ && hook_) {
-      throw Error(mw::Stage::options,
-                  "reduce: \"each\" does not go with a hook: the sum so far would be compressed "
+      throw Error(mw::Stage::options, "option.conflict", "reduce",
+                  "\"each\" does not go with a hook: the sum so far would be compressed "
                   "again with every microbatch",
                   "write reduce = \"last\", or hook = \"none\"");
     }
@@ -104,8 +104,8 @@ class DataParallel : public mw::Strategy {
         const Json returned = call({describe(bucket)});
         if (!returned.is_string() || !is_hook(returned.get<std::string>())) {
           throw Error(
-              mw::Stage::plan,
-              fmt::format("dp.hook: the function returned {} for {}",
+              mw::Stage::plan, "function.result", "hook",
+              fmt::format("the function returned {} for {}",
                           returned.is_null() ? "nothing" : mw::json_text(returned), bucket.name),
               fmt::format("return one of {}", hook_list));
         }
@@ -119,8 +119,8 @@ class DataParallel : public mw::Strategy {
       const std::string near =
           given.is_string() ? mw::nearest(given.get<std::string>(), hook_names) : "";
       throw Error(
-          mw::Stage::options,
-          fmt::format("hook: got {}; there are {}, or a function", mw::json_text(given), hook_list),
+          mw::Stage::options, "option.choice", "hook",
+          fmt::format("got {}; there are {}, or a function", mw::json_text(given), hook_list),
           near.empty() ? "leave it out for a plain all-reduce"
                        : fmt::format("did you mean \"{}\"?", near));
     }

@@ -52,10 +52,10 @@ class ExpertParallel : public mw::Strategy {
         overlap_(values.flag("overlap")),
         imbalance_(values.number("imbalance")) {
     if (imbalance_ > ways_) {
-      throw mw::Error(mw::Stage::options,
-                      fmt::format("imbalance: of {} ranks none can have {} times the average",
-                                  ways_, imbalance_),
-                      fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
+      throw mw::Error(
+          mw::Stage::options, "option.range", "imbalance",
+          fmt::format("of {} ranks none can have {} times the average", ways_, imbalance_),
+          fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
     }
     lenders_ = token_axes;
     lenders_.emplace_back("tp");
@@ -64,14 +64,14 @@ class ExpertParallel : public mw::Strategy {
     lenders_.clear();
     for (const mw::Json& axis : values.at("borrow")) {
       if (!axis.is_string() || axis.get<std::string>() == "ep") {
-        throw mw::Error(mw::Stage::options,
-                        fmt::format("borrow: {} is no axis to take ranks of", mw::json_text(axis)),
+        throw mw::Error(mw::Stage::options, "option.value", "borrow",
+                        fmt::format("{} is no axis to take ranks of", mw::json_text(axis)),
                         "list names of axes: borrow = { \"dp\", \"tp\" }");
       }
       lenders_.push_back(axis.get<std::string>());
     }
     if (lenders_.empty()) {
-      throw mw::Error(mw::Stage::options, "borrow: lists no axis",
+      throw mw::Error(mw::Stage::options, "option.missing", "borrow", "lists no axis",
                       "name one, or leave borrow out for dp, zero, cp, ulysses, tp");
     }
   }
@@ -80,7 +80,7 @@ class ExpertParallel : public mw::Strategy {
 
   void edit(mw::Draft& draft) const override {
     if (draft.graph().dims().count(experts) == 0) {
-      draft.refuse(fmt::format("ep({}): the model has no experts", ways_),
+      draft.refuse("rule.dim", "", fmt::format("ep({}): the model has no experts", ways_),
                    "leave ep out, or take mw.moe { … }");
       return;
     }
@@ -119,7 +119,8 @@ class ExpertParallel : public mw::Strategy {
     bool all = true;
     for (const std::string& name : lenders_) {
       if (draft.mesh().has(name)) continue;
-      draft.refuse(fmt::format("ep({}).borrow: the plan has no axis {}", ways_, name),
+      draft.refuse("axis.unknown", "borrow",
+                   fmt::format("ep({}).borrow: the plan has no axis {}", ways_, name),
                    fmt::format("its axes are {}", fmt::join(known, ", ")));
       all = false;
     }

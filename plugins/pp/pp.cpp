@@ -32,7 +32,8 @@ std::string joined(const std::vector<std::string>& names) {
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
-    throw Error(mw::Stage::options, fmt::format("schedule: there is no file {}", path),
+    throw Error(mw::Stage::options, "file.missing", "schedule",
+                fmt::format("there is no file {}", path),
                 "name a CSV of compute actions, or one of " + joined(scheduler_names()));
   }
   std::stringstream text;
@@ -50,7 +51,8 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
           return x.is_number() && x.get<double>() >= least_time && x.get<double>() <= most_time;
         });
     if (!good) {
-      throw Error(mw::Stage::options, fmt::format("times: got {}", mw::json_text(t)),
+      throw Error(mw::Stage::options, "option.value", "times",
+                  fmt::format("got {}", mw::json_text(t)),
                   "give { F, I, W }, three numbers of 1e-12 to 1e12 (seconds, or any unit), or a "
                   "list of such triples, one for each virtual stage");
     }
@@ -69,8 +71,8 @@ std::vector<int> read_layout(const Json& given) {
   for (const Json& n : given) {
     const auto layers = mw::whole_number(n);
     if (!layers || *layers < 0 || *layers > (1 << 20)) {
-      throw Error(mw::Stage::options,
-                  fmt::format("layout: {} is no number of layers", mw::json_text(n)),
+      throw Error(mw::Stage::options, "option.value", "layout",
+                  fmt::format("{} is no number of layers", mw::json_text(n)),
                   "list the layers of each stage: layout = { 3, 5 }");
     }
     layout.push_back(static_cast<int>(*layers));
@@ -132,6 +134,7 @@ class PipelineParallel : public mw::Strategy {
     pipeline.splits = splits_;
     if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
       draft.refuse(
+          "pipeline.times", "times",
           fmt::format("pp.times has {} entries for {} virtual stages", times_.size(), parts),
           "give one triple, or one for each virtual stage");
       return;
@@ -149,7 +152,8 @@ class PipelineParallel : public mw::Strategy {
       return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
     }
     if (!given.is_string()) {
-      throw Error(mw::Stage::options, fmt::format("schedule: got {}", mw::json_text(given)),
+      throw Error(mw::Stage::options, "option.value", "schedule",
+                  fmt::format("got {}", mw::json_text(given)),
                   "a name, a CSV file, or a function; names: " + joined(scheduler_names()));
     }
     const auto name = given.get<std::string>();
@@ -160,7 +164,8 @@ class PipelineParallel : public mw::Strategy {
     const mw::Scheduler* scheduler = mw::find_scheduler(name);
     if (scheduler == nullptr) {
       const std::string near = mw::nearest(name, scheduler_names());
-      throw Error(mw::Stage::options, fmt::format("schedule: there is no schedule \"{}\"", name),
+      throw Error(mw::Stage::options, "option.choice", "schedule",
+                  fmt::format("there is no schedule \"{}\"", name),
                   near.empty() ? "schedules: " + joined(scheduler_names())
                                : fmt::format("did you mean \"{}\"? schedules: {}", near,
                                              joined(scheduler_names())));
@@ -168,7 +173,7 @@ class PipelineParallel : public mw::Strategy {
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
       throw Error(
-          mw::Stage::plan,
+          mw::Stage::plan, "schedule.chunks", "chunks",
           fmt::format("schedule {} takes chunks = {}, not {}", name, fixed, chunks_),
           fmt::format("write chunks = {}, or leave it out; interleaved and looped-bfs take any "
                       "number",
@@ -197,20 +202,20 @@ class PipelineParallel : public mw::Strategy {
   void take_file(const std::string& path, const std::string& name) {
     mw::Schedule schedule = mw::schedule_from_csv(read_file(path), name);
     if (schedule.stages() != ways_) {
-      throw Error(mw::Stage::plan,
+      throw Error(mw::Stage::plan, "schedule.stages", "schedule",
                   fmt::format("schedule {} has {} rows for pp({})", name, schedule.stages(), ways_),
                   fmt::format("a row is a stage: write pp {{ ways = {} }}", schedule.stages()));
     }
     const int chunks = schedule.vstages() / ways_;
     if (chunks_ > 0 && chunks_ != chunks) {
-      throw Error(mw::Stage::plan,
+      throw Error(mw::Stage::plan, "schedule.chunks", "chunks",
                   fmt::format("schedule {} has {} chunks, not {}", name, chunks, chunks_),
                   "leave chunks out");
     }
     for (int s = 0; s < ways_; ++s) {
       const auto own = static_cast<int>(schedule.chunks(s).size());
       if (own == chunks) continue;
-      throw Error(mw::Stage::plan,
+      throw Error(mw::Stage::plan, "schedule.stages", "schedule",
                   fmt::format("schedule {} has {} virtual stages, {} of them on stage {}", name,
                               schedule.vstages(), own, s),
                   fmt::format("give each of the {} stages as many", ways_));
@@ -220,7 +225,7 @@ class PipelineParallel : public mw::Strategy {
     splits_ = schedule.splits();
     schedule_ = [schedule = std::move(schedule)](const mw::ScheduleRequest& request) {
       if (schedule.microbatches != request.microbatches) {
-        throw Error(mw::Stage::plan,
+        throw Error(mw::Stage::plan, "schedule.microbatches", "schedule",
                     fmt::format("schedule {} is made for {} microbatches, the plan has {}",
                                 schedule.name, schedule.microbatches, request.microbatches),
                     "choose batch and microbatch so that they agree");
@@ -239,6 +244,7 @@ class PipelineParallel : public mw::Strategy {
     if (layout_.empty()) {
       if (layers < parts) {
         draft.refuse(
+            "pipeline.layers", "ways",
             fmt::format("pp({}){} makes {} virtual stages of {} layers", ways_,
                         chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts, layers),
             layers >= chunks_
@@ -255,7 +261,8 @@ class PipelineParallel : public mw::Strategy {
     const std::string hint = fmt::format("list {} numbers that add up to {}", parts, layers);
     const auto sum = std::accumulate(layout_.begin(), layout_.end(), std::int64_t{0});
     if (static_cast<int>(layout_.size()) != parts) {
-      draft.refuse(fmt::format("pp.layout = {{ {} }} lists {} parts; pp({}){} has {} {}stages",
+      draft.refuse("pipeline.layers", "layout",
+                   fmt::format("pp.layout = {{ {} }} lists {} parts; pp({}){} has {} {}stages",
                                fmt::join(layout_, ", "), layout_.size(), ways_,
                                chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts,
                                chunks_ > 1 ? "virtual " : ""),
@@ -263,7 +270,8 @@ class PipelineParallel : public mw::Strategy {
       return {};
     }
     if (sum != layers) {
-      draft.refuse(fmt::format("pp.layout = {{ {} }} adds up to {} layers; the model has {}",
+      draft.refuse("pipeline.layers", "layout",
+                   fmt::format("pp.layout = {{ {} }} adds up to {} layers; the model has {}",
                                fmt::join(layout_, ", "), sum, layers),
                    hint);
       return {};

@@ -32,7 +32,8 @@ Json describe_request(const mw::ScheduleRequest& request) {
 mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleRequest& request,
                                   const std::string& name) {
   const auto refuse = [](const std::string& what) {
-    return Error(mw::Stage::plan, "the schedule function returned " + what,
+    return Error(mw::Stage::plan, "function.result", "schedule",
+                 "the schedule function returned " + what,
                  "return a list with one entry for each stage, such as \"0F0 0F1 0B0 0B1\"");
   };
   std::string text;
@@ -67,7 +68,7 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
   }
   if (schedule.vstages() != request.stages * request.chunks) {
     throw Error(
-        mw::Stage::plan,
+        mw::Stage::plan, "schedule.stages", "schedule",
         fmt::format("the schedule function uses {} virtual stages; pp({}) with {} chunks has "
                     "{}",
                     schedule.vstages(), request.stages, request.chunks,

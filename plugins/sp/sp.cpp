@@ -52,22 +52,25 @@ class SequenceParallel : public mw::Strategy {
         balance_(values.has("balance") ? values.text("balance") : "") {
     for (const char* option : {"form", "balance"}) {
       if (ways_ > 0 || !values.has(option)) continue;
-      refuse(fmt::format("{}: \"{}\" is for ranks of sp's own", option, values.text(option)),
+      refuse("option.needs", option,
+             fmt::format("\"{}\" is for ranks of sp's own", values.text(option)),
              fmt::format("write sp {{ 2, {} = \"{}\" }}, or sp() on tp's ranks", option,
                          values.text(option)));
     }
     if (heads_ == 1) return;
     if (ways_ == 0) {
-      refuse("ulysses: shares out ranks of sp's own", "write sp { 4, ulysses = 2 }");
+      refuse("option.needs", "ulysses", "shares out ranks of sp's own",
+             "write sp { 4, ulysses = 2 }");
     }
     if (form_ == "ulysses") {
-      refuse(fmt::format(
-                 "ulysses: {} of the ranks share out heads, and under form = \"ulysses\" all do",
-                 heads_),
+      refuse("option.conflict", "ulysses",
+             fmt::format("{} of the ranks share out heads, and under form = \"ulysses\" all do",
+                         heads_),
              "take form = \"ring\" or \"allgather\" for the others, or leave ulysses out");
     }
     if (ways_ % heads_ != 0) {
-      refuse(fmt::format("ulysses: {} does not divide sp's {} ranks", heads_, ways_),
+      refuse("option.divides", "ulysses",
+             fmt::format("{} does not divide sp's {} ranks", heads_, ways_),
              fmt::format("nearest: ulysses = {}", nearest_divisor()));
     }
   }
@@ -82,14 +85,16 @@ class SequenceParallel : public mw::Strategy {
     if (ways_ > 0) {
       cut_everywhere(draft);
     } else if (const mw::Axis* tp = axis_of(draft.mesh(), "tp"); tp == nullptr) {
-      draft.refuse("sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
+      draft.refuse("axis.unknown", "",
+                   "sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
                    "add tp(n), or write sp { n, form = \"ring\" } for ranks of its own");
     } else if (const std::int64_t over = tp->ways * others(draft.mesh());
                draft.graph().size("seq") < over) {
       const std::int64_t length = draft.graph().size("seq");
       const std::string beside =
           over > tp->ways ? fmt::format(" and the {} that have parts of it", over / tp->ways) : "";
-      draft.refuse(fmt::format("sp(): {} tokens cannot be split over tp's {} ranks{}", length,
+      draft.refuse("axis.too-many", "",
+                   fmt::format("sp(): {} tokens cannot be split over tp's {} ranks{}", length,
                                tp->ways, beside),
                    fmt::format("nearest: a sequence of {}, or leave sp() out", over));
     } else {
@@ -143,8 +148,9 @@ class SequenceParallel : public mw::Strategy {
 
   static bool is_attention(const mw::Op& op) { return op.kind() == "attention"; }
 
-  [[noreturn]] static void refuse(const std::string& message, const std::string& hint) {
-    throw mw::Error(mw::Stage::options, message, hint);
+  [[noreturn]] static void refuse(const char* code, const char* option, const std::string& message,
+                                  const std::string& hint) {
+    throw mw::Error(mw::Stage::options, code, option, message, hint);
   }
 
   int nearest_divisor() const {
@@ -167,14 +173,16 @@ class SequenceParallel : public mw::Strategy {
     const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
     const std::int64_t left = heads / beside;  // if tp's own check lets it through
     if (form_ == "ulysses" && heads % beside == 0 && left % ways_ != 0) {
-      draft.refuse(fmt::format("sp({}) cannot share out {} heads{}", ways_, left,
+      draft.refuse("axis.cannot-share", "ways",
+                   fmt::format("sp({}) cannot share out {} heads{}", ways_, left,
                                beside > 1 ? " of each rank of tp" : ""),
                    fmt::format("nearest: sp {{ {}, form = \"ulysses\" }}",
                                largest(ways_, [&](int d) { return left % d == 0; })));
       return false;
     }
     if (heads_ > 1 && heads % beside == 0 && left % heads_ != 0) {
-      draft.refuse(fmt::format("sp({}): ulysses = {} cannot share out {} heads{}", ways_, heads_,
+      draft.refuse("axis.cannot-share", "ulysses",
+                   fmt::format("sp({}): ulysses = {} cannot share out {} heads{}", ways_, heads_,
                                left, beside > 1 ? " of each rank of tp" : ""),
                    fmt::format("nearest: ulysses = {}", largest(heads_, [&](int d) {
                                  return ways_ % d == 0 && left % d == 0;

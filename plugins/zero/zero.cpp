@@ -58,14 +58,14 @@ class Zero : public mw::Strategy {
                                                          : mw::Offload::parameters) {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
-          mw::Stage::plan,
+          mw::Stage::plan, "option.conflict", "offload",
           fmt::format("zero({}): offload = \"parameters\" at stage {}, where every rank computes "
                       "with all parameters it holds",
                       ways_, stage_),
           "nearest: offload = \"optimizer\", or stage = 3");
     }
     if (keep_ && stage_ < 3) {
-      throw mw::Error(mw::Stage::plan,
+      throw mw::Error(mw::Stage::plan, "option.conflict", "keep",
                       fmt::format("zero({}): keep = true at stage {}, where parameters stay whole",
                                   ways_, stage_),
                       "leave keep out, or write stage = 3");
@@ -76,7 +76,7 @@ class Zero : public mw::Strategy {
       while (above < ways_ && ways_ % above != 0) ++above;
       const std::string more = above <= ways_ ? fmt::format(" or {}", above) : "";
       throw mw::Error(
-          mw::Stage::plan,
+          mw::Stage::plan, "option.divides", "replicas",
           fmt::format("zero({}): {} replicas do not divide {} ranks", ways_, replicas_, ways_),
           fmt::format("nearest: replicas = {}{}", below, more));
     }

@@ -1,6 +1,7 @@
 // Errors and text for people: exit codes, places in scripts, tables, quotes.
 #include <catch2/catch.hpp>
 
+#include "../support/problems.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "meshwright/error.h"
@@ -11,21 +12,27 @@ using mw::Problem;
 using mw::Stage;
 
 TEST_CASE("the gravest problem decides the exit code") {
-  CHECK(Error(Stage::run, "a").exit_code() == 1);
-  CHECK(Error(Stage::environment, "a").exit_code() == 5);
-  const Problem plan{Stage::plan, "p", ""}, options{Stage::options, "o", ""},
-      run{Stage::run, "r", ""};
-  CHECK(Error({run, plan}).exit_code() == 3);
-  CHECK(Error({plan, run, options}).exit_code() == 2);
+  const auto of = [](Stage stage) { return Problem{stage, "a.code", "", "what happened"}; };
+  const auto exit_code = [](std::vector<Problem> problems) {
+    return Error(std::move(problems)).exit_code();
+  };
+  CHECK(exit_code({of(Stage::run)}) == 1);
+  CHECK(exit_code({of(Stage::environment)}) == 5);
+  CHECK(exit_code({of(Stage::run), of(Stage::plan)}) == 3);
+  CHECK(exit_code({of(Stage::plan), of(Stage::run), of(Stage::options)}) == 2);
 }
 
-TEST_CASE("an error's text holds every message and hint") {
-  CHECK(std::string(Error({{Stage::plan, "a", "b"}, {Stage::run, "c", ""}}).what()) == "a [b]\nc");
+TEST_CASE("an error's text holds every place, message and hint") {
+  const std::vector<Problem> two{{Stage::plan, "x.y", "plan", "a", "b"},
+                                 {Stage::run, "z", "", "c", "", "s.lua:3"}};
+  CHECK(std::string(Error(two).what()) == "a [b]\ns.lua:3: c");
   mw::Problems problems;
   CHECK_NOTHROW(problems.throw_if_any());
-  problems.add(Error(Stage::plan, "x"));
-  problems.add(Stage::run, "y");
-  CHECK_THROWS_WITH(problems.throw_if_any(), "x\ny");
+  problems.add(Error(Stage::plan, "x.y", "plan", "x"));
+  problems.add(Stage::run, "z", "", "y");
+  mw::Problems all;
+  all.add(problems);
+  CHECK(mw::test::thrown([&] { all.throw_if_any(); }) == "x.y plan; z");
 }
 
 TEST_CASE("the place of a key path is that of the nearest table that knows its own") {
@@ -35,9 +42,24 @@ TEST_CASE("the place of a key path is that of the nearest table that knows its o
   CHECK(mw::place_of(root, "model.missing") == "s.lua:4");
   CHECK(mw::place_of(root, "plan[2].ways") == "s.lua:6");
   CHECK(mw::place_of(root, "plan[3].ways") == "s.lua:3");
-  CHECK(mw::place_of(root, "batch must be 4") == "s.lua:3");
+  CHECK(mw::place_of(root, "batch") == "s.lua:3");
+  CHECK(mw::place_of(root, "") == "s.lua:3");
   CHECK(mw::place_of(root, "plan[99999999999999999999]") == "s.lua:3");
   CHECK(mw::place_of(Json(3), "a.b") == "");
+}
+
+TEST_CASE("a key lies in a table, or is put there") {
+  for (const char* inside : {"plan[2]", "plan[2].ways", "plan[2][1]"}) {
+    CHECK(mw::lies_in(inside, "plan[2]"));
+    CHECK(mw::key_in("plan[2]", inside) == inside);
+  }
+  CHECK_FALSE(mw::lies_in("plan[21]", "plan[2]"));
+  CHECK_FALSE(mw::lies_in("plans", "plan"));
+  CHECK(mw::lies_in("plan", ""));
+  CHECK(mw::key_in("plan[2]", "ways") == "plan[2].ways");
+  CHECK(mw::key_in("plan[2].schedule", "[1][3]") == "plan[2].schedule[1][3]");
+  CHECK(mw::key_in("plan[2]", "") == "plan[2]");
+  CHECK(mw::key_in("", "ways") == "ways");
 }
 
 TEST_CASE("hidden keys are taken out at any depth, functions stay") {

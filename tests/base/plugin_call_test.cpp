@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <stdexcept>
 
+#include "../support/problems.h"
 #include "base/text.h"
 
 using namespace mw;
@@ -19,7 +20,7 @@ Error named(Thrown thrown) {
   } catch (const Error& error) {
     return error;
   }
-  return Error(Stage::run, "nothing was thrown");
+  return Error(Stage::run, "none", "", "nothing was thrown");
 }
 
 }  // namespace
@@ -37,20 +38,28 @@ TEST_CASE("Whatever is thrown names plugin and place") {
   CHECK(said(named(-7L)) == before + "the integer -7");
   CHECK(said(named(Mine())) == before + "a value of type (anonymous namespace)::Mine");
   CHECK(said(named(2.5)) == before + "a value of type double");
+  CHECK(test::codes(named(42).problems()) == "plugin.fault plan[2]");
   CHECK(named(42).exit_code() == 3);
 }
 
-TEST_CASE("An Error keeps its words, stage and hint, with its speaker before them") {
-  const Error error = named(Error(Stage::options, "ways are odd", "make them even"));
-  CHECK(error.problems().front().message == "plan[2]: mine: ways are odd");
-  CHECK(error.problems().front().hint == "make them even");
-  CHECK(error.exit_code() == 2);
+TEST_CASE("An Error keeps its words, stage, code and hint, with its speaker before them") {
+  const Problem of_all =
+      named(Error(Stage::options, "ways.odd", "", "ways are odd", "make them even")).problems()[0];
+  CHECK(of_all.stage == Stage::options);
+  CHECK(test::codes({of_all}) == "ways.odd plan[2]");
+  CHECK(of_all.message == "plan[2]: mine: ways are odd");
+  CHECK(of_all.hint == "make them even");
+  const Problem of_one = named(Error(Stage::plan, "ways.odd", "ways", "3 is odd")).problems()[0];
+  CHECK(test::codes({of_one}) == "ways.odd plan[2].ways");
+  CHECK(of_one.message == "plan[2].ways: 3 is odd");
+  const auto said = [](const Error& error) { return error.problems()[0].message; };
   for (const char* text : {"mine(3) cannot be", "mine.ways is 3", "plan[2].ways is 3"}) {
-    CHECK(named(Error(Stage::plan, text)).problems().front().message == text);
+    CHECK(said(named(Error(Stage::plan, "a.code", "ways", text))) == text);
   }
-  CHECK(named(Error(Stage::plan, "miner")).problems().front().message == "plan[2]: mine: miner");
+  CHECK(said(named(Error(Stage::plan, "a.code", "", "miner"))) == "plan[2]: mine: miner");
   // A script's own function says its own line.
-  CHECK(named(Error(Stage::script, "a.lua:3: boom")).problems().front().message == "a.lua:3: boom");
+  CHECK(test::codes(named(Error(Stage::script, "script.error", "", "boom")).problems()) ==
+        "script.error");
 }
 
 TEST_CASE("What is returned comes through") {

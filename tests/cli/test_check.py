@@ -62,12 +62,13 @@ class Check(PipelineCase):
 local broken = mw.plugin "broken_adjoint"
 e("llama", {{ dp {{ {dp}, bucket = "1B" }}, broken {{ ways = {2 if dp == 1 else 1}, fault = "{fault}", at = "{at}" }} }})""")
 
-    def ends(self, script, *fragments):
+    def ends(self, code, script, *at):
         done = self.call("run", script, "--json", "--plugin-path", TEST_PLUGINS)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         failed, error = self.lines(done)
         self.assertEqual((failed["status"], error["kind"]), ("failed", "error"))
-        for fragment in ("check: ", *fragments):
+        self.assertEqual(error["code"], code)
+        for fragment in at:  # what and when
             self.assertIn(fragment, error["message"])
 
     def test_a_missing_sum_ends_the_run(self):
@@ -78,7 +79,7 @@ e("llama", {{ dp {{ {dp}, bucket = "1B" }}, broken {{ ways = {2 if dp == 1 else 
         ):
             with self.subTest(fault):
                 script = self.broken(fault, at, 2 if fault == "drop_gradient" else 1)
-                self.ends(script, "step 0", *fragments)
+                self.ends("check.replicas", script, "step 0", *fragments)
 
     def test_what_it_needs_is_not_counted(self):
         for check in ("false", "true"):
@@ -89,7 +90,7 @@ e("llama", {{ dp {{ {dp}, bucket = "1B" }}, broken {{ ways = {2 if dp == 1 else 
 
     def test_the_last_update_and_gradients_too(self):
         blown = "{ optimizer = mw.adamw { lr = 3e38, weight_decay = 10 }, steps = 1 }"
-        self.ends(self.write(HEAD + f'e("llama", {{ dp(2) }}, {blown})'), "after step 0", "rank")
+        self.ends("check.not-finite", self.write(HEAD + f'e("llama", {{ dp(2) }}, {blown})'), "after step 0", "rank")
         # What overflows is left out where the loss is scaled; what does not may not be infinite.
         run = self.only("run", self.write(
             HEAD + 'e("llama", { dp(2) }, { precision = "fp16", loss_scale = { init = 2 ^ 60, backoff = 2 ^ -20 }, steps = 4 })'))
@@ -98,7 +99,7 @@ e("llama", {{ dp {{ {dp}, bucket = "1B" }}, broken {{ ways = {2 if dp == 1 else 
 
     def test_what_is_not_finite(self):
         script = self.write(HEAD + 'e("gpt", { dp(2) }, { optimizer = mw.sgd { lr = 1e38 } })')
-        self.ends(script, "the output of", "step 1", "rank")
+        self.ends("check.not-finite", script, "the output of", "step 1", "rank")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import tempfile
 import textwrap
 import unittest
 
+from problems import problems
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
@@ -53,21 +55,16 @@ class Commands(unittest.TestCase):
     def lines(self, done):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def refused(self, changes, code, *fragments, arguments=()):
-        """Refused with these words, and nothing is left behind."""
+    def refused(self, changes, code, *wanted, arguments=()):
+        """Refused with these problems, and nothing is left behind."""
         changes += '\ne.log = "runs/refused.h5"'
         done = self.call("run", "--json", self.script(changes), *arguments)
-        text = done.stdout + done.stderr
-        self.assertEqual(done.returncode, code, text)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         errors = self.lines(done)
-        self.assertTrue(errors)
+        self.assertEqual(problems(errors), list(wanted))
         for line in errors:
-            self.assertEqual(line["kind"], "error")
             self.assertIn(line["stage"], ("script", "options", "plan"))
-        said = "\n".join(f'{line["message"]} [{line["hint"]}]' for line in errors)
-        for fragment in fragments:
-            self.assertIn(fragment, said)
-            self.assertIn(fragment.split(" [")[0], done.stderr)
+            self.assertIn(line["message"], done.stderr)
         self.assertFalse((self.folder / "runs").exists(), "something was written")
         return errors
 
@@ -145,21 +142,21 @@ class Commands(unittest.TestCase):
         self.assertEqual(failing.returncode, 1, failing.stderr)
         run, error = self.lines(failing)
         self.assertEqual((run["kind"], run["status"], error["stage"]), ("train", "failed", "run"))
-        self.assertIn("script.lua:11: attempt to index a nil value (global 'nothing')", error["message"])
+        self.assertEqual((error["code"], error["line"]), ("script.error", 11))
 
     def test_functions_that_fail_fail_the_run(self):
         # At the first step a schedule is the script's error (test_words.py).
-        for change, said in (('e.schedule = function(step) if step > 0 then error("no rate") end return 1 end',
-                              "script.lua:11: no rate"),
-                             ("e.schedule = function(step) return -step end", "the learning rate of step 1"),
-                             ('e.observe = function(step) return { loss = "low" } end', "which is no number"),
-                             ("e.observe = function(step) return 3 end", "observe(0) returned 3")):
+        for change, problem in (('e.schedule = function(step) if step > 0 then error("no rate") end return 1 end',
+                                 "script.error"),
+                                ("e.schedule = function(step) return -step end", "function.result schedule"),
+                                ('e.observe = function(step) return { loss = "low" } end', "function.result observe"),
+                                ("e.observe = function(step) return 3 end", "function.result observe")):
             with self.subTest(change=change):
                 done = self.call("run", "--json", self.script(change))
                 self.assertEqual(done.returncode, 1, done.stderr)
                 run, error = self.lines(done)
                 self.assertEqual((run["status"], error["stage"]), ("failed", "run"))
-                self.assertIn(said, error["message"])
+                self.assertEqual(problems([error]), [problem])
 
     def test_a_schedule_with_a_state_is_asked_once_a_step(self):
         done = self.call("run", "--json", self.script(textwrap.dedent("""
@@ -177,7 +174,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         run, error = self.lines(done)
         self.assertEqual((run["kind"], run["status"], len(run["losses"])), ("train", "failed", 1))
-        self.assertIn("script.lua:12: that is enough", error["message"])
+        self.assertEqual((error["code"], error["line"]), ("script.error", 12))
         self.assertIn("could not be closed", done.stderr)
 
     def test_a_run_shorter_than_its_warm_up(self):
@@ -185,93 +182,88 @@ class Commands(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_refused_value_of_what_has_a_default(self):
-        self.refused('e.precision = "fp8"', 2, "precision")
-        self.refused("e.threads = -1", 2, "threads")
+        self.refused('e.precision = "fp8"', 2, "option.choice precision")
+        self.refused("e.threads = -1", 2, "option.range threads")
 
     # --- Refusals ---
 
     def test_unknown_key(self):
-        self.refused("e.optimiser = 3", 2, "script.lua:13: optimiser is not a known option",
-                     'did you mean "optimizer"?')
-        self.refused("e.model.heds = 4", 2, "script.lua:4: model.heds is not a known option", "heads")
+        for change, problem, line in (("e.optimiser = 3", "option.unknown optimiser", 13),
+                                      ("e.model.heds = 4", "option.unknown model.heds", 4)):
+            error, = self.refused(change, 2, problem)
+            self.assertEqual((error["file"], error["line"]), (str(self.folder / "script.lua"), line))
 
     def test_wrong_type(self):
-        self.refused('e.steps = "many"', 2, 'steps must be an integer; got "many"')
-        self.refused("e.model = 3", 2, "model must be a table; got 3")
+        self.refused('e.steps = "many"', 2, "option.type steps")
+        self.refused("e.model = 3", 2, "option.type model")
 
     def test_heads_that_do_not_divide(self):
-        errors = self.refused("e.plan = { tp(3) }", 3, "4", "3")
-        self.assertEqual(errors[0]["stage"], "plan")
-        self.assertIn("heads", errors[0]["message"])
-        self.assertIn("tp(2)", errors[0]["hint"])
-        self.assertIn("tp(4)", errors[0]["hint"])
+        error = self.refused("e.plan = { tp(3) }", 3, *["axis.cannot-split plan[1].ways"] * 3)[0]
+        self.assertEqual((error["stage"], error["hint"]), ("plan", "nearest: tp(2), tp(4)"))
 
     def test_ways_beyond_all_machines(self):
         for ways in (0, 2**20 + 1, 2**32 + 2, 2**62):
-            self.refused(f"e.plan = {{ dp({ways}) }}", 2, "plan[1].ways", f"got {ways}")
-            self.refused(f"e.plan = {{ tp({ways}) }}", 2, "plan[1].ways", f"got {ways}")
-        errors = self.refused("e.plan = { dp(65536), tp(65536) }", 3, "4294967296 ranks", "16777216")
+            self.refused(f"e.plan = {{ dp({ways}) }}", 2, "option.range plan[1].ways")
+            self.refused(f"e.plan = {{ tp({ways}) }}", 2, "option.range plan[1].ways")
+        errors = self.refused("e.plan = { dp(65536), tp(65536) }", 3, "plan.ranks plan")
         self.assertEqual(errors[0]["stage"], "plan")
 
     def test_more_ranks_than_threads_are_planned_not_trained(self):
         change = "e.model.heads = 16 e.plan = { dp(64), tp(16) } e.batch = 64"
-        self.refused(change, 3, "1024 ranks", "512 at most", "meshwright plan")
+        self.refused(change, 3, "plan.ranks plan")
         planned, = self.lines(self.call("plan", "--json", self.script(change)))
         self.assertEqual(planned["ranks"], 1024)
         done = self.call("verify", "--json", self.script(change))
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertIn("1024 ranks", self.lines(done)[0]["message"])
+        self.assertEqual(problems(self.lines(done)), ["plan.ranks plan"])
 
     def test_batch_that_does_not_divide(self):
-        errors = self.refused("e.batch = 5", 3, "5")
-        self.assertIn("batch", errors[0]["message"])
+        self.refused("e.batch = 5", 3, "batch.uneven batch")
 
     def test_missing_data_file(self):
-        self.refused('e.data = mw.text { "txt.txt", sequence = 16 }', 2, "txt.txt")
+        self.refused('e.data = mw.text { "txt.txt", sequence = 16 }', 2, "file.missing data.path")
 
     def test_plugin_not_found(self):
-        self.refused('mw.plugins("ttp")', 2, 'script.lua:11: there is no plugin "ttp"', 'did you mean "tp"?')
-        self.refused('e.plan = { mw.plugin "./none.so" }', 2, "./none.so: there is no such file")
+        error, = self.refused('mw.plugins("ttp")', 2, "plugin.unknown")
+        self.assertEqual(error["line"], 11)
+        self.refused('e.plan = { mw.plugin "./none.so" }', 2, "plugin.no-file")
 
     def test_all_problems_at_once(self):
-        errors = self.refused("e.stepz = 1 e.model.layers = 0 e.optimizer.lr = 'x'", 2,
-                              "stepz is not a known option", "model.layers must be between 1 and 4096; got 0",
-                              'optimizer.lr must be a number; got "x"')
-        self.assertEqual(len(errors), 3)
+        self.refused("e.stepz = 1 e.model.layers = 0 e.optimizer.lr = 'x'", 2,
+                     "option.unknown stepz", "option.range model.layers", "option.type optimizer.lr")
 
     def test_script_errors(self):
-        self.refused("e.x.y = 1", 2, "script.lua:11: attempt to index a nil value (field 'x')")
-        done = self.call("run", self.script(text="local x =\n"))
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("script.lua:2: unexpected symbol", done.stderr)
-        done = self.call("run", "scrpt.lua")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("scrpt.lua: there is no such script", done.stderr)
+        error, = self.refused("e.x.y = 1", 2, "script.error")
+        self.assertEqual(error["line"], 11)
+        for script, problem, line in ((self.script(text="local x =\n"), "script.error", 2),
+                                      ("scrpt.lua", "script.unreadable", None)):
+            done = self.call("run", script, "--json")
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(problems(self.lines(done)), [problem])
+            self.assertEqual(self.lines(done)[0]["line"], line)
 
     def test_bad_set(self):
-        self.refused("", 2, "--set stepz=1: stepz is not a known option", arguments=("--set", "stepz=1"))
-        self.refused("", 2, "--set steps is not of the form key=value", arguments=("--set", "steps"))
-        self.refused("", 2, "these are 2 values, of which a key takes one", arguments=("--set", "plan=dp(2),tp(2)"))
-        self.refused("", 3, "heads", arguments=("--set", "plan[2].ways=3"))
+        for setting, code, *wanted in (("stepz=1", 2, "option.unknown stepz"), ("steps", 2, "set.form"),
+                                       ("plan=dp(2),tp(2)", 2, "set.value plan"),
+                                       ("plan[2].ways=3", 3, *["axis.cannot-split plan[2].ways"] * 3)):
+            for error in self.refused("", code, *wanted, arguments=("--set", setting)):
+                self.assertEqual((error["file"], error["line"]), (None, None))
 
     def test_log_that_cannot_be_written(self):
         (self.folder / "file").write_text("")
         done = self.call("run", "--json", self.script('e.log = "file/a.h5"'))
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("file", self.lines(done)[0]["message"])
+        self.assertEqual(problems(self.lines(done)), ["log.folder log"])
 
     def test_usage(self):
-        for arguments, fragment in ((("rum", "x.lua"), 'there is no command "rum"'),
-                                    (("run",), "SCRIPT is required"),
-                                    (("run", "x.lua", "--jsn"), 'did you mean "--json"?'),
-                                    (("plugins", "lst"), 'did you mean "list"?'),
-                                    (("plugins",), "subcommand is required"),
-                                    ((), "run")):
+        for arguments, problem in ((("rum", "x.lua"), "usage.command"), (("run",), "usage.option"),
+                                   (("run", "x.lua", "--jsn"), "usage.option"), (("plugins", "lst"), "usage.command"),
+                                   (("plugins",), "usage.option")):
             with self.subTest(arguments=arguments):
                 done = self.call(*arguments)
-                self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(fragment, done.stderr)
-                self.assertEqual(done.stdout, "")
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertEqual(problems(self.lines(self.call(*arguments, "--json"))), [problem])
+        self.assertEqual(self.call().returncode, 2)
         for arguments in (("--help",), ("run", "--help"), ("plugins", "show", "--help"), ("--version",), ("version",)):
             with self.subTest(arguments=arguments):
                 self.assertEqual(self.call(*arguments).returncode, 0)
@@ -288,23 +280,23 @@ class Commands(unittest.TestCase):
     def test_broken_plugins_are_listed_with_reasons(self):
         done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)
         self.assertEqual(done.returncode, 0, done.stderr)
-        broken = {line["name"]: line["reason"] for line in self.lines(done) if line["status"] == "broken"}
-        self.assertIn("plugin ABI 999", broken["wrong_abi"])
-        self.assertIn("torch 1.13.1", broken["other_torch"])
-        self.assertIn("exports no descriptor", broken["no_symbol"])
+        broken = {line["name"]: line["code"] for line in self.lines(done) if line["status"] == "broken"}
+        self.assertEqual(broken["wrong_abi"], "plugin.abi")
+        self.assertEqual(broken["other_torch"], "plugin.torch")
+        self.assertEqual(broken["no_symbol"], "plugin.foreign")
         # What is broken hinders nobody who does not ask for it.
         done = self.call("plan", self.script(), MESHWRIGHT_PLUGIN_PATH=TEST_PLUGINS)
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = self.call("plugins", "show", "wrong_abi", "--plugin-path", TEST_PLUGINS)
+        done = self.call("plugins", "show", "wrong_abi", "--plugin-path", TEST_PLUGINS, "--json")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("this program has plugin ABI", done.stderr)
+        self.assertEqual(problems(self.lines(done)), ["plugin.abi"])
 
     def test_a_plugin_that_throws_when_it_is_made(self):
         for how in ("throws_in_place", "throws_in_place { late = true }"):
             done = self.call("run", self.script(f'local throws_in_place = mw.plugin "throws_in_place"\n'
-                                                f"e.plan = {{ {how} }}"), "--plugin-path", TEST_PLUGINS)
+                                                f"e.plan = {{ {how} }}"), "--plugin-path", TEST_PLUGINS, "--json")
             self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn("throws_in_place", done.stderr)
+            self.assertEqual(problems(self.lines(done)), ["plugin.fault plan[1]"])
 
     def test_plugins_show(self):
         text = self.call("plugins", "show", "tp").stdout

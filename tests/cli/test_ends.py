@@ -160,7 +160,7 @@ class Ends(unittest.TestCase):
 
     def test_an_observer_that_fails(self):
         code, lines = self.call('e.observe = function(step) if step == 3 then error("enough") end end')
-        self.ended(code, lines, "failed", "failed", "script.lua:10: enough", 1, step=3, rank=0)
+        self.ended(code, lines, "failed", "failed", "script.lua:10: On rank 0: enough", 1, step=3, rank=0)
 
     def test_a_check_that_fails(self):
         code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 } e.check = true")
@@ -192,7 +192,7 @@ class Ends(unittest.TestCase):
             resource.RLIMIT_FSIZE, (600_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])))
         self.assertEqual(code, 1, self.stderr[-2000:])  # and no signal
         self.assertEqual((lines[0]["status"], lines[1]["kind"]), ("failed", "error"))
-        self.assertIn("cannot write it: File too large", lines[1]["message"])
+        self.assertEqual(lines[1]["code"], "run-file.access")
         status, reason, events, steps = self.file()
         self.assertEqual((status, [event[0] for event in events]), ("failed", ["failed"]))
         self.assertIn("File too large", reason)
@@ -209,7 +209,7 @@ class Ends(unittest.TestCase):
         keep = f'mount -t tmpfs -o size=900k tmpfs {disk} && "$@"; rc=$?; cp {disk}/a.h5 kept.h5; exit $rc'
         code, lines = self.call(FOREVER, command=[*mount, keep, "sh"])
         self.assertEqual(code, 1, self.stderr[-2000:])
-        self.assertIn("No space left on device", lines[1]["message"])
+        self.assertEqual(lines[1]["code"], "run-file.access")
         status, reason, events, steps = self.file("kept.h5")
         self.assertEqual(status, "failed")
         self.assertIn("No space left on device", reason)
@@ -245,8 +245,8 @@ class Ends(unittest.TestCase):
             with self.subTest(change=change):
                 begin = time.monotonic()
                 code, lines = self.call("e.timeout = 1 " + change.replace("LOOP", LOOP))
-                self.ended(code, lines, "failed", "failed",
-                           f"script.lua:{line}: this function has not returned after 1 s", 1)
+                self.ended(code, lines, "failed", "failed", f"script.lua:{line}: ", 1)
+                self.assertEqual(lines[-1]["code"], "function.timeout")
                 self.assertLess(time.monotonic() - begin, 30)
 
     def test_functions_of_the_plan_that_do_not_return(self):
@@ -256,7 +256,7 @@ class Ends(unittest.TestCase):
             with self.subTest(change=change):
                 code, (error,) = self.call("e.timeout = 1 " + change.replace("LOOP", LOOP))
                 self.assertEqual(code, 2, self.stderr)
-                self.assertIn("script.lua:10: this function has not returned after 1 s", error["message"])
+                self.assertEqual((error["code"], error["line"]), ("function.timeout", 10))
                 self.assertFalse((self.folder / "runs").exists())
 
     def test_an_interrupt_ends_a_function_that_does_not_return(self):

@@ -198,26 +198,25 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
         self.assertGreater(uneven["compute_seconds"], even["compute_seconds"])
 
     def test_what_cannot_be(self):
-        def refuse(plan, code, *fragments, model="1"):
+        def refuse(plan, code, problem, model="1"):
             with self.subTest(plan):
-                self.refused(code, fragments, "plan", self.write(MODELS + f"e({model}, {plan}, mw.plan)"))
+                self.refused(code, problem, "plan", self.write(MODELS + f"e({model}, {plan}, mw.plan)"))
 
-        refuse("{ ep(2) }", 3, "takes ranks of dp, zero, cp, ulysses, tp", "add dp(2)")
-        refuse("{ dp(4), ep(3) }", 3, "ep(3) cannot borrow ranks of dp (4 ranks)", "1, 2, 4")
-        refuse("{ dp(16), ep(16) }", 3, "ep(16) cannot split 8 experts", "ep(8)")
-        refuse("{ dp(3), tp(2), ep(4) }", 3, "ep(4) cannot borrow ranks of dp, tp (6 ranks)", "possible: 1, 2")
-        refuse('{ dp(3), tp(2), ep { 3, borrow = { "tp" } } }', 3, "ep(3) cannot borrow ranks of tp (2 ranks)",
-               "possible: 1, 2")
-        refuse('{ dp(2), ep { 2, borrow = { "dp", "tp" } } }', 3, "ep(2).borrow: the plan has no axis tp", "its axes are dp")
-        refuse("{ dp(2), ep { 2, borrow = {} } }", 2, "borrow: lists no axis")
-        refuse("{ dp(2), ep { 2, borrow = { 2 } } }", 2, "borrow: 2 is no axis")
-        refuse('{ dp(2), ep { 2, dispatch = "post" } }', 2, '"alltoall"')
-        self.refused(3, ["the model has no experts"], "plan", self.write(MODELS + """
+        refuse("{ ep(2) }", 3, "axis.unknown plan[1]")
+        refuse("{ dp(4), ep(3) }", 3, "axis.cannot-borrow plan[2].ways")
+        refuse("{ dp(16), ep(16) }", 3, "axis.cannot-split plan[2].ways")
+        refuse("{ dp(3), tp(2), ep(4) }", 3, "axis.cannot-borrow plan[3].ways")
+        refuse('{ dp(3), tp(2), ep { 3, borrow = { "tp" } } }', 3, "axis.cannot-borrow plan[3].ways")
+        refuse('{ dp(2), ep { 2, borrow = { "dp", "tp" } } }', 3, "axis.unknown plan[2].borrow")
+        refuse("{ dp(2), ep { 2, borrow = {} } }", 2, "option.missing plan[2].borrow")
+        refuse("{ dp(2), ep { 2, borrow = { 2 } } }", 2, "option.value plan[2].borrow")
+        refuse('{ dp(2), ep { 2, dispatch = "post" } }', 2, "option.choice plan[2].dispatch")
+        self.refused(3, "rule.dim plan[2]", "plan", self.write(MODELS + """
 mw.plan { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 40, vocab = 50 }, data = mw.synthetic {},
   sequence = 12, plan = { dp(2), ep(2) }, batch = 2, optimizer = mw.sgd { lr = 1 }, steps = 1 }"""))
-        self.refused(2, ["top_k: a token cannot choose 9 of 8 experts"], "plan", self.write(
+        self.refused(2, "option.range model.top_k", "plan", self.write(
             MODELS + "models[1] = moe { top_k = 9 }\ne(1, {}, mw.plan)"))
-        self.refused(2, ["dense_layers: 2 of 2 layers are dense"], "plan", self.write(
+        self.refused(2, "option.range model.dense_layers", "plan", self.write(
             MODELS + "models[1] = moe { dense_layers = 2 }\ne(1, {}, mw.plan)"))
 
 

@@ -141,7 +141,7 @@ class Killed(unittest.TestCase):
         self.assertEqual(process.returncode, 1)
         self.assertEqual((run["kind"], run["status"], run["steps"]), ("train", "failed", 4))
         self.assertEqual((error["kind"], error["stage"]), ("error", "run"))
-        self.assertRegex(error["message"], r"[Rr]ank [0-3]: a fault that was asked for")
+        self.assertEqual(error["code"], "run.exception")
         self.assertEqual(self.read("failed"), 4)
 
     def test_a_failed_observer(self):
@@ -149,7 +149,7 @@ class Killed(unittest.TestCase):
         run, error = self.end(process)
         self.assertEqual(process.returncode, 1)  # the script was accepted: the run failed
         self.assertEqual((run["status"], error["stage"]), ("failed", "run"))
-        self.assertIn("script.lua:9: that is enough", error["message"])
+        self.assertEqual((error["code"], error["line"]), ("script.error", 9))
         path = self.folder / "run.h5"
         with h5py.File(path, locking=False) as f:
             self.assertEqual((f.attrs["status"], len(f["steps"])), (b"failed", 7))

@@ -9,6 +9,8 @@ import unittest
 
 import h5py
 
+from problems import problems
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 
 SCRIPT = """\
@@ -112,10 +114,10 @@ class LossScale(unittest.TestCase):
         for given in ("0", "'static'", "{ interval = 0 }", "{ int = 1 }", "true"):
             done, results, _ = self.run_script("plan", WRONG % ("plan", given))
             self.assertEqual(done.returncode, 2, f"{given}: {done.stderr}")
-            self.assertTrue(any("loss_scale" in result["message"] for result in results), results)
+            self.assertTrue(all(result["key"].startswith("loss_scale") for result in results), results)
         done, results, _ = self.run_script("run", WRONG % ("train", "function(step) return -step end"))
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("loss_scale: the function returned", results[-1]["message"])
+        self.assertEqual(problems(results), ["function.result loss_scale"])
 
 
 if __name__ == "__main__":

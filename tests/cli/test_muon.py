@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 import unittest
 
+from problems import problems
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 BOUND = 1e-10
 
@@ -88,8 +90,7 @@ class Muon(unittest.TestCase):
     def test_what_is_wrong_is_named(self):
         done, results = self.run_script("plan", WRONG)
         self.assertEqual(done.returncode, 2, done.stderr)
-        text = " ".join(result["message"] for result in results)
-        self.assertIn("optimizer.adjust_lr", text)
+        self.assertEqual(problems(results), ["option.choice optimizer.adjust_lr"])
 
 
 if __name__ == "__main__":

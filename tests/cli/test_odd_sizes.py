@@ -124,12 +124,12 @@ class OddSizes(PipelineCase):
         self.assertIn("3 tokens are too few to share out among 4 ranks", plan)
 
     def test_what_cannot_be(self):
-        def refuse(plan, *fragments):
+        def refuse(plan, problem):
             with self.subTest(plan):
-                self.refused(3, fragments, "plan", self.write(MODELS + f"e(dense[1], {plan}, 5, mw.plan)"))
+                self.refused(3, problem, "plan", self.write(MODELS + f"e(dense[1], {plan}, 5, mw.plan)"))
 
-        refuse("{ tp(6), sp() }", "5 tokens cannot be split over tp's 6 ranks", "a sequence of 6")
-        refuse("{ sp(6) }", "sp(6) cannot split 5 seq", "nearest: sp(5)")
+        refuse("{ tp(6), sp() }", "axis.too-many plan[2]")
+        refuse("{ sp(6) }", "axis.cannot-split plan[1].ways")
 
 
 if __name__ == "__main__":

@@ -93,17 +93,17 @@ class Offload(PipelineCase):
         self.assertIn("nothing that forward keeps goes to host memory", plan.stdout)
 
     def test_what_cannot_be(self):
-        def refuse(mode, *fragments):
+        def refuse(mode, problem):
             with self.subTest(mode):
-                self.refused(2, fragments, "plan", self.write(HEAD + f'e("llama", {{}}, {mode}, "none", mw.plan)'))
+                self.refused(2, problem, "plan", self.write(HEAD + f'e("llama", {{}}, {mode}, "none", mw.plan)'))
 
-        refuse('"half"', 'there is no "half"', '"full"')
-        refuse("{ layers = 0 }", "offload.layers")
-        refuse("{ layers = 5 }", "offload.layers: 5 of a model of 4 layers", "nearest: 4")
-        refuse('{ least = "much" }', "offload.least")
-        refuse("{ layers = 1, ops = { \"mlp\" } }", "two ways to choose")
-        refuse('{ ops = { "mpl" } }', 'no op of a layer is called "mpl"', "attention")
-        refuse("function(op) return op.kind end", "offload: the function returned", "return true or false")
+        refuse('"half"', "option.choice offload")
+        refuse("{ layers = 0 }", "option.range offload.layers")
+        refuse("{ layers = 5 }", "option.range offload.layers")
+        refuse('{ least = "much" }', "option.type offload.least")
+        refuse("{ layers = 1, ops = { \"mlp\" } }", "option.conflict offload")
+        refuse('{ ops = { "mpl" } }', "option.choice offload.ops")
+        refuse("function(op) return op.kind end", "function.result offload")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class ScheduleCommand(PipelineCase):
             made = self.schedule(name, "--stages", 4, "--microbatches", 12, "--memory", 4)
             self.assertLessEqual(max(made["high_water"]), 4)
         self.assertGreater(max(self.schedule("zb-h2", "--stages", 4, "--microbatches", 12)["high_water"]), 4)
-        self.refused(3, ["gpipe", "12", "limit of 4"], "schedule", "gpipe", "--stages", 4, "--microbatches", 12,
+        self.refused(3, "schedule.memory memory", "schedule", "gpipe", "--stages", 4, "--microbatches", 12,
                      "--memory", 4)
 
     def test_files(self):
@@ -91,70 +91,67 @@ class ScheduleCommand(PipelineCase):
         self.assertIn("bubble 27.3 %, makespan 33", done.stdout)
 
     def test_usage(self):
-        for code, fragments, arguments in (
-                (2, ['there is no schedule "1f1"', 'did you mean "1f1b"?', "dualpipev"], ("1f1", "--stages", 2)),
-                (2, ["there is no such file", "zb-h1"], ("none.csv",)),
-                (2, ["--microbatches is missing"], ("1f1b", "--stages", 2)),
-                (2, ['did you mean "--stages"?'], ("1f1b", "--stage", 2)),
-                (2, ["--stages", "0", "1 to 65536"], ("1f1b", "--stages", 0, "--microbatches", 2)),
-                (2, ["--times", "1,1.2,0.8"], ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,2")),
-                (2, ["--times"], ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,-2,3")),
-                (2, ["forwards", "at most"], ("1f1b", "--stages", 65536, "--microbatches", 1 << 20)),
-                (2, ["--svg", "cannot write"], ("1f1b", "--stages", 2, "--microbatches", 2, "--svg", ".")),
-                (3, ["zbv", "chunks", "not 3"], ("zbv", "--stages", 2, "--microbatches", 2, "--chunks", 3))):
+        for code, problem, arguments in (
+                (2, "usage.value", ("1f1", "--stages", 2)),
+                (2, "file.missing", ("none.csv",)),
+                (2, "usage.missing", ("1f1b", "--stages", 2)),
+                (2, "usage.option", ("1f1b", "--stage", 2)),
+                (2, "usage.option", ("1f1b", "--stages", 0, "--microbatches", 2)),
+                (2, "usage.value", ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,2")),
+                (2, "usage.value", ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,-2,3")),
+                (2, "plan.size", ("1f1b", "--stages", 65536, "--microbatches", 1 << 20)),
+                (2, "file.write", ("1f1b", "--stages", 2, "--microbatches", 2, "--svg", ".")),
+                (3, "schedule.chunks chunks", ("zbv", "--stages", 2, "--microbatches", 2, "--chunks", 3))):
             with self.subTest(arguments=arguments):
-                self.refused(code, fragments, "schedule", *arguments)
+                self.refused(code, problem, "schedule", *arguments)
 
     def test_files_that_are_refused(self):
-        for text, fragments, arguments in (
-                ("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
-                 ["deadlock", "stage 0, step 1, 0B0", "stage 1, step 0, 1F1"], ()),
-                ("0F0,0B0,0B0\n1F0,1B0\n", ["stage 0, step 2, 0B0: done already by stage 0, step 1"], ()),
-                ("0F0,0I0\n1F0,1B0\n", ["stage 0 never does 0W0"], ()),
-                ("0B0,0F0\n1F0,1B0\n", ["stage 0, step 0, 0B0: comes before stage 0, step 1, 0F0"], ()),
-                ("0F0,0X0\n", ["row 0, cell 1", "0X0"], ()),
-                ("0F0,0F1,0B0,0B1\n", ["stage 0, step 1, 0F1", "limit of 1"], ("--memory", 1)),
-                ("0F0,0B0\n", ["1 microbatch", "2"], ("--microbatches", 2)),
-                ("0F0,0B0\n", ["1 stage", "2"], ("--stages", 2)),
-                ("0F0,0B0\n", ["1 chunk", "2"], ("--chunks", 2))):
+        for text, problem, arguments in (
+                ("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n", "schedule.deadlock [1]", ()),
+                ("0F0,0B0,0B0\n1F0,1B0\n", "schedule.doubled [1][3]", ()),
+                ("0F0,0I0\n1F0,1B0\n", "schedule.missing [1]", ()),
+                ("0B0,0F0\n1F0,1B0\n", "schedule.order [1][1]", ()),
+                ("0F0,0X0\n", "schedule.cell schedule[1][2]", ()),
+                ("0F0,0F1,0B0,0B1\n", "schedule.memory [1][2]", ("--memory", 1)),
+                ("0F0,0B0\n", "schedule.microbatches", ("--microbatches", 2)),
+                ("0F0,0B0\n", "schedule.stages", ("--stages", 2)),
+                ("0F0,0B0\n", "schedule.chunks", ("--chunks", 2))):
             with self.subTest(text=text):
                 (self.folder / "a.csv").write_text(text)
-                self.refused(3, fragments, "schedule", "a.csv", *arguments)
+                self.refused(3, problem, "schedule", "a.csv", *arguments)
 
 
 class PipelinePlans(PipelineCase):
-    def refuse(self, plan, code, *fragments, verbs=("run",)):
+    def refuse(self, plan, code, problem, verbs=("run",)):
         """Before any rank starts: nothing is written."""
         for verb in verbs:
             with self.subTest(plan=plan, verb=verb):
-                self.refused(code, fragments, verb, self.script(plan, 'e.log = "runs/refused.h5"'))
+                error = self.refused(code, problem, verb, self.script(plan, 'e.log = "runs/refused.h5"'))
                 self.assertFalse((self.folder / "runs").exists())
+                self.assertEqual((error["file"], error["line"]), (str(self.folder / "script.lua"), 6))
 
     def test_sizes(self):
-        self.refuse("pp(3)", 3, "pp(3) makes 3 virtual stages of 2 layers", "nearest: pp(2)",
-                    verbs=("run", "plan", "verify"))
-        self.refuse('pp { 2, schedule = "zbv" }', 3, "pp(2) with 2 chunks makes 4 virtual stages of 2 layers", "pp(1)")
-        self.refuse('pp { 2, schedule = "zbv", chunks = 3 }', 3, "zbv takes chunks = 2, not 3")
-        self.refuse("pp { 2, chunks = 2 }", 3, "1f1b takes chunks = 1, not 2", "interleaved")
-        self.refuse("pp { 2, layout = { 1, 2 } }", 3, "pp.layout = { 1, 2 } adds up to 3 layers; the model has 2")
-        self.refuse("pp { 2, layout = { 2 } }", 3, "pp.layout = { 2 } lists 1 parts; pp(2) has 2 stages",
-                    "2 numbers that add up to 2")
-        self.refuse("pp { 2, layout = { 3, -1 } }", 2, "layout: -1 is no number of layers")
-        self.refuse('pp { 2, layout = { "all" } }', 2, 'layout: "all" is no number of layers')
-        self.refuse("pp(0)", 2, "ways", "got 0")
+        self.refuse("pp(3)", 3, "pipeline.layers plan[1].ways", verbs=("run", "plan", "verify"))
+        self.refuse('pp { 2, schedule = "zbv" }', 3, "pipeline.layers plan[1].ways")
+        self.refuse('pp { 2, schedule = "zbv", chunks = 3 }', 3, "schedule.chunks plan[1].chunks")
+        self.refuse("pp { 2, chunks = 2 }", 3, "schedule.chunks plan[1].chunks")
+        self.refuse("pp { 2, layout = { 1, 2 } }", 3, "pipeline.layers plan[1].layout")
+        self.refuse("pp { 2, layout = { 2 } }", 3, "pipeline.layers plan[1].layout")
+        self.refuse("pp { 2, layout = { 3, -1 } }", 2, "option.value plan[1].layout")
+        self.refuse('pp { 2, layout = { "all" } }', 2, "option.value plan[1].layout")
+        self.refuse("pp(0)", 2, "option.range plan[1].ways")
 
     def test_names(self):
-        self.refuse('pp { 2, schedule = "1f1" }', 2, 'there is no schedule "1f1"', 'did you mean "1f1b"?')
-        self.refuse("pp { 2, schedule = 3 }", 2, "script.lua:6: plan[1].schedule: got 3", "zb-h1")
-        self.refuse('pp { 2, schedule = "none.csv" }', 2, "there is no file none.csv")
-        self.refuse('pp { 2, scedule = "1f1b" }', 2, 'did you mean "schedule"?')
+        self.refuse('pp { 2, schedule = "1f1" }', 2, "option.choice plan[1].schedule")
+        self.refuse("pp { 2, schedule = 3 }", 2, "option.value plan[1].schedule")
+        self.refuse('pp { 2, schedule = "none.csv" }', 2, "file.missing plan[1].schedule")
+        self.refuse('pp { 2, scedule = "1f1b" }', 2, "option.unknown plan[1].scedule")
 
     def test_times_and_memory(self):
-        self.refuse("pp { 2, times = { 1, 2 } }", 2, "times: got [1,2]", "{ F, I, W }")
-        self.refuse("pp { 2, times = { { 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 } } }", 3,
-                    "pp.times has 3 entries for 2 virtual stages")
-        self.refuse('pp { 2, memory = "1KiB" }', 3, "1f1b", "1024", "raise the limit")
-        error = self.refused(3, ["zb-h1", "1024", "raise the limit"], "run",
+        self.refuse("pp { 2, times = { 1, 2 } }", 2, "option.value plan[1].times")
+        self.refuse("pp { 2, times = { { 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 } } }", 3, "pipeline.times plan[1].times")
+        self.refuse('pp { 2, memory = "1KiB" }', 3, "schedule.memory plan[1].memory")
+        error = self.refused(3, "schedule.memory plan[1].memory", "run",
                              self.script('pp { 2, schedule = "zb-h1", memory = "1KiB" }'))
         # What the hint says is enough.
         enough = re.search(r"raise the limit to (\d+)", error["hint"]).group(1)
@@ -172,10 +169,10 @@ class PipelinePlans(PipelineCase):
         write("missing.csv", rows[0], rows[1].replace(",1B2", ""))
         verified = self.only("verify", self.script('pp { 2, schedule = "good.csv" }'))
         self.assertEqual(verified["verdict"], "equal")
-        self.refuse('pp { 2, schedule = "two.csv" }', 3, "two.csv is made for 2 microbatches, the plan has 4")
-        self.refuse('pp { 2, schedule = "doubled.csv" }', 3, "stage 0, step 8, 0B3: done already by stage 0, step 7")
-        self.refuse('pp { 2, schedule = "missing.csv" }', 3, "stage 1 never does 1B2")
-        self.refuse('pp { 3, schedule = "good.csv" }', 3, "good.csv has 2 rows for pp(3)")
+        self.refuse('pp { 2, schedule = "two.csv" }', 3, "schedule.microbatches plan[1].schedule")
+        self.refuse('pp { 2, schedule = "doubled.csv" }', 3, "schedule.doubled plan[1].schedule[1][9]")
+        self.refuse('pp { 2, schedule = "missing.csv" }', 3, "schedule.missing plan[1].schedule[2]")
+        self.refuse('pp { 3, schedule = "good.csv" }', 3, "schedule.stages plan[1].schedule")
 
     # --- A schedule of the script's own ---
 
@@ -184,9 +181,8 @@ class PipelinePlans(PipelineCase):
 
     def test_a_deadlock_is_refused_with_its_cycle(self):
         rows = '"0F0 0B0 0F1 0F2 0F3 0B1 0B2 0B3", "1F0 1F1 1B0 1B1 1F2 1F3 1B2 1B3"'
-        self.refuse(self.own(f"return {{ {rows} }}"), 3, "deadlock: 2 stages wait for each other in a cycle",
-                    "stage 0, step 1, 0B0 waits for stage 1, step 2, 1B0",
-                    "stage 1, step 1, 1F1 waits for stage 0, step 2, 0F1", verbs=("run", "plan", "verify"))
+        self.refuse(self.own(f"return {{ {rows} }}"), 3, "schedule.deadlock plan[1].schedule[1]",
+                    verbs=("run", "plan", "verify"))
 
     def test_what_a_function_may_return(self):
         rows = [" ".join(f"{v}F{k} {v}B{k}" for k in range(4)) for v in range(2)]
@@ -201,16 +197,15 @@ class PipelinePlans(PipelineCase):
                 self.assertEqual(run["status"], "done")
                 hashes.add(tuple(run["losses"]))
         self.assertEqual(len(hashes), 1)
-        for body, said in (("", "returned nothing"), ("return 3", "returned 3"),
-                           ('return { "0F0", "1F0", "2F0" }', "returned 3 entries for pp(2)"),
-                           ('return { "0F0 nix", "1F0" }', '"nix" is no work'),
-                           ("return { 3 }", "3 for stage 0")):
-            self.refuse(self.own(body), 3, said)
-        self.refuse(self.own("return s.nix.there"), 2, "script.lua:6: attempt to index a nil value (field 'nix')")
+        for body, problem in (("", "function.result plan[1].schedule"), ("return 3", "function.result plan[1].schedule"),
+                              ('return { "0F0", "1F0", "2F0" }', "function.result plan[1].schedule"),
+                              ('return { "0F0 nix", "1F0" }', "schedule.cell plan[1].schedule[1][2]"),
+                              ("return { 3 }", "function.result plan[1].schedule")):
+            self.refuse(self.own(body), 3, problem)
+        self.refuse(self.own("return s.nix.there"), 2, "script.error")
         chunked = self.own('return { "0F0 0F1", "1F0" }', '"mine", ').replace("2,", "2, chunks = 2,")
-        self.refused(3, ["uses 2 virtual stages", "2 chunks has 4"], "plan",
-                     self.script(chunked, "e.model.layers = 4"))
-        self.refuse('pp { 2, schedule = mw.schedule("mine") }', 2, "mw.schedule takes a function")
+        self.refused(3, "schedule.stages plan[1].schedule", "plan", self.script(chunked, "e.model.layers = 4"))
+        self.refuse('pp { 2, schedule = mw.schedule("mine") }', 2, "script.argument")
 
     def test_what_a_function_is_asked(self):
         told = self.folder / "told"

@@ -9,6 +9,8 @@ import unittest
 
 import h5py
 
+from problems import problems
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 # %s: more keys; the later of two equal ones counts.
 SCRIPT = """\
@@ -104,10 +106,10 @@ class Words(unittest.TestCase):
         done = self.call("run", nothing)
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
         self.assertIn("nothing was trained", done.stderr)
-        for verb, said in (("plan", "nothing was planned"), ("verify", "nothing was verified")):
+        for verb in ("plan", "verify"):
             done = self.call(verb, nothing, "--json")
             self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(said, json.loads(done.stdout)["message"])
+            self.assertEqual(problems([json.loads(done.stdout)]), ["script.no-verb"])
         planned = self.script((SCRIPT % "").replace("mw.train", "mw.plan"), "planned.lua")
         for verb, code in (("run", 0), ("plan", 0), ("verify", 2)):
             done = self.call(verb, planned)
@@ -122,9 +124,10 @@ class Words(unittest.TestCase):
             self.assertEqual(json.loads(done.stdout)["status"], "done")
             with h5py.File(self.folder / "a.h5") as f:
                 self.assertEqual(f["script"].asstr()[()], text)
-        done = self.call("run", "-", stdin="\n\nlocal x = nothing.there\n")
+        done = self.call("run", "-", "--json", stdin="\n\nlocal x = nothing.there\n")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("stdin:3: attempt to index a nil value", done.stderr)
+        error = json.loads(done.stdout)
+        self.assertEqual((error["code"], error["file"], error["line"]), ("script.error", "stdin", 3))
         for missing in ("there-is-none.lua", "."):
             self.assertEqual(self.call("run", missing).returncode, 2)
 
@@ -152,9 +155,9 @@ class Words(unittest.TestCase):
             assert(select(2, pcall(require, "nowhere")):find("nowhere"))
             """))
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = self.call("run", "compiled.lua")
+        done = self.call("run", "compiled.lua", "--json")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("compiled.lua: this is compiled Lua", done.stderr)
+        self.assertEqual(problems([json.loads(done.stdout)]), ["script.unreadable"])
 
     # --- Exit codes and hints ---
 
@@ -169,16 +172,16 @@ class Words(unittest.TestCase):
                 done = self.call("run", self.script(SCRIPT % (change + ' e.log = "a.h5"')), "--json")
                 wanted = 3 if "return 7" in change else 2
                 self.assertEqual(done.returncode, wanted, done.stderr)
-                if "error" in change:
-                    self.assertIn("script.lua:8: no", done.stderr)
+                error = json.loads(done.stdout)
+                self.assertEqual(problems([error])[0].split()[0], "script.error" if "error" in change else "function.result")
+                self.assertEqual(error["line"], 8 if "error" in change or "7" in change else 3)
                 self.assertFalse((self.folder / "a.h5").exists())
 
     def test_replicas_that_do_not_divide(self):
-        for ways, replicas, hint in ((2, 3, "nearest: replicas = 2\n"), (6, 4, "nearest: replicas = 3 or 6\n"),
-                                     (4, 2**20, "nearest: replicas = 4\n")):
-            done = self.call("plan", self.script(SCRIPT % f"e.plan = {{ zero {{ {ways}, replicas = {replicas} }} }} e.batch = 12"))
-            self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn(hint, done.stderr)
+        for ways, replicas, hint in ((2, 3, "nearest: replicas = 2"), (6, 4, "nearest: replicas = 3 or 6"),
+                                     (4, 2**20, "nearest: replicas = 4")):
+            error, = self.results("plan", f"e.plan = {{ zero {{ {ways}, replicas = {replicas} }} }} e.batch = 12", code=3)
+            self.assertEqual((problems([error]), error["hint"]), (["option.divides plan[1].replicas"], hint))
 
     def test_the_command_that_a_hint_names_is_there(self):
         done = self.call("plugins", "show")
@@ -213,9 +216,10 @@ class Words(unittest.TestCase):
         done = self.call("run", self.script(chart % "new/er/chart.svg"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("<svg", (self.folder / "new/er/chart.svg").read_text())
-        done = self.call("run", self.script(chart % "script.lua/chart.svg"))
+        done = self.call("run", self.script(chart % "script.lua/chart.svg"), "--json")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("script.lua:1: mw.bar_chart script.lua/chart.svg: cannot write it: Not a directory", done.stderr)
+        error = json.loads(done.stdout)
+        self.assertEqual((problems([error]), error["line"]), (["file.write"], 1))
 
 
 if __name__ == "__main__":

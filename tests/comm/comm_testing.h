@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/problems.h"
 #include "meshwright/world.h"
 
 namespace mw::testing {
@@ -20,7 +21,13 @@ inline std::unique_ptr<Communicator> world_communicator(RankContext& context,
   return make_communicator(*context.source, "world", group, context.rank, ledger);
 }
 
-// What run_ranks() throws; "" if it does not.
+// The codes of what run_ranks() throws; "none" if it does not.
+template <class Body>
+std::string code_of(int ranks, const RankOptions& options, Body body) {
+  return test::thrown([&] { run_ranks(ranks, body, options); });
+}
+
+// Its text, where the test is about what that tells; "" if it does not throw.
 template <class Body>
 std::string error_of(int ranks, const RankOptions& options, Body body) {
   try {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "../parity/fixture.h"
+#include "../support/problems.h"
 #include "engine/microbatch.h"
 #include "engine/trainer.h"
 #include "program/memory.h"
@@ -33,7 +34,7 @@ std::vector<std::int64_t> batches(const Json& given, std::int64_t batch, std::in
 std::string refusal(const Json& given, std::int64_t batch) {
   Problems problems;
   read_microbatch(given, batch, 0, nullptr, problems);
-  return problems.empty() ? "" : problems.list().front().message;
+  return codes(problems);
 }
 
 // The experiment with a policy for each step.
@@ -70,16 +71,15 @@ TEST_CASE("A ramp grows by equal increments to the batch") {
 }
 
 TEST_CASE("What no policy is, is refused with what there is") {
-  CHECK(refusal(ramp({{"from", 9}, {"steps", 5}}), 8)
-            .find("9 sequences are more than the batch of 8") != std::string::npos);
-  CHECK(refusal(ramp({{"from", 2}}), 8).find("one of steps and sequences") != std::string::npos);
-  CHECK(refusal(ramp({{"from", 2}, {"steps", 2}, {"sequences", 2}}), 8).find("one of") !=
-        std::string::npos);
-  CHECK(refusal({{"kind", "microbatch.fit"}}, 8).find("no limit to fit") != std::string::npos);
-  CHECK(refusal("2", 8).find("microbatch: got") != std::string::npos);
-  CHECK(refusal(0, 8).find("microbatch: got") != std::string::npos);
-  CHECK(refusal(Json::array({2, 0}), 8).find("microbatch[2]: got 0") != std::string::npos);
-  CHECK(refusal(Json::array({3, 3, 1}), 8).empty());
+  CHECK(refusal(ramp({{"from", 9}, {"steps", 5}}), 8) == "option.range microbatch.from");
+  CHECK(refusal(ramp({{"from", 2}}), 8) == "option.conflict microbatch");
+  CHECK(refusal(ramp({{"from", 2}, {"steps", 2}, {"sequences", 2}}), 8) ==
+        "option.conflict microbatch");
+  CHECK(refusal({{"kind", "microbatch.fit"}}, 8) == "option.missing microbatch.memory");
+  CHECK(refusal("2", 8) == "option.value microbatch");
+  CHECK(refusal(0, 8) == "option.value microbatch");
+  CHECK(refusal(Json::array({2, 0}), 8) == "option.value microbatch[2]");
+  CHECK(refusal(Json::array({3, 3, 1}), 8) == "none");
 }
 
 TEST_CASE("Sizes that are not a rank's sequences are refused with the numbers") {
@@ -91,10 +91,10 @@ TEST_CASE("Sizes that are not a rank's sequences are refused with the numbers") 
     request.sizes = std::move(sizes);
     Problems problems;
     CHECK(make_plan(request, problems) == nullptr);
-    return problems.list().front().message;
+    return codes(problems);
   };
-  CHECK(refused(0, {3, 2}).find("3 + 2 are 5 sequences, and each rank has 6") != std::string::npos);
-  CHECK(refused(7, {}).find("7 sequences are more than the 6 of each rank") != std::string::npos);
+  CHECK(refused(0, {3, 2}) == "microbatch.sum microbatch");
+  CHECK(refused(7, {}) == "microbatch.too-large microbatch");
 }
 
 TEST_CASE("Microbatches of different sizes equal one rank with the whole batch") {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../support/problems.h"
 #include "temporary_folder.h"
 
 namespace {
@@ -23,8 +24,7 @@ std::string refused(const std::string& content) {
     const mw::SafetensorsFile file(path);
   } catch (const mw::Error& error) {
     CHECK(error.problems().at(0).stage == mw::Stage::options);
-    CHECK_THAT(error.what(), Catch::Contains("bad.safetensors"));
-    return error.what();
+    return mw::test::codes(error.problems());
   }
   return "it was accepted";
 }
@@ -78,44 +78,45 @@ TEST_CASE("hostile and broken files are refused") {
   const auto with = [&](const std::string& tensor, std::size_t data = 8) {
     return refused(file_with(R"({"a":)" + tensor + "}", data));
   };
-  CHECK_THAT(with(entry("[2]", "[0,8]")), Catch::Equals("it was accepted"));
+  CHECK(with(entry("[2]", "[0,8]")) == "it was accepted");
 
-  CHECK_THAT(refused(""), Catch::Contains("0 bytes"));
-  CHECK_THAT(refused("\1\0\0"), Catch::Contains("bytes"));
-  CHECK_THAT(refused(std::string(8, '\xff') + "{}"), Catch::Contains("18446744073709551615"));
-  CHECK_THAT(refused(std::string("\x40\0\0\0\0\0\0\0{}", 10)), Catch::Contains("claims 64"));
-  CHECK_THAT(refused(file_with("not json", 0)), Catch::Contains("no JSON"));
-  CHECK_THAT(refused(file_with("[]", 0)), Catch::Contains("no JSON"));
-  CHECK_THAT(refused(file_with("{", 0)), Catch::Contains("no JSON"));
-  CHECK_THAT(refused(file_with("{\"a\":" + std::string(100000, '['), 0)), Catch::Contains("JSON"));
-  CHECK_THAT(refused(file_with("{\"\xff\":1}", 0)), Catch::Contains("JSON"));
-  CHECK_THAT(with("5"), Catch::Contains("lacks"));
-  CHECK_THAT(with(R"({"dtype":"F32","shape":[2]})"), Catch::Contains("lacks"));
-  CHECK_THAT(with(entry("[-2]", "[0,8]")), Catch::Contains("lacks"));
-  CHECK_THAT(with(entry("[2.0]", "[0,8]")), Catch::Contains("lacks"));
-  CHECK_THAT(with(entry("[2]", "[0,8,9]")), Catch::Contains("lacks"));
-  CHECK_THAT(with(entry("[2]", "[0,8]", "F33")), Catch::Contains("F33"));
-  CHECK_THAT(with(entry("[2]", "[8,0]")), Catch::Contains("claims"));
-  CHECK_THAT(with(entry("[2]", "[4,12]")), Catch::Contains("claims"));
-  CHECK_THAT(with(entry("[2]", "[0,18446744073709551615]")), Catch::Contains("lacks"));
-  CHECK_THAT(with(entry("[3]", "[0,8]")), Catch::Contains("has 8 bytes"));
-  CHECK_THAT(with(entry("[4611686018427387904,4]", "[0,8]")), Catch::Contains("has 8 bytes"));
-  CHECK_THAT(with(entry("[1]", "[0,4]")), Catch::Contains("last 4 bytes"));
-  CHECK_THAT(with(entry("[1]", "[4,8]")), Catch::Contains("4 bytes before"));
+  CHECK(refused("") == "safetensors.size");
+  CHECK(refused("\1\0\0") == "safetensors.size");
+  CHECK(refused(std::string(8, '\xff') + "{}") == "safetensors.size");
+  CHECK(refused(std::string("\x40\0\0\0\0\0\0\0{}", 10)) == "safetensors.size");
+  CHECK(refused(file_with("not json", 0)) == "safetensors.header");
+  CHECK(refused(file_with("[]", 0)) == "safetensors.header");
+  CHECK(refused(file_with("{", 0)) == "safetensors.header");
+  CHECK(refused(file_with("{\"a\":" + std::string(100000, '['), 0)) == "safetensors.header");
+  CHECK(refused(file_with("{\"\xff\":1}", 0)) == "safetensors.header");
+  CHECK(with("5") == "safetensors.entry");
+  CHECK(with(R"({"dtype":"F32","shape":[2]})") == "safetensors.entry");
+  CHECK(with(entry("[-2]", "[0,8]")) == "safetensors.entry");
+  CHECK(with(entry("[2.0]", "[0,8]")) == "safetensors.entry");
+  CHECK(with(entry("[2]", "[0,8,9]")) == "safetensors.entry");
+  CHECK(with(entry("[2]", "[0,8]", "F33")) == "safetensors.dtype");
+  CHECK(with(entry("[2]", "[8,0]")) == "safetensors.offsets");
+  CHECK(with(entry("[2]", "[4,12]")) == "safetensors.offsets");
+  CHECK(with(entry("[2]", "[0,18446744073709551615]")) == "safetensors.entry");
+  CHECK(with(entry("[3]", "[0,8]")) == "safetensors.shape");
+  CHECK(with(entry("[4611686018427387904,4]", "[0,8]")) == "safetensors.shape");
+  CHECK(with(entry("[1]", "[0,4]")) == "safetensors.gap");
+  CHECK(with(entry("[1]", "[4,8]")) == "safetensors.gap");
   const std::string a = R"("a":)" + entry("[2]", "[0,8]"), b = R"("b":)" + entry("[2]", "[4,12]");
-  CHECK_THAT(refused(file_with("{" + a + "," + b + "}", 12)), Catch::Contains("overlaps"));
-  CHECK_THAT(refused(file_with("{" + a + "," + a + "}", 8)), Catch::Contains("twice"));
-  CHECK_THAT(refused(file_with(R"({"__metadata__":{"x":5},)" + a + "}", 8)),
-             Catch::Contains("metadata"));
+  CHECK(refused(file_with("{" + a + "," + b + "}", 12)) == "safetensors.overlap");
+  CHECK(refused(file_with("{" + a + "," + a + "}", 8)) == "safetensors.twice");
+  CHECK(refused(file_with(R"({"__metadata__":{"x":5},)" + a + "}", 8)) == "safetensors.metadata");
 }
 
 TEST_CASE("a file that cannot be written is said so, and two of one name") {
-  CHECK_THROWS_WITH(mw::write_safetensors("/proc/none/x.safetensors", {{"a", at::ones({1})}}),
-                    Catch::Contains("/proc/none/x.safetensors"));
+  const auto written = [](const std::filesystem::path& path,
+                          const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+    return mw::test::thrown([&] { mw::write_safetensors(path, tensors); });
+  };
+  CHECK(written("/proc/none/x.safetensors", {{"a", at::ones({1})}}) == "file.write");
   TemporaryFolder folder;
-  CHECK_THROWS_WITH(
-      mw::write_safetensors(folder.path() / "x", {{"a", at::ones({1})}, {"a", at::ones({1})}}),
-      Catch::Contains("two tensors"));
+  CHECK(written(folder.path() / "x", {{"a", at::ones({1})}, {"a", at::ones({1})}}) ==
+        "safetensors.twice");
 }
 
 // Not a test of its own: the Python test runs it to read what another library wrote, and back.

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "../support/problems.h"
 #include "interpreter.h"
 #include "meshwright/model.h"
 #include "model/init.h"
@@ -355,28 +356,26 @@ TEST_CASE("models refuse what cannot be, with the numbers") {
       build(kind, given);
     } catch (const Error& error) {
       CHECK(error.exit_code() == 2);
-      return error.what();
+      return test::codes(error.problems());
     }
     return "";
   };
   Json given{{"layers", 2}, {"hidden", 20}, {"heads", 3}, {"ffn", 24}, {"vocab", 19}};
-  using Catch::Contains;
-  CHECK_THAT(refused("llama", given),
-             Contains("model.heads") && Contains("3") && Contains("20") && Contains("2 or 4"));
+  CHECK(refused("llama", given) == "option.divides model.heads");
   given["heads"] = 4;
-  CHECK_THAT(refused("llama", given), Contains("5") && Contains("odd") && Contains("24"));
+  CHECK(refused("llama", given) == "model.odd model.heads");
   given["hidden"] = 16;
   given["kv_heads"] = 3;
-  CHECK_THAT(refused("llama", given), Contains("model.kv_heads") && Contains("2 or 4"));
+  CHECK(refused("llama", given) == "option.divides model.kv_heads");
   given["kv_heads"] = 8;
-  CHECK_THAT(refused("llama", given), Contains("model.kv_heads") && Contains("= 4"));
+  CHECK(refused("llama", given) == "option.divides model.kv_heads");
   given["kv_heads"] = 2;
   CHECK(refused("llama", given).empty());
   given["layers"] = 0;
   given["wat"] = 1;
-  CHECK_THAT(refused("llama", given), Contains("model.layers") && Contains("wat"));
+  CHECK(refused("llama", given) == "option.unknown model.wat; option.range model.layers");
   const Json gpt{{"layers", 1}, {"hidden", 16}, {"heads", 4}, {"vocab", 19}, {"positions", 4}};
-  CHECK_THAT(refused("gpt", gpt), Contains("positions") && Contains("4") && Contains("6"));
+  CHECK(refused("gpt", gpt) == "option.range model.positions");
   CHECK(find_model_kind("lama") == nullptr);
 }
 

@@ -2,10 +2,10 @@
 #include <catch2/catch.hpp>
 
 #include "../parity/fixture.h"
+#include "../support/problems.h"
 
 using namespace mw;
 using namespace mw::test;
-using Catch::Contains;
 
 namespace {
 
@@ -38,7 +38,7 @@ std::string refusal(std::vector<StrategyChoice> plan, const std::string& model =
   try {
     experiment(setup);
   } catch (const Error& error) {
-    return error.what();
+    return codes(error.problems());
   }
   return "accepted";
 }
@@ -54,23 +54,19 @@ bool nothing(const Op&) {
 }  // namespace
 
 TEST_CASE("A rule whose dim or axis is not there is refused with those that are") {
-  CHECK_THAT(
-      refusal(2, [](Draft& d) { d.shard("bacth", "x"); }),
-      Contains("plan: x: bacth -> x names \"bacth\"") && Contains("did you mean \"batch\"?"));
-  CHECK_THAT(refusal(2, [](Draft& d) { d.shard("batch", "y"); }),
-             Contains("no such axis") && Contains("axes: x"));
+  CHECK(refusal(2, [](Draft& d) { d.shard("bacth", "x"); }) == "rule.dim plan");
+  CHECK(refusal(2, [](Draft& d) { d.shard("batch", "y"); }) == "axis.unknown plan");
   // Even where it would change nothing.
-  CHECK_THAT(refusal(1, [](Draft& d) { d.shard("bacth", "x"); }), Contains("did you mean"));
+  CHECK(refusal(1, [](Draft& d) { d.shard("bacth", "x"); }) == "rule.dim plan");
 }
 
 TEST_CASE("Every fault of a plan is told at once, and what follows from one is not") {
-  const std::string said = refusal(2, [](Draft& d) {
+  const std::string refused = refusal(2, [](Draft& d) {
     d.shard("bacth", "x");
     d.shard_where("heads", "x", nothing);
     d.store("hiden", "x", {});
   });
-  CHECK_THAT(said, Contains("bacth") && Contains("heads -> x") && Contains("hiden") &&
-                       !Contains("nothing lives"));
+  CHECK(refused == "rule.dim plan; rule.dim plan; rule.matches-nothing plan");
 }
 
 TEST_CASE("A dim that the model declares and no layer has is no fault") {
@@ -94,7 +90,7 @@ TEST_CASE("... nor is a rule for particular ops, if there are such ops") {
                    "moe");
   };
   CHECK(with(true) == "accepted");
-  CHECK_THAT(with(false), Contains("ffn -> x is for particular ops, and its `where` takes none"));
+  CHECK(with(false) == "rule.matches-nothing plan");
 }
 
 TEST_CASE("A dim of which a model's indices know nothing may be cut") {
@@ -108,17 +104,16 @@ TEST_CASE("A dim of which a model's indices know nothing may be cut") {
 }
 
 TEST_CASE("An axis of several ranks on which nothing lives is refused") {
-  CHECK_THAT(refusal(2, [](Draft&) {}), Contains("nothing lives on the axis x (2 ranks)"));
+  CHECK(refusal(2, [](Draft&) {}) == "axis.idle plan");
   CHECK(refusal(1, [](Draft&) {}) == "accepted");
   // Another's rule may live there, and another may lend its ranks.
   CHECK(refusal({does("x", {{"x", 2, {}}}, [](Draft&) {}),
                  does("y", {}, [](Draft& d) { d.shard("batch", "x"); })}) == "accepted");
-  CHECK_THAT(refusal({dp(2), does("y", {{"y", 2, {"dp"}}}, [](Draft&) {})}),
-             Contains("nothing lives on the axis y (2 ranks)") && !Contains("same work"));
+  CHECK(refusal({dp(2), does("y", {{"y", 2, {"dp"}}}, [](Draft&) {})}) == "axis.idle plan");
   // Half of the ranks.
-  CHECK_THAT(refusal({does("x", {{"x", 4, {}}}, [](Draft&) {}),
-                      does("y", {{"y", 2, {"x"}}}, [](Draft& d) { d.shard("batch", "y"); })}),
-             Contains("axis x (4 ranks) beyond 2 of them") && Contains("same work"));
+  CHECK(refusal({does("x", {{"x", 4, {}}}, [](Draft&) {}),
+                 does("y", {{"y", 2, {"x"}}}, [](Draft& d) { d.shard("batch", "y"); })}) ==
+        "axis.idle plan");
 }
 
 TEST_CASE("Storage alone is a use of an axis") {
@@ -129,31 +124,26 @@ TEST_CASE("A pass may say that it works on an axis") {
   CHECK(refusal(2, [](Draft& d) {
           d.add_pass({"mine", [](Program&) {}, Pass::instructions, "x"});
         }) == "accepted");
-  CHECK_THAT(refusal(2,
-                     [](Draft& d) {
-                       d.shard("heads", "x");
-                       d.add_pass(reduce_each_microbatch("y"));
-                     }),
-             Contains("axes: x"));
+  CHECK(refusal(2, [](Draft& d) {
+          d.shard("heads", "x");
+          d.add_pass(reduce_each_microbatch("y"));
+        }) == "axis.unknown plan");
 }
 
 TEST_CASE("The same rule for the same ops is refused, whoever says it") {
   const Edit rule = [](Draft& d) {
     d.shard_where("seq", "dp", [](const Op& op) { return op.kind() != "attention"; });
   };
-  CHECK_THAT(refusal({dp(2), does("a", {}, rule), does("b", {}, rule)}),
-             Contains("b: seq -> dp is what a (plan) says already"));
-  CHECK_THAT(refusal(2,
-                     [](Draft& d) {
-                       d.shard("batch", "x");
-                       d.shard("batch", "x");
-                     }),
-             Contains("said twice"));
+  CHECK(refusal({dp(2), does("a", {}, rule), does("b", {}, rule)}) == "rule.twice plan");
+  CHECK(refusal(2, [](Draft& d) {
+          d.shard("batch", "x");
+          d.shard("batch", "x");
+        }) == "rule.twice plan");
 }
 
 TEST_CASE("Two entries that ask for the very same are refused") {
   const StrategyChoice twin = does("a", {}, [](Draft& d) { d.note("here"); });
-  CHECK_THAT(refusal({twin, twin}), Contains("a: it is what plan asks for already"));
+  CHECK(refusal({twin, twin}) == "plan.twice plan");
   StrategyChoice other = twin;
   other.options = {{"how", "otherwise"}};
   CHECK(refusal({twin, other}) == "accepted");
@@ -161,10 +151,9 @@ TEST_CASE("Two entries that ask for the very same are refused") {
 
 TEST_CASE("Atoms of a rule are those of its axis") {
   for (int atom : {-1, 1, 7, 1 << 30}) {
-    CHECK_THAT(
-        refusal(
-            2, [=](Draft& d) { d.shard_in("batch", "x", [](const Op&) { return true; }, {atom}); }),
-        Contains("atom " + std::to_string(atom)));
+    CHECK(refusal(2, [=](Draft& d) {
+            d.shard_in("batch", "x", [](const Op&) { return true; }, {atom});
+          }) == "axis.atom plan");
   }
 }
 
@@ -173,12 +162,12 @@ TEST_CASE("Axes that cannot be are refused before there is a mesh") {
     return refusal({does("x", {{name, ways, {}}}, [](Draft&) {})});
   };
   for (int ways : {0, -1, -2147483647 - 1, (1 << 24) + 1, 2147483647})
-    CHECK_THAT(axis("x", ways), Contains("1 to 16777216"));
+    CHECK(axis("x", ways) == "axis.ways plan");
   for (const char* name : {"", "1", "a b", "a-b", "a.b", "ä", "\xff", "world", "none", "a\n"})
-    CHECK_THAT(axis(name, 2), Contains("it asks for an axis named"));
+    CHECK(axis(name, 2) == "axis.name plan");
 }
 
 TEST_CASE("An axis may name one lender twice, and lends its ranks once") {
-  CHECK_THAT(refusal({dp(2), does("y", {{"y", 4, {"dp", "dp"}}}, [](Draft&) {})}),
-             Contains("cannot borrow ranks of dp"));
+  CHECK(refusal({dp(2), does("y", {{"y", 4, {"dp", "dp"}}}, [](Draft&) {})}) ==
+        "axis.cannot-borrow plan.ways");
 }

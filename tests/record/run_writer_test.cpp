@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "../engine/temporary_folder.h"
+#include "../support/problems.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
 
@@ -187,7 +188,7 @@ TEST_CASE("a file that is removed comes back; one that another replaces is left 
   fs::copy_file(other.path(), folder.path() / "copy.h5");
   fs::rename(folder.path() / "copy.h5", path);
   add_all(writer, 3);
-  CHECK_THROWS_WITH(writer.flush(), Catch::Contains("another program has replaced it"));
+  CHECK(mw::test::thrown([&] { writer.flush(); }) == "run-file.replaced");
   CHECK(rows_of(path, "steps") == 0);
 }
 
@@ -213,18 +214,16 @@ TEST_CASE("check_writable refuses what cannot be written and leaves nothing behi
   mw::check_writable(folder.path() / "empty.h5");
   CHECK(files_in(folder.path()) == 2);
 
-  CHECK_THROWS_WITH(mw::check_writable(folder.path()), Catch::Contains("is a folder"));
-  CHECK_THROWS_WITH(mw::check_writable(file), Catch::Contains("no run file"));
-  CHECK_THROWS_WITH(mw::check_writable(file / "run.h5"), Catch::Contains("notes.txt is no folder"));
-  CHECK_THROWS_WITH(mw::check_writable("/dev/null"), Catch::Contains("no ordinary file"));
-  CHECK_THROWS_AS(mw::check_writable("/proc/run.h5"), mw::Error);
-  CHECK_THROWS_AS(mw::RunWriter(fs::path("/proc/run.h5"), info()), mw::Error);
-  try {
-    mw::check_writable(file);
-  } catch (const mw::Error& error) {
-    CHECK(error.problems().at(0).stage == mw::Stage::options);
-    CHECK_FALSE(error.problems().at(0).hint.empty());
-  }
+  const auto refused = [](const fs::path& given) {
+    return mw::test::thrown([&] { mw::check_writable(given); });
+  };
+  CHECK(refused(folder.path()) == "log.folder log");
+  CHECK(refused(file) == "log.foreign log");
+  CHECK(refused(file / "run.h5") == "log.folder log");
+  CHECK(refused("/dev/null") == "log.special log");
+  CHECK(refused("/proc/run.h5") == "file.write log");
+  CHECK(mw::test::thrown([] { mw::RunWriter(fs::path("/proc/run.h5"), info()); }) ==
+        "run-file.access");
 }
 
 TEST_CASE("texts too long for their column are cut between code points") {

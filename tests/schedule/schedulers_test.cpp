@@ -4,7 +4,6 @@
 #include "schedules.h"
 
 using namespace mw;
-using Catch::Contains;
 
 TEST_CASE("Every schedule passes the check at every size") {
   int seen = 0;
@@ -16,7 +15,7 @@ TEST_CASE("Every schedule passes the check at every size") {
           INFO(scheduler->name() << " p " << p << " chunks " << chunks << " m " << m);
           const auto request = request_of(p, chunks, m);
           const auto schedule = scheduler->make(request);
-          CHECK(faults(schedule, request) == "");
+          CHECK(faults(schedule, request) == "none");
           CHECK(schedule.name == scheduler->name());
           CHECK(schedule.stage_of == scheduler->placement(p, chunks));
           // Two stages and eight microbatches show whether it parts backwards at any size (plugins/pp).
@@ -94,7 +93,7 @@ TEST_CASE("Stages of unequal times and sizes keep to the defaults and are no slo
     for (const char* name : {"zb-h1", "zb-h2"}) {
       INFO(name << " p " << p << " m " << m);
       const auto schedule = made(name, request);
-      CHECK(faults(schedule, request) == "");
+      CHECK(faults(schedule, request) == "none");
       CHECK(simulate(schedule, request).makespan <= bound * (1 + 1e-9));
     }
   }
@@ -121,15 +120,14 @@ TEST_CASE("Zero-bubble schedules keep to a memory limit, down to one microbatch"
           request.memory_limit = factor * one;
           INFO(name << " p " << p << " m " << m << " limit " << request.memory_limit);
           const auto schedule = made(name, request);
-          CHECK(faults(schedule, request) == "");
+          CHECK(faults(schedule, request) == "none");
           const auto timeline = simulate(schedule, request);
           CHECK(largest(timeline.bytes_peak) <= request.memory_limit * (1 + 1e-9));
           if (factor == 1.0) last = timeline.makespan;
           if (factor == 100.0) CHECK(timeline.makespan <= last * (1 + 1e-9));
         }
         request.memory_limit = 0.99 * one;
-        CHECK_THROWS_WITH(made(name, request),
-                          Contains("one microbatch takes") && Contains("raise the limit to"));
+        CHECK(test::thrown([&] { made(name, request); }) == "schedule.memory memory");
       }
     }
   }
@@ -138,26 +136,24 @@ TEST_CASE("Zero-bubble schedules keep to a memory limit, down to one microbatch"
 TEST_CASE("What cannot be met is refused with the numbers and what can") {
   auto request = request_of(4, 1, 8);
   request.memory_limit = 4;
-  CHECK_THROWS_WITH(made("gpipe", request),
-                    Contains("holds activations of 8 on stage 0, above the memory limit of 4") &&
-                        Contains("raise the limit to 8, or take 1f1b or interleaved or zb-h1"));
+  const auto refused = [](const std::string& name, const ScheduleRequest& asked) {
+    return test::thrown([&] { made(name, asked); });
+  };
+  CHECK(refused("gpipe", request) == "schedule.memory memory");
   CHECK_NOTHROW(made("1f1b", request));
   request.memory_limit = 3.5;
-  CHECK_THROWS_WITH(made("1f1b", request), Contains("of 4 on stage 0"));
-  CHECK_THROWS_WITH(made("zbv", request_of(4, 1, 8)),
-                    Contains("zbv takes 2 chunks of each stage, not 1"));
-  CHECK_THROWS_WITH(made("1f1b", request_of(4, 2, 8)),
-                    Contains("takes 1 chunk") && Contains("interleaved and looped-bfs"));
-  CHECK_THROWS_WITH(made("1f1b", request_of(0, 1, 8)), Contains("0 stages"));
-  CHECK_THROWS_WITH(made("interleaved", request_of(2, 0, 8)), Contains("0 chunks"));
-  CHECK_THROWS_WITH(made("1f1b", request_of(2, 1, -3)), Contains("-3 microbatches"));
-  CHECK_THROWS_WITH(made("gpipe", request_of(1 << 15, 1, 1 << 15)), Contains("more works"));
+  CHECK(refused("1f1b", request) == "schedule.memory memory");
+  CHECK(refused("zbv", request_of(4, 1, 8)) == "schedule.chunks chunks");
+  CHECK(refused("1f1b", request_of(4, 2, 8)) == "schedule.chunks chunks");
+  CHECK(refused("1f1b", request_of(0, 1, 8)) == "schedule.counts");
+  CHECK(refused("interleaved", request_of(2, 0, 8)) == "schedule.counts");
+  CHECK(refused("1f1b", request_of(2, 1, -3)) == "schedule.counts");
+  CHECK(refused("gpipe", request_of(1 << 15, 1, 1 << 15)) == "plan.size");
   auto uneven = request_of(2, 2, 4);
   uneven.times = {{1, 1, 1, 0}, {1, 1, 1, 0}};
-  CHECK_THROWS_WITH(made("interleaved", uneven),
-                    Contains("times for 2 virtual stages, but 2 stages x 2 chunks = 4"));
+  CHECK(refused("interleaved", uneven) == "schedule.lists");
   uneven.times = {{1, -1, 1, 0}};
-  CHECK_THROWS_WITH(made("interleaved", uneven), Contains("-1 as a time"));
+  CHECK(refused("interleaved", uneven) == "schedule.lists");
   uneven.times = {{1, 1, 1, 0}, {1, 1, 1, 0}};
-  CHECK_THROWS_WITH(uneven.times_of(2), Contains("there is a virtual stage 2"));
+  CHECK(test::thrown([&] { uneven.times_of(2); }) == "schedule.lists");
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/problems.h"
 #include "meshwright/schedule.h"
 
 namespace mw {
@@ -29,10 +30,11 @@ inline Schedule made(const std::string& name, const ScheduleRequest& request) {
   return find_scheduler(name)->make(request);
 }
 
+// The codes and where: "schedule.order [2][1]" is the second stage's first action.
 inline std::string faults(const Schedule& schedule, const ScheduleRequest& request) {
   Problems problems;
   check(schedule, request, problems);
-  return problems.empty() ? "" : Error(problems.list()).what();
+  return test::codes(problems);
 }
 
 inline double largest(const std::vector<double>& values) {

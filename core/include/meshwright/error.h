@@ -17,21 +17,30 @@ const char* name_of(Stage stage);
 // 2 for script and options, 3 for plan, 1 for run, 5 for environment.
 int exit_code_of(Stage stage);
 
+// What programs and tests go by is the code and the key; the words are for people, and nothing reads them.
 struct Problem {
   Stage stage = Stage::run;
+  std::string code;     // its kind, one of docs/errors.md: "option.range"
+  std::string key;      // what of the experiment is at fault: "plan[2].ways"; empty: nothing of it
   std::string message;  // what happened, with the numbers
-  std::string hint;     // what to do; the nearest valid choice. May be empty
+  std::string hint = {};  // what to do; the nearest valid choice. May be empty
+  // Where the author wrote what is at fault, "script.lua:12" or "--set steps=0": found by the key, by what read
+  // the script.
+  std::string place = {};
+
+  std::string text() const;  // the message with the place in front
 };
 
 class Error : public std::exception {
  public:
-  Error(Stage stage, std::string message, std::string hint = "");
+  Error(Stage stage, std::string code, std::string key, std::string message, std::string hint = "");
+  explicit Error(Problem problem);
   explicit Error(std::vector<Problem> problems);  // at least one
 
   const std::vector<Problem>& problems() const { return problems_; }
   // The exit code of the gravest problem: script and options before plan before the rest.
   int exit_code() const;
-  // All messages, one a line, each with its hint in brackets.
+  // All texts, one a line, each with its hint in brackets.
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
@@ -46,8 +55,11 @@ Problem problem_of(const std::exception& thrown);
 // Collects problems so that a user sees all of them at once.
 class Problems {
  public:
-  void add(Stage stage, std::string message, std::string hint = "");
+  void add(Stage stage, std::string code, std::string key, std::string message,
+           std::string hint = "");
+  void add(Problem problem);
   void add(const Error& error);
+  void add(const Problems& others);
   bool empty() const { return list_.empty(); }
   const std::vector<Problem>& list() const { return list_; }
   void throw_if_any() const;  // throws Error with all of them

@@ -74,6 +74,7 @@ struct Pipeline {
   // Whether the schedule may part a backward into I and W, for whatever number of microbatches.
   // Gradients that I and W make apart are then reduced apart, in every step alike.
   bool splits = true;
+  std::string place = {};  // of who says so: "plan[2]"; set by the planner
 };
 
 // The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with
@@ -118,9 +119,10 @@ class Draft {
   void add_pass(Pass pass);
   // One strategy at most may part the layers.
   void pipeline(Pipeline pipeline);
-  // The message may begin with the strategy's name, as in "tp(3) cannot …";
-  // else it is put before it.
-  void refuse(const std::string& message, std::string hint);
+  // `code`: one of docs/errors.md, or of the plugin's own, "ring.too-short". `option`: which of the strategy's is at
+  // fault; empty: none. The message may begin with the strategy's name, as in "tp(3) cannot …"; else the option or
+  // the name is put before it.
+  void refuse(std::string code, std::string option, std::string message, std::string hint);
   // A sentence for the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
   void note(std::string text) { notes_.push_back(std::move(text)); }
 
@@ -152,8 +154,8 @@ class Draft {
   Problems problems_;
 };
 
-// Whatever these functions throw refuses the plan, with the plugin's name and the script's line. An
-// Error keeps its own words.
+// Whatever these functions, and the constructor, throw refuses the plan, with the plugin's name and the script's line.
+// An Error keeps its own words; its key is the option that is at fault, if any: "ways".
 class Strategy {
  public:
   virtual ~Strategy() = default;

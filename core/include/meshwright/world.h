@@ -27,7 +27,7 @@ namespace mw {
 class Aborted : public Error {
  public:
   explicit Aborted(std::string message, std::string hint = "")
-      : Error(Stage::run, std::move(message), std::move(hint)) {}
+      : Error(Stage::run, "run.aborted", "", std::move(message), std::move(hint)) {}
 };
 
 // What run_ranks throws if a rank failed: its error, with the rank in front.

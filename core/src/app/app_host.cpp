@@ -6,6 +6,7 @@
 
 #include "app/compare.h"
 #include "app/verbs.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "engine/microbatch.h"
 #include "meshwright/data.h"
@@ -13,7 +14,7 @@
 namespace mw {
 namespace {
 
-// Every problem of all of them at once; of the second, they begin with "b: ".
+// Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's messages say so.
 std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadContext& context) {
   std::vector<Experiment> read;
   Problems problems;
@@ -21,8 +22,11 @@ std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadCont
     try {
       read.push_back(read_experiment(tables[i], context));
     } catch (const Error& error) {
-      for (const Problem& p : error.problems())
-        problems.add(p.stage, (i > 0 ? "b: " : "") + p.message, p.hint);
+      for (Problem p : error.problems()) {
+        if (tables.size() > 1) p.key = key_in(i == 0 ? "a" : "b", p.key);
+        if (i > 0) p.message = "b: " + p.message;
+        problems.add(std::move(p));
+      }
     }
   }
   problems.throw_if_any();
@@ -115,13 +119,14 @@ Json AppHost::compare(const std::vector<Experiment>& given) {
     return {{"kind", "compare"}, {"status", "waiting"}, {"text", "a: " + waiting_->plan->mix()}};
   }
   if (compared_ == 2) return run_compare(*waiting_, given[0]);
-  throw Error(Stage::script, "compare takes two experiments; this is the third mw.train",
+  throw Error(Stage::script, "compare.count", "",
+              "compare takes two experiments; this is the third mw.train",
               "give two scripts with one mw.train each, or one script with two");
 }
 
 void AppHost::check_compared() const {
   if (compared_ == 2) return;
-  throw Error(Stage::script,
+  throw Error(Stage::script, "compare.count", "",
               fmt::format("compare takes two experiments; found {}", plural(compared_, "mw.train")),
               "give two scripts with one mw.train each, or one script with two; a script with "
               "mw.compare is for meshwright run");

@@ -224,7 +224,8 @@ std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string
     if (names.empty() || word.starts_with('-')) return std::nullopt;
     if (std::find(names.begin(), names.end(), word) == names.end()) {
       const std::string near = did_you_mean(word, names);
-      return Error(Stage::script, fmt::format("there is no command {}", quote(path + word)),
+      return Error(Stage::script, "usage.command", "",
+                   fmt::format("there is no command {}", quote(path + word)),
                    near.empty() ? "commands: " + join(names) : near);
     }
     at = at->get_subcommand(word);
@@ -277,7 +278,7 @@ int run_main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     Output(std::find(words.begin(), words.end(), "--json") != words.end())
-        .error(Error(Stage::script, error.what(), hint_for(app, error)));
+        .error(Error(Stage::script, "usage.option", "", error.what(), hint_for(app, error)));
     return exit_usage;
   }
 
@@ -296,7 +297,7 @@ int run_main(int argc, char** argv) {
     return stop_requested() ? exit_interrupted : error.exit_code();
   } catch (const std::exception& error) {
     if (!output) output.emplace(false);
-    output->error(Error({problem_of(error)}));
+    output->error(Error(problem_of(error)));
     return exit_code_of(Stage::run);
   }
 }

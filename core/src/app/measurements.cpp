@@ -121,7 +121,7 @@ void Measurements::add_metrics(const StepReport& report) {
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
       if (!value.is_number()) {
-        throw Error(Stage::run,
+        throw Error(Stage::run, "function.result", "observe",
                     fmt::format("observe({}) returned {} = {}, which is no number", step, name,
                                 json_text(value)),
                     "return { name = number }");
@@ -129,7 +129,8 @@ void Measurements::add_metrics(const StepReport& report) {
       metrics.emplace_back(name, value.get<double>());
     }
   } else if (!given.is_null()) {
-    throw Error(Stage::run, fmt::format("observe({}) returned {}", step, json_text(given)),
+    throw Error(Stage::run, "function.result", "observe",
+                fmt::format("observe({}) returned {}", step, json_text(given)),
                 "return { name = number }, or nothing");
   }
   if (!metrics.empty()) log_.add_series(step, metrics);

@@ -38,7 +38,7 @@ Output::Output(bool json) : json_(json) {
   std::fflush(stdout);
   lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   if (lines_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Error(Stage::environment, "--json: stdout is closed",
+    throw Error(Stage::environment, "output.closed", "", "--json: stdout is closed",
                 "leave stdout open, or leave out --json");
   }
 }
@@ -64,12 +64,11 @@ void Output::error(const Error& error) {
   std::string text;
   for (const Problem& problem : error.problems()) {
     text += colour_ ? "\033[1;31merror:\033[0m " : "error: ";
-    text += problem.message + '\n';
+    text += problem.text() + '\n';
     if (!problem.hint.empty()) text += "       " + problem.hint + '\n';
-    result({{"kind", "error"},
-            {"stage", name_of(problem.stage)},
-            {"message", problem.message},
-            {"hint", problem.hint}});
+    Json line = json_of(problem);
+    line["kind"] = "error";
+    result(line);
   }
   note(text);
 }

@@ -21,6 +21,7 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
       table.add({plugin.name(), plugin.descriptor->version, plugin.descriptor->summary,
                  plugin.file.string()});
     } else {
+      line["code"] = plugin.code;
       line["reason"] = plugin.problem;
       line["hint"] = plugin.hint;
       broken += fmt::format("  {}: {}\n", plugin.file.string(), plugin.problem);

@@ -46,7 +46,8 @@ Made read_schedule(const ScheduleArguments& arguments) {
   std::stringstream text;
   text << file.rdbuf();
   if (!file) {
-    throw Error(Stage::options, fmt::format("{}: there is no such file", arguments.name),
+    throw Error(Stage::options, "file.missing", "",
+                fmt::format("{}: there is no such file", arguments.name),
                 "name a CSV file of compute actions, or one of " + join(names()));
   }
   Made made;
@@ -56,7 +57,7 @@ Made read_schedule(const ScheduleArguments& arguments) {
   made.request.microbatches = choose(arguments.microbatches, made.schedule.microbatches);
   const int chunks = made.schedule.vstages() / std::max(1, made.schedule.stages());
   if (arguments.chunks > 0 && arguments.chunks != chunks) {
-    throw Error(Stage::plan,
+    throw Error(Stage::plan, "schedule.chunks", "",
                 fmt::format("{} has {} a stage, not {}", arguments.name, plural(chunks, "chunk"),
                             arguments.chunks),
                 "leave --chunks out");
@@ -70,7 +71,8 @@ Made make_schedule(const ScheduleArguments& arguments) {
   const Scheduler* scheduler = find_scheduler(arguments.name);
   if (scheduler == nullptr) {
     const std::string near = did_you_mean(arguments.name, names());
-    throw Error(Stage::options, fmt::format("there is no schedule {}", quote(arguments.name)),
+    throw Error(Stage::options, "usage.value", "",
+                fmt::format("there is no schedule {}", quote(arguments.name)),
                 fmt::format("{}{}schedules: {}; or a CSV file of compute actions", near,
                             near.empty() ? "" : " ", join(names())));
   }
@@ -78,7 +80,7 @@ Made make_schedule(const ScheduleArguments& arguments) {
   for (const auto& [option, value] : {std::pair{"--stages", arguments.stages},
                                       std::pair{"--microbatches", arguments.microbatches}}) {
     if (value > 0) continue;
-    problems.add(Stage::options, fmt::format("{} is missing", option),
+    problems.add(Stage::options, "usage.missing", "", fmt::format("{} is missing", option),
                  fmt::format("for example: meshwright schedule {} --stages 4 --microbatches 8",
                              arguments.name));
   }
@@ -92,7 +94,7 @@ Made make_schedule(const ScheduleArguments& arguments) {
       std::int64_t{made.request.stages} * made.request.chunks * made.request.microbatches;
   if (works > most_works) {
     throw Error(
-        Stage::options,
+        Stage::options, "plan.size", "",
         fmt::format("{} stages x {} chunks x {} microbatches are {} forwards", made.request.stages,
                     made.request.chunks, made.request.microbatches, works),
         fmt::format("{} at most", most_works));
@@ -199,14 +201,15 @@ void write_files(const ScheduleArguments& arguments, const Made& made,
 int show_schedule(const ScheduleArguments& arguments, Output& output) {
   if (arguments.times.size() != 3 || std::any_of(arguments.times.begin(), arguments.times.end(),
                                                  [](double t) { return !(t > 0); })) {
-    throw Error(Stage::options, "--times takes three positive numbers",
+    throw Error(Stage::options, "usage.value", "", "--times takes three positive numbers",
                 "F,I,W: of the forward, the input's gradient and the weights' gradient; for "
                 "example --times 1,1.2,0.8");
   }
   for (const auto& [option, value] :
        {std::pair{"--send", arguments.send}, std::pair{"--memory", arguments.memory}}) {
     if (!std::isnan(value)) continue;
-    throw Error(Stage::options, fmt::format("{} is no number", option), "a number of 0 or more");
+    throw Error(Stage::options, "usage.value", "", fmt::format("{} is no number", option),
+                "a number of 0 or more");
   }
   const bool is_file =
       arguments.name.ends_with(".csv") || arguments.name.find('/') != std::string::npos;

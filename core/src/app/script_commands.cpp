@@ -33,7 +33,7 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
     return;
   }
   if (host.called(train_as)) return;
-  throw Error(Stage::script,
+  throw Error(Stage::script, "script.no-verb", "",
               script + ": nothing was " + (train_as == "plan" ? "planned" : "verified") +
                   ": the script calls neither mw.train nor mw." + train_as,
               "give a script that calls mw.train { … }");

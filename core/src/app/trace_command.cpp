@@ -16,7 +16,8 @@ namespace mw {
 namespace {
 
 Error refused(const TraceArguments& arguments, const std::string& why, std::string hint) {
-  return {Stage::options, fmt::format("{}: {}", arguments.run, why), std::move(hint)};
+  return {Stage::options, "trace.missing", "", fmt::format("{}: {}", arguments.run, why),
+          std::move(hint)};
 }
 
 // Where the plan's schedule places the virtual stages; one stage without a schedule.
@@ -97,8 +98,8 @@ void refuse_to_overwrite(const TraceArguments& arguments) {
        {std::pair{"-o", arguments.trace}, std::pair{"--svg", arguments.svg}}) {
     std::error_code error;
     if (path.empty() || !std::filesystem::equivalent(path, arguments.run, error)) continue;
-    throw Error(Stage::options, fmt::format("{} {}: that is the run file", option, path),
-                "name another file");
+    throw Error(Stage::options, "file.write", "",
+                fmt::format("{} {}: that is the run file", option, path), "name another file");
   }
 }
 
@@ -122,7 +123,7 @@ int show_trace(const TraceArguments& arguments, Output& output) {
   RunReader reader(arguments.run);
   refuse_to_overwrite(arguments);
   if (arguments.trace.empty() && arguments.svg.empty()) {
-    throw Error(Stage::options, "trace: no file to write is named",
+    throw Error(Stage::options, "usage.missing", "", "trace: no file to write is named",
                 "-o trace.json (for https://ui.perfetto.dev or chrome://tracing), --svg step.svg, "
                 "or both");
   }

@@ -29,7 +29,7 @@ std::string text_of(const std::vector<Problem>& problems) {
   std::string text;
   for (const Problem& problem : problems) {
     if (!text.empty()) text += '\n';
-    text += problem.message;
+    text += problem.text();
     if (!problem.hint.empty()) text += " [" + problem.hint + "]";
   }
   return text;
@@ -68,8 +68,14 @@ int exit_code_of(Stage stage) {
   return 1;
 }
 
-Error::Error(Stage stage, std::string message, std::string hint)
-    : Error(std::vector<Problem>{{stage, std::move(message), std::move(hint)}}) {}
+std::string Problem::text() const {
+  return place.empty() ? message : place + ": " + message;
+}
+
+Error::Error(Stage stage, std::string code, std::string key, std::string message, std::string hint)
+    : Error(Problem{stage, std::move(code), std::move(key), std::move(message), std::move(hint)}) {}
+
+Error::Error(Problem problem) : Error(std::vector<Problem>{std::move(problem)}) {}
 
 Error::Error(std::vector<Problem> problems)
     : problems_(std::move(problems)), text_(text_of(problems_)) {}
@@ -84,23 +90,33 @@ int Error::exit_code() const {
 Problem problem_of(const std::exception& thrown) {
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr ||
       dynamic_cast<const std::length_error*>(&thrown) != nullptr) {
-    return {Stage::run, "there is not enough memory for what was asked",
+    return {Stage::run, "run.memory", "", "there is not enough memory for what was asked",
             "make the model, the batch or the number of ranks smaller; meshwright plan says what a "
             "rank needs"};
   }
   if (dynamic_cast<const std::logic_error*>(&thrown) != nullptr) {
-    return {Stage::run, std::string("an error inside the program: ") + thrown.what(),
+    return {Stage::run, "run.internal", "",
+            std::string("an error inside the program: ") + thrown.what(),
             "this should have been refused with a reason: please report it with the script"};
   }
-  return {Stage::run, thrown.what(), ""};
+  return {Stage::run, "run.exception", "", thrown.what()};
 }
 
-void Problems::add(Stage stage, std::string message, std::string hint) {
-  list_.push_back({stage, std::move(message), std::move(hint)});
+void Problems::add(Stage stage, std::string code, std::string key, std::string message,
+                   std::string hint) {
+  add(Problem{stage, std::move(code), std::move(key), std::move(message), std::move(hint)});
+}
+
+void Problems::add(Problem problem) {
+  list_.push_back(std::move(problem));
 }
 
 void Problems::add(const Error& error) {
   list_.insert(list_.end(), error.problems().begin(), error.problems().end());
+}
+
+void Problems::add(const Problems& others) {
+  list_.insert(list_.end(), others.list_.begin(), others.list_.end());
 }
 
 void Problems::throw_if_any() const {

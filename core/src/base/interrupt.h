@@ -26,7 +26,7 @@ void stop_on_signals();
 class Stopped : public Error {
  public:
   explicit Stopped(std::string what, std::string hint = "")
-      : Error(Stage::run, std::move(what), std::move(hint)) {}
+      : Error(Stage::run, "run.stopped", "", std::move(what), std::move(hint)) {}
 };
 
 }  // namespace mw

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <charconv>
 
 #include "base/text.h"
 
@@ -42,6 +43,17 @@ std::string lua_text(const Json& value) {
   return "{" + inside + " }";
 }
 
+bool lies_in(const std::string& key, const std::string& table) {
+  if (!key.starts_with(table)) return false;
+  return table.empty() || key.size() == table.size() || key[table.size()] == '.' ||
+         key[table.size()] == '[';
+}
+
+std::string key_in(const std::string& table, const std::string& key) {
+  if (lies_in(key, table)) return key;
+  return key.empty() ? table : table + (key.front() == '[' ? "" : ".") + key;
+}
+
 std::string place_of(const Json& root, const std::string& path) {
   std::string place;
   const Json* at = &root;
@@ -74,6 +86,26 @@ std::string place_of(const Json& root, const std::string& path) {
       at = &*found;
     }
   }
+}
+
+Json json_of(const Problem& problem) {
+  Json json = {{"stage", name_of(problem.stage)},
+               {"code", problem.code},
+               {"key", problem.key},
+               {"message", problem.message},
+               {"hint", problem.hint},
+               {"file", nullptr},
+               {"line", nullptr}};
+  // "script.lua:12"; a setting of the command line has no line.
+  const auto colon = problem.place.rfind(':');
+  const std::string digits = colon == problem.place.npos ? "" : problem.place.substr(colon + 1);
+  int line = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), line);
+  if (!digits.empty() && error == std::errc() && end == digits.data() + digits.size()) {
+    json["file"] = problem.place.substr(0, colon);
+    json["line"] = line;
+  }
+  return json;
 }
 
 Json without_hidden(const Json& value) {

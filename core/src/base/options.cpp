@@ -107,6 +107,7 @@ class KeyReader {
  private:
   std::optional<Json> wrong(const Json& given, std::string hint = "") const {
     problems_.add(Stage::options,
+                  option_.type == OptionType::choice ? "option.choice" : "option.type", path_,
                   fmt::format("{} must be {}; got {}", path_, noun(option_), describe(given)),
                   std::move(hint));
     return std::nullopt;
@@ -192,7 +193,8 @@ class KeyReader {
     } else {
       want = "at most " + limit_text(option_, *most);
     }
-    problems_.add(Stage::options, fmt::format("{} must be {}; got {}", path_, want, shown),
+    problems_.add(Stage::options, "option.range", path_,
+                  fmt::format("{} must be {}; got {}", path_, want, shown),
                   "nearest: " + limit_text(option_, below ? *least : *most));
     return std::nullopt;
   }
@@ -282,7 +284,8 @@ std::optional<std::int64_t> whole_number(const Json& value) {
 int Values::int32(const std::string& key) const {
   const std::int64_t value = integer(key);
   if (value == static_cast<std::int32_t>(value)) return static_cast<std::int32_t>(value);
-  throw Error(Stage::options, fmt::format("{} = {} is more than 32 bits hold", key, value),
+  throw Error(Stage::options, "option.range", key,
+              fmt::format("{} = {} is more than 32 bits hold", key, value),
               fmt::format("nearest: {}", value < 0 ? INT32_MIN : INT32_MAX));
 }
 
@@ -325,11 +328,11 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
   const auto take_positional = [&](const Json& value) {
     if (positional_.empty()) {
       problems.add(
-          Stage::options,
+          Stage::options, "option.unnamed", path,
           fmt::format("{} must be a table of named options; got {}", here, describe(value)),
           known.empty() ? "it takes no options" : "options: " + join(known));
     } else if (table.contains(positional_)) {
-      problems.add(Stage::options,
+      problems.add(Stage::options, "option.twice", path_of(positional_),
                    fmt::format("{} is given twice: as {} and as {} without a name",
                                path_of(positional_), describe(table[positional_]), describe(value)),
                    "keep one of the two");
@@ -350,7 +353,8 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string near = did_you_mean(key, known);
     const std::string all = known.empty() ? "no options are known here" : "options: " + join(known);
-    problems.add(Stage::options, fmt::format("{} is not a known option", path_of(key)),
+    problems.add(Stage::options, "option.unknown", path_of(key),
+                 fmt::format("{} is not a known option", path_of(key)),
                  near.empty() ? all : near + " " + all);
   }
 
@@ -371,7 +375,8 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
       }
       values[option.name] = std::move(fallback);
     } else if (!option.optional && found == table.end()) {
-      problems.add(Stage::options, fmt::format("{} is missing", path_of(option.name)),
+      problems.add(Stage::options, "option.missing", path_of(option.name),
+                   fmt::format("{} is missing", path_of(option.name)),
                    fmt::format("{}{}{}", noun(option), option.doc.empty() ? "" : ": ", option.doc));
     }
   }

@@ -23,7 +23,7 @@ void write_output(const std::string& asked_by, const std::string& path, const st
   out.close();
   if (out) return;
   const int reason = errno != 0 ? errno : EIO;
-  throw Error(Stage::options,
+  throw Error(Stage::options, "file.write", "",
               fmt::format("{} {}: cannot write it: {}", asked_by, path,
                           std::generic_category().message(reason)),
               "name a file in a folder that you may write to");

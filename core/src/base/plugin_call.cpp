@@ -10,6 +10,7 @@
 #include <typeinfo>
 
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace mw {
@@ -33,14 +34,17 @@ std::string type_of_thrown() {
 
 }  // namespace
 
-std::string attributed(const Speaker& speaker, const std::string& message) {
-  std::string text = readable(message);
-  if (speaker.plugin.empty() || begins_with(text, speaker.plugin) ||
-      begins_with(text, speaker.place)) {
-    return text;
-  }
-  return fmt::format("{}{}{}: {}", speaker.place, speaker.place.empty() ? "" : ": ", speaker.plugin,
-                     text);
+Problem attributed(const Speaker& speaker, Problem problem) {
+  std::string begin = speaker.plugin;
+  if (!speaker.place.empty()) begin = speaker.place + ": " + begin;
+  if (!problem.key.empty()) begin = key_in(speaker.place, problem.key);
+  problem.key = key_in(speaker.place, problem.key);
+  problem.message = readable(problem.message);
+  problem.hint = readable(problem.hint);
+  const bool named = speaker.plugin.empty() || begins_with(problem.message, speaker.plugin) ||
+                     begins_with(problem.message, speaker.place);
+  if (!named) problem.message = begin + ": " + problem.message;
+  return problem;
 }
 
 std::string thrown_text() {
@@ -72,13 +76,12 @@ void throw_named(const Speaker& speaker, const char* did, Stage stage) {
     for (Problem& problem : problems) {
       // A script says its own line, and a run who failed in it, by types that must stay.
       if (problem.stage == Stage::script || stage == Stage::run || stop_requested()) throw;
-      problem.message = attributed(speaker, problem.message);
-      problem.hint = readable(problem.hint);
+      problem = attributed(speaker, std::move(problem));
     }
     throw Error(std::move(problems));
   } catch (...) {
     const std::string text = thrown_text();
-    throw Error(stage,
+    throw Error(stage, "plugin.fault", speaker.place,
                 fmt::format("{}{}the plugin {} threw while it {}: {}", speaker.place,
                             speaker.place.empty() ? "" : ": ", quote(speaker.plugin), did, text),
                 "mend the plugin");

@@ -122,8 +122,9 @@ Pending Communicator::issue(Collective op, std::int64_t sent, const Purpose& pur
 
 int Communicator::checked_peer(int index, Collective op) const {
   if (index >= 0 && index < ways()) return index;
-  throw Error(Stage::run, fmt::format("{} on axis '{}': there is no index {} among its {} ranks.",
-                                      name_of(op), axis_, index, ways()));
+  throw Error(Stage::run, "collective.rank", "",
+              fmt::format("{} on axis '{}': there is no index {} among its {} ranks.", name_of(op),
+                          axis_, index, ways()));
 }
 
 Pending Communicator::all_reduce(at::Tensor inout, Reduction op, Purpose purpose) {

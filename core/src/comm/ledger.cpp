@@ -57,7 +57,7 @@ void Ledger::allocated(const void* pointer, std::int64_t bytes) {
   }
   if (limit_ > 0 && current_ != Category::host && total_.bytes + bytes > limit_) {
     throw Error(
-        Stage::run,
+        Stage::run, "memory.exceeded", "memory",
         fmt::format("Rank {} is out of its memory limit: {} bytes for {} on top of {} bytes "
                     "in use go over {} bytes.",
                     rank_, bytes, name_of(current_), total_.bytes, limit_),

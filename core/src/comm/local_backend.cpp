@@ -26,7 +26,8 @@ Combine combine_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::MAX:
       return Combine::max;
     default:
-      throw Error(Stage::run, "The thread backend cannot reduce with this operation.",
+      throw Error(Stage::run, "collective.type", "",
+                  "The thread backend cannot reduce with this operation.",
                   "Use sum, average, product, min or max.");
   }
 }
@@ -50,8 +51,9 @@ void LocalBackend::abort() {
 
 void LocalBackend::check(bool fits, Collective op, const std::string& what) const {
   if (fits) return;
-  throw Error(Stage::run, fmt::format("{} on axis '{}', rank {}: {}", mw::name_of(op),
-                                      group_->axis(), global_rank_, what));
+  throw Error(Stage::run, "collective.arguments", "",
+              fmt::format("{} on axis '{}', rank {}: {}", mw::name_of(op), group_->axis(),
+                          global_rank_, what));
 }
 
 void LocalBackend::check_tensor(Collective op, const at::Tensor& tensor) const {

@@ -298,8 +298,9 @@ void Round::fail(const std::string& message, const std::string& hint, Cause caus
 }
 
 void Round::throw_failure() const {
-  if (cause_ == Cause::itself) throw Error(Stage::run, message_, hint_);
-  if (cause_ == Cause::absence) throw WaitedInVain(Stage::run, message_, hint_);
+  if (cause_ == Cause::itself) throw Error(Stage::run, "collective.mismatch", "", message_, hint_);
+  if (cause_ == Cause::absence)
+    throw WaitedInVain(Stage::run, "collective.timeout", "", message_, hint_);
   throw Aborted(message_, hint_);
 }
 

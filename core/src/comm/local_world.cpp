@@ -19,12 +19,14 @@ c10::intrusive_ptr<c10d::Backend> LocalWorld::backend(const std::string& axis,
                                                       const std::vector<int>& group, int index) {
   for (const int rank : group) {
     if (rank >= 0 && rank < ranks()) continue;
-    throw Error(Stage::run, fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis,
-                                        rank, ranks()));
+    throw Error(
+        Stage::run, "collective.rank", "",
+        fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis, rank, ranks()));
   }
   if (index < 0 || index >= static_cast<int>(group.size())) {
-    throw Error(Stage::run, fmt::format("Axis '{}' has no index {}: its group has {} ranks.", axis,
-                                        index, group.size()));
+    throw Error(Stage::run, "collective.rank", "",
+                fmt::format("Axis '{}' has no index {}: its group has {} ranks.", axis, index,
+                            group.size()));
   }
   const std::lock_guard guard(lock_);
   auto& hub = groups_[{axis, group}];

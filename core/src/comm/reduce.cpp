@@ -214,7 +214,7 @@ const char* name_of(Combine combine) {
 
 void check_reducible(c10::ScalarType dtype, Combine combine) {
   if (find(dtype, combine) == nullptr) {
-    throw Error(Stage::run,
+    throw Error(Stage::run, "collective.type", "",
                 fmt::format("The {} of {} tensors cannot be reduced across ranks.",
                             name_of(combine), c10::toString(dtype)),
                 "Reduce fp64, fp32, bf16, fp16, int64, int32, uint8 or bool; average floats only.");

@@ -7,7 +7,6 @@
 
 #include <exception>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -47,17 +46,15 @@ class FirstError {
         if (problem.stage == Stage::script) problem.stage = Stage::run;
       }
       throw RankFailed(rank_, std::move(problems));
-    } catch (const std::bad_alloc&) {
-      throw RankFailed(rank_, {{Stage::run, prefixed("there is no memory left"),
-                                "a smaller model, batch or microbatch, or recompute"}});
     } catch (const c10::Error& error) {
-      throw RankFailed(rank_, {{Stage::run, prefixed(error.what_without_backtrace()), ""}});
+      throw RankFailed(
+          rank_, {{Stage::run, "run.exception", "", prefixed(error.what_without_backtrace())}});
     } catch (const std::exception& error) {
       Problem problem = problem_of(error);
       problem.message = prefixed(problem.message);
       throw RankFailed(rank_, {std::move(problem)});
     } catch (...) {
-      throw RankFailed(rank_, {{Stage::run, prefixed("unknown exception"), ""}});
+      throw RankFailed(rank_, {{Stage::run, "run.exception", "", prefixed("unknown exception")}});
     }
   }
 
@@ -101,7 +98,8 @@ void run_one(comm::LocalWorld& world, int rank, int threads,
 
 void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
                const RankOptions& options) {
-  if (ranks < 1) throw Error(Stage::run, fmt::format("There cannot be {} ranks.", ranks));
+  if (ranks < 1)
+    throw Error(Stage::run, "collective.rank", "", fmt::format("There cannot be {} ranks.", ranks));
   const int threads = threads_of_rank(ranks, options.threads);
   const int threads_before = at::get_num_threads();
   comm::LocalWorld world(ranks, options.timeout);

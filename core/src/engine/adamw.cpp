@@ -64,7 +64,7 @@ class AdamWKind final : public OptimizerKind {
     for (std::size_t i = 0; valid && i < 2; ++i)
       valid = betas[i].is_number() && betas[i].get<double>() >= 0 && betas[i].get<double>() < 1;
     if (!valid) {
-      problems.add(Stage::options,
+      problems.add(Stage::options, "option.value", path + ".betas",
                    fmt::format("{}.betas: {} is not two numbers in [0, 1)", path, json_text(betas)),
                    "for example betas = {0.9, 0.95}");
       return nullptr;

@@ -114,7 +114,7 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
       program.local_shape(lies, executor_->coordinates(), program.batch_of(microbatch));
   const at::ScalarType type = type_of(program, lies);
   if ((!rows && tensor.sizes() != shape) || tensor.scalar_type() != type) {
-    throw Error(Stage::run,
+    throw Error(Stage::run, "check.placement", "",
                 fmt::format("check: {} is {} [{}], its placement ({}) makes it {} [{}] ({})", what,
                             c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
                             to_string(lies.layout, program.mesh), c10::toString(type),
@@ -140,7 +140,8 @@ void Check::look_for_infinities(const std::string& what, bool backward, const st
   if (finite(tensor)) return;
   const bool nan = at::isnan(tensor).any().item<bool>();
   const std::string said = fmt::format("check: {} has {} ({})", what, nan ? "NaN" : "Inf", where);
-  if (!backward || !overflows_) throw Error(Stage::run, said, infinite_hint);
+  if (!backward || !overflows_)
+    throw Error(Stage::run, "check.not-finite", "", said, infinite_hint);
   if (overflowed_.empty()) overflowed_ = said;
 }
 
@@ -177,7 +178,7 @@ void Check::compare(int microbatch) {
         if (!bits[r].equal(bits[0])) others.push_back(ranks.group()[r]);
       }
       throw Error(
-          Stage::run,
+          Stage::run, "check.replicas", "",
           fmt::format("check: {} is called Replicate over {}, and its bits on rank{} {} are not "
                       "those on rank {} (step {}{})",
                       list[first].what, executor_->program().name_of(set),
@@ -195,7 +196,8 @@ void Check::gradients(Executor& executor) {
   Ledger::Pause pause(executor.ledger());
   const Program& program = executor.program();
   if (executor.left_out()) return;  // what is in the gradients says nothing
-  if (!overflowed_.empty()) throw Error(Stage::run, overflowed_, infinite_hint);
+  if (!overflowed_.empty())
+    throw Error(Stage::run, "check.not-finite", "", overflowed_, infinite_hint);
   const std::vector<int> all = program.graph->parameters();
   at::Tensor used = at::zeros({static_cast<std::int64_t>(all.size())}, at::kLong);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {

@@ -113,7 +113,7 @@ class Comparison {
   void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
     for (std::size_t step = 0; step < outcomes.size(); ++step) {
       if (outcomes[step].left_out) {
-        throw Error(Stage::run,
+        throw Error(Stage::run, "compare.overflow", "loss_scale",
                     fmt::format("compare: the gradients of {} overflow in step {}, with a loss "
                                 "scale of {:g}, so that its update is left out",
                                 name, step, outcomes[step].loss_scale),
@@ -122,7 +122,7 @@ class Comparison {
       if (!std::isfinite(judge_.losses[step].loss) ||
           !std::isfinite(judge_.losses[step].grad_norm)) {
         throw Error(
-            Stage::run,
+            Stage::run, "compare.not-finite", "",
             fmt::format("compare: one rank in float64 is not finite either in step {}", step),
             "a lower learning rate; mw.train with check = true says where it begins");
       }

@@ -93,7 +93,7 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
   const auto differ = [&](const std::string& key, const std::string& of_a, const std::string& of_b,
                           const std::string& hint) {
     problems.add(
-        Stage::options,
+        Stage::options, "compare.differs", key,
         fmt::format("{}: a has {}, b has {}; a comparison needs the same", key, of_a, of_b), hint);
   };
   const auto same = [&](const std::string& key, const Json& of_a, const Json& of_b) {
@@ -113,7 +113,7 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
   for (const auto& [name, side] : {std::pair("a", &a), std::pair("b", &b)}) {
     if (!side->steps_apart) continue;
     problems.add(
-        Stage::options,
+        Stage::options, "compare.steps", "microbatch",
         fmt::format("microbatch: the steps of {} have {} plans, and a comparison is of one each",
                     name, side->steps_apart->plans.size()),
         "compare with the batch and the microbatches of one of its steps");

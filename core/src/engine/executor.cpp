@@ -17,12 +17,11 @@ namespace mw {
 namespace {
 
 // A kernel's, an op's or the ledger's own words, and where they were said.
-Error failed(const Instruction& i, int microbatch, const std::string& why,
-             const std::string& hint = "") {
-  return {Stage::run,
-          fmt::format("{} (in the {} of {}, microbatch {})", why, name_of(i.piece), i.label,
-                      microbatch),
-          hint};
+Error failed(const Instruction& i, int microbatch, Problem said) {
+  said.stage = Stage::run;
+  said.message = fmt::format("{} (in the {} of {}, microbatch {})", said.message, name_of(i.piece),
+                             i.label, microbatch);
+  return Error(std::move(said));
 }
 
 }  // namespace
@@ -150,13 +149,12 @@ void Executor::run(const Instruction& i, int microbatch) {
       try {
         compute(i, m, microbatch);
       } catch (const Error& error) {
-        const Problem& said = error.problems().front();
-        throw failed(i, microbatch, said.message, said.hint);
+        throw failed(i, microbatch, error.problems().front());
       } catch (const c10::Error& error) {
-        throw failed(i, microbatch, error.what_without_backtrace());
+        throw failed(i, microbatch,
+                     {Stage::run, "run.exception", "", error.what_without_backtrace()});
       } catch (const std::exception& error) {
-        const Problem said = problem_of(error);
-        throw failed(i, microbatch, said.message, said.hint);
+        throw failed(i, microbatch, problem_of(error));
       }
       break;
     case Code::move:

@@ -67,7 +67,7 @@ class Reader {
       request_.model = kind;
       request_.model_options = values;
     }
-    take(found);
+    problems_.add(found);
   }
 
   void read_plan() {
@@ -82,7 +82,8 @@ class Reader {
 
   void read_strategy(const Json& entry, const std::string& path) {
     if (!entry.is_object() || !entry.contains("plugin")) {
-      problems_.add(Stage::options, fmt::format("{}: got {}", path, describe(entry)),
+      problems_.add(Stage::options, "option.value", path,
+                    fmt::format("{}: got {}", path, describe(entry)),
                     "each entry is a strategy such as dp(2), from mw.plugins(\"dp\")");
       return;
     }
@@ -93,9 +94,12 @@ class Reader {
       } else {
         plan_broken_ = true;
       }
-      take(found);
+      problems_.add(found);
     } catch (const Error& error) {
-      problems_.add(error);
+      for (Problem p : error.problems()) {
+        p.key = key_in(path, p.key);
+        problems_.add(std::move(p));
+      }
       plan_broken_ = true;
     }
   }
@@ -121,7 +125,7 @@ class Reader {
         kind->options().read(untagged(values_.at("optimizer"), "kind"), "optimizer", found);
     if (found.empty()) experiment_.optimizer = kind->make(values, "optimizer", found);
     decides("optimizer", kind->name(), values);
-    take(found);
+    problems_.add(found);
   }
 
   void read_schedule() {
@@ -145,7 +149,7 @@ class Reader {
     const Values values = kind->options().read(untagged(given, "kind"), "schedule", found);
     if (found.empty()) experiment_.schedule = kind->make(values, "schedule", context, found);
     decides("schedule", kind->name(), values);
-    take(found);
+    problems_.add(found);
   }
 
   void read_data_options() {
@@ -155,7 +159,7 @@ class Reader {
     Problems found;
     data_values_ = data_->options().read(untagged(values_.at("data"), "kind"), "data", found);
     data_good_ = found.empty();
-    take(found);
+    problems_.add(found);
   }
 
   // From the experiment, or from its data; 0 if neither says one that will do.
@@ -164,7 +168,7 @@ class Reader {
     if (has("sequence")) {
       const std::int64_t given = values_.integer("sequence");
       if (inside && data_values_.integer("sequence") != given) {
-        problems_.add(Stage::options,
+        problems_.add(Stage::options, "option.conflict", "sequence",
                       fmt::format("sequence is {} but data.sequence is {}", given,
                                   data_values_.integer("sequence")),
                       "keep one of the two");
@@ -176,7 +180,8 @@ class Reader {
     const bool refused =
         table_.contains("sequence") || (data.is_object() && data.contains("sequence"));
     if (!refused) {
-      problems_.add(Stage::options, "sequence is missing: the tokens of one sample",
+      problems_.add(Stage::options, "option.missing", "sequence",
+                    "sequence is missing: the tokens of one sample",
                     "write sequence = 128 in the experiment or in its data");
     }
     return 0;
@@ -192,7 +197,7 @@ class Reader {
     context.roots = context_.roots;
     Problems found;
     experiment_.data = data_->open(data_values_, "data", context, found);
-    take(found);
+    problems_.add(found);
   }
 
   void read_scalars() {
@@ -236,7 +241,10 @@ class Reader {
     } catch (const Stopped&) {
       throw;
     } catch (const Error& error) {
-      for (const Problem& p : error.problems()) problems_.add(Stage::script, p.message, p.hint);
+      for (Problem p : error.problems()) {
+        p.stage = Stage::script;
+        problems_.add(std::move(p));
+      }
     }
   }
 
@@ -246,9 +254,12 @@ class Reader {
       experiment_.weights = std::make_shared<Weights>(values_.find_file(values_.text("weights")));
       Problems found;
       experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
-      take(found);
+      problems_.add(found);
     } catch (const Error& error) {
-      problems_.add(error);
+      for (Problem p : error.problems()) {
+        p.key = "weights";
+        problems_.add(std::move(p));
+      }
     }
   }
 
@@ -275,11 +286,7 @@ class Reader {
       experiment_.plan =
           make_step_plans(request_, policy, experiment_.steps, experiment_.steps_apart, found);
     }
-    take(found);
-  }
-
-  void take(const Problems& found) {
-    for (const Problem& p : found.list()) problems_.add(p.stage, p.message, p.hint);
+    problems_.add(found);
   }
 
   const Json& table_;

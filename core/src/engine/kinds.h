@@ -60,7 +60,8 @@ const Kind* kind_of(const Json& table, const std::string& path,
       if (kind->name() == table["kind"].get<std::string>()) return kind;
     }
   }
-  problems.add(Stage::options, fmt::format("{}: got {}", path, describe(table)),
+  problems.add(Stage::options, "option.value", path,
+               fmt::format("{}: got {}", path, describe(table)),
                "make it with one of " + mw_list(names(kinds)));
   return nullptr;
 }

@@ -79,7 +79,7 @@ class Function final : public LossScale {
     if (!(next > 0 && next <= largest)) {
       known_.erase(known);
       throw Error(
-          Stage::run,
+          Stage::run, "function.result", "loss_scale",
           fmt::format("loss_scale: the function returned {} for step {}", json_text(result), step),
           "return a number above 0, of 2^100 at most");
     }
@@ -103,13 +103,14 @@ std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
     Problems found;
     const Values values =
         dynamic_options().read(given.is_object() ? given : Json::object(), "loss_scale", found);
-    for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+    problems.add(found);
     return found.empty() ? std::make_shared<Dynamic>(values) : nullptr;
   }
   if (given.is_number() && given.get<double>() > 0 && given.get<double>() <= largest)
     return std::make_shared<Fixed>(given.get<double>());
   problems.add(
-      Stage::options, fmt::format("loss_scale: got {}", describe(given)),
+      Stage::options, "option.value", "loss_scale",
+      fmt::format("loss_scale: got {}", describe(given)),
       "\"dynamic\", a number above 0 (2^100 at most), { init = 65536, growth = 2, backoff = 0.5, "
       "interval = 2000 }, or a function(step, scale, overflowed)");
   return nullptr;

@@ -56,14 +56,14 @@ class CosineKind final : public LrScheduleKind {
     // Without a total of its own a short trial of a long run shall work:
     // it ends inside the warm-up.
     if (values.has("total") && warmup > total) {
-      problems.add(Stage::options,
+      problems.add(Stage::options, "option.range", path + ".warmup",
                    fmt::format("{}.warmup: {} steps of warm-up do not fit into total = {}", path,
                                warmup, total),
                    fmt::format("use warmup = {} or less, or a larger total", total));
       valid = false;
     }
     if (least > lr) {
-      problems.add(Stage::options,
+      problems.add(Stage::options, "option.range", path + ".min",
                    fmt::format("{}.min: {} is above the optimizer's lr = {}", path, least, lr),
                    "min is a learning rate, not a fraction of lr");
       valid = false;
@@ -109,7 +109,7 @@ LrSchedule checked_lr_schedule(std::function<double(std::int64_t)> function) {
     }
     const double lr = function(step);
     if (!std::isfinite(lr) || lr < 0) {
-      throw Error(Stage::run,
+      throw Error(Stage::run, "function.result", "schedule",
                   fmt::format("schedule: the function returned {} as the learning rate of step {}",
                               lr, step),
                   "return a finite number, 0 or more");

@@ -93,8 +93,9 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const auto fail = [&](int reason) {
     if (file >= 0) ::close(file);
-    throw Error(Stage::options, fmt::format("cannot read {}: {}", path.string(),
-                                            std::generic_category().message(reason)));
+    throw Error(
+        Stage::options, "file.read", "",
+        fmt::format("cannot read {}: {}", path.string(), std::generic_category().message(reason)));
   };
   struct stat info {};
   if (file < 0 || ::fstat(file, &info) != 0) fail(errno);
@@ -137,7 +138,7 @@ void MappedFile::check() const {
   const bool shorter = there && info.st_size < size_;
   const bool broken = range_ != nullptr && range_->broken;
   if (!shorter && !broken) return;
-  throw Error(Stage::run,
+  throw Error(Stage::run, "file.changed", "",
               shorter ? fmt::format("{} was cut off while it was in use: it had {} bytes, now {}",
                                     path_.string(), size_, info.st_size)
                       : fmt::format("{} could not be read in full", path_.string()),

@@ -107,7 +107,7 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
   }
   if (good) return shape;
   throw Error(
-      Stage::options,
+      Stage::options, "function.result", "microbatch",
       fmt::format("microbatch: the function returned {} for step {}", json_text(given), step),
       "return the sequences of a microbatch, a list of them, or { batch = 8, microbatch = 2 "
       "}");
@@ -116,19 +116,19 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
 void read_ramp(const Json& given, std::int64_t batch, MicrobatchPolicy& policy,
                Problems& problems) {
   Problems found;
-  const Values values = ramp_kind().options().read(given, "microbatch.ramp", found);
+  const Values values = ramp_kind().options().read(given, "microbatch", found);
   if (found.empty() && values.has("steps") == values.has("sequences")) {
-    found.add(Stage::options,
+    found.add(Stage::options, "option.conflict", "microbatch",
               "microbatch.ramp: says how long it takes by one of steps and sequences",
               "for example steps = 100");
   }
   if (found.empty() && values.integer("from") > batch) {
-    found.add(Stage::options,
-              fmt::format("microbatch.ramp.from: {} sequences are more than the batch of {}",
+    found.add(Stage::options, "option.range", "microbatch.from",
+              fmt::format("microbatch.from: {} sequences are more than the batch of {}",
                           values.integer("from"), batch),
               fmt::format("nearest: from = {}", batch));
   }
-  for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+  problems.add(found);
   if (!found.empty()) return;
   const std::int64_t from = values.integer("from");
   const std::int64_t by = values.has("by") ? values.integer("by") : from;
@@ -201,16 +201,17 @@ MicrobatchPolicy read_microbatch(
       read_ramp(options, batch, policy, problems);
     } else if (given["kind"] == fit_kind().name()) {
       Problems found;
-      const Values values = fit_kind().options().read(options, "microbatch.fit", found);
-      for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+      const Values values = fit_kind().options().read(options, "microbatch", found);
+      problems.add(found);
       if (found.empty()) policy.fit = values.has("memory") ? values.integer("memory") : limit;
       if (found.empty() && policy.fit == 0) {
-        problems.add(Stage::options, "microbatch.fit: there is no limit to fit",
+        problems.add(Stage::options, "option.missing", "microbatch.memory",
+                     "microbatch.fit: there is no limit to fit",
                      "write mw.microbatch.fit { memory = \"8GiB\" }, or memory in the experiment");
       }
     } else {
-      problems.add(Stage::options, fmt::format("microbatch: got {}", describe(given)),
-                   what_there_is);
+      problems.add(Stage::options, "option.value", "microbatch",
+                   fmt::format("microbatch: got {}", describe(given)), what_there_is);
     }
   } else if (!read_split(given, every)) {
     const Json* wrong = &given;
@@ -220,8 +221,8 @@ MicrobatchPolicy read_microbatch(
       entry = fmt::format("[{}]", m + 1);
       wrong = &given[m];
     }
-    problems.add(Stage::options, fmt::format("microbatch{}: got {}", entry, describe(*wrong)),
-                 what_there_is);
+    problems.add(Stage::options, "option.value", "microbatch" + entry,
+                 fmt::format("microbatch{}: got {}", entry, describe(*wrong)), what_there_is);
   } else if (every.sizes.empty()) {
     policy.size = every.microbatch;
   } else {
@@ -239,7 +240,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   if (policy.fit > 0) return fit_microbatch(made, policy.fit, problems);
   if (!policy.shape) return make_plan(made, problems);
   if (steps > most_steps) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "plan.size", "microbatch",
                  fmt::format("microbatch: of {} steps each may have a batch of its own, and a plan "
                              "looks at {} of them at most",
                              steps, most_steps),
@@ -260,7 +261,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   }
   if (begins.size() > most_plans) {
     problems.add(
-        Stage::plan,
+        Stage::plan, "plan.size", "microbatch",
         fmt::format("microbatch: the {} steps differ in {} ways, and {} plans are the most", steps,
                     begins.size(), most_plans),
         "let the batch grow by larger increments");
@@ -276,7 +277,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   double work = 0;
   for (auto shape = begins.rbegin(); shape != begins.rend(); ++shape) {  // the largest batch first
     if (work > most_steps_work) {
-      problems.add(Stage::plan,
+      problems.add(Stage::plan, "plan.size", "microbatch",
                    fmt::format("microbatch: the {} steps differ in {} ways, and plans of this size "
                                "are too many",
                                steps, begins.size()),
@@ -290,19 +291,16 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
     made.smaller_batches = shape->first.at_most;
     Problems found;
     auto plan = make_plan(made, found);
-    for (const Problem& p : found.list()) {
+    for (Problem p : found.list()) {
       if (!said.insert(p.message).second) continue;
-      const bool own = p.message.starts_with("batch:") || p.message.starts_with("microbatch:");
-      problems.add(
-          p.stage,
-          own ? fmt::format("{} (what microbatch makes of step {})", p.message, shape->second)
-              : p.message,
-          p.hint);
+      if (p.key == "batch" || p.key == "microbatch")
+        p.message += fmt::format(" (what microbatch makes of step {})", shape->second);
+      problems.add(std::move(p));
     }
     if (plan == nullptr) continue;
     work += plan->work;
     if (!plans.plans.empty() && !keep_alike(*plans.plans.front(), *plan)) {
-      problems.add(Stage::plan,
+      problems.add(Stage::plan, "microbatch.buckets", "microbatch",
                    fmt::format("microbatch: the plan of step {} keeps its parameters in other "
                                "buckets than those of other steps",
                                shape->second),

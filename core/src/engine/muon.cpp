@@ -117,7 +117,7 @@ class MuonKind final : public OptimizerKind {
     const double lr = values.number("lr");
     if (lr == 0) {
       found.add(
-          Stage::options,
+          Stage::options, "option.range", path + ".lr",
           fmt::format("{}.lr is 0: AdamW's rate follows the schedule in proportion to it", path),
           "for example lr = 0.02");
     }
@@ -129,7 +129,7 @@ class MuonKind final : public OptimizerKind {
                      {"weight_decay", values.at("weight_decay")}};
       others = adamw_kind().make(Values(all), path + ".adamw", found);
     }
-    for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+    problems.add(found);
     return found.empty() ? std::make_shared<Muon>(values, std::move(others)) : nullptr;
   }
 

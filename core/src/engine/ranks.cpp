@@ -18,7 +18,7 @@ constexpr std::int64_t filled_at_a_time = 1 << 16;  // elements
 
 void check_thread_ranks(const Plan& plan) {
   if (plan.ranks() <= most_thread_ranks) return;
-  throw Error(Stage::plan,
+  throw Error(Stage::plan, "plan.ranks", "plan",
               fmt::format("plan: {}; ranks are threads of this process here, {} at most",
                           plan.mesh.describe(), most_thread_ranks),
               "predict it without running it (meshwright plan, mw.plan), or use fewer ways");

@@ -96,20 +96,22 @@ void SafetensorsFile::check() const {
 
 SafetensorsFile::~SafetensorsFile() = default;
 
-void SafetensorsFile::refuse(const std::string& what) const {
-  throw Error(Stage::options,
+void SafetensorsFile::refuse(const char* code, const std::string& what) const {
+  throw Error(Stage::options, code, "",
               fmt::format("{} is no valid safetensors file: {}", path_.string(), what),
               "is the download complete?");
 }
 
 void SafetensorsFile::read_header() {
   if (file_->size() < length_bytes)
-    refuse(fmt::format("it has {} bytes, the header's length alone takes 8", file_->size()));
+    refuse("safetensors.size",
+           fmt::format("it has {} bytes, the header's length alone takes 8", file_->size()));
   std::uint64_t length = 0;
   std::memcpy(&length, file_->data(), sizeof length);  // both are little-endian
   const std::int64_t room = std::min(file_->size() - length_bytes, most_header_bytes);
   if (length > static_cast<std::uint64_t>(room))
-    refuse(fmt::format("its header claims {} bytes, {} are possible", length, room));
+    refuse("safetensors.size",
+           fmt::format("its header claims {} bytes, {} are possible", length, room));
   const auto* text = reinterpret_cast<const char*>(file_->data() + length_bytes);
 
   // nlohmann keeps the last of two equal names; names of tensors are keys at depth 1.
@@ -125,33 +127,39 @@ void SafetensorsFile::read_header() {
   };
   const SortedJson header =
       SortedJson::parse(text, text + length, watch, /*allow_exceptions=*/false);
-  if (too_deep || !header.is_object()) refuse("its header is no JSON table of tensors");
-  if (!twice.empty()) refuse(fmt::format("the name \"{}\" is there twice", twice));
+  if (too_deep || !header.is_object())
+    refuse("safetensors.header", "its header is no JSON table of tensors");
+  if (!twice.empty())
+    refuse("safetensors.twice", fmt::format("the name \"{}\" is there twice", twice));
 
   const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(length);
   const std::int64_t data_size = file_->size() - data_begin;
   for (const auto& [name, json] : header.items()) {
     if (name == "__metadata__") {
-      if (!json.is_object()) refuse("its metadata is no table");
+      if (!json.is_object()) refuse("safetensors.metadata", "its metadata is no table");
       for (const auto& [key, value] : json.items()) {
-        if (!value.is_string()) refuse(fmt::format("its metadata \"{}\" is no text", key));
+        if (!value.is_string())
+          refuse("safetensors.metadata", fmt::format("its metadata \"{}\" is no text", key));
         metadata_[key] = value.get<std::string>();
       }
       continue;
     }
     SafetensorsEntry entry;
     if (!read_entry(json, entry))
-      refuse(fmt::format("tensor \"{}\" lacks a proper dtype, shape or data_offsets", name));
+      refuse("safetensors.entry",
+             fmt::format("tensor \"{}\" lacks a proper dtype, shape or data_offsets", name));
     const DtypeInfo* dtype = find_dtype(entry.dtype);
     if (!dtype)
-      refuse(fmt::format("tensor \"{}\" has the unknown dtype \"{}\"", name, entry.dtype));
+      refuse("safetensors.dtype",
+             fmt::format("tensor \"{}\" has the unknown dtype \"{}\"", name, entry.dtype));
     if (entry.begin > entry.end || entry.end > data_size) {
-      refuse(fmt::format("tensor \"{}\" claims bytes {} to {} of {}", name, entry.begin, entry.end,
-                         data_size));
+      refuse("safetensors.offsets", fmt::format("tensor \"{}\" claims bytes {} to {} of {}", name,
+                                                entry.begin, entry.end, data_size));
     }
     const auto bytes = bytes_of(entry.shape, dtype->bytes);
     if (bytes != entry.end - entry.begin) {
-      refuse(fmt::format("tensor \"{}\" of shape [{}] and dtype {} has {} bytes", name,
+      refuse("safetensors.shape",
+             fmt::format("tensor \"{}\" of shape [{}] and dtype {} has {} bytes", name,
                          fmt::join(entry.shape, ", "), entry.dtype, entry.end - entry.begin));
     }
     entry.begin += data_begin;
@@ -170,21 +178,25 @@ void SafetensorsFile::check_ranges(std::int64_t data_begin) const {
   });
   std::int64_t at = data_begin;
   for (const auto& [name, entry] : order) {
-    if (entry->begin < at) refuse(fmt::format("tensor \"{}\" overlaps another", *name));
+    if (entry->begin < at)
+      refuse("safetensors.overlap", fmt::format("tensor \"{}\" overlaps another", *name));
     if (entry->begin > at)
-      refuse(fmt::format("{} bytes before tensor \"{}\" belong to none", entry->begin - at, *name));
+      refuse("safetensors.gap",
+             fmt::format("{} bytes before tensor \"{}\" belong to none", entry->begin - at, *name));
     at = entry->end;
   }
   if (at != file_->size())
-    refuse(fmt::format("its last {} bytes belong to no tensor", file_->size() - at));
+    refuse("safetensors.gap",
+           fmt::format("its last {} bytes belong to no tensor", file_->size() - at));
 }
 
 at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const SafetensorsEntry& entry = entries_.at(name);
   const DtypeInfo& dtype = *find_dtype(entry.dtype);
   if (!dtype.type) {
-    throw Error(Stage::options, fmt::format("{}: tensor \"{}\" has dtype {}, which cannot be read",
-                                            path_.string(), name, entry.dtype));
+    throw Error(Stage::options, "safetensors.dtype", "",
+                fmt::format("{}: tensor \"{}\" has dtype {}, which cannot be read", path_.string(),
+                            name, entry.dtype));
   }
   auto* data = const_cast<std::uint8_t*>(file_->data() + entry.begin);
   // Nothing in the format aligns the data; kernels expect elements to be.
@@ -204,7 +216,7 @@ void write_safetensors(const fs::path& path,
   std::vector<std::pair<const std::string*, at::Tensor>> order;
   for (const auto& [name, tensor] : tensors) {
     if (!find_dtype(tensor.scalar_type())) {
-      throw Error(Stage::run,
+      throw Error(Stage::run, "file.write", "",
                   fmt::format("{}: cannot write tensor \"{}\" of type {}", path.string(), name,
                               c10::toString(tensor.scalar_type())));
     }
@@ -220,7 +232,8 @@ void write_safetensors(const fs::path& path,
                            {"shape", tensor.sizes().vec()},
                            {"data_offsets", {at, end}}};
     if (!header.emplace(*name, entry).second)
-      throw Error(Stage::run, fmt::format("{}: two tensors \"{}\"", path.string(), *name));
+      throw Error(Stage::run, "safetensors.twice", "",
+                  fmt::format("{}: two tensors \"{}\"", path.string(), *name));
     at = end;
   }
   std::string text = header.dump();
@@ -233,8 +246,9 @@ void write_safetensors(const fs::path& path,
     const int reason = errno;
     std::error_code ignored;
     fs::remove(temporary, ignored);
-    throw Error(Stage::run, fmt::format("cannot {} {}: {}", what, path.string(),
-                                        std::generic_category().message(reason)));
+    throw Error(Stage::run, "file.write", "",
+                fmt::format("cannot {} {}: {}", what, path.string(),
+                            std::generic_category().message(reason)));
   };
   if (out < 0) fail("create");
   const std::uint64_t length = text.size();

@@ -48,7 +48,7 @@ class SafetensorsFile {
  private:
   void read_header();
   void check_ranges(std::int64_t data_begin) const;
-  [[noreturn]] void refuse(const std::string& what) const;
+  [[noreturn]] void refuse(const char* code, const std::string& what) const;
 
   std::filesystem::path path_;
   std::unique_ptr<MappedFile> file_;

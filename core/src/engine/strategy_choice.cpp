@@ -9,28 +9,6 @@
 #include "engine/kinds.h"
 
 namespace mw {
-namespace {
-
-// What a strategy said of its options, with the place of its entry: "plan[1].schedule: ...".
-Error placed(const Error& error, const Json& entry, const Speaker& speaker) {
-  std::vector<Problem> problems = error.problems();
-  for (Problem& problem : problems) {
-    const std::string& message = problem.message;
-    const std::string key = message.substr(0, message.find_first_of(":. ="));
-    const bool option = !key.empty() && entry.contains(key) && key.size() < message.size();
-    if (option) {
-      problem.message = fmt::format("{}.{}", speaker.place, readable(message));
-    } else if (std::string text = attributed(speaker, message); text.starts_with(speaker.place)) {
-      problem.message = std::move(text);
-    } else {
-      problem.message = fmt::format("{}: {}", speaker.place, text);
-    }
-  }
-  return Error(std::move(problems));
-}
-
-}  // namespace
-
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
                                           PluginCatalog& plugins,
                                           const std::shared_ptr<const ScriptReach>& reach,
@@ -43,21 +21,16 @@ std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& 
       [&] { return plugin.options().read(untagged(entry, "plugin"), path, found); },
       Stage::options);
   values.set_reach(reach);
-  for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+  problems.add(found);
   if (!found.empty()) return std::nullopt;
   StrategyChoice choice;
   choice.name = plugin.name;
   choice.path = path;
   choice.options = values.json();
-  try {
-    choice.strategy = plugin.make_strategy(values);
-  } catch (const Error& error) {
-    throw placed(error, entry, speaker);
-  } catch (...) {
-    throw_named(speaker, "was made");
-  }
+  choice.strategy = call_plugin(speaker, "was made", [&] { return plugin.make_strategy(values); });
   if (choice.strategy == nullptr) {
-    throw Error(Stage::plan, fmt::format("{}: the plugin {} made no strategy", path, plugin.name),
+    throw Error(Stage::plan, "plugin.fault", path,
+                fmt::format("{}: the plugin {} made no strategy", path, plugin.name),
                 "mend the plugin");
   }
   if (values.has("ways")) {

@@ -56,7 +56,8 @@ class SyntheticKind final : public DataKind {
                                           const DataContext& context,
                                           Problems& problems) const override {
     if (context.vocab < 1) {
-      problems.add(Stage::options, fmt::format("{}: the model's vocab is {}", path, context.vocab),
+      problems.add(Stage::options, "data.vocab", "model.vocab",
+                   fmt::format("{}: the model's vocab is {}", path, context.vocab),
                    "synthetic tokens need a vocab of 1 or more");
       return nullptr;
     }

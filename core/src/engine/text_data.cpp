@@ -72,7 +72,8 @@ void add_files(const std::string& given, const std::string& key, const DataConte
       if (named.insert(place).second) looked += (looked.empty() ? "" : ", ") + place;
     }
     if (looked.empty() || path.is_absolute()) looked = fs::absolute(path, error).string();
-    problems.add(Stage::options, fmt::format("{}: no file or folder \"{}\"", key, given),
+    problems.add(Stage::options, "file.missing", key,
+                 fmt::format("{}: no file or folder \"{}\"", key, given),
                  fmt::format("looked for {}", looked));
     return;
   }
@@ -86,10 +87,11 @@ void add_files(const std::string& given, const std::string& key, const DataConte
       files.push_back(entry.path());
   std::sort(files.begin() + first, files.end());
   if (error) {
-    problems.add(Stage::options, fmt::format("{}: cannot list the folder {}: {}", key,
-                                             path.string(), error.message()));
+    problems.add(
+        Stage::options, "file.read", key,
+        fmt::format("{}: cannot list the folder {}: {}", key, path.string(), error.message()));
   } else if (static_cast<std::ptrdiff_t>(files.size()) == first) {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "file.missing", key,
                  fmt::format("{}: the folder {} holds no files", key, path.string()),
                  "its own files are read, not those of folders within, nor hidden ones");
   }
@@ -102,7 +104,7 @@ void check_is_text(const MappedFile& file, const fs::path& path, const std::stri
   if (seen == 0) return;
   const void* zero = std::memchr(file.data(), 0, seen);
   if (!zero) return;
-  problems.add(Stage::options,
+  problems.add(Stage::options, "file.format", key,
                fmt::format("{}: {} is no text: byte {} is zero", key, path.string(),
                            static_cast<const std::uint8_t*>(zero) - file.data()),
                "mw.text reads UTF-8 text; unpack archives first");
@@ -141,8 +143,11 @@ class TextKind final : public DataKind {
         tokens += files.back().size();
         check_is_text(files.back(), file, path + ".path", problems);
       } catch (const Error& error) {
-        for (const Problem& p : error.problems())
-          problems.add(p.stage, path + ".path: " + p.message, p.hint);
+        for (Problem p : error.problems()) {
+          p.key = path + ".path";
+          p.message = p.key + ": " + p.message;
+          problems.add(std::move(p));
+        }
       }
     }
     const bool sequential = values.text("order") == "sequential";
@@ -150,7 +155,7 @@ class TextKind final : public DataKind {
     const std::int64_t needed = context.sequence + (sequential ? 2 : 1);
     if (problems.list().size() == before && tokens < needed) {
       problems.add(
-          Stage::options,
+          Stage::options, "data.too-short", path + ".path",
           fmt::format("{}.path: {} holds {} tokens, one {} sample of sequence = {} needs {}", path,
                       paths.size() == 1 ? paths[0].string() : "the text", tokens,
                       sequential ? "sequential" : "shuffled", context.sequence, needed),
@@ -160,7 +165,7 @@ class TextKind final : public DataKind {
     }
     if (context.vocab != 0 && context.vocab < 256) {
       problems.add(
-          Stage::options,
+          Stage::options, "data.vocab", "model.vocab",
           fmt::format("model.vocab: {} ids are too few for {}: text has 256", context.vocab, path),
           "use vocab = 256");
     }
@@ -184,11 +189,13 @@ class TextKind final : public DataKind {
         if (given[i].is_string())
           add_files(given[i].get<std::string>(), item, context, files, problems);
         else
-          problems.add(Stage::options, fmt::format("{}: {} is no path", item, json_text(given[i])),
+          problems.add(Stage::options, "option.value", item,
+                       fmt::format("{}: {} is no path", item, json_text(given[i])),
                        "write the path of a file or folder in quotes");
       }
     } else {
-      problems.add(Stage::options, fmt::format("{}: {} is no path", key, json_text(given)),
+      problems.add(Stage::options, "option.value", key,
+                   fmt::format("{}: {} is no path", key, json_text(given)),
                    "write the path of a file or folder in quotes, or a list of them");
     }
     return files;

@@ -97,35 +97,39 @@ bool is_buffer(const std::string& name) {
 }
 
 std::vector<fs::path> files_of_index(const fs::path& index) {
-  const auto refuse = [&](const std::string& what) {
-    throw Error(Stage::options, fmt::format("weights: {}: {}", index.string(), what));
+  const auto refuse = [&](const char* code, const std::string& what) {
+    throw Error(Stage::options, code, "weights",
+                fmt::format("weights: {}: {}", index.string(), what));
   };
   std::error_code error;
-  if (fs::file_size(index, error) > most_index_bytes || error) refuse("cannot be read");
+  if (fs::file_size(index, error) > most_index_bytes || error)
+    refuse("weights.index", "cannot be read");
   std::ifstream in(index);
   const SortedJson json = SortedJson::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
-    refuse("is no index of safetensors files");
+    refuse("weights.index", "is no index of safetensors files");
   std::set<fs::path> files;
   for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string()) refuse(fmt::format("says no file for \"{}\"", name));
+    if (!file.is_string()) refuse("weights.index", fmt::format("says no file for \"{}\"", name));
     const fs::path path = file.get<std::string>();
     // An index that points elsewhere than beside itself is broken or means no good.
     if (path.has_parent_path() || path == ".." || path == ".")
-      refuse(fmt::format("points outside its folder: \"{}\"", path.string()));
+      refuse("weights.outside", fmt::format("points outside its folder: \"{}\"", path.string()));
     files.insert(index.parent_path() / path);
   }
   std::vector<std::string> missing;
   for (const fs::path& file : files)
     if (!fs::exists(file, error)) missing.push_back(file.filename().string());
-  if (!missing.empty()) refuse(fmt::format("these files are missing: {}", list_of(missing)));
+  if (!missing.empty())
+    refuse("file.missing", fmt::format("these files are missing: {}", list_of(missing)));
   return {files.begin(), files.end()};
 }
 
 std::vector<fs::path> files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
-    throw Error(Stage::options, fmt::format("weights: no file or folder {}", path.string()),
+    throw Error(Stage::options, "file.missing", "weights",
+                fmt::format("weights: no file or folder {}", path.string()),
                 "give a .safetensors file or a folder with model.safetensors(.index.json)");
   }
   if (!fs::is_directory(path, error)) {
@@ -139,7 +143,7 @@ std::vector<fs::path> files_of(const fs::path& path) {
     if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
   if (found.size() == 1) return found;
   if (fs::exists(path / "model.safetensors", error)) return {path / "model.safetensors"};
-  throw Error(Stage::options,
+  throw Error(Stage::options, "weights.no-index", "weights",
               fmt::format("weights: the folder {} holds {} .safetensors files and no index",
                           path.string(), found.size()),
               "name the file, or add model.safetensors.index.json");
@@ -163,8 +167,9 @@ Weights::Weights(const fs::path& path) : path_(path) {
     files_.push_back(std::make_unique<SafetensorsFile>(file));
     for (const auto& [name, entry] : files_.back()->entries()) {
       if (!where_.emplace(name, files_.back().get()).second) {
-        throw Error(Stage::options, fmt::format("weights: \"{}\" is in {} and in {}", name,
-                                                where_.at(name)->path().string(), file.string()));
+        throw Error(Stage::options, "weights.twice", "weights",
+                    fmt::format("weights: \"{}\" is in {} and in {}", name,
+                                where_.at(name)->path().string(), file.string()));
       }
     }
   }
@@ -204,7 +209,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
       const std::string part =
           spec.hf.parts > 1 ? fmt::format(" (part {} of {})", spec.hf.part + 1, spec.hf.parts) : "";
       problems.add(
-          Stage::options,
+          Stage::options, "weights.shape", "weights",
           fmt::format("weights: \"{}\" has shape {} and dtype {}, parameter {}{} needs {}{}", *name,
                       text_of(stored.sizes()), where_.at(*name)->entries().at(*name).dtype,
                       spec.name, part, text_of(spec.shape),
@@ -213,7 +218,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
     }
   }
   if (!missing.empty()) {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "weights.missing", "weights",
                  fmt::format("weights: {} of {} tensors are missing in {}: {}", missing.size(),
                              missing.size() + used.size(), path_.string(),
                              list_of({missing.begin(), missing.end()})));
@@ -223,7 +228,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
     if (!used.count(name) && !is_buffer(name) && (has_head || name != "lm_head.weight"))
       extra.push_back(name);
   if (!extra.empty()) {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "weights.extra", "weights",
                  fmt::format("weights: the model has no place for {} tensors of {}: {}",
                              extra.size(), path_.string(), list_of(extra)),
                  "do the model's kind, layers and `tied` match the checkpoint?");
@@ -244,7 +249,7 @@ void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
     return;
   }
   if (!name)
-    throw Error(Stage::options,
+    throw Error(Stage::options, "weights.missing", "weights",
                 fmt::format("weights: \"{}\" is missing in {}", spec.hf.name, path_.string()));
   // Splitting dims is a view for any strides, so this never copies the whole tensor.
   at::Tensor slice = oriented(where_.at(*name)->tensor(*name), spec.hf).value().view(spec.shape);

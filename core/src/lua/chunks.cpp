@@ -42,8 +42,9 @@ std::string read_all(int file, const std::string& name) {
     if (got < 0 && errno == EINTR && !stop_requested()) continue;
     if (got < 0 && stop_requested()) throw Stopped("interrupted");
     if (got < 0) {
-      throw Error(Stage::script, fmt::format("{}: cannot read it: {}", name,
-                                             std::generic_category().message(errno)));
+      throw Error(
+          Stage::script, "script.unreadable", "",
+          fmt::format("{}: cannot read it: {}", name, std::generic_category().message(errno)));
     }
   }
 }
@@ -115,7 +116,7 @@ ScriptText read_script(const fs::path& file) {
     return script;
   }
   if (!fs::exists(file, error) || fs::is_directory(file, error)) {
-    throw Error(Stage::script,
+    throw Error(Stage::script, "script.unreadable", "",
                 fmt::format("{}: {}", file.string(),
                             fs::is_directory(file, error) ? "this is a folder, not a script"
                                                           : "there is no such script"),
@@ -127,8 +128,9 @@ ScriptText read_script(const fs::path& file) {
   script.is_file = fs::is_regular_file(file, error);
   const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (opened < 0) {
-    throw Error(Stage::script, fmt::format("{}: cannot read it: {}", file.string(),
-                                           std::generic_category().message(errno)));
+    throw Error(Stage::script, "script.unreadable", "",
+                fmt::format("{}: cannot read it: {}", file.string(),
+                            std::generic_category().message(errno)));
   }
   try {
     script.text = read_all(opened, script.name);
@@ -140,26 +142,33 @@ ScriptText read_script(const fs::path& file) {
   return script;
 }
 
+Error load_error(lua_State* lua, const std::string& name) {
+  Problem problem = take_error(lua).problems().front();
+  // Lua says "file:3: what", with long file names cut ("...ts/long.lua:3:"); the whole one can be clicked on.
+  const std::string_view said = problem.message;
+  const auto begin = said.find(':'), end = said.find(": ");
+  std::string_view file = said.substr(0, begin);
+  if (file.starts_with("...")) file.remove_prefix(3);
+  if (end != said.npos && end > begin && name.ends_with(file)) {
+    problem.place = name + problem.message.substr(begin, end - begin);
+    problem.message.erase(0, end + 2);
+  }
+  return Error(std::move(problem));
+}
+
 void load_script(lua_State* lua, const ScriptText& script) {
   std::string_view text = script.text;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   // The first line may be for the shell; its end stays, so that lines keep their numbers.
   if (text.starts_with("#")) text.remove_prefix(std::min(text.size(), text.find('\n')));
   if (text.starts_with(compiled)) {
-    throw Error(Stage::script,
+    throw Error(Stage::script, "script.unreadable", "",
                 fmt::format("{}: this is compiled Lua, and scripts are text", script.name),
                 "give the source that it was compiled from");
   }
   const std::string chunk = (script.is_file ? "@" : "=") + script.name;
   if (luaL_loadbufferx(lua, text.data(), text.size(), chunk.c_str(), "t") == LUA_OK) return;
-  Problem problem = take_error(lua).problems().front();
-  // Lua cuts long file names ("...ts/long.lua:3:"); the whole one can be clicked on.
-  const auto colon = problem.message.find(':');
-  if (problem.message.starts_with("...") && colon != std::string::npos &&
-      script.name.ends_with(problem.message.substr(3, colon - 3))) {
-    problem.message.replace(0, colon, script.name);
-  }
-  throw Error({problem});
+  throw load_error(lua, script.name);
 }
 
 void load_text_only(lua_State* lua) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
@@ -23,9 +22,7 @@ Error with_places(const Error& error, const std::function<std::string(const Prob
   std::vector<Problem> problems = error.problems();
   for (Problem& problem : problems) {
     if (problem.stage == Stage::run || problem.stage == Stage::environment) continue;
-    if (problem.message.starts_with("--")) continue;
-    const std::string where = place(problem);
-    if (!where.empty()) problem.message = where + ": " + problem.message;
+    if (problem.place.empty()) problem.place = place(problem);
   }
   return Error(std::move(problems));
 }
@@ -41,7 +38,7 @@ int guarded(lua_State* lua) {
   } catch (const Error& error) {
     caught = error;
   } catch (const std::exception& error) {
-    caught = Error({problem_of(error)});
+    caught = Error(problem_of(error));
   }
   push_error(lua, *caught);
   return lua_error(lua);
@@ -58,7 +55,8 @@ int placed(lua_State* lua) {
 
 std::string text_argument(lua_State* lua, int index, const char* what) {
   if (lua_type(lua, index) == LUA_TSTRING) return lua_tostring(lua, index);
-  throw Error(Stage::script, fmt::format("{}; got {}", what, luaL_typename(lua, index)));
+  throw Error(Stage::script, "script.argument", "",
+              fmt::format("{}; got {}", what, luaL_typename(lua, index)));
 }
 
 // --- Verbs ---
@@ -76,9 +74,9 @@ void read_settings(lua_State* lua, State& state) {
       try {
         protected_call(lua, 1, 1);
       } catch (const Error& error) {
-        throw Error(Stage::options,
-                    fmt::format("--set {}: {}", given, error.problems().front().message),
-                    "the value is a number, a word, or a Lua expression");
+        throw Error(
+            Problem{Stage::options, "set.value", setting.key, error.problems().front().text(),
+                    "the value is a number, a word, or a Lua expression", place_of_setting(given)});
       }
       setting.value = to_json(lua, -1, setting.key);
       lua_pop(lua, 1);
@@ -87,28 +85,12 @@ void read_settings(lua_State* lua, State& state) {
   }
 }
 
-// The place of what a problem's message starts with: a key path, or a strategy such as "tp(3)".
-std::string place_in(const Json& experiment, const std::string& message) {
-  if (experiment.contains("plan") && experiment["plan"].is_array()) {
-    for (const Json& strategy : experiment["plan"]) {
-      if (!strategy.is_object() || !strategy.contains("plugin") ||
-          !strategy["plugin"].is_string()) {
-        continue;
-      }
-      const auto name = strategy["plugin"].get<std::string>();
-      if (message.starts_with(name + "(") || message.starts_with(name + ".")) {
-        std::string place = place_of(strategy, "");
-        if (!place.empty()) return place;
-      }
-    }
-  }
-  return place_of(experiment, message);
-}
-
-bool is_about(const std::string& message, const std::string& path) {
-  if (!message.starts_with(path)) return false;
-  return message.size() == path.size() ||
-         std::string(" .:[").find(message[path.size()]) != std::string::npos;
+// What key paths start from: the experiment, or of two both.
+Json root_of(const std::vector<Json>& experiments) {
+  if (experiments.size() == 1) return experiments.front();
+  Json both = {{"a", experiments[0]}, {"b", experiments[1]}};
+  if (experiments[0].contains(place_key)) both[place_key] = experiments[0][place_key];
+  return both;
 }
 
 Json call_function(State& state, std::int64_t number, const std::vector<Json>& arguments) {
@@ -119,7 +101,8 @@ Json call_function(State& state, std::int64_t number, const std::vector<Json>& a
   state.watch.enter();
   try {
     if (!push_function(lua, number)) {
-      throw Error(Stage::run, fmt::format("there is no script function number {}", number));
+      throw Error(Stage::run, "run.internal", "",
+                  fmt::format("there is no script function number {}", number));
     }
     luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
     for (const Json& argument : arguments) push_json(lua, argument);
@@ -165,13 +148,12 @@ int core_call(lua_State* lua) {
   const std::string name = "mw." + verb;
   std::string here = user_place(lua);
   const auto fail = [&](const std::string& why, std::string hint) {
-    throw Error(Stage::script, fmt::format("{}{}{} {}", here, here.empty() ? "" : ": ", name, why),
-                std::move(hint));
+    throw Error(Problem{Stage::script, "script.call", "", name + " " + why, std::move(hint), here});
   };
   if (state.waiting != nullptr) {
     fail("cannot run inside a function that another verb calls", "call it after that one returns");
   }
-  if (stop_requested()) throw Error(Stage::run, "interrupted");
+  if (stop_requested()) throw Error(Stage::run, "run.stopped", "", "interrupted");
   const auto verbs = state.host.verbs();
   const auto known =
       std::find_if(verbs.begin(), verbs.end(), [&](const Verb& v) { return v.name == verb; });
@@ -202,6 +184,7 @@ int core_call(lua_State* lua) {
     if (!experiment.contains(place_key) && !here.empty()) experiment[place_key] = here;
     for (const Setting& setting : state.settings) {
       applied.push_back(apply_setting(setting, experiment));
+      if (count > 1) applied.back().path = key_in(i == 2 ? "a" : "b", applied.back().path);
       if (!state.settings_said && state.options.say)
         state.options.say("--set " + applied.back().text);
     }
@@ -226,17 +209,10 @@ int core_call(lua_State* lua) {
                              });
   } catch (const Error& error) {
     throw with_places(error, [&](const Problem& problem) {
-      for (std::size_t i = 0; i < applied.size(); ++i) {
-        if (is_about(problem.message, applied[i].path)) {
-          return "--set " + state.settings[i % state.settings.size()].given;
-        }
+      for (const AppliedSetting& setting : applied) {
+        if (lies_in(problem.key, setting.path)) return setting.place;
       }
-      // A script's function that failed names its own line.
-      if (problem.stage == Stage::script) return std::string();
-      // The second of two is told by how its problems begin.
-      if (experiments.size() > 1 && problem.message.starts_with("b: "))
-        return place_in(experiments[1], problem.message.substr(3));
-      return place_in(experiments.front(), problem.message);
+      return place_of(root_of(experiments), problem.key);
     });
   }
   push_result(lua, state, result);
@@ -307,7 +283,8 @@ int core_place(lua_State* lua) {
 // refuse(message, hint): an error of the script at the user's line
 int core_refuse(lua_State* lua) {
   const char* hint = lua_tostring(lua, 2);
-  throw Error(Stage::script, luaL_tolstring(lua, 1, nullptr), hint == nullptr ? "" : hint);
+  throw Error(Stage::script, "script.argument", "", luaL_tolstring(lua, 1, nullptr),
+              hint == nullptr ? "" : hint);
 }
 
 // write(asked_by, path, text): a whole file, missing folders made
@@ -324,7 +301,7 @@ int core_unknown(lua_State* lua) {
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
   const std::string near = did_you_mean(key, known);
-  throw Error(Stage::script, fmt::format("there is no mw.{}", key),
+  throw Error(Stage::script, "script.unknown", "", fmt::format("there is no mw.{}", key),
               near.empty() ? "there are: " + join(known) : near);
 }
 

@@ -1,8 +1,10 @@
 // Errors between C++ and Lua: an Error crosses as a userdata, a script's own message becomes one.
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "lua/state.h"
+#include "lua/value.h"
 
 namespace mw {
 namespace {
@@ -18,6 +20,17 @@ int error_gc(lua_State* lua) {
 
 int error_text(lua_State* lua) {
   lua_pushstring(lua, static_cast<Error*>(lua_touserdata(lua, 1))->what());
+  return 1;
+}
+
+// why.problems: a list of what is wrong; any other field is nil.
+int error_field(lua_State* lua) {
+  if (lua_type(lua, 2) != LUA_TSTRING || std::string_view(lua_tostring(lua, 2)) != "problems")
+    return 0;
+  Json list = Json::array();
+  for (const Problem& problem : static_cast<Error*>(lua_touserdata(lua, 1))->problems())
+    list.push_back(json_of(problem));
+  push_json(lua, list);
   return 1;
 }
 
@@ -50,6 +63,8 @@ void push_error(lua_State* lua, const Error& error) {
     lua_setfield(lua, -2, "__gc");
     lua_pushcfunction(lua, error_text);
     lua_setfield(lua, -2, "__tostring");
+    lua_pushcfunction(lua, error_field);
+    lua_setfield(lua, -2, "__index");
   }
   lua_setmetatable(lua, -2);
 }
@@ -61,14 +76,14 @@ Error take_error(lua_State* lua) {
     return copy;
   }
   const char* text = luaL_tolstring(lua, -1, nullptr);
-  Error error(Stage::script, text);
+  Error error(Stage::script, "script.error", "", text);
   lua_pop(lua, 2);
   return error;
 }
 
 int add_trace(lua_State* lua) {
   if (luaL_testudata(lua, 1, error_type) != nullptr) return 1;
-  std::string message = luaL_tolstring(lua, 1, nullptr);
+  Problem problem{Stage::script, "script.error", "", luaL_tolstring(lua, 1, nullptr)};
   std::vector<std::string> places;
   lua_Debug frame;
   // Lua goes to a level from the top each time: all of an endless recursion's would take minutes.
@@ -77,21 +92,24 @@ int add_trace(lua_State* lua) {
        ++level) {
     std::string place = place_of_level(lua, frame);
     if (place.empty()) continue;
-    // Lua cuts long file names; the whole one can be clicked on.
-    const std::string cut = fmt::format("{}:{}:", frame.short_src, frame.currentline);
-    if (message.starts_with(cut)) message = place + message.substr(cut.size() - 1);
+    // Lua puts a place in front, with long file names cut; the whole one can be clicked on.
+    const std::string cut = fmt::format("{}:{}: ", frame.short_src, frame.currentline);
+    if (problem.place.empty() && problem.message.starts_with(cut)) {
+      problem.message.erase(0, cut.size());
+      problem.place = place;
+    }
     const bool known = !places.empty() && places.back() == place;  // a recursion's
-    if (!known && !message.starts_with(place + ":")) places.push_back(std::move(place));
+    if (!known && problem.place != place) places.push_back(std::move(place));
   }
-  std::string hint = places.empty() ? "" : "called from " + join(places);
+  if (!places.empty()) problem.hint = "called from " + join(places);
   if (Script::State::of(lua).options.train_as != "train" &&
-      message.find("a nil value (field") != std::string::npos) {
-    hint = fmt::format(
+      problem.message.find("a nil value (field") != std::string::npos) {
+    problem.hint = fmt::format(
         "under this command mw.train returns what mw.{} does: not all fields of a training run are "
         "there",
         Script::State::of(lua).options.train_as);
   }
-  push_error(lua, Error(Stage::script, message, hint));
+  push_error(lua, Error(std::move(problem)));
   return 1;
 }
 

@@ -100,7 +100,7 @@ void Script::run(const ScriptText& script) {
 void Script::run_text(const std::string& text, const std::string& name) {
   lua_State* lua = state_->lua;
   if (luaL_loadbufferx(lua, text.data(), text.size(), ("=" + name).c_str(), "t") != LUA_OK) {
-    throw take_error(lua);
+    throw load_error(lua, name);
   }
   protected_call(lua, 0, 0);
 }
@@ -131,7 +131,7 @@ void Script::repl(std::istream& in, std::ostream& out, bool prompt) {
     chunk.clear();
     const int base = lua_gettop(lua) - 1;
     try {
-      if (status != LUA_OK) throw take_error(lua);
+      if (status != LUA_OK) throw load_error(lua, "repl");
       protected_call(lua, 0, LUA_MULTRET);
       for (int i = base + 1; i <= lua_gettop(lua); ++i) {
         out << (i > base + 1 ? "\t" : "") << luaL_tolstring(lua, i, nullptr);

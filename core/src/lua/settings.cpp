@@ -61,7 +61,7 @@ Setting parse_setting(const std::string& given) {
   }
   if (steps_of(setting.key).empty() || setting.text.empty()) {
     throw Error(
-        Stage::options, fmt::format("--set {} is not of the form key=value", given),
+        Stage::options, "set.form", "", fmt::format("--set {} is not of the form key=value", given),
         "for example --set steps=20 or --set plan[2].ways=4; nil takes a key away: --set log=nil");
   }
   return setting;
@@ -110,7 +110,8 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
   Json* at = &experiment;
   std::string path;
   const auto refuse = [&](const std::string& why, const std::string& hint) {
-    throw Error(Stage::options, fmt::format("--set {}: {}", setting.given, why), hint);
+    throw Error(
+        Problem{Stage::options, "set.path", path, why, hint, place_of_setting(setting.given)});
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const std::string& step = steps[i];
@@ -128,7 +129,8 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       path += fmt::format("[{}]", index);
     } else if (at->is_object() && !is_function(*at)) {
       if (last && setting.value.is_null() && !at->contains(step)) {
-        return {setting.key, fmt::format("{} = nil (it was not set)", setting.key)};
+        return {setting.key, fmt::format("{} = nil (it was not set)", setting.key),
+                place_of_setting(setting.given)};
       }
       at = &(*at)[step];
       path += path.empty() ? step : "." + step;
@@ -139,7 +141,11 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
   std::string text = fmt::format("{} = {} ({})", path, short_text(setting.value),
                                  at->is_null() ? "it was not set" : "was " + short_text(*at));
   *at = setting.value;
-  return {std::move(path), std::move(text)};
+  return {std::move(path), std::move(text), place_of_setting(setting.given)};
+}
+
+std::string place_of_setting(const std::string& given) {
+  return "--set " + given;
 }
 
 }  // namespace mw

@@ -93,8 +93,8 @@ bool is_name(const std::string& text) {
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what, std::string hint = "") {
-  throw Error(Stage::script, fmt::format("{} {}", path.empty() ? "this table" : path, what),
-              std::move(hint));
+  throw Error(Stage::script, "script.table", path,
+              fmt::format("{} {}", path.empty() ? "this table" : path, what), std::move(hint));
 }
 
 class Reader {

@@ -63,7 +63,7 @@ void ScriptWatch::leave(lua_State* lua) {
 
 void ScriptWatch::throw_if_given_up() const {
   if (!given_up_) return;
-  if (stopped_) throw Stopped(given_up_->problems().front().message);
+  if (stopped_) throw Stopped(given_up_->problems().front().text());
   throw Error(given_up_->problems());
 }
 
@@ -74,18 +74,18 @@ void ScriptWatch::look(lua_State* lua, lua_Debug*) {
 void ScriptWatch::look_at(lua_State* lua) {
   if (!given_up_) {
     const std::string place = user_place(lua);
-    const std::string where = place.empty() ? "" : place + ": ";
     if (stop_requested()) {
       if (!stop_seen_) stop_seen_ = Clock::now();
       if (inside_ && Clock::now() < *stop_seen_ + grace) return;
       stopped_ = true;
-      given_up_ =
-          Error(Stage::run, inside_ ? where + "interrupted in this function" : "interrupted");
+      given_up_ = Error(Problem{Stage::run, "run.stopped", "",
+                                inside_ ? "interrupted in this function" : "interrupted", "",
+                                inside_ ? place : ""});
     } else if (inside_ && Clock::now() > deadline_) {
-      given_up_ = Error(Stage::script,
-                        fmt::format("{}this function has not returned after {} s", where,
-                                    format_number(seconds_)),
-                        "mend it, or give the experiment a longer timeout");
+      given_up_ = Error(
+          Problem{Stage::script, "function.timeout", "",
+                  fmt::format("this function has not returned after {} s", format_number(seconds_)),
+                  "mend it, or give the experiment a longer timeout", place});
     } else {
       return;
     }

@@ -42,11 +42,11 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
   double ranks = 1;  // no product of ints overflows it
   for (const auto& [name, ways] : axes) {
     if (ways < 1) {
-      problems.add(Stage::plan, fmt::format("axis {} has {} ways", name, ways),
+      problems.add(Stage::plan, "axis.ways", "", fmt::format("axis {} has {} ways", name, ways),
                    "an axis has at least 1");
     }
     if (has(name)) {
-      problems.add(Stage::plan, fmt::format("two axes are named {}", name),
+      problems.add(Stage::plan, "axis.twice", "", fmt::format("two axes are named {}", name),
                    "each strategy needs an axis of its own");
       continue;
     }
@@ -56,7 +56,7 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
     ranks *= std::max(ways, 1);
   }
   if (ranks > most_ranks) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "plan.ranks", "",
                  fmt::format("plan: {} = {:.0f} ranks; a mesh has {} at most", product(axes_),
                              ranks, most_ranks),
                  "use fewer ways");
@@ -75,7 +75,7 @@ const Axis& Mesh::axis(const std::string& name) const {
     if (a.name == name) return a;
     known += (known.empty() ? "" : ", ") + a.name;
   }
-  throw Error(Stage::plan, fmt::format("the mesh has no axis {}", name),
+  throw Error(Stage::plan, "axis.unknown", "", fmt::format("the mesh has no axis {}", name),
               known.empty() ? "it has no axes" : "its axes are " + known);
 }
 
@@ -108,7 +108,8 @@ std::vector<int> Mesh::borrowable(const std::vector<std::string>& from, int near
 }
 
 void Mesh::borrow(const std::string& name, int ways, const std::vector<std::string>& from) {
-  if (has(name)) throw Error(Stage::plan, fmt::format("two axes are named {}", name));
+  if (has(name))
+    throw Error(Stage::plan, "axis.twice", "", fmt::format("two axes are named {}", name));
   std::vector<int> lenders = this->lenders(from);
   // Each gives what it has in common with what is still missing. That finds a way if there is one:
   // of each prime the first lenders give as often as they can.
@@ -120,7 +121,7 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
   }
   if (left != 1 || ways < 1) {
     std::string lender_names = fmt::format("{}", fmt::join(from, ", "));
-    throw Error(Stage::plan,
+    throw Error(Stage::plan, "axis.cannot-borrow", "ways",
                 fmt::format("{}({}) cannot borrow ranks of {} ({} ranks)", name, ways, lender_names,
                             this->ways(lenders)),
                 fmt::format("possible: {}", fmt::join(borrowable(from, ways), ", ")));

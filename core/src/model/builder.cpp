@@ -174,7 +174,7 @@ std::int64_t check_heads(const Values& values, const std::string& path, Problems
     return fmt::format("{}", fmt::join(divisors, " or "));
   };
   if (hidden % heads != 0) {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "option.divides", path + ".heads",
                  fmt::format("{}.heads: {} heads do not divide hidden = {}", path, heads, hidden),
                  "nearest: heads = " + near(hidden, heads));
     return 0;
@@ -183,7 +183,7 @@ std::int64_t check_heads(const Values& values, const std::string& path, Problems
     const std::int64_t kv_heads = values.integer("kv_heads");
     if (kv_heads < 1) return 0;
     if (heads % kv_heads != 0) {
-      problems.add(Stage::options,
+      problems.add(Stage::options, "option.divides", path + ".kv_heads",
                    fmt::format("{}.kv_heads: {} key heads cannot share {} heads evenly", path,
                                kv_heads, heads),
                    "nearest: kv_heads = " + near(heads, kv_heads));

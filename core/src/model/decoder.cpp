@@ -39,7 +39,7 @@ void check_decoder(const Values& values, const std::string& path, Problems& prob
   const std::int64_t width = check_heads(values, path, problems);
   if (width % 2 != 0) {
     problems.add(
-        Stage::options,
+        Stage::options, "model.odd", path + ".heads",
         fmt::format("{}.heads: hidden / heads = {} / {} = {} is odd; rotary positions "
                     "turn the dims of a head in pairs",
                     path, values.integer("hidden"), values.integer("heads"), width),
@@ -69,7 +69,7 @@ void Decoder::check_window(std::int64_t sequence) const {
   const std::int64_t tiles = sequence / std::min(window_, tile) * b.graph.layers;
   if (tiles <= most_tiles) return;
   const std::int64_t nearest = (sequence * b.graph.layers + most_tiles - 1) / most_tiles;
-  throw Error(Stage::options,
+  throw Error(Stage::options, "plan.size", "model.window",
               fmt::format("model.window: {} tokens of a sequence of {} are {} tiles in {} layers, "
                           "more than a plan can hold ({})",
                           window_, sequence, tiles, b.graph.layers, most_tiles),

@@ -47,7 +47,7 @@ class Gpt final : public ModelKind {
     const std::int64_t ffn = values.has("ffn") ? values.integer("ffn") : 4 * hidden;
     const std::int64_t positions = values.has("positions") ? values.integer("positions") : sequence;
     if (positions < sequence) {
-      throw Error(Stage::options,
+      throw Error(Stage::options, "option.range", "model.positions",
                   fmt::format("model.positions: {} learned positions are fewer than sequence = {}",
                               positions, sequence),
                   fmt::format("positions = {} or more, or a shorter sequence", sequence));

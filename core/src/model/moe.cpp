@@ -88,13 +88,13 @@ class Moe final : public ModelKind {
     const std::int64_t experts = values.integer("experts"), top = values.integer("top_k");
     if (top > experts) {
       problems.add(
-          Stage::options,
+          Stage::options, "option.range", path + ".top_k",
           fmt::format("{}.top_k: a token cannot choose {} of {} experts", path, top, experts),
           fmt::format("top_k = {} at most", experts));
     }
     const std::int64_t layers = values.integer("layers"), dense = values.integer("dense_layers");
     if (dense >= layers) {
-      problems.add(Stage::options,
+      problems.add(Stage::options, "option.range", path + ".dense_layers",
                    fmt::format("{}.dense_layers: {} of {} layers are dense: none has experts", path,
                                dense, layers),
                    fmt::format("dense_layers = {} at most, or mw.llama", layers - 1));

@@ -48,7 +48,7 @@ class Asker {
     try {
       mesh = Mesh(own_);
     } catch (const Error& error) {
-      add(error, askers_.size() == 1 ? askers_.front() : Speaker{});
+      add(error, askers_.size() == 1 ? askers_.front() : Speaker{"", "plan"});
       return {};
     }
     for (const auto& [axis, speaker] : borrowed_) borrow(mesh, axis, speaker);
@@ -56,19 +56,19 @@ class Asker {
   }
 
  private:
-  void refuse(const Speaker& speaker, const std::string& message, std::string hint) {
-    problems_.add(Stage::plan, attributed(speaker, message), std::move(hint));
+  void refuse(const Speaker& speaker, const char* code, std::string message, std::string hint) {
+    problems_.add(
+        attributed(speaker, {Stage::plan, code, "", std::move(message), std::move(hint)}));
   }
 
   void add(const Error& error, const Speaker& speaker) {
-    for (const Problem& p : error.problems())
-      problems_.add(p.stage, attributed(speaker, p.message), p.hint);
+    for (const Problem& p : error.problems()) problems_.add(attributed(speaker, p));
   }
 
   void take(const AxisRequest& axis, const Speaker& speaker) {
     if (!is_name(axis.name) || std::any_of(taken_names.begin(), taken_names.end(),
                                            [&](const char* name) { return axis.name == name; })) {
-      refuse(speaker,
+      refuse(speaker, "axis.name",
              fmt::format("it asks for an axis named \"{}\"",
                          readable(std::string_view(axis.name).substr(0, longest_name))),
              fmt::format("a name is a letter, then letters, digits and \"_\", {} at most; {} are "
@@ -77,7 +77,8 @@ class Asker {
       return;
     }
     if (axis.ways < 1 || axis.ways > Mesh::most_ranks) {
-      refuse(speaker, fmt::format("it asks for the axis {} of {} ways", axis.name, axis.ways),
+      refuse(speaker, "axis.ways",
+             fmt::format("it asks for the axis {} of {} ways", axis.name, axis.ways),
              fmt::format("an axis has 1 to {}", Mesh::most_ranks));
       return;
     }
@@ -85,7 +86,7 @@ class Asker {
     if (!fresh) {
       const Speaker& first = known->second;
       const bool same = first.plugin == speaker.plugin && first.place == speaker.place;
-      refuse(speaker,
+      refuse(speaker, "axis.twice",
              same ? fmt::format("it asks for the axis {} twice", axis.name)
                   : fmt::format("it asks for the axis {}, and so does {}{}", axis.name,
                                 first.plugin, first.place.empty() ? "" : " (" + first.place + ")"),
@@ -108,7 +109,7 @@ class Asker {
       if (mesh.has(name)) lenders.push_back(name);
     }
     if (lenders.empty()) {
-      refuse(speaker,
+      refuse(speaker, "axis.unknown",
              fmt::format("{}({}) takes ranks of {}, and the plan has none of these axes", axis.name,
                          axis.ways, readable(fmt::format("{}", fmt::join(axis.borrow_from, ", ")))),
              fmt::format("add {}({})", readable(axis.borrow_from.front()), axis.ways));
@@ -117,8 +118,7 @@ class Asker {
     try {
       mesh.borrow(axis.name, axis.ways, lenders);
     } catch (const Error& error) {
-      WrongWays ways{
-          speaker.plugin, attributed(speaker, error.problems().front().message), {}, {}, true};
+      WrongWays ways{speaker.plugin, problems_.list().size(), {}, {}, true};
       for (int w : mesh.borrowable(lenders, axis.ways)) {
         w < axis.ways ? ways.below.insert(ways.below.begin(), w)
                       : ways.above.insert(ways.above.end(), w);
@@ -147,11 +147,11 @@ void refuse_twins(const std::vector<StrategyChoice>& strategies, Problems& probl
                               other.axes.empty() && again.axes.empty();
                      });
     if (first == strategies.begin() + static_cast<std::ptrdiff_t>(i)) continue;
-    problems.add(Stage::plan,
-                 attributed({again.name, again.path},
-                            fmt::format("it is what {} asks for already, with the same options",
-                                        first->path)),
-                 "leave one of them out");
+    problems.add(attributed(
+        {again.name, again.path},
+        {Stage::plan, "plan.twice", "",
+         fmt::format("it is what {} asks for already, with the same options", first->path),
+         "leave one of them out"}));
   }
 }
 

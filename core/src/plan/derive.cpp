@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "plan/matched.h"
 #include "plan/nearest.h"
 
@@ -145,7 +146,7 @@ class Deriver {
   void clash(const Op& op, const Rule& a, const Rule& b, int atom) {
     if (!said_.insert(fmt::format("{}/{}/{}", a.strategy, b.strategy, op.kind())).second) return;
     problems_.add(
-        Stage::plan,
+        Stage::plan, "rule.clash", b.place,
         fmt::format("{} ({} -> {}) and {} ({} -> {}) both claim the ranks of axis {} in {}",
                     a.strategy, a.dim.name(), a.axis, b.strategy, b.dim.name(), b.axis,
                     mesh_.atoms()[atom].name, op.name),
@@ -170,9 +171,11 @@ class Deriver {
     at_fault_.insert(rule.dim);
     const std::int64_t left = size / others;
     WrongWays wrong = ways_near(rule.strategy, left, own, info->second.even);
-    wrong.problem =
-        fmt::format("{}({}) cannot split {} {}", rule.strategy, own, left, rule.dim.name());
-    problems_.add(Stage::plan, wrong.problem, hint_of(wrong));
+    wrong.problem = problems_.list().size();
+    problems_.add(
+        Stage::plan, "axis.cannot-split", key_in(rule.place, "ways"),
+        fmt::format("{}({}) cannot split {} {}", rule.strategy, own, left, rule.dim.name()),
+        hint_of(wrong));
     result_.wrong_ways.push_back(std::move(wrong));
   }
 
@@ -218,7 +221,7 @@ class Deriver {
         if (node.contraction != Reduction::sum && graph_.value(node.outputs[o]).needs_grad &&
             result_.layout[node.outputs[o]][a].is_partial()) {
           problems_.add(
-              Stage::plan,
+              Stage::plan, "rule.maximum", "",
               fmt::format("{} takes a maximum over {}, which {} cuts, and no gradient can "
                           "be derived through that",
                           node.name, result_.cut[op][a].dim.name(), mesh_.atoms()[a].name),
@@ -281,7 +284,7 @@ class Deriver {
       for (int atom : mesh_.axis(rule.axis).atoms) {
         Placement& place = result_.layout[v][atom];
         if (owner[atom] != nullptr && owner[atom]->strategy != rule.strategy) {
-          problems_.add(Stage::plan,
+          problems_.add(Stage::plan, "storage.clash", rule.place,
                         fmt::format("{} and {} both store {} on the ranks of {}",
                                     owner[atom]->strategy, rule.strategy, value.name, rule.axis),
                         "leave one of them out");
@@ -292,7 +295,7 @@ class Deriver {
       }
       const int ways = mesh_.axis(rule.axis).ways;
       if (graph_.size(rule.dim) < ways && said_.insert(rule.strategy + "/stored").second) {
-        problems_.add(Stage::plan,
+        problems_.add(Stage::plan, "storage.ways", key_in(rule.place, "ways"),
                       fmt::format("{}({}) cannot store {} in parts of its {} {}", rule.strategy,
                                   ways, value.name, graph_.size(rule.dim), rule.dim.name()),
                       fmt::format("at most {} ways", graph_.size(rule.dim)));
@@ -327,7 +330,7 @@ class Deriver {
       return sparse_moves(from, to, graph_.sparse.dims.front());
     } catch (const std::invalid_argument&) {
       if (said_.insert("sparse/" + std::to_string(value)).second) {
-        problems_.add(Stage::plan,
+        problems_.add(Stage::plan, "rule.rows", "",
                       fmt::format("{}: tokens that chose experts lie as {} and are needed as {}",
                                   moved.name, to_string(from, mesh_), to_string(to, mesh_)),
                       "cut the ops that make and combine them like the experts, or along tokens");

@@ -25,7 +25,8 @@ struct View {
 // A problem of a strategy's number of ways, and other numbers that would mend it, which the rest of the plan may
 // not take: the nearest first, below, then above (Problem::hint lists them).
 struct WrongWays {
-  std::string strategy, problem;
+  std::string strategy;
+  std::size_t problem = 0;  // which of those that were added
   std::vector<int> below, above;
   bool all = false;  // the hint lists all that are possible, not the nearest
 };

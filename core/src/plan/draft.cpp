@@ -40,19 +40,22 @@ bool covers(std::vector<Range> order, std::int64_t size) {
 
 }  // namespace
 
-void Draft::refuse(const std::string& message, std::string hint) {
-  problems_.add(Stage::plan, attributed({strategy_, place_}, message), std::move(hint));
+void Draft::refuse(std::string code, std::string option, std::string message, std::string hint) {
+  problems_.add(attributed({strategy_, place_}, {Stage::plan, std::move(code), std::move(option),
+                                                 std::move(message), std::move(hint)}));
 }
 
 bool Draft::there(const std::string& what, Dim dim, const std::string& axis) {
   const bool known = has_dim(graph_, dim);
   if (!known) {
-    refuse(fmt::format("{} names {}, and the model has no such dim", what, name_of(dim)),
+    refuse("rule.dim", "",
+           fmt::format("{} names {}, and the model has no such dim", what, name_of(dim)),
            dim == Dim("layers") ? "the layers are no dim of a tensor: Draft::pipeline parts them"
                                 : dims_there_are(graph_, dim));
   }
   if (axis.empty() || !mesh_.has(axis)) {
-    refuse(fmt::format("{} names the axis \"{}\", and the mesh has no such axis", what,
+    refuse("axis.unknown", "",
+           fmt::format("{} names the axis \"{}\", and the mesh has no such axis", what,
                        readable(axis)),
            axes_there_are(mesh_, axis));
     return false;
@@ -71,7 +74,8 @@ void Draft::shard_in(Dim dim, const std::string& axis, std::function<bool(const 
   const std::vector<int>& own = mesh_.axis(axis).atoms;
   for (int atom : atoms) {
     if (std::find(own.begin(), own.end(), atom) != own.end()) continue;
-    refuse(fmt::format("{} is for atom {}, which is none of the axis' atoms", what, atom),
+    refuse("axis.atom", "",
+           fmt::format("{} is for atom {}, which is none of the axis' atoms", what, atom),
            fmt::format("the atoms of {} are {}", axis, fmt::join(own, ", ")));
     return;
   }
@@ -100,12 +104,13 @@ void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op
 void Draft::add_pass(Pass pass) {
   const Speaker speaker{strategy_, place_};
   if (!pass.run) {
-    refuse(fmt::format("the pass \"{}\" has nothing to run", readable(pass.name)),
+    refuse("pass.empty", "", fmt::format("the pass \"{}\" has nothing to run", readable(pass.name)),
            "give it a function of the program");
     return;
   }
   if (!pass.axis.empty() && !mesh_.has(pass.axis)) {
-    refuse(fmt::format("the pass \"{}\" names the axis \"{}\", and the mesh has no such axis",
+    refuse("axis.unknown", "",
+           fmt::format("the pass \"{}\" names the axis \"{}\", and the mesh has no such axis",
                        readable(pass.name), readable(pass.axis)),
            axes_there_are(mesh_, pass.axis));
     return;
@@ -121,7 +126,8 @@ void Draft::add_pass(Pass pass) {
 
 void Draft::pipeline(Pipeline pipeline) {
   if (pipeline_) {
-    refuse(fmt::format("{} and {} both part the layers into stages", pipeline_by_, strategy_),
+    refuse("pipeline.twice", "",
+           fmt::format("{} and {} both part the layers into stages", pipeline_by_, strategy_),
            "leave one of them out");
     return;
   }
@@ -129,36 +135,42 @@ void Draft::pipeline(Pipeline pipeline) {
   const std::size_t before = problems_.list().size();
   const bool axis = pipeline.axis.empty() || mesh_.has(pipeline.axis);
   if (!axis) {
-    refuse(fmt::format("the pipeline's stages are to lie on the axis \"{}\", and the mesh has no "
+    refuse("axis.unknown", "",
+           fmt::format("the pipeline's stages are to lie on the axis \"{}\", and the mesh has no "
                        "such axis",
                        readable(pipeline.axis)),
            axes_there_are(mesh_, pipeline.axis));
   }
   if (!pipeline.schedule) {
-    refuse("the pipeline has no schedule", "give Pipeline::schedule a function of the request");
+    refuse("pipeline.schedule", "", "the pipeline has no schedule",
+           "give Pipeline::schedule a function of the request");
   }
   const int stages = !axis || pipeline.axis.empty() ? 1 : mesh_.axis(pipeline.axis).ways;
   const auto parts = static_cast<int>(pipeline.layers.size());
   if (std::any_of(pipeline.layers.begin(), pipeline.layers.end(), [](int n) { return n < 0; }) ||
       std::accumulate(pipeline.layers.begin(), pipeline.layers.end(), std::int64_t{0}) !=
           (parts > 0 ? graph_.layers : 0)) {
-    refuse(fmt::format("the pipeline's parts have {} layers; the model has {}",
+    refuse("pipeline.layers", "",
+           fmt::format("the pipeline's parts have {} layers; the model has {}",
                        fmt::join(pipeline.layers, " + "), graph_.layers),
            fmt::format("make them add up to {}", graph_.layers));
   } else if (axis && (parts < stages && stages > 1)) {
-    refuse(fmt::format("the pipeline parts the layers in {}, for {} stages", parts, stages),
+    refuse("pipeline.stages", "",
+           fmt::format("the pipeline parts the layers in {}, for {} stages", parts, stages),
            "give each stage at least one part");
   }
   const auto& at = pipeline.stage_of;
   if (axis && !at.empty() &&
       (at.size() != static_cast<std::size_t>(std::max(parts, 1)) ||
        std::any_of(at.begin(), at.end(), [&](int s) { return s < 0 || s >= stages; }))) {
-    refuse(fmt::format("the pipeline places its {} parts on the stages {}; there are {} stages",
+    refuse("pipeline.stages", "",
+           fmt::format("the pipeline places its {} parts on the stages {}; there are {} stages",
                        std::max(parts, 1), fmt::join(at, ", "), stages),
            "name for each part a stage, counted from 0");
   }
   if (!std::isfinite(pipeline.memory_limit) || pipeline.memory_limit < 0) {
-    refuse(fmt::format("the pipeline's memory limit is {} bytes", pipeline.memory_limit),
+    refuse("pipeline.memory", "",
+           fmt::format("the pipeline's memory limit is {} bytes", pipeline.memory_limit),
            "0 is none");
   }
   if (problems_.list().size() > before) return;
@@ -166,23 +178,27 @@ void Draft::pipeline(Pipeline pipeline) {
     return call_plugin(speaker, "made the schedule", [&] { return make(r); });
   };
   pipeline_by_ = strategy_;
+  pipeline.place = place_;
   pipeline_ = std::move(pipeline);
 }
 
 void Draft::arrange(Dim dim, std::vector<Range> order) {
   if (graph_.dims().count(dim) == 0) {
-    refuse(fmt::format("an order is given for {}, and the model has no such dim", name_of(dim)),
+    refuse("rule.dim", "",
+           fmt::format("an order is given for {}, and the model has no such dim", name_of(dim)),
            dims_there_are(graph_, dim));
     return;
   }
   if (!covers(order, graph_.size(dim))) {
-    refuse(fmt::format("the order of {} is not made of ranges of its {} elements, each once",
+    refuse("order.ranges", "",
+           fmt::format("the order of {} is not made of ranges of its {} elements, each once",
                        name_of(dim), graph_.size(dim)),
            "list ranges that cover the dim and do not overlap");
     return;
   }
   if (!order_.emplace(dim, std::move(order)).second) {
-    refuse(fmt::format("the {} lies in another strategy's order already", dim.name()),
+    refuse("order.twice", "",
+           fmt::format("the {} lies in another strategy's order already", dim.name()),
            "leave one of them out");
   }
 }

@@ -47,8 +47,9 @@ class GuardedHook final : public ReductionHook {
     auto made = call_plugin(
         speaker_, "made a reduction", [&] { return inner_->make(bucket, options); }, Stage::run);
     if (made == nullptr) {
-      throw Error(Stage::run, attributed(speaker_, "its hook made no reduction for " + bucket.name),
-                  "mend the plugin");
+      throw Error(attributed(speaker_,
+                             {Stage::run, "plugin.fault", "",
+                              "its hook made no reduction for " + bucket.name, "mend the plugin"}));
     }
     return std::make_unique<GuardedReduction>(std::move(made), speaker_);
   }

@@ -40,13 +40,14 @@ struct Sum {
   }
 };
 
-void refuse(const Graph& graph, const Sum& sum, const char* what, Problems& problems) {
+void refuse(const Graph& graph, const Sum& sum, const char* key, const char* what,
+            Problems& problems) {
   Dim widest = sum.value->dims.front();
   for (Dim dim : sum.value->dims) {
     if (graph.size(dim) > graph.size(widest)) widest = dim;
   }
   problems.add(
-      Stage::plan,
+      Stage::plan, "plan.size", key,
       fmt::format("{} {:.3g} elements, more than a plan can hold ({:.3g}); the largest is {}, {}",
                   what, sum.elements, most_elements, sum.value->name,
                   product_of(graph, sum.value->dims)),
@@ -60,7 +61,7 @@ void check_sizes(const Graph& step, Problems& problems) {
   bool good = true;
   for (const auto& [dim, info] : step.dims()) {
     if (info.size <= most_of_dim) continue;
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "plan.size", "model",
                  fmt::format("model: the dim {} would be {}, more than a plan can hold ({})",
                              dim.name(), info.size, most_of_dim),
                  fmt::format("nearest: {}", most_of_dim));
@@ -71,9 +72,9 @@ void check_sizes(const Graph& step, Problems& problems) {
   for (const Value& value : step.values())
     (value.source == Value::Source::parameter ? parameters : values).add(step, value);
   if (parameters.elements > most_elements)
-    refuse(step, parameters, "model: its parameters would have", problems);
+    refuse(step, parameters, "model", "model: its parameters would have", problems);
   if (values.elements > most_elements)
-    refuse(step, values, "batch: the tensors of a step would have", problems);
+    refuse(step, values, "batch", "batch: the tensors of a step would have", problems);
 }
 
 double PlanSize::works() const {
@@ -90,7 +91,7 @@ void check_work(const PlanSize& size, const Graph& graph, Problems& problems) {
   double parameters = 0;
   for (int value : graph.parameters()) parameters += elements_of(graph, graph.value(value).dims);
   if (parameters * static_cast<double>(size.microbatches) > most_elements) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "plan.size", "microbatch",
                  fmt::format("microbatch: {} microbatches of a model of {:.3g} parameters are more "
                              "than a plan can hold ({:.3g} together)",
                              size.microbatches, parameters, most_elements),
@@ -102,7 +103,7 @@ void check_work(const PlanSize& size, const Graph& graph, Problems& problems) {
   one.microbatches = 1;
   if (one.work() > most_work) {
     problems.add(
-        Stage::plan,
+        Stage::plan, "plan.size", "model",
         fmt::format("model: {} layers of {} ops in {} virtual stages are more than a plan can hold",
                     graph.layers, size.ops, size.vstages),
         size.stages > 1 ? "fewer layers, or fewer stages and chunks" : "fewer layers");
@@ -112,7 +113,7 @@ void check_work(const PlanSize& size, const Graph& graph, Problems& problems) {
   const auto most = static_cast<std::int64_t>(1 + (most_work - one.work()) / each *
                                                       static_cast<double>(size.microbatches - 1));
   problems.add(
-      Stage::plan,
+      Stage::plan, "plan.size", "microbatch",
       fmt::format("microbatch: {} microbatches in {} virtual stages are {:.0f} works, more than a "
                   "plan can hold",
                   size.microbatches, size.vstages, size.works()),

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/cpu.h"
+#include "base/json_text.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
 #include "meshwright/reduction_hook.h"
@@ -174,17 +175,22 @@ class ProgramMaker {
   }
 
   void finish(const Partition& partition) {
-    check(plan_.schedule, request_, problems_);
+    Problems found;
+    check(plan_.schedule, request_, found);
+    for (Problem p : found.list()) {
+      p.key = key_in(key_in(pipeline_.place, "schedule"), p.key);
+      problems_.add(std::move(p));
+    }
     if (problems_.empty() && plan_.schedule.stage_of != partition.stage_of) {
       problems_.add(
-          Stage::plan,
+          Stage::plan, "schedule.stages", key_in(pipeline_.place, "schedule"),
           fmt::format("the schedule {} places virtual stages on stages {}, the plan on {}",
                       plan_.schedule.name, fmt::join(plan_.schedule.stage_of, " "),
                       fmt::join(partition.stage_of, " ")),
           "make both the same");
     }
     if (problems_.empty() && !pipeline_.splits && plan_.schedule.splits()) {
-      problems_.add(Stage::plan,
+      problems_.add(Stage::plan, "schedule.splits", key_in(pipeline_.place, "schedule"),
                     fmt::format("the schedule {} parts backwards into I and W, though its strategy "
                                 "says that it does not",
                                 plan_.schedule.name),
@@ -230,13 +236,13 @@ class ProgramMaker {
       for (const Axis& other : plan_.mesh.axes()) {
         if (other.ways > 1 && any(other)) names.push_back(other.name);
       }
-      problems_.add(
-          Stage::plan,
-          attributed({pass.strategy, pass.place},
-                     fmt::format("the pass \"{}\" is for sums of gradients over {}, and no "
-                                 "gradient is summed there",
-                                 pass.name, axis.name)),
-          names.empty() ? "no axis has such sums" : "axes with such sums: " + join(names));
+      problems_.add(attributed(
+          {pass.strategy, pass.place},
+          {Stage::plan, "pass.axis", "",
+           fmt::format("the pass \"{}\" is for sums of gradients over {}, and no gradient is "
+                       "summed there",
+                       pass.name, axis.name),
+           names.empty() ? "no axis has such sums" : "axes with such sums: " + join(names)}));
     }
     return problems_.empty();
   }
@@ -256,7 +262,7 @@ class ProgramMaker {
   void refuse_memory() {
     const auto [held, stage] = most_activations();
     problems_.add(
-        Stage::plan,
+        Stage::plan, "schedule.memory", key_in(pipeline_.place, "memory"),
         fmt::format("pp.memory: the schedule {} cannot keep activations within {:.0f} bytes "
                     "a rank; without a limit it holds {:.0f} on stage {}",
                     plan_.schedule.name, limit_, held, stage),
@@ -282,7 +288,7 @@ class ProgramMaker {
         const auto [known, fresh] = hooks.emplace(bucket.name, hook);
         if (fresh || known->second == hook) continue;
         problems_.add(
-            Stage::plan,
+            Stage::plan, "hook.differs", "plan",
             fmt::format("plan: {} lies on several stages, which chose different hooks for its "
                         "gradient: {} and {}",
                         bucket.name, known->second, hook),
@@ -296,7 +302,7 @@ class ProgramMaker {
     for (const Bucket& bucket : program.buckets) {
       if (bucket.parts.empty() || (bucket.hook == nullptr && !bucket.each)) continue;
       problems_.add(
-          Stage::plan,
+          Stage::plan, "hook.parts", "plan",
           fmt::format("plan: {} gradients that are summed in parts over {} ({} parameters of "
                       "{})",
                       bucket.hook ? fmt::format("the hook {} cannot reduce", bucket.hook->name())

@@ -14,8 +14,9 @@ namespace mw {
 namespace {
 
 template <class Rule>
-Speaker speaker_of(const Rule& rule) {
-  return {rule.strategy, rule.place};
+Problem refused(const Rule& rule, const char* code, std::string message, std::string hint) {
+  return attributed({rule.strategy, rule.place},
+                    {Stage::plan, code, "", std::move(message), std::move(hint)});
 }
 
 // Why a rule takes no op, and what it could take; nothing to say if the model declares the dim and has no op of it.
@@ -29,21 +30,18 @@ void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
   const std::string text = rule_text(rule.dim, rule.axis);
   if (any && kinds.empty()) {
     problems.add(
-        Stage::plan,
-        attributed(speaker_of(rule), fmt::format("{} cuts nothing: each op needs its {} whole",
-                                                 text, rule.dim.name())),
-        dims_there_are(graph, rule.dim));
+        refused(rule, "rule.matches-nothing",
+                fmt::format("{} cuts nothing: each op needs its {} whole", text, rule.dim.name()),
+                dims_there_are(graph, rule.dim)));
     return;
   }
-  problems.add(
-      Stage::plan,
-      attributed(speaker_of(rule),
-                 taken.empty()
-                     ? fmt::format("{} is for particular ops, and its `where` takes none", text)
-                     : fmt::format("{} is for particular ops ({}), none of which computes over {}",
-                                   text, taken, rule.dim.name())),
+  problems.add(refused(
+      rule, "rule.matches-nothing",
+      taken.empty() ? fmt::format("{} is for particular ops, and its `where` takes none", text)
+                    : fmt::format("{} is for particular ops ({}), none of which computes over {}",
+                                  text, taken, rule.dim.name()),
       kinds.empty() ? dims_there_are(graph, rule.dim)
-                    : fmt::format("kinds of ops with {}: {}", rule.dim.name(), kinds));
+                    : fmt::format("kinds of ops with {}: {}", rule.dim.name(), kinds)));
 }
 
 bool same_claim(const Rule& a, const Rule& b) {
@@ -53,13 +51,12 @@ bool same_claim(const Rule& a, const Rule& b) {
 void refuse_twice(const Rule& first, const Rule& again, Problems& problems) {
   const std::string text = rule_text(again.dim, again.axis);
   const bool same = first.strategy == again.strategy && first.place == again.place;
-  problems.add(Stage::plan,
-               attributed(speaker_of(again),
-                          same ? fmt::format("{} is said twice for the same ops", text)
-                               : fmt::format("{} is what {}{} says already, for the same ops", text,
-                                             first.strategy,
-                                             first.place.empty() ? "" : " (" + first.place + ")")),
-               same ? "say it once" : "leave one of them out");
+  problems.add(refused(
+      again, "rule.twice",
+      same ? fmt::format("{} is said twice for the same ops", text)
+           : fmt::format("{} is what {}{} says already, for the same ops", text, first.strategy,
+                         first.place.empty() ? "" : " (" + first.place + ")"),
+      same ? "say it once" : "leave one of them out"));
 }
 
 // The names of parameters with the dim, a few of many.
@@ -124,20 +121,18 @@ void Matched::refuse(const Graph& graph, const std::vector<RotationRule>& rotati
     if (rotations_.count(&rule) > 0) continue;
     const std::string kinds =
         kinds_of(graph, [&](const Op& op) { return op.type->traits(op).rotates == rule.dim; });
-    problems.add(
-        Stage::plan,
-        attributed(speaker_of(rule), fmt::format("no op that it takes lets {} go round {}",
-                                                 rule.dim.name(), rule.axis)),
-        kinds.empty() ? "an op says so in OpTraits::rotates" : "kinds of ops that do: " + kinds);
+    problems.add(refused(
+        rule, "rotation.matches-nothing",
+        fmt::format("no op that it takes lets {} go round {}", rule.dim.name(), rule.axis),
+        kinds.empty() ? "an op says so in OpTraits::rotates" : "kinds of ops that do: " + kinds));
   }
   for (const StorageRule& rule : storage) {
     if (storage_.count(&rule) > 0) continue;
-    problems.add(
-        Stage::plan,
-        attributed(speaker_of(rule), fmt::format("no parameter that it takes can be stored sharded "
-                                                 "along {} on {}",
-                                                 rule.dim.name(), rule.axis)),
-        fmt::format("parameters with {}: {}", rule.dim.name(), parameters_with(graph, rule.dim)));
+    problems.add(refused(
+        rule, "storage.matches-nothing",
+        fmt::format("no parameter that it takes can be stored sharded along {} on {}",
+                    rule.dim.name(), rule.axis),
+        fmt::format("parameters with {}: {}", rule.dim.name(), parameters_with(graph, rule.dim))));
   }
 }
 
@@ -156,16 +151,15 @@ void refuse_idle_axes(const Draft& draft, const Derived& derived,
     const Speaker speaker = who == asked.end() ? Speaker{} : who->second;
     const std::string part =
         idle == axis.ways ? "" : fmt::format(" beyond {} of them", axis.ways / idle);
-    problems.add(
-        Stage::plan,
-        attributed(
-            speaker,
-            fmt::format("nothing lives on the axis {} ({} ranks){}: no rule, storage, pass or "
-                        "pipeline uses it{}",
-                        axis.name, axis.ways, part,
-                        unused ? "" : ", and its ranks would do the same work")),
-        fmt::format("say what lives there, or leave it out; {}",
-                    dims_there_are(draft.graph(), {})));
+    problems.add(attributed(
+        speaker,
+        {Stage::plan, "axis.idle", "",
+         fmt::format("nothing lives on the axis {} ({} ranks){}: no rule, storage, pass or "
+                     "pipeline uses it{}",
+                     axis.name, axis.ways, part,
+                     unused ? "" : ", and its ranks would do the same work"),
+         fmt::format("say what lives there, or leave it out; {}",
+                     dims_there_are(draft.graph(), {}))}));
   }
 }
 

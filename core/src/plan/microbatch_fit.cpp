@@ -52,7 +52,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
     last = make_plan(tried, none);
   }
   if (last == nullptr) {
-    for (const Problem& p : of_one.list()) problems.add(p.stage, p.message, p.hint);
+    problems.add(of_one);
     return nullptr;
   }
   const std::int64_t own = request.batch / last->batch_ways;
@@ -82,7 +82,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
     }
   }
   if (found == nullptr && left_out > 0) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "microbatch.fit", "microbatch",
                  fmt::format("microbatch.fit: no microbatch of more than {} sequences keeps a rank "
                              "within {}, and to try all smaller ones of {} takes too long",
                              left_out, text_of(limit), own),
@@ -90,7 +90,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
     return nullptr;
   }
   if (found == nullptr) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "microbatch.fit", "microbatch",
                  fmt::format("microbatch.fit: a rank holds {} at least, with microbatches of {}; "
                              "that is above the {} asked for",
                              text_of(least), least_size, text_of(limit)),

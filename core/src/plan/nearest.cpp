@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/divisors.h"
 
@@ -16,10 +18,17 @@ namespace {
 
 constexpr std::size_t most_tried = 4;  // in each direction
 
+// What a problem is and where: its words hold numbers, which another trial changes.
+using Fault = std::pair<std::string, std::string>;
+Fault fault_of(const Problem& problem) {
+  return {problem.code, problem.key};
+}
+
 class Trial {
  public:
-  Trial(const PlanRequest& request, const Problems& problems) : request_(request) {
-    for (const Problem& p : problems.list()) known_.insert(p.message);
+  Trial(const PlanRequest& request, const Problems& problems)
+      : request_(request), problems_(problems) {
+    for (const Problem& p : problems.list()) known_.insert(fault_of(p));
   }
 
   bool possible(const std::string& strategy) const {
@@ -32,16 +41,17 @@ class Trial {
   bool accepts(const WrongWays& wrong, int ways) const {
     const std::optional<Problems> found = problems_with(wrong.strategy, ways);
     if (!found) return false;
-    std::set<std::string> known = known_;
+    const Fault own = fault_of(problems_.list()[wrong.problem]);
+    std::set<Fault> known = known_;
     if (wrong.all && ways != 1) {
       const std::optional<Problems> anyway = problems_with(wrong.strategy, 1);
       for (const Problem& p : anyway ? anyway->list() : std::vector<Problem>{}) {
-        known.insert(p.message);
+        known.insert(fault_of(p));
       }
     }
     return (wrong.all && ways == 1) ||
            std::all_of(found->list().begin(), found->list().end(), [&](const Problem& p) {
-             return p.message != wrong.problem && known.count(p.message) > 0;
+             return fault_of(p) != own && known.count(fault_of(p)) > 0;
            });
   }
 
@@ -71,7 +81,8 @@ class Trial {
   }
 
   const PlanRequest& request_;
-  std::set<std::string> known_;
+  const Problems& problems_;
+  std::set<Fault> known_;
 };
 
 }  // namespace
@@ -115,32 +126,29 @@ void try_nearest(const PlanRequest& request, const std::vector<WrongWays>& wrong
                  Problems& problems) {
   if (request.placements_only || wrong.empty()) return;
   const Trial trial(request, problems);
-  Problems tried;
-  for (const Problem& p : problems.list()) {
-    const auto about = std::find_if(wrong.begin(), wrong.end(),
-                                    [&](const WrongWays& w) { return w.problem == p.message; });
-    if (about == wrong.end() || !trial.possible(about->strategy)) {
-      tried.add(p.stage, p.message, p.hint);
-      continue;
-    }
-    WrongWays left = *about;
-    for (std::vector<int>* list : {&left.below, &left.above}) {
+  std::vector<Problem> list = problems.list();
+  for (const WrongWays& about : wrong) {
+    if (!trial.possible(about.strategy)) continue;
+    WrongWays left = about;
+    for (std::vector<int>* near : {&left.below, &left.above}) {
       bool found = false;
-      std::erase_if(*list, [&](int ways) {
+      std::erase_if(*near, [&](int ways) {
         if (found && !left.all) return false;  // the hint names the first
-        const bool taken = trial.accepts(*about, ways);
+        const bool taken = trial.accepts(about, ways);
         found = found || taken;
         return !taken;
       });
     }
     const bool none = left.below.empty() && left.above.empty();
-    tried.add(p.stage, p.message,
-              none ? fmt::format("no other number near it goes with the rest of the plan; leave {} "
-                                 "out, or change what it meets",
-                                 about->strategy)
-                   : hint_of(left));
+    list[about.problem].hint =
+        none ? fmt::format(
+                   "no other number near it goes with the rest of the plan; leave {} out, "
+                   "or change what it meets",
+                   about.strategy)
+             : hint_of(left);
   }
-  problems = std::move(tried);
+  problems = {};
+  for (Problem& problem : list) problems.add(std::move(problem));
 }
 
 }  // namespace mw

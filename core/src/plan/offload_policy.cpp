@@ -37,11 +37,11 @@ const Options& offload_options() {
 void read_table(const Json& given, OffloadPolicy& policy, Problems& problems) {
   Problems found;
   const Values values = offload_options().read(given, "offload", found);
-  for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+  problems.add(found);
   if (!found.empty()) return;
   if (values.has("layers") && values.has("ops")) {
-    problems.add(Stage::options, "offload: layers and ops are two ways to choose; take one",
-                 offload_forms);
+    problems.add(Stage::options, "option.conflict", "offload",
+                 "offload: layers and ops are two ways to choose; take one", offload_forms);
     return;
   }
   policy.kind = OffloadPolicy::Kind::full;
@@ -98,8 +98,8 @@ OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach>
   if (text == "full") {
     policy.kind = OffloadPolicy::Kind::full;
   } else if (text != "none") {
-    problems.add(Stage::options, fmt::format("offload: there is no {}", quote(text)),
-                 offload_forms);
+    problems.add(Stage::options, "option.choice", "offload",
+                 fmt::format("offload: there is no {}", quote(text)), offload_forms);
   }
   return policy;
 }
@@ -125,7 +125,7 @@ OffloadSet resolve(const OffloadPolicy& policy, const Graph& graph, Problems& pr
   }
   if (policy.layers > graph.layers) {
     problems.add(
-        Stage::options,
+        Stage::options, "option.range", "offload.layers",
         fmt::format("offload.layers: {} of a model of {} layers", policy.layers, graph.layers),
         fmt::format("nearest: {}, which is all of them, or \"full\"", graph.layers));
   }

@@ -24,7 +24,7 @@ OpPredicate op_function(const std::string& key, const Json& given,
     const Json answer = call({Json{{"name", op.name}, {"kind", op.kind()}, {"layer", op.layer}}});
     if (!answer.is_boolean() && !answer.is_null()) {
       throw Error(
-          Stage::options,
+          Stage::options, "function.result", key,
           fmt::format("{}: the function returned {} for {}", key, json_text(answer), op.name),
           "return true or false");
     }
@@ -39,7 +39,7 @@ std::vector<std::string> op_names(const std::string& key, const Json& given,
     if (name.is_string()) names.push_back(name.get<std::string>());
   }
   if (names.empty() || names.size() != given.size()) {
-    problems.add(Stage::options, key + " must be a list of names", hint);
+    problems.add(Stage::options, "option.value", key, key + " must be a list of names", hint);
   }
   return names;
 }
@@ -66,7 +66,8 @@ std::vector<bool> choose_ops(const Graph& graph, const std::string& key,
   });
   for (const std::string& name : names) {
     if (used.count(name) > 0) continue;
-    problems.add(Stage::options, fmt::format("{}: no op of a layer is called {}", key, quote(name)),
+    problems.add(Stage::options, "option.choice", key,
+                 fmt::format("{}: no op of a layer is called {}", key, quote(name)),
                  fmt::format("kinds are {}", join({kinds.begin(), kinds.end()})));
   }
   return chosen;

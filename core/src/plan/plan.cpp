@@ -49,7 +49,7 @@ BatchSplit batch_split(const Draft& draft, const Mesh& mesh) {
 
 bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& problems) {
   if (request.batch % split.ways != 0) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "batch.uneven", "batch",
                  fmt::format("batch: {} cannot split {} sequences evenly over {} ranks", split.who,
                              request.batch, split.ways),
                  fmt::format("nearest: batch = {}", nearest_multiples(request.batch, split.ways)));
@@ -58,7 +58,7 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
   const std::int64_t own = request.batch / split.ways;
   if (request.microbatch > own && !request.smaller_batches) {
     problems.add(
-        Stage::plan,
+        Stage::plan, "microbatch.too-large", "microbatch",
         fmt::format("microbatch: {} sequences are more than the {} of each rank (batch {} over {} "
                     "ranks)",
                     request.microbatch, own, request.batch, split.ways),
@@ -69,7 +69,7 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
       std::accumulate(request.sizes.begin(), request.sizes.end(), std::int64_t{0});
   if (!request.sizes.empty() && given != own) {
     problems.add(
-        Stage::plan,
+        Stage::plan, "microbatch.sum", "microbatch",
         fmt::format("microbatch: {} are {} sequences, and each rank has {} (batch {} over {} "
                     "ranks)",
                     fmt::join(request.sizes, " + "), given, own, request.batch, split.ways),
@@ -134,7 +134,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   std::vector<WrongWays> wrong;
   auto give_up = [&]() -> std::shared_ptr<const Plan> {
     try_nearest(request, wrong, found);
-    for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+    problems.add(found);
     return nullptr;
   };
   auto plan = std::make_shared<Plan>();
@@ -161,7 +161,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
       draft.problems().add(error);
     }
   }
-  for (const Problem& p : draft.problems().list()) found.add(p.stage, p.message, p.hint);
+  found.add(draft.problems());
   plan->notes = request.notes;
   plan->notes.insert(plan->notes.end(), draft.notes().begin(), draft.notes().end());
   if (!request.recompute.note.empty()) plan->notes.push_back(request.recompute.note);
@@ -178,7 +178,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   plan->work = size.work();
   Problems beyond;
   check_work(size, *whole, beyond);
-  for (const Problem& p : beyond.list()) found.add(p.stage, p.message, p.hint);
+  found.add(beyond);
   if (!beyond.empty()) return give_up();
   if (splits) {
     plan->sizes = microbatch_sizes(request, request.batch / split.ways);
@@ -194,7 +194,8 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   } catch (const Error& error) {  // a strategy's, asked about an op or a program
     derived.add(error);
   }
-  for (const Problem& p : derived.list()) found.add(p.stage, p.message, p.hint);
+  for (WrongWays& ways : wrong) ways.problem += found.list().size();
+  found.add(derived);
   return found.empty() ? plan : give_up();
 }
 

@@ -42,7 +42,7 @@ class Fitter {
         from_ = from;
       } else if (n == order.size()) {
         problems.add(
-            Stage::plan,
+            Stage::plan, "recompute.fit", "recompute",
             fmt::format(
                 "recompute: with all of it a rank still holds {} at most, above the {} asked for",
                 format_bytes(static_cast<double>(least)),

@@ -43,24 +43,24 @@ const Options& recompute_options() {
 void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) {
   Problems found;
   const Values values = recompute_options().read(given, "recompute", found);
-  for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+  problems.add(found);
   if (!found.empty()) return;
   const auto said = std::ranges::count_if(std::array{"what", "every", "ops", "fit"},
                                           [&](const char* key) { return values.has(key); });
   if (said > 1) {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "option.conflict", "recompute",
                  "recompute: what, every, ops and fit are four ways to choose; take one",
                  recompute_forms);
     return;
   }
   policy.gathers = values.flag("gathers");
   if (said == 0 && !policy.gathers) {
-    problems.add(Stage::options, "recompute: a table says what: what, every, ops, fit or gathers",
-                 recompute_forms);
+    problems.add(Stage::options, "option.missing", "recompute",
+                 "recompute: a table says what: what, every, ops, fit or gathers", recompute_forms);
     return;
   }
   if (policy.gathers && values.text("collectives") == "keep") {
-    problems.add(Stage::options,
+    problems.add(Stage::options, "option.conflict", "recompute.gathers",
                  "recompute: gathers = true brings again what collectives = \"keep\" keeps",
                  "take one of them");
   }
@@ -127,8 +127,8 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
   if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
-    problems.add(Stage::options, fmt::format("recompute: there is no {}", quote(text)),
-                 recompute_forms);
+    problems.add(Stage::options, "option.choice", "recompute",
+                 fmt::format("recompute: there is no {}", quote(text)), recompute_forms);
   }
   return policy;
 }

@@ -91,7 +91,7 @@ class StageParter {
       if (from < 0 || from == to || !crossed_.insert({use.value, to}).second) continue;
       if (value.scalar != Scalar::real) {
         problems_.add(
-            Stage::plan,
+            Stage::plan, "pipeline.sends", pipeline_.place,
             fmt::format("{}: {} of virtual stage {} reads {} of virtual stage {}, and only "
                         "real numbers are sent",
                         pipeline_.axis, graph_.ops()[consumer].name, to, value.name, from),
@@ -100,7 +100,7 @@ class StageParter {
       }
       if (from > to) {
         problems_.add(
-            Stage::plan,
+            Stage::plan, "pipeline.sends", pipeline_.place,
             fmt::format("{}: {} of virtual stage {} reads {}, which virtual stage {} "
                         "makes later",
                         pipeline_.axis, graph_.ops()[consumer].name, to, value.name, from),
@@ -145,7 +145,7 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
   if (!pipeline.axis.empty()) {
     const Axis& axis = mesh.axis(pipeline.axis);
     if (axis.atoms.size() != 1) {
-      problems.add(Stage::plan,
+      problems.add(Stage::plan, "pipeline.lends", pipeline.place,
                    fmt::format("{}: another strategy borrows ranks of the axis {}", pipeline.axis,
                                pipeline.axis),
                    "stages lend no ranks; borrow from another axis");
@@ -155,7 +155,7 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
     part.stage_atom = axis.atoms.front();
   }
   if (whole.layers.size() != whole.stage_of.size()) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "pipeline.stages", pipeline.place,
                  fmt::format("{}: layers are parted into {}, the schedule has {} virtual stages",
                              pipeline.axis, whole.layers.size(), whole.stage_of.size()),
                  "make them as many");
@@ -163,7 +163,7 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
   }
   const int sum = std::accumulate(whole.layers.begin(), whole.layers.end(), 0);
   if (sum != graph.layers) {
-    problems.add(Stage::plan,
+    problems.add(Stage::plan, "pipeline.layers", pipeline.place,
                  fmt::format("{}: the layout {} has {} layers, the model {}", pipeline.axis,
                              fmt::join(whole.layers, ", "), sum, graph.layers),
                  fmt::format("make the parts add up to {}", graph.layers));
@@ -172,7 +172,7 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
   for (std::size_t v = 1; v + 1 < whole.layers.size(); ++v) {
     if (whole.layers[v] > 0) continue;
     problems.add(
-        Stage::plan,
+        Stage::plan, "pipeline.layers", pipeline.place,
         fmt::format("{}: virtual stage {} of {} has no layer", pipeline.axis, v,
                     whole.layers.size()),
         "only the first and the last, which hold the embedding and the head, may have none");
@@ -180,7 +180,7 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
   }
   Problems found;
   StageParter(graph, whole, part, found).run();
-  for (const Problem& p : found.list()) problems.add(p.stage, p.message, p.hint);
+  problems.add(found);
   return part;
 }
 

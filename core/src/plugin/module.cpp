@@ -27,8 +27,8 @@ std::string demangled(const std::string& name) {
   return status == 0 && text ? std::string(text.get()) : name;
 }
 
-ModuleVerdict refuse(std::string problem, std::string hint) {
-  return {nullptr, std::move(problem), std::move(hint)};
+ModuleVerdict refuse(const char* code, std::string problem, std::string hint) {
+  return {nullptr, code, std::move(problem), std::move(hint)};
 }
 
 constexpr const char* rebuild =
@@ -47,17 +47,20 @@ ModuleVerdict judge(const PluginHead* head) {
   const PluginHead& own = plugin_head_without_size;
   if (std::memcmp(head->magic, own.magic, sizeof own.magic) != 0) {
     return refuse(
+        "plugin.foreign",
         fmt::format("not a Meshwright plugin: its descriptor starts with {}, not with {}",
                     quote({head->magic, sizeof head->magic}), quote({own.magic, sizeof own.magic})),
         "end the plugin with MESHWRIGHT_PLUGIN(…) of meshwright/plugin.h");
   }
   if (head->abi != own.abi) {
     return refuse(
+        "plugin.abi",
         fmt::format("built for plugin ABI {}; this program has plugin ABI {}", head->abi, own.abi),
         rebuild);
   }
   if (head->bytes != sizeof(PluginDescriptor)) {
-    return refuse(fmt::format("its descriptor has {} bytes; this program's has {}", head->bytes,
+    return refuse("plugin.abi",
+                  fmt::format("its descriptor has {} bytes; this program's has {}", head->bytes,
                               sizeof(PluginDescriptor)),
                   rebuild);
   }
@@ -65,30 +68,34 @@ ModuleVerdict judge(const PluginHead* head) {
   for (const char* text : {descriptor->torch, descriptor->toolchain, descriptor->name,
                            descriptor->version, descriptor->summary}) {
     if (text == nullptr) {
-      return refuse("its descriptor lacks one of torch, toolchain, name, version, summary",
+      return refuse("plugin.descriptor",
+                    "its descriptor lacks one of torch, toolchain, name, version, summary",
                     "make it with MESHWRIGHT_PLUGIN(…) of meshwright/plugin.h");
     }
   }
   if (std::strcmp(descriptor->torch, TORCH_VERSION) != 0) {
-    return refuse(fmt::format("built with torch {}; this program runs torch {}", descriptor->torch,
+    return refuse("plugin.torch",
+                  fmt::format("built with torch {}; this program runs torch {}", descriptor->torch,
                               TORCH_VERSION),
                   rebuild);
   }
   if (std::strcmp(descriptor->toolchain, toolchain) != 0) {
-    return refuse(fmt::format("built with \"{}\"; this program with \"{}\"", descriptor->toolchain,
+    return refuse("plugin.toolchain",
+                  fmt::format("built with \"{}\"; this program with \"{}\"", descriptor->toolchain,
                               toolchain),
                   rebuild);
   }
   if (descriptor->kind != PluginKind::strategy) {
-    return refuse(fmt::format("brings something of kind {}, which this program does not know",
+    return refuse("plugin.kind",
+                  fmt::format("brings something of kind {}, which this program does not know",
                               static_cast<std::uint32_t>(descriptor->kind)),
                   "kinds: 1 (strategy)");
   }
   if (descriptor->options == nullptr || descriptor->make_strategy == nullptr) {
-    return refuse("its descriptor lacks options or a maker",
+    return refuse("plugin.descriptor", "its descriptor lacks options or a maker",
                   "make it with MESHWRIGHT_PLUGIN(…) of meshwright/plugin.h");
   }
-  return {descriptor, "", ""};
+  return {descriptor, "", "", ""};
 }
 
 ModuleVerdict translate_load_error(const std::string& message) {
@@ -97,35 +104,40 @@ ModuleVerdict translate_load_error(const std::string& message) {
   static const std::regex undefined("undefined symbol: ([A-Za-z0-9_.$]+)");
   static const std::regex version("version `([^']+)' not found");
   if (std::regex_search(message, found, missing)) {
-    return refuse(fmt::format("needs {}, which is not found", found[1].str()),
+    return refuse("plugin.needs-library",
+                  fmt::format("needs {}, which is not found", found[1].str()),
                   "install it, or name its folder in LD_LIBRARY_PATH");
   }
   if (std::regex_search(message, found, undefined)) {
-    return refuse(fmt::format("needs {}, which neither this program nor its libraries have",
+    return refuse("plugin.needs-symbol",
+                  fmt::format("needs {}, which neither this program nor its libraries have",
                               demangled(found[1].str())),
                   rebuild);
   }
   if (std::regex_search(message, found, version)) {
-    return refuse(fmt::format("needs version {} of a system library, which this machine lacks",
+    return refuse("plugin.needs-version",
+                  fmt::format("needs version {} of a system library, which this machine lacks",
                               found[1].str()),
                   "build it on this machine");
   }
-  return refuse(fmt::format("cannot be loaded: {}", message), "");
+  return refuse("plugin.unloadable", fmt::format("cannot be loaded: {}", message), "");
 }
 
 ModuleVerdict open_module(const std::filesystem::path& file) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) {
-    return refuse(std::filesystem::exists(file, error) ? "not a file" : "there is no such file",
+    return refuse("plugin.no-file",
+                  std::filesystem::exists(file, error) ? "not a file" : "there is no such file",
                   "");
   }
   try {
     if (!has_descriptor(file)) {
-      return refuse("not a Meshwright plugin: it exports no descriptor",
+      return refuse("plugin.foreign", "not a Meshwright plugin: it exports no descriptor",
                     "end the plugin with MESHWRIGHT_PLUGIN(…) of meshwright/plugin.h");
     }
   } catch (const std::exception&) {
-    return refuse("not a loadable module for this machine", "build it with meshwright_add_plugin");
+    return refuse("plugin.unloadable", "not a loadable module for this machine",
+                  "build it with meshwright_add_plugin");
   }
   // Never closed, so that neither its code nor torch's registrations in it go away.
   auto* library = new boost::dll::shared_library();  // NOLINT: lives as long as the process
@@ -136,7 +148,8 @@ ModuleVerdict open_module(const std::filesystem::path& file) {
     try {
       verdict.descriptor->options();
     } catch (...) {
-      return refuse(fmt::format("its options() threw: {}", thrown_text()), "mend the plugin");
+      return refuse("plugin.fault", fmt::format("its options() threw: {}", thrown_text()),
+                    "mend the plugin");
     }
     return verdict;
   } catch (const std::exception& thrown) {
@@ -148,9 +161,11 @@ ModuleVerdict open_module(const std::filesystem::path& file) {
       if (!message.empty() && message.back() == ')') message.pop_back();
       return translate_load_error(message);
     }
-    return refuse(fmt::format("threw while it was loaded: {}", message), "mend the plugin");
+    return refuse("plugin.fault", fmt::format("threw while it was loaded: {}", message),
+                  "mend the plugin");
   } catch (...) {
-    return refuse(fmt::format("threw while it was loaded: {}", thrown_text()), "mend the plugin");
+    return refuse("plugin.fault", fmt::format("threw while it was loaded: {}", thrown_text()),
+                  "mend the plugin");
   }
 }
 

@@ -10,7 +10,7 @@ namespace mw {
 
 struct ModuleVerdict {
   const PluginDescriptor* descriptor = nullptr;  // null: the module is no usable plugin
-  std::string problem, hint;                     // why, and what to do
+  std::string code, problem, hint;               // why (docs/errors.md), and what to do
 };
 
 // Never throws for what is wrong with the file. Problems do not name the file.

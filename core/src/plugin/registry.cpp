@@ -34,7 +34,7 @@ std::vector<fs::path> modules_in(const fs::path& folder) {
 }
 
 Error broken(const PluginFile& plugin) {
-  return Error(Stage::options,
+  return Error(Stage::options, plugin.code, "",
                fmt::format("plugin {}: {} is {}", quote(plugin.name()), plugin.file.string(),
                            "unusable: " + plugin.problem),
                plugin.hint);
@@ -52,7 +52,8 @@ std::vector<fs::path> PluginRegistry::search_path(const std::vector<std::string>
   std::vector<fs::path> folders;
   for (const std::string& folder : given) {
     if (!fs::is_directory(folder)) {
-      throw Error(Stage::options, fmt::format("--plugin-path {}: there is no such folder", folder));
+      throw Error(Problem{Stage::options, "plugin.path", "", "there is no such folder", "",
+                          "--plugin-path " + folder});
     }
     folders.emplace_back(folder);
   }
@@ -76,6 +77,7 @@ const PluginFile& PluginRegistry::load_once(const fs::path& file) {
   plugin.file = path;
   ModuleVerdict verdict = open_module(path);
   plugin.descriptor = verdict.descriptor;
+  plugin.code = std::move(verdict.code);
   plugin.problem = std::move(verdict.problem);
   plugin.hint = std::move(verdict.hint);
   return loaded_.emplace(path, std::move(plugin)).first->second;
@@ -107,7 +109,7 @@ void PluginRegistry::refuse_unknown(const std::string& name) {
   // A file under another name than its plugin's: say so rather than deny it.
   for (const PluginFile& plugin : list()) {
     if (plugin.descriptor != nullptr && plugin.descriptor->name == name) {
-      throw Error(Stage::options,
+      throw Error(Stage::options, "plugin.misnamed", "",
                   fmt::format("plugin {} is in a file of another name: {}", quote(name),
                               plugin.file.string()),
                   fmt::format("rename the file to {}.so", name));
@@ -117,7 +119,8 @@ void PluginRegistry::refuse_unknown(const std::string& name) {
   for (const fs::path& folder : folders_) searched.push_back(folder.lexically_normal().string());
   const std::string near = did_you_mean(name, known);
   throw Error(
-      Stage::options, fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")),
+      Stage::options, "plugin.unknown", "",
+      fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")),
       fmt::format("{}{}", near.empty() ? "" : near + " ",
                   known.empty() ? "no plugins were found; name their folder with --plugin-path"
                                 : "plugins: " + join(known)));
@@ -127,13 +130,14 @@ const PluginDescriptor& PluginRegistry::find(const std::string& name) {
   const auto used = by_name_.find(name);
   if (used != by_name_.end()) return *used->second->descriptor;
   if (name.empty() || name.find('/') != std::string::npos) {
-    throw Error(Stage::options, fmt::format("{} is not the name of a plugin", quote(name)),
+    throw Error(Stage::options, "plugin.unknown", "",
+                fmt::format("{} is not the name of a plugin", quote(name)),
                 "a plugin file is loaded with mw.plugin \"path/to/name.so\"");
   }
   const std::vector<fs::path> files = files_named(name);
   if (files.empty()) refuse_unknown(name);
   if (files.size() > 1) {
-    throw Error(Stage::options,
+    throw Error(Stage::options, "plugin.twice", "",
                 fmt::format("two plugins are named {}: {} and {}", quote(name), files[0].string(),
                             files[1].string()),
                 "remove one, or take its folder off the plugin path");
@@ -141,7 +145,7 @@ const PluginDescriptor& PluginRegistry::find(const std::string& name) {
   const PluginFile& plugin = load_once(files[0]);
   if (plugin.descriptor == nullptr) throw broken(plugin);
   if (plugin.descriptor->name != name) {
-    throw Error(Stage::options,
+    throw Error(Stage::options, "plugin.misnamed", "",
                 fmt::format("{} holds the plugin {}, not {}", plugin.file.string(),
                             quote(plugin.descriptor->name), quote(name)),
                 fmt::format("rename the file to {}.so", plugin.descriptor->name));
@@ -153,11 +157,12 @@ const PluginDescriptor& PluginRegistry::find(const std::string& name) {
 const PluginDescriptor& PluginRegistry::load(const fs::path& file) {
   const PluginFile& plugin = load_once(file);
   if (plugin.descriptor == nullptr) {
-    throw Error(Stage::options, fmt::format("{}: {}", file.string(), plugin.problem), plugin.hint);
+    throw Error(Stage::options, plugin.code, "",
+                fmt::format("{}: {}", file.string(), plugin.problem), plugin.hint);
   }
   const auto [used, fresh] = by_name_.emplace(plugin.descriptor->name, &plugin);
   if (!fresh && used->second != &plugin) {
-    throw Error(Stage::options,
+    throw Error(Stage::options, "plugin.twice", "",
                 fmt::format("two plugins are named {}: {} and {}", quote(plugin.descriptor->name),
                             used->second->file.string(), plugin.file.string()),
                 "use one of them in a script");
@@ -179,6 +184,7 @@ std::vector<PluginFile> PluginRegistry::list() {
     const auto used = by_name_.find(plugin.name());
     const bool by_path = used != by_name_.end() && used->second->file == plugin.file;
     if (plugin.descriptor != nullptr && !by_path && file.filename() != expected) {
+      plugin.code = "plugin.misnamed";
       plugin.problem = fmt::format("its name is {} but the file is not {}", quote(plugin.name()),
                                    expected.string());
       plugin.hint = "rename the file";
@@ -190,6 +196,7 @@ std::vector<PluginFile> PluginRegistry::list() {
     for (const PluginFile& other : all) {
       if (plugin.problem.empty() && other.descriptor != nullptr && plugin.file != other.file &&
           plugin.name() == other.name() && !by_name_.contains(plugin.name())) {
+        plugin.code = "plugin.twice";
         plugin.problem = fmt::format("{} has the same name", other.file.string());
         plugin.hint = "remove one, or take its folder off the plugin path";
       }

@@ -15,7 +15,7 @@ namespace mw {
 struct PluginFile {
   std::filesystem::path file;
   const PluginDescriptor* descriptor = nullptr;  // null if broken
-  std::string problem, hint;
+  std::string code, problem, hint;
   std::string name() const;  // the descriptor's, or the file's without ".so"
 };
 

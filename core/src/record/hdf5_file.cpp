@@ -38,7 +38,7 @@ constexpr const char* reading_hint = "is it whole, and a run file of this versio
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what,
                        const char* hint = writing_hint) {
-  throw Error(Stage::run,
+  throw Error(Stage::run, "run-file.access", "",
               fmt::format("run file {}: cannot {}: {}", path.string(), what, last_reason()), hint);
 }
 
@@ -146,7 +146,7 @@ void Hdf5File::close() {
 }
 
 void Hdf5File::fail_writing(const std::string& what) {
-  throw Error(Stage::run,
+  throw Error(Stage::run, "run-file.access", "",
               fmt::format("run file {}: cannot {}: {}", path_.string(), what,
                           std::generic_category().message(*write_error_)),
               writing_hint);
@@ -257,7 +257,7 @@ std::vector<char> Hdf5File::read_rows(const TableLayout& layout, std::uint64_t a
   for (const Column& column : layout.columns) {
     // HDF5 would leave a missing column as it is in memory.
     if (H5Tget_member_index(kept, column.name) < 0) {
-      throw Error(Stage::run,
+      throw Error(Stage::run, "run-file.column", "",
                   fmt::format("run file {}: /{} has no column {}", path_.string(), layout.name,
                               column.name),
                   reading_hint);

@@ -35,7 +35,7 @@ std::vector<WorkTimes> measured_times(const std::string& run_file,
       if (row.action.size() != 1) continue;  // no work: a receive, the finish
       const auto found = vstage.find({row.stage, row.chunk});
       if (found == vstage.end()) {
-        throw Error(Stage::options,
+        throw Error(Stage::options, "run-file.stages", "times",
                     fmt::format("{}: stage {} has a chunk {}, which this plan has not", run_file,
                                 row.stage, row.chunk),
                     "measure with the same stages and chunks");
@@ -47,7 +47,8 @@ std::vector<WorkTimes> measured_times(const std::string& run_file,
   for (std::size_t v = 0; v < seconds.size(); ++v) {
     auto& of = seconds[v];
     if (of["F"].empty() || (of["B"].empty() && (of["I"].empty() || of["W"].empty()))) {
-      throw Error(Stage::options, fmt::format("{}: no times of virtual stage {}", run_file, v),
+      throw Error(Stage::options, "run-file.stages", "times",
+                  fmt::format("{}: no times of virtual stage {}", run_file, v),
                   "name the run file of a finished run with the same stages and chunks");
     }
     WorkTimes t;

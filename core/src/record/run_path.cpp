@@ -54,28 +54,34 @@ void remove_orphaned_twins(const fs::path& path) {
 }
 
 void check_writable(const fs::path& given) {
-  const auto refuse = [&](const std::string& why, const std::string& hint) {
-    throw Error(Stage::options, fmt::format("log: cannot write {}: {}", given.string(), why), hint);
+  const auto refuse = [&](const char* code, const std::string& why, const std::string& hint) {
+    throw Error(Stage::options, code, "log",
+                fmt::format("log: cannot write {}: {}", given.string(), why), hint);
   };
   std::error_code error;
   const fs::path path = behind_links(given);
-  if (fs::is_symlink(path, error)) refuse("it is a link that leads to itself", "name a file");
+  if (fs::is_symlink(path, error))
+    refuse("log.link", "it is a link that leads to itself", "name a file");
   if (!path.has_filename() || fs::is_directory(path, error))
-    refuse("it is a folder", "name a file in it, for example \"runs/run.h5\"");
+    refuse("log.folder", "it is a folder", "name a file in it, for example \"runs/run.h5\"");
   if (fs::exists(path, error)) {
-    if (!fs::is_regular_file(path, error)) refuse("it is no ordinary file", "name another file");
+    if (!fs::is_regular_file(path, error))
+      refuse("log.special", "it is no ordinary file", "name another file");
     if (fs::file_size(path, error) > 0 && H5Fis_hdf5(path.c_str()) <= 0)
-      refuse("a file is there that is no run file", "remove it, or name another file");
+      refuse("log.foreign", "a file is there that is no run file",
+             "remove it, or name another file");
   }
   fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
   while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
   if (!fs::is_directory(folder, error))
-    refuse(fmt::format("{} is no folder", folder.string()), "name a file in another folder");
+    refuse("log.folder", fmt::format("{} is no folder", folder.string()),
+           "name a file in another folder");
   // Permission bits do not tell all (a read-only or virtual file system, a quota): try.
   std::string probe = (folder / ".meshwright-XXXXXX").string();
   const int file = ::mkostemp(probe.data(), O_CLOEXEC);
   if (file < 0) {
-    refuse(fmt::format("folder {}: {}", folder.string(), std::generic_category().message(errno)),
+    refuse("file.write",
+           fmt::format("folder {}: {}", folder.string(), std::generic_category().message(errno)),
            "name a file in a folder that you may write to");
   }
   ::close(file);

@@ -14,17 +14,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Error refused(const fs::path& path, const std::string& why, std::string hint) {
-  return {Stage::options, fmt::format("{}: {}", path.string(), why), std::move(hint)};
+Error refused(const char* code, const fs::path& path, const std::string& why, std::string hint) {
+  return {Stage::options, code, "", fmt::format("{}: {}", path.string(), why), std::move(hint)};
 }
 
 // Before HDF5 opens it: its own errors speak of addresses and signatures.
 const fs::path& checked(const fs::path& path) {
   std::error_code error;
   const char* hint = "name a run file: what a script's `log` names";
-  if (!fs::exists(path, error)) throw refused(path, "there is no such file", hint);
-  if (!fs::is_regular_file(path, error)) throw refused(path, "it is no file", hint);
-  if (H5Fis_hdf5(path.c_str()) <= 0) throw refused(path, "it is no run file (not HDF5)", hint);
+  if (!fs::exists(path, error)) throw refused("file.missing", path, "there is no such file", hint);
+  if (!fs::is_regular_file(path, error)) throw refused("file.missing", path, "it is no file", hint);
+  if (H5Fis_hdf5(path.c_str()) <= 0)
+    throw refused("run-file.foreign", path, "it is no run file (not HDF5)", hint);
   return path;
 }
 
@@ -45,7 +46,7 @@ RunReader::RunReader(const fs::path& path)
     : path_(path), file_(checked(path), Hdf5File::Mode::read) {
   const std::string schema = file_.attribute("/", "schema");
   if (schema == run_schema) return;
-  throw refused(path,
+  throw refused("run-file.schema", path,
                 schema.empty() ? "it is no run file (HDF5 without a schema)"
                                : fmt::format("its schema is {}, not {}", schema, run_schema),
                 "name a run file: what a script's `log` names");

@@ -29,8 +29,9 @@ namespace {
 constexpr std::size_t status_room = 16, reason_room = 480;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what, int reason) {
-  throw Error(Stage::run, fmt::format("run file {}: {}: {}", path.string(), what,
-                                      std::generic_category().message(reason)));
+  throw Error(Stage::run, "run-file.access", "",
+              fmt::format("run file {}: {}: {}", path.string(), what,
+                          std::generic_category().message(reason)));
 }
 
 std::string host_name() {
@@ -355,7 +356,7 @@ void RunWriter::copy_twin() {
 void RunWriter::publish() {
   const std::uint64_t found = inode_of(path_);
   if (found != 0 && found != inode_[1 - hidden_]) {
-    throw Error(Stage::run,
+    throw Error(Stage::run, "run-file.replaced", "",
                 fmt::format("run file {}: another program has replaced it", path_.string()),
                 "give each run a log of its own");
   }

@@ -19,25 +19,33 @@ struct Place {
   int stage = -1, step = -1;
 };
 
+// Of an action in the list of the stages' lists, or with step -1 of a stage's list.
+std::string key_of(int stage, std::int64_t step) {
+  return step < 0 ? fmt::format("[{}]", stage + 1) : fmt::format("[{}][{}]", stage + 1, step + 1);
+}
+
 // Adds the first problems of a kind and counts the rest.
-class Kind {
+class Faults {
  public:
-  Kind(Problems& problems, std::string hint) : problems_(problems), hint_(std::move(hint)) {}
-  ~Kind() {
+  Faults(Problems& problems, const char* code, std::string hint)
+      : problems_(problems), code_(code), hint_(std::move(hint)) {}
+  ~Faults() {
     if (count_ > most_of_a_kind)
-      problems_.add(Stage::plan,
+      problems_.add(Stage::plan, code_, "",
                     fmt::format("... and {} more like the last", count_ - most_of_a_kind));
   }
-  Kind(const Kind&) = delete;
-  Kind& operator=(const Kind&) = delete;
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
   template <typename Message>
-  void add(Message&& message) {
-    if (++count_ <= most_of_a_kind) problems_.add(Stage::plan, message(), hint_);
+  void add(int stage, std::int64_t step, Message&& message) {
+    if (++count_ <= most_of_a_kind)
+      problems_.add(Stage::plan, code_, key_of(stage, step), message(), hint_);
   }
   bool any() const { return count_ > 0; }
 
  private:
   Problems& problems_;
+  const char* code_;
   std::string hint_;
   int count_ = 0;
 };
@@ -64,28 +72,30 @@ class Checker {
   bool sizes() {
     const std::string hint = "a schedule has a row for each stage and works for each microbatch";
     bool good = true;
-    const auto add = [&](std::string message) {
-      problems_.add(Stage::plan, std::move(message), hint);
+    const auto add = [&](const char* code, std::string message) {
+      problems_.add(Stage::plan, code, "", std::move(message), hint);
       good = false;
     };
     if (schedule_.stages() != request_.stages) {
-      add(fmt::format("schedule {} is for {}, but there {}", quote(schedule_.name),
+      add("schedule.stages",
+          fmt::format("schedule {} is for {}, but there {}", quote(schedule_.name),
                       plural(schedule_.stages(), "stage"),
                       request_.stages == 1 ? "is 1" : fmt::format("are {}", request_.stages)));
     }
     if (schedule_.microbatches != request_.microbatches) {
-      add(fmt::format("schedule {} is for {}, but a step has {}", quote(schedule_.name),
+      add("schedule.microbatches",
+          fmt::format("schedule {} is for {}, but a step has {}", quote(schedule_.name),
                       schedule_.microbatches == 1
                           ? "1 microbatch"
                           : fmt::format("{} microbatches", schedule_.microbatches),
                       request_.microbatches));
     }
-    if (schedule_.microbatches < 1) add("a schedule without microbatches");
+    if (schedule_.microbatches < 1) add("schedule.microbatches", "a schedule without microbatches");
     for (int v = 0; v < schedule_.vstages(); ++v) {
       const int stage = schedule_.stage_of[static_cast<std::size_t>(v)];
       if (stage < 0 || stage >= schedule_.stages()) {
-        add(fmt::format("virtual stage {} lies on stage {}; stages are 0 to {}", v, stage,
-                        schedule_.stages() - 1));
+        add("schedule.stages", fmt::format("virtual stage {} lies on stage {}; stages are 0 to {}",
+                                           v, stage, schedule_.stages() - 1));
       }
     }
     return good;
@@ -100,12 +110,15 @@ class Checker {
   bool complete() {
     const int m = schedule_.microbatches, vstages = schedule_.vstages();
     places_.assign(4 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m), {});
-    Kind range(problems_,
-               fmt::format("virtual stages are 0 to {}, microbatches 0 to {}", vstages - 1, m - 1));
-    Kind where(problems_, "all works of a virtual stage are done by one stage: move it there");
-    Kind doubled(problems_, "remove one of them; B is the whole backward, I and W are its parts");
-    Kind missing(problems_,
-                 "each microbatch goes through each virtual stage once: F, then B, or I and W");
+    Faults range(
+        problems_, "schedule.range",
+        fmt::format("virtual stages are 0 to {}, microbatches 0 to {}", vstages - 1, m - 1));
+    Faults where(problems_, "schedule.home",
+                 "all works of a virtual stage are done by one stage: move it there");
+    Faults doubled(problems_, "schedule.doubled",
+                   "remove one of them; B is the whole backward, I and W are its parts");
+    Faults missing(problems_, "schedule.missing",
+                   "each microbatch goes through each virtual stage once: F, then B, or I and W");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
       for (std::size_t step = 0; step < actions.size(); ++step)
@@ -116,19 +129,19 @@ class Checker {
     return !range.any() && !where.any() && !doubled.any() && !missing.any();
   }
 
-  void one(int stage, std::size_t step, const Action& action, Kind& range, Kind& where,
-           Kind& doubled) {
+  void one(int stage, std::size_t step, const Action& action, Faults& range, Faults& where,
+           Faults& doubled) {
     const int vstages = schedule_.vstages();
     if (action.vstage < 0 || action.vstage >= vstages || action.microbatch < 0 ||
         action.microbatch >= schedule_.microbatches) {
-      range.add([&] {
+      range.add(stage, static_cast<std::int64_t>(step), [&] {
         return fmt::format("{}: there is no such virtual stage or microbatch", at(stage, step));
       });
       return;
     }
     const int home = schedule_.stage_of[static_cast<std::size_t>(action.vstage)];
     if (home != stage) {
-      where.add([&] {
+      where.add(stage, static_cast<std::int64_t>(step), [&] {
         return fmt::format("{}: virtual stage {} lies on stage {}", at(stage, step), action.vstage,
                            home);
       });
@@ -140,19 +153,20 @@ class Checker {
     for (const Work work : same) {
       const Place& other = place(action.vstage, action.microbatch, work);
       if (other.stage < 0) continue;
-      doubled.add(
-          [&] { return fmt::format("{}: done already by {}", at(stage, step), at(other)); });
+      doubled.add(stage, static_cast<std::int64_t>(step), [&] {
+        return fmt::format("{}: done already by {}", at(stage, step), at(other));
+      });
       break;
     }
     Place& mine = place(action.vstage, action.microbatch, action.work);
     if (mine.stage < 0) mine = {stage, static_cast<int>(step)};
   }
 
-  void absent(int vstage, int microbatch, Kind& missing) {
+  void absent(int vstage, int microbatch, Faults& missing) {
     const int stage = schedule_.stage_of[static_cast<std::size_t>(vstage)];
     const auto has = [&](Work work) { return place(vstage, microbatch, work).stage >= 0; };
     const auto lacks = [&](Work work, const std::string& besides) {
-      missing.add([&] {
+      missing.add(stage, -1, [&] {
         return fmt::format("stage {} never does {}{}", stage,
                            to_string(Action{vstage, work, microbatch}), besides);
       });
@@ -176,7 +190,7 @@ class Checker {
 
   // On one stage what is needed comes before.
   bool ordered() {
-    Kind order(problems_, "move it behind what it needs");
+    Faults order(problems_, "schedule.order", "move it behind what it needs");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
       for (std::size_t step = 0; step < actions.size(); ++step) {
@@ -185,7 +199,7 @@ class Checker {
           if (need.vstage < 0) continue;
           const Place other = maker(need, actions[step].microbatch);
           if (other.stage != stage || other.step < static_cast<int>(step)) continue;
-          order.add([&] {
+          order.add(stage, static_cast<std::int64_t>(step), [&] {
             return fmt::format("{}: comes before {}, which it needs", at(stage, step), at(other));
           });
         }
@@ -223,7 +237,7 @@ class Checker {
                            at(waiting, reached[static_cast<std::size_t>(waiting)]), at(other));
     }
     problems_.add(
-        Stage::plan,
+        Stage::plan, "schedule.deadlock", key_of(chain[first].first, -1),
         fmt::format("deadlock: {} wait for each other in a cycle: {}",
                     plural(static_cast<std::int64_t>(chain.size() - first), "stage"), cycle),
         "on one of these stages do what is waited for earlier");
@@ -232,15 +246,15 @@ class Checker {
 
   void memory() {
     if (request_.memory_limit <= 0) return;
-    Kind limit(problems_,
-               "do B or W of an earlier microbatch before this F, or raise the memory limit");
+    Faults limit(problems_, "schedule.memory",
+                 "do B or W of an earlier microbatch before this F, or raise the memory limit");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
       double bytes = 0;
       for (std::size_t step = 0; step < actions.size(); ++step) {
         bytes += bytes_added(actions[step], request_.bytes_of(actions[step].vstage));
         if (!above(bytes, request_.memory_limit)) continue;
-        limit.add([&] {
+        limit.add(stage, static_cast<std::int64_t>(step), [&] {
           return fmt::format("{}: takes the activations to {}, above the limit of {}",
                              at(stage, step), format_number(bytes),
                              format_number(request_.memory_limit));

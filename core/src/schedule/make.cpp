@@ -20,14 +20,14 @@ constexpr std::int64_t most_actions = std::int64_t{1} << 28;
 void validate_counts(const Scheduler& scheduler, const ScheduleRequest& request) {
   const auto positive = [&](int count, const char* what) {
     if (count >= 1) return;
-    throw Error(Stage::plan, fmt::format("schedule {}: {} {}", scheduler.name(), count, what),
-                "at least 1");
+    throw Error(Stage::plan, "schedule.counts", "",
+                fmt::format("schedule {}: {} {}", scheduler.name(), count, what), "at least 1");
   };
   positive(request.stages, "stages");
   positive(request.chunks, "chunks of each stage");
   positive(request.microbatches, "microbatches");
   if (scheduler.fixed_chunks() > 0 && request.chunks != scheduler.fixed_chunks()) {
-    throw Error(Stage::plan,
+    throw Error(Stage::plan, "schedule.chunks", "chunks",
                 fmt::format("schedule {} takes {} of each stage, not {}", scheduler.name(),
                             plural(scheduler.fixed_chunks(), "chunk"), request.chunks),
                 fmt::format("chunks = {}; interleaved and looped-bfs take any number",
@@ -36,7 +36,7 @@ void validate_counts(const Scheduler& scheduler, const ScheduleRequest& request)
   const auto works = 3 * std::int64_t{request.stages} * request.chunks;
   if (works > most_actions / request.microbatches) {
     throw Error(
-        Stage::plan,
+        Stage::plan, "plan.size", "",
         fmt::format("{} stages x {} chunks x {} microbatches are more works than a schedule "
                     "may have ({})",
                     request.stages, request.chunks, request.microbatches, most_actions),
@@ -49,7 +49,7 @@ void validate_size(const Scheduler& scheduler, const ScheduleRequest& request, s
   const auto vstages =
       static_cast<std::size_t>(request.stages) * static_cast<std::size_t>(request.chunks);
   if (size <= 1 || size == vstages) return;
-  throw Error(Stage::plan,
+  throw Error(Stage::plan, "schedule.lists", "",
               fmt::format("schedule {}: {} for {} virtual stages, but {} stages x {} chunks = {}",
                           scheduler.name(), what, size, request.stages, request.chunks, vstages),
               "give one for all, or one for each virtual stage");
@@ -103,7 +103,7 @@ void validate(const Scheduler& scheduler, const ScheduleRequest& request) {
   for (const double number : numbers) {
     if (number >= 0 && std::isfinite(number)) continue;
     throw Error(
-        Stage::plan,
+        Stage::plan, "schedule.lists", "",
         fmt::format("schedule {}: {} as a time or a size", scheduler.name(), format_number(number)),
         "times, bytes and the memory limit are finite and not negative");
   }
@@ -115,7 +115,7 @@ void refuse_if_above_limit(const Schedule& schedule, const ScheduleRequest& requ
   if (!above(bytes, request.memory_limit)) return;
   const auto names = that_can(request);
   throw Error(
-      Stage::plan,
+      Stage::plan, "schedule.memory", "memory",
       fmt::format("schedule {} holds activations of {} on stage {}, above the memory limit "
                   "of {}",
                   schedule.name, format_number(bytes), stage, format_number(request.memory_limit)),

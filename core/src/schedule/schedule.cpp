@@ -16,7 +16,7 @@ const T& entry(const std::vector<T>& list, int vstage, const char* what) {
   if (list.empty()) return standard;
   if (list.size() == 1) return list[0];
   if (vstage < 0 || static_cast<std::size_t>(vstage) >= list.size()) {
-    throw Error(Stage::plan,
+    throw Error(Stage::plan, "schedule.lists", "",
                 fmt::format("the schedule's {} are given for {} virtual stages, but there is a "
                             "virtual stage {}",
                             what, list.size(), vstage),

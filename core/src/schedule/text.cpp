@@ -75,9 +75,9 @@ std::vector<Action> parse_cell(std::string_view cell) {
   return actions;
 }
 
-[[noreturn]] void refuse(const std::string& name, std::size_t row, std::size_t cell,
-                         const std::string& what, const std::string& hint) {
-  throw Error(Stage::plan,
+[[noreturn]] void refuse(const char* code, const std::string& name, std::size_t row,
+                         std::size_t cell, const std::string& what, const std::string& hint) {
+  throw Error(Stage::plan, code, fmt::format("schedule[{}][{}]", row + 1, cell + 1),
               fmt::format("schedule {}, row {}, cell {}: {}", quote(name), row, cell, what), hint);
 }
 
@@ -95,7 +95,8 @@ class Reader {
     if (!cell.empty()) {
       const auto actions = parse_cell(cell);
       if (actions.empty()) {
-        refuse(schedule_.name, row(), cell_, fmt::format("{} is no work", quote(cell)),
+        refuse("schedule.cell", schedule_.name, row(), cell_,
+               fmt::format("{} is no work", quote(cell)),
                fmt::format("{}; sends, receives and gathers are added by the core", cell_form));
       }
       for (const Action& action : actions) place(action);
@@ -105,13 +106,14 @@ class Reader {
 
   Schedule finish() {
     if (schedule_.order.empty()) {
-      throw Error(Stage::plan, fmt::format("schedule {} is empty", quote(schedule_.name)),
+      throw Error(Stage::plan, "schedule.empty", "schedule",
+                  fmt::format("schedule {} is empty", quote(schedule_.name)),
                   fmt::format("a row for each stage; {}", cell_form));
     }
     for (std::size_t v = 0; v < schedule_.stage_of.size(); ++v) {
       if (schedule_.stage_of[v] >= 0) continue;
       throw Error(
-          Stage::plan,
+          Stage::plan, "schedule.range", "schedule",
           fmt::format("schedule {} has works of virtual stage {} but none of virtual stage {}",
                       quote(schedule_.name), schedule_.stage_of.size() - 1, v),
           "virtual stages count from 0 without gaps");
@@ -119,7 +121,7 @@ class Reader {
     for (std::size_t s = 0; s < schedule_.order.size(); ++s) {
       if (!schedule_.order[s].empty()) continue;
       throw Error(
-          Stage::plan,
+          Stage::plan, "schedule.empty", fmt::format("schedule[{}]", s + 1),
           fmt::format("schedule {}, row {}: no work for stage {}", quote(schedule_.name), s, s),
           "every stage holds a virtual stage at least; remove the row");
     }
@@ -135,7 +137,7 @@ class Reader {
     if (stage_of.size() <= v) stage_of.resize(v + 1, -1);
     if (stage_of[v] < 0) stage_of[v] = static_cast<int>(row());
     if (stage_of[v] != static_cast<int>(row())) {
-      refuse(schedule_.name, row(), cell_,
+      refuse("schedule.home", schedule_.name, row(), cell_,
              fmt::format("{} lies on virtual stage {}, which row {} holds", to_string(action), v,
                          stage_of[v]),
              "all works of a virtual stage stand in one row");

@@ -98,7 +98,8 @@ ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& reque
   });
   for (std::size_t s = 0; s < reached.size(); ++s) {
     if (reached[s] < schedule.order[s].size()) {
-      throw Error(Stage::plan, "a schedule that waits for ever cannot be simulated",
+      throw Error(Stage::plan, "schedule.deadlock", "",
+                  "a schedule that waits for ever cannot be simulated",
                   "check it first: the check names the cycle");
     }
   }

@@ -175,7 +175,7 @@ ZeroBubbleSearch::ZeroBubbleSearch(const Scheduler& scheduler, const ScheduleReq
     const double one = bytes_of_one(schedule_.stage_of, s, request);
     if (limit_ <= 0 || !above(one, limit_)) continue;
     throw Error(
-        Stage::plan,
+        Stage::plan, "schedule.memory", "memory",
         fmt::format("schedule {}: one microbatch takes {} of stage {}'s activation memory, the "
                     "limit is {}",
                     schedule_.name, format_number(one), s, format_number(limit_)),
@@ -202,7 +202,7 @@ void ZeroBubbleSearch::add(const Skeleton& skeleton) {
 
 Schedule ZeroBubbleSearch::best() const {
   if (best_.order.empty()) {
-    throw Error(Stage::plan,
+    throw Error(Stage::plan, "schedule.memory", "memory",
                 fmt::format("schedule {} finds no order within the memory limit of {}",
                             schedule_.name, format_number(limit_)),
                 "raise the limit");

@@ -40,7 +40,7 @@ const Plan& highest(const Experiment& experiment, bool together, std::int64_t* s
 std::string refuse(const Experiment& experiment, const std::string& message,
                    const std::string& hint) {
   if (experiment.force) return "forced: " + message;
-  throw Error(Stage::plan, message, hint);
+  throw Error(Stage::plan, "memory.machine", "plan", message, hint);
 }
 
 constexpr const char* anyway = "--force (or force = true) starts it all the same";
@@ -62,7 +62,7 @@ std::string check_memory_limit(const Experiment& experiment) {
   const std::int64_t peak = predicted_peak(plan, *experiment.optimizer);
   if (peak > experiment.memory) {
     throw Error(
-        Stage::plan,
+        Stage::plan, "memory.limit", "memory",
         fmt::format("memory: {} needs {} a rank ({} bytes predicted{}), the limit is {} ({} bytes)",
                     experiment.plan->mix(), text_of(peak), peak,
                     experiment.steps_apart ? fmt::format(" in step {}", step) : "",

@@ -49,7 +49,9 @@ class BrokenAdjoint : public mw::Strategy {
     for (Segment& segment : program.segments) {  // "backward.last" is a copy of "backward"
       if (segment.name.starts_with(phase)) done += damage(segment, fault == "double_backward", at);
     }
-    if (done == 0) throw mw::Error(mw::Stage::plan, "there is no such reduction: " + at, "");
+    if (done == 0)
+      throw mw::Error(mw::Stage::plan, "broken-adjoint.nothing", "",
+                      "there is no such reduction: " + at, "");
   }
 
   static bool damage(Segment& segment, bool twice, const std::string& at) {
@@ -91,7 +93,8 @@ class BrokenAdjoint : public mw::Strategy {
       }
       return;
     }
-    throw mw::Error(mw::Stage::plan, "no bucket that is reduced holds " + at, "");
+    throw mw::Error(mw::Stage::plan, "broken-adjoint.nothing", "",
+                    "no bucket that is reduced holds " + at, "");
   }
 
   int ways_;

@@ -36,7 +36,8 @@ class Faults : public mw::Strategy {
     if (fault_ == "none") return;
     draft.add_pass({"fault", [fault = fault_, at = at_](Program& program) {
                       if (damage(program, fault, at) == 0 && program.stages == 1)
-                        throw mw::Error(mw::Stage::plan, "no place for " + fault + " at " + at, "");
+                        throw mw::Error(mw::Stage::plan, "faults.nothing", "",
+                                        "no place for " + fault + " at " + at, "");
                     }});
   }
 

@@ -18,7 +18,8 @@ struct Other {};
   if (what == "null") throw static_cast<const char*>(nullptr);
   if (what == "other") throw Other();
   if (what == "bytes") throw std::runtime_error("not \xff\x01 text");
-  if (what == "error") throw mw::Error(mw::Stage::plan, "an error of its own", "a hint of its own");
+  if (what == "error")
+    throw mw::Error(mw::Stage::plan, "hostile.own", "", "an error of its own", "a hint of its own");
   throw std::runtime_error("an exception");
 }
 
@@ -194,7 +195,8 @@ class Hostile : public mw::Strategy {
       draft.store("hidden", "b", [this](const mw::Value&) -> bool { throw_what(what_); });
     }
     draft.shard("batch", "b");
-    if (at_ == "refuse") draft.refuse("it does not like the plan", "leave it out");
+    if (at_ == "refuse")
+      draft.refuse("hostile.dislikes", "", "it does not like the plan", "leave it out");
     if (at_ == "pass") draft.add_pass({"throws", [this](mw::Program&) { passing("pass"); }});
     if (at_.starts_with("hook")) {
       draft.add_pass(mw::hook_reductions("b", [this](const mw::BucketShape&) {
