@@ -31,7 +31,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       graph_(*program.graph),
       rank_(rank),
       at_(program.mesh.coordinates(rank)),
-      real_(real_type(program, program.element)),
+      real_(scalar_type(program.dtype)),
       device_(device),
       source_(source),
       ledger_(ledger),
@@ -96,12 +96,15 @@ Communicator& Executor::group(const RankSet& set) {
 
 // Parameters are looked up at each use: those stored in parts come and go.
 const at::Tensor& Executor::tensor(const Microbatch& m, int slot) const {
-  const int parameter = storage_.parameter_of(slot);
-  return parameter >= 0 ? storage_.parameter(parameter) : m.slots[slot];
+  return program_.slots[slot].persistent ? lasting(slot) : m.slots[slot];
+}
+
+const at::Tensor& Executor::lasting(int slot) const {
+  return slot == program_.loss ? loss_ : storage_.parameter(storage_.parameter_of(slot));
 }
 
 at::TensorOptions Executor::options(int slot) const {
-  return at::TensorOptions().dtype(type_of(program_, program_.slots[slot])).device(device_);
+  return at::TensorOptions().dtype(scalar_type(program_.slots[slot].dtype)).device(device_);
 }
 
 StepOutcome Executor::own_step(std::int64_t index, double lr) {
@@ -174,9 +177,8 @@ void Executor::run(const Instruction& i, int microbatch) {
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
       const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
       if (i.code == Code::start) {
-        m.underway[i.pending] =
-            start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place, group({i.move.atoms, {}}),
-                       {i.phase, &i.label}, sums_wide(program_, i));
+        m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
+                                           group({i.move.atoms, {}}), {i.phase, &i.label});
       } else {
         m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
                                            program_.mesh.index_in_group(rank_, i.move.atoms));
@@ -195,25 +197,21 @@ void Executor::run(const Instruction& i, int microbatch) {
     case Code::add:
       add(i, m);
       break;
-    case Code::hand:
+    case Code::alias:
       m.slots[i.outputs[0]] = tensor(m, i.inputs[0]);
       break;
-    case Code::copy:
-      m.slots[i.outputs[0]] = tensor(m, i.inputs[0]).clone();
-      break;
-    case Code::offload: {
-      const Ledger::Scope host(ledger_, Category::host);
-      m.slots[i.outputs[0]] = to_host(tensor(m, i.inputs[0]));
+    case Code::copy: {
+      const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+      const bool host = to.memory == Memory::host;
+      const Ledger::Scope where(ledger_, host ? Category::host : Category::activations);
+      const at::Tensor& source = tensor(m, i.inputs[0]);
+      m.slots[i.outputs[0]] = from.memory == to.memory
+                                  ? source.to(scalar_type(to.dtype), /*non_blocking=*/false,
+                                              /*copy=*/true)
+                              : host ? to_host(source)
+                                     : to_device(source, device_);
       break;
     }
-    case Code::fetch:
-      m.slots[i.outputs[0]] = to_device(tensor(m, i.inputs[0]), device_);
-      break;
-    case Code::report:
-      if (gives([&](int a) { return !program_.slots[i.inputs[0]].layout[a].is_partial(); })) {
-        loss_.add_(tensor(m, i.inputs[0]));
-      }
-      break;
     case Code::reduce:
       start_reduce(i);
       break;
@@ -239,7 +237,7 @@ void Executor::run(const Instruction& i, int microbatch) {
       storage_.drop_parameters(i.bucket);
       break;
     case Code::totals:
-      totals();
+      totals(i);
       break;
     case Code::direct:
       direct(i, m);

@@ -141,7 +141,7 @@ class Executor {
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
   void add(const Instruction& i, Microbatch& m);
   // Whether parameters' gradients are added up in more bits than they are made in.
-  bool widens() const { return program_.gradient_element != program_.element; }
+  bool widens() const { return program_.gradient_dtype != program_.dtype; }
   void add_gradient(int parameter, const at::Tensor& gradient);
   void start_shift(const Instruction& i, Microbatch& m, int microbatch);
   void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
@@ -150,10 +150,10 @@ class Executor {
   void end_reduce(const Instruction& i);
   void start_reduce_parts(const Instruction& i);
   void end_reduce_parts(const Instruction& i);
-  // What gradients are summed over ranks as: themselves, or a copy in fp32 (Program::wide_sums).
+  // What gradients are summed over ranks as: themselves, or a copy in fp32 (Program::reduce_dtype).
   at::Tensor summed(const at::Tensor& gradients);
   void start_gather(const Instruction& i);
-  void totals();
+  void totals(const Instruction& i);
   void update(const Instruction& i);
   void update_masters(Storage::Flat& flat);
   // Steps before this one that were not left out.
@@ -187,6 +187,8 @@ class Executor {
   Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
                 std::int64_t batch) const;
   const at::Tensor& tensor(const Microbatch& m, int slot) const;
+  // Of a slot that no microbatch has.
+  const at::Tensor& lasting(int slot) const;
 
   const Program& program_;
   const Graph& graph_;
@@ -220,7 +222,7 @@ class Executor {
   std::int64_t step_ = 0;
   std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
-  at::Tensor loss_;   // fp64, summed over microbatches
+  at::Tensor loss_;   // of Program::loss
   StepOutcome outcome_;
 };
 

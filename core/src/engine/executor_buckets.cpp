@@ -11,7 +11,7 @@ void Executor::make_hooks() {
   Ledger::Scope scope(ledger_, Category::buffers);
   hooked_.clear();
   const auto options =
-      at::TensorOptions().device(device_).dtype(real_type(program_, program_.gradient_element));
+      at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
   for (const Bucket& bucket : program_.buckets) {
     hooked_.push_back(bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options)
                                   : nullptr);
@@ -45,7 +45,7 @@ void Executor::start_reduce(const Instruction& i) {
 
 at::Tensor Executor::summed(const at::Tensor& gradients) {
   Ledger::Scope scope(ledger_, Category::buffers);
-  return program_.wide_sums && program_.gradient_element < 4 ? gradients.to(at::kFloat) : gradients;
+  return gradients.to(scalar_type(wider(program_.gradient_dtype, program_.reduce_dtype)));
 }
 
 void Executor::start_reduce_parts(const Instruction& i) {
@@ -85,7 +85,7 @@ void Executor::end_reduce(const Instruction& i) {
   }
   reductions_.erase(i.bucket);
   // The next reduction counts the sum so far once.
-  if (bucket.each && !sizes_.of_kind(0).first_of(bucket.reduce)) storage_.begin_sum(i.bucket);
+  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce)) storage_.begin_sum(i.bucket);
 }
 
 void Executor::start_gather(const Instruction& i) {
@@ -115,9 +115,9 @@ at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
 
 // One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
 // A quantity that several ranks hold alike is given by the first of them alone, so that it counts once.
-void Executor::totals() {
+void Executor::totals(const Instruction& i) {
   at::Tensor sums = at::zeros({3}, at::kDouble);
-  sums[0] = loss_.item<double>();
+  sums[0] = lasting(i.inputs[0]).item<double>();
   double squares = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     const Bucket& bucket = program_.buckets[b];
@@ -132,11 +132,11 @@ void Executor::totals() {
     storage_.settle_part(static_cast<int>(b));
     const at::Tensor& own = storage_.flats()[b].own_gradients;
     // In pieces, as what is in bf16 is widened first.
-    for (std::int64_t at = 0; at < own.numel(); at += widened_at_a_time) {
+    for (std::int64_t at = 0; at < own.numel(); at += cast_at_a_time) {
       const double norm =
-          at::linalg_vector_norm(own.narrow(0, at, std::min(widened_at_a_time, own.numel() - at)),
-                                 2, std::nullopt, false,
-                                 real_type(program_, std::max(4, program_.gradient_element)))
+          at::linalg_vector_norm(own.narrow(0, at, std::min(cast_at_a_time, own.numel() - at)), 2,
+                                 std::nullopt, false,
+                                 scalar_type(wider(program_.gradient_dtype, Dtype::fp32)))
               .item<double>();
       squares += norm * norm;
     }
@@ -196,8 +196,8 @@ void Executor::even_out(int bucket) {
 // A piece at a time, so that no gradient is widened as a whole.
 void Executor::update_masters(Storage::Flat& flat) {
   const std::int64_t elements = flat.master.numel();
-  for (std::int64_t at = 0; at < elements; at += widened_at_a_time) {
-    const std::int64_t count = std::min(widened_at_a_time, elements - at);
+  for (std::int64_t at = 0; at < elements; at += cast_at_a_time) {
+    const std::int64_t count = std::min(cast_at_a_time, elements - at);
     const auto piece = [&](const at::Tensor& whole) { return whole.narrow(0, at, count); };
     const at::Tensor master = piece(flat.master);
     OptimizerState state;

@@ -13,11 +13,10 @@ namespace mw {
 
 struct BuildOptions {
   int microbatches = 1;
-  int element = 4;  // bytes of a real; as Program has them
-  int gradient_element = 4, master_element = 0;
+  Dtype dtype = Dtype::fp32, gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32,
+        reduce_dtype = Dtype::fp32;
   int ns_steps = 0;
   int threads = 1;
-  bool half = false, wide_sums = false;
   std::map<Dim, std::vector<Range>> order;
   double imbalance = 1;
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them

@@ -34,6 +34,7 @@ class Finish {
     Instruction totals;
     totals.code = Code::totals;
     totals.phase = "report";
+    totals.inputs = {program_.loss};
     totals.label = "loss, gradient norm";
     code_.push_back(totals);
     end("totals");

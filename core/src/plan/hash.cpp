@@ -85,9 +85,9 @@ void Digest::add(const Slot& slot) {
   add(slot.name);
   add(slot.dims);
   add(slot.layout);
-  add(slot.scalar);
+  add(slot.dtype);
+  add(slot.memory);
   add(slot.extra);
-  add(slot.fp32_at_least);
   add(slot.persistent);
   add(slot.category);
   add(slot.value);
@@ -120,7 +120,7 @@ void Digest::add(const Instruction& i) {
   add(i.pending);
   add(i.bucket);
   add(i.parameter);
-  add(i.first_of);
+  add(i.contributing);
   add(i.turn);
   add(i.turns);
   add(i.phase);
@@ -168,11 +168,10 @@ void Digest::add(const Program& p) {
   add(p.vstage_of);
   add(p.microbatches);
   add(p.batches);
-  add(p.element);
-  add(p.gradient_element);
-  add(p.master_element);
-  add(p.half);
-  add(p.wide_sums);
+  add(p.dtype);
+  add(p.gradient_dtype);
+  add(p.optimizer_dtype);
+  add(p.reduce_dtype);
   add(p.ns_steps);
   add(p.slots);
   add(p.parameters);

@@ -80,8 +80,8 @@ bool place_matters(const Program& program, std::size_t atom, int from, int to) {
       const LocalDims b = program.local_dims(static_cast<int>(i), last, turn);
       const Dim dim = program.cut[i][atom].dim;
       if (a.at(dim).size != b.at(dim).size) continue;  // of another dim's steps
-      const Cost x = op.type->cost(op, Piece::forward, a, program.element);
-      const Cost y = op.type->cost(op, Piece::forward, b, program.element);
+      const Cost x = op.type->cost(op, Piece::forward, a, bytes_of(program.dtype));
+      const Cost y = op.type->cost(op, Piece::forward, b, bytes_of(program.dtype));
       if (x.executed != y.executed || x.workspace != y.workspace || !alike(x, y)) return true;
     }
   }
@@ -99,7 +99,8 @@ std::vector<RankClass> rank_classes(const Program& program) {
   std::set<int> firsts;
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {
-      for (const auto& list : i.first_of) firsts.insert(list.begin(), list.end());
+      if (i.code != Code::compute) continue;  // an add takes nothing where it leaves out
+      for (const auto& list : i.contributing) firsts.insert(list.begin(), list.end());
     }
   }
   std::vector<RankClass> classes{{program.first(), 1}};

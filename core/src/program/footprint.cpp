@@ -28,25 +28,15 @@ Footprint FootprintMaker::run() {
       fresh(i_.outputs[0]);
       copies(0);
       break;
-    case Code::hand:  // where a walk begins here, nothing is known of who handed it on
+    case Code::alias:  // where a walk begins here, nothing is known of who handed it on
       share(i_.outputs[0], slot_holder(i_.inputs[0]), rank_.bytes(i_.outputs[0]));
       break;
     case Code::add:
-      if (program_.slots[i_.outputs[0]].persistent) written(i_.outputs[0]);
-      copies(3 * bytes_of(i_.outputs[0]));
+      written(i_.outputs[0]);
+      copies(3 * touched(i_.outputs[0]));
       break;
     case Code::copy:
-      fresh(i_.outputs[0]);
-      copies(2 * bytes_of(i_.outputs[0]));
-      break;
-    case Code::offload:
-    case Code::fetch:
-      fresh(i_.outputs[0], i_.code == Code::offload ? Category::host : Category::activations);
-      made_.work.push_back(
-          {.calls = 1, .link = bytes_of(i_.outputs[0]), .one_memory_copies = true});
-      break;
-    case Code::report:
-      copies(0);
+      copy();
       break;
     case Code::reduce:
     case Code::reduced:
@@ -86,7 +76,7 @@ void FootprintMaker::load() {
   double bytes = 0;
   for (int slot : i_.outputs) {
     const Slot& s = program_.slots[slot];
-    bytes += bytes_of(slot);
+    bytes += touched(slot);
     const Range columns = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
     const bool together = program_.lying(seq, columns).size() == 1;
     if (s.name == "positions") {
@@ -109,6 +99,17 @@ void FootprintMaker::load() {
   copies(2 * bytes);
 }
 
+void FootprintMaker::copy() {
+  const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
+  const double bytes = touched(i_.outputs[0]);
+  fresh(i_.outputs[0], to.memory == Memory::host ? Category::host : Category::activations);
+  if (from.memory == to.memory) {
+    copies(touched(i_.inputs[0]) + bytes);
+  } else {
+    made_.work.push_back({.calls = 1, .link = bytes, .one_memory_copies = true});
+  }
+}
+
 void FootprintMaker::compute() {
   if (!rank_.runs(i_)) return;
   std::int64_t apart = 0;  // gradients that are made on their own, then added
@@ -121,9 +122,8 @@ void FootprintMaker::compute() {
       continue;
     }
     written(slot);
-    if (program_.gradient_element != program_.element && rank_.first_of(i_.first_of[k])) {
-      apart += rank_.bytes(slot);
-    }
+    if (program_.gradient_dtype != program_.dtype && rank_.contributes(i_.contributing[k]))
+      apart += rank_.bytes(slot) / bytes_of(program_.gradient_dtype) * bytes_of(program_.dtype);
   }
   if (i_.piece == Piece::forward && i_.turn == 0) {
     for (std::size_t k = 0; k < i_.outputs.size(); ++k) yield(i_.outputs[k], i_.in_place && k == 0);

@@ -19,7 +19,7 @@ class FootprintMaker {
   static constexpr int pass_scratch = 2;
   static Holder slot_holder(int slot) { return {Holder::Kind::slot, slot}; }
   static Holder scratch_holder(int number) { return {Holder::Kind::scratch, number}; }
-  double bytes_of(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
+  double touched(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
   const Bucket& bucket() const { return program_.buckets[i_.bucket]; }
 
   // --- Memory ---
@@ -82,6 +82,7 @@ class FootprintMaker {
   // --- What microbatches run ---
 
   void load();
+  void copy();
   void compute();
   void start();
   bool between_stages() const;

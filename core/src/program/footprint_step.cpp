@@ -63,7 +63,8 @@ void FootprintMaker::totals() {
   double bytes = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     const FlatBytes flat = rank_.flat(static_cast<int>(b));
-    if (program_.gradient_element < 4) pass(4 * std::min(flat.part_elements, widened_at_a_time));
+    if (bytes_of(program_.gradient_dtype) < 4)
+      pass(4 * std::min(flat.part_elements, cast_at_a_time));
     bytes += static_cast<double>(flat.part_of_gradients);
   }
   made_.work.push_back({.calls = static_cast<int>(program_.buckets.size()), .bytes = bytes});
@@ -84,7 +85,7 @@ void FootprintMaker::direct() {
     share(i_.outputs[k], slot_holder(i_.outputs[0]), 0);
   release(scratch_holder(0));
   copies(static_cast<double>(size.elements) *
-         (program_.gradient_element + 3 * direction_element(program_)));
+         (bytes_of(program_.gradient_dtype) + 3 * bytes_of(program_.optimizer_dtype)));
   if (size.payload > 0) transfer(Collective::all_gather, {bucket().parts, {}}, size.payload);
 }
 
@@ -92,29 +93,31 @@ void FootprintMaker::update_matrix() {
   const MatrixUpdate update = matrix_update(rank_, i_);
   pass(update.workspace);
   made_.work.push_back({.gemms = 3 * program_.ns_steps, .flops = update.flops});
-  made_.work.push_back({.bytes = static_cast<double>(update.end - update.begin) *
-                                 (program_.element + 3 * direction_element(program_))});
+  made_.work.push_back(
+      {.bytes = static_cast<double>(update.end - update.begin) *
+                (bytes_of(program_.dtype) + 3 * bytes_of(program_.optimizer_dtype))});
 }
 
 // Parameters and states are read and written, gradients read.
 void FootprintMaker::update() {
   const Offload offload = bucket().offload;
   const FlatBytes flat = rank_.flat(i_.bucket);
-  const std::int64_t state = bucket().tally    ? program_.master_element
+  const std::int64_t optimizer = bytes_of(program_.optimizer_dtype);
+  const std::int64_t state = bucket().tally    ? (program_.has_masters() ? optimizer : 0)
                              : bucket().matrix ? state_.matrices
                                                : state_.others;
-  const double moved =
-      static_cast<double>(flat.part_elements) *
-      static_cast<double>(2 * state + 2 * program_.element + program_.gradient_element);
+  const double moved = static_cast<double>(flat.part_elements) *
+                       static_cast<double>(2 * state + 2 * bytes_of(program_.dtype) +
+                                           bytes_of(program_.gradient_dtype));
   if (offload == Offload::nothing) {
-    if (program_.master_element > program_.gradient_element)
-      pass(program_.master_element * std::min(flat.part_elements, widened_at_a_time));
+    if (program_.has_masters() && program_.gradient_dtype != program_.optimizer_dtype)
+      pass(optimizer * std::min(flat.part_elements, cast_at_a_time));
     copies(moved);
     return;
   }
   // The gradient goes to the host, and the parameters that do not lie there come back; without masters they
   // went there first.
-  const int ways = offload == Offload::parameters ? 0 : program_.master_element > 0 ? 1 : 2;
+  const int ways = offload == Offload::parameters ? 0 : program_.has_masters() ? 1 : 2;
   made_.work.push_back(
       {.calls = 1,
        .host = moved,

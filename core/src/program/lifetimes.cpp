@@ -110,7 +110,7 @@ bool same_shape(const Program& program, int a, int b) {
     }
     return true;
   };
-  if (x.scalar != y.scalar || x.fp32_at_least != y.fp32_at_least) return false;
+  if (x.dtype != y.dtype || x.memory != y.memory) return false;
   if (x.turn != y.turn) return false;
   if (x.extra != y.extra || x.dims.size() != y.dims.size()) return false;
   for (std::size_t i = 0; i < x.dims.size(); ++i) {
@@ -122,7 +122,8 @@ bool same_shape(const Program& program, int a, int b) {
 // Storage that is ours to overwrite: made by the program, of one microbatch.
 bool ours(const Program& program, int slot) {
   const Slot& root = program.slots[program.root(slot)];
-  return !root.persistent && root.category == Category::activations;
+  return !root.persistent && root.memory == Memory::device &&
+         root.category == Category::activations;
 }
 
 void grant_compute(Program& program, Uses& uses, int segment, int index) {

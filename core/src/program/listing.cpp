@@ -11,9 +11,9 @@ namespace mw {
 
 const char* name_of(Code code) {
   static constexpr std::array names{
-      "load",   "compute",  "move",  "start",  "wait",   "seed",    "hand",         "add",
-      "copy",   "offload",  "fetch", "report", "reduce", "reduced", "reduce parts", "reduced parts",
-      "gather", "gathered", "drop",  "totals", "direct", "update"};
+      "load",     "compute", "move",   "start",   "wait",         "seed",          "alias",
+      "add",      "copy",    "reduce", "reduced", "reduce parts", "reduced parts", "gather",
+      "gathered", "drop",    "totals", "direct",  "update"};
   static_assert(names.size() == static_cast<std::size_t>(Code::update) + 1);
   return names.at(static_cast<std::size_t>(code));
 }
@@ -25,7 +25,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
   const Footprint made = footprint(rank, i);
   const bool waits = made.awaits || (made.between_stages && !made.begins);
   std::string text = fmt::format("{:8} ", i.op >= 0 ? name_of(i.piece) : name_of(i.code));
-  if (!i.move.atoms.empty() && !waits) {
+  if (!i.move.atoms.empty() && !waits && i.code != Code::copy) {
     text += fmt::format("{} {} ", name_of(i.move.kind), i.label);
     text += made.between_stages
                 ? fmt::format("{} stage {}",
@@ -37,7 +37,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
     text += fmt::format("{} ({} parameters)", bucket.name, bucket.parameters.size());
     if (!made.transfers.empty()) text += " over " + program.name_of(made.transfers.front().set);
     if (bucket.hook && (made.begins || made.awaits)) text += " by " + bucket.hook->name();
-  } else if (i.op < 0 && i.move.atoms.empty() && i.inputs.size() == 1 && i.outputs.size() == 1) {
+  } else if (i.op < 0 && !waits && i.inputs.size() == 1 && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name + " <- " + program.slots[i.inputs[0]].name;
   } else {
     text += i.label;

@@ -19,7 +19,7 @@ class Timeline {
   void run() {
     std::map<int, int> history;  // of each microbatch
     Level level;
-    level.buffers = 8;  // the step's loss
+    level.buffers = rank_.bytes(rank_.program().loss);
     const auto& buckets = rank_.program().buckets;
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (buckets[b].hook) level.buffers += rank_.reduction(static_cast<int>(b)).kept;
@@ -91,7 +91,8 @@ MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
         flat.kept_parameters;
     forecast[Category::gradients] += flat.kept_gradients;
     forecast[offload == Offload::nothing ? Category::optimizer : Category::host] +=
-        flat.part_elements * (program.buckets[b].tally    ? program.master_element
+        flat.part_elements * (program.buckets[b].tally
+                                  ? (program.has_masters() ? bytes_of(program.optimizer_dtype) : 0)
                               : program.buckets[b].matrix ? state.matrices
                                                           : state.others);
   }

@@ -4,8 +4,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 namespace mw {
+
+const char* name_of(Dtype dtype) {
+  static constexpr std::array names{"fp64", "fp32", "bf16", "fp16", "int64"};
+  return names.at(static_cast<std::size_t>(dtype));
+}
+
+Dtype Program::dtype_of(Scalar scalar, bool fp32_at_least) const {
+  if (scalar == Scalar::index) return Dtype::int64;
+  return fp32_at_least ? wider(dtype, Dtype::fp32) : dtype;
+}
 
 int Program::segment(const std::string& name) const {
   for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -195,8 +206,7 @@ std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinat
 
 std::int64_t Program::local_bytes(const Slot& slot, const Coordinates& at,
                                   std::int64_t batch) const {
-  std::int64_t bytes = slot.scalar == Scalar::index ? 8 : element;
-  if (slot.fp32_at_least && slot.scalar == Scalar::real) bytes = std::max<std::int64_t>(bytes, 4);
+  std::int64_t bytes = bytes_of(slot.dtype);
   for (std::int64_t size : local_shape(slot, at, batch)) bytes *= size;
   return bytes;
 }

@@ -54,7 +54,8 @@ class RankView {
   const Cost& cost(int op, Piece piece, int turn = 0) const;
   // Bytes that live only inside a piece, where this machine computes it; an estimate if one of its library calls is.
   Scratch workspace(int op, Piece piece, int turn = 0) const;
-  bool first_of(const std::vector<int>& atoms) const;
+  // Whether it is at the start of these atoms (Instruction::contributing).
+  bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
@@ -76,9 +77,6 @@ class RankView {
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
   mutable std::map<std::tuple<int, Piece, int>, Scratch> workspaces_;
 };
-
-// Whether a start sums reals of 2 bytes that are widened for it (Program::wide_sums).
-bool sums_wide(const Program& program, const Instruction& start);
 
 // A rank's sizes for microbatches of different sizes, alike in all else.
 class RankViews {

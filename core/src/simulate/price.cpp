@@ -34,7 +34,7 @@ class Pricer::State {
         program_(rank.program()),
         device_(device),
         state_(state),
-        speed_(speed_of(device, sharing, program_.element, threads)) {}
+        speed_(speed_of(device, sharing, bytes_of(program_.dtype), threads)) {}
 
   void play(const SegmentRun& what) {
     rank_ = &ranks_.of(what.microbatch);
