@@ -41,7 +41,8 @@ struct Move {
   Reduction reduction = Reduction::sum;
   // Of an all-to-all of sparse tensors: the layout that it leads to, on all its atoms at once.
   Layout lands;
-  int peer = -1;  // of send and recv: a stage
+  std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
+  int peer = -1;            // of send and recv: a stage
   int tag = 0;  // ... what is sent: the same on both sides, distinct in a step but for microbatches
 };
 bool communicates(Move::Kind kind);
@@ -68,8 +69,12 @@ struct Slot {
   Layout layout;
   Dtype dtype = Dtype::fp32;
   Memory memory = Memory::device;
-  std::int64_t extra = 0;  // a last, unnamed dim of that size (0: none)
-  bool persistent = false;
+  std::int64_t extra = 0;   // a last, unnamed dim of that size (0: none)
+  bool persistent = false;  // exists once, not for each microbatch
+  bool transient = false;   // of a persistent one: comes and goes in the course of a step
+  // The bucket whose flat tensor it is: of one dim, `flat`, of as many elements as the bucket's parameters have
+  // on the rank, with zeros at the end so that its shards are equal.
+  int bucket = -1;
   Category category = Category::activations;
   int value = -1;  // the graph's value that it is (a view of), -1: none
   // What goes round the ranks of `ring` (Rotation) and is here in this turn: the part of the turn-th rank before.
@@ -83,19 +88,11 @@ enum class Code : std::uint8_t {
   compute,  // a piece of an op
   move,     // a local move (slice, keep): inputs[0] -> outputs[0]
   start,  // a move that communicates, begun: inputs[0] -> outputs[0]; send has no output, recv no input
-  wait,     // ... and awaited: `pending`
-  seed,     // outputs[0] = 1, the gradient of the loss
-  alias,    // outputs[0] is inputs[0] itself, under a name that is released on its own
-  add,      // outputs[0] += inputs[0]
-  copy,     // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
-  reduce,   // start of a bucket's gradient reduction: `bucket`; where its gradients are stored in
-            // parts, a reduce-scatter
-  reduced,  // ... awaited
-  reduce_parts,   // start of what remains: the sum of the parts over the other ranks
-  reduced_parts,  // ... awaited
-  gather,         // start of the all-gather of a bucket's parameters, which are stored in parts
-  gathered,       // ... awaited; nothing if it was already
-  drop,           // the gathered parameters are let go
+  wait,   // ... and awaited: `pending`
+  seed,   // outputs[0] = 1, the gradient of the loss
+  alias,  // outputs[0] is inputs[0] itself, under a name that is released on its own
+  add,    // outputs[0] += inputs[0]
+  copy,   // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
   totals,  // the step's loss in inputs[0], squared gradient norm and stop request summed over the world
   direct,  // of a bucket of matrices: its momentum, and into outputs the direction that each is to take, before
            // it is orthogonalised; where that lies in parts, an all-gather, awaited here
@@ -173,6 +170,19 @@ enum class Parted : std::uint8_t { nothing, optimizer, gradients, parameters };
 // optimizer's state; the rank's part of parameters stored in parts too.
 enum class Offload : std::uint8_t { nothing, optimizer, parameters };
 
+// A bucket's flat slots, of which its parameters' and their gradients' slots are views.
+struct FlatSlots {
+  int parameters = -1;  // whole, as compute reads them
+  int stored = -1;      // what the rank keeps of them: these, or its shard
+  int gradients = -1;   // whole, as backward adds to them
+  int reduced = -1;     // what the rank keeps of their sum
+  // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not `reduced`
+  // itself, what arrives, and that in the gradients' dtype. -1: there is none.
+  int cast = -1, arriving = -1, cast_back = -1;
+  // Their moves under way: the reduction, what of it remains for the shards, the gather of parameters.
+  int reduction = -1, shard_reduction = -1, gather = -1;
+};
+
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
 // optimizer state of a bucket each lie in one flat tensor, in this order.
 struct Bucket {
@@ -192,6 +202,7 @@ struct Bucket {
   std::vector<int> parts;
   bool keeps = false;                  // gathered parameters stay until the step ends
   Offload offload = Offload::nothing;  // parameters: only of those stored in parts
+  FlatSlots flat;                      // once the passes have decided about buckets
 };
 
 // The ranks of a collective: those that agree with a rank on all atoms but these, and of them, if
@@ -262,9 +273,11 @@ struct Program {
   RankSet reduction(const Bucket& bucket) const { return {bucket.reduce, bucket.stages}; }
   // The ranks that reduce a part: those of the reduction on the atoms that do not part it.
   RankSet part_reduction(const Bucket& bucket) const;
-  // Elements of the bucket on a rank: of its parameters, of its whole flat tensors, of a part.
+  // Elements of the bucket on a rank: of its parameters, of a shard of its flat tensors.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
+  // Of a flat slot, where the bucket's shards have `shard` elements.
+  std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
   // The size of "batch" in a microbatch (-1: of the step, which has none), and its first row in the step's.
   std::int64_t batch_of(int microbatch) const;
   std::int64_t first_row(int microbatch) const;

@@ -141,6 +141,8 @@ void Executor::add(const Instruction& i, Microbatch& m) {
   const int parameter = storage_.parameter_of(i.outputs[0]);
   if (parameter >= 0) {
     add_gradient(parameter, tensor(m, i.inputs[0]));
+  } else if (i.bucket >= 0) {
+    storage_.sum_part(i.bucket, tensor(m, i.inputs[0]));
   } else {
     tensor(m, i.outputs[0]).add_(tensor(m, i.inputs[0]));
   }

@@ -178,12 +178,15 @@ void Storage::settle_part(int bucket) {
 void Storage::sum_part(int bucket, const at::Tensor& part) {
   Flat& flat = flats_[bucket];
   if (flat.summed) {
-    flat.own_gradients.add_(part.to(flat.own_gradients.scalar_type()));
+    flat.own_gradients.add_(part);
   } else {
     flat.own_gradients.copy_(part);
   }
   flat.summed = true;
-  flat.gradients = at::Tensor();
+}
+
+void Storage::drop_gradients(int bucket) {
+  flats_[bucket].gradients = at::Tensor();
   view_gradients(bucket);
 }
 

@@ -89,6 +89,8 @@ void Digest::add(const Slot& slot) {
   add(slot.memory);
   add(slot.extra);
   add(slot.persistent);
+  add(slot.transient);
+  add(slot.bucket);
   add(slot.category);
   add(slot.value);
   add(slot.alias_of);
@@ -103,6 +105,7 @@ void Digest::add(const Move& move) {
   add(move.to);
   add(move.reduction);
   add(move.lands);
+  add(move.stages);
   add(move.peer);
   add(move.tag);
 }

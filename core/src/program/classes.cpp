@@ -95,7 +95,9 @@ std::vector<RankClass> rank_classes(const Program& program) {
   std::vector<std::set<Dim>> cuts(atoms);
   for (const Layout& layout : program.cut) add_cuts(layout, cuts);
   for (const Layout& layout : program.follow) add_cuts(layout, cuts);
-  for (const Slot& slot : program.slots) add_cuts(slot.layout, cuts);
+  for (const Slot& slot : program.slots) {
+    if (slot.bucket < 0) add_cuts(slot.layout, cuts);
+  }
   std::set<int> firsts;
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {

@@ -32,28 +32,11 @@ Footprint FootprintMaker::run() {
       share(i_.outputs[0], slot_holder(i_.inputs[0]), rank_.bytes(i_.outputs[0]));
       break;
     case Code::add:
-      written(i_.outputs[0]);
-      copies(3 * touched(i_.outputs[0]));
+      open(i_.outputs[0]);
+      copies(2 * touched(i_.outputs[0]) + touched(i_.inputs[0]));
       break;
     case Code::copy:
       copy();
-      break;
-    case Code::reduce:
-    case Code::reduced:
-      reduction();
-      break;
-    case Code::reduce_parts:
-    case Code::reduced_parts:
-      shard_reduction();
-      break;
-    case Code::gather:
-      gather();
-      break;
-    case Code::gathered:
-      made_.awaits = Flight{Flight::Of::gather, i_.bucket};
-      break;
-    case Code::drop:
-      release({Holder::Kind::parameters, i_.bucket});
       break;
     case Code::totals:
       totals();
@@ -64,6 +47,12 @@ Footprint FootprintMaker::run() {
     case Code::update:
       i_.parameter >= 0 ? update_matrix() : update();
       break;
+  }
+  if (memory_) {
+    for (int slot : i_.release) {
+      const Slot& s = program_.slots[slot];
+      if (s.persistent) release(holder_of(slot), rank_.bytes(slot), s.category);
+    }
   }
   return std::move(made_);
 }
@@ -102,16 +91,30 @@ void FootprintMaker::load() {
 void FootprintMaker::copy() {
   const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
   const double bytes = touched(i_.outputs[0]);
-  fresh(i_.outputs[0], to.memory == Memory::host ? Category::host : Category::activations);
+  if (from.persistent) open(i_.inputs[0]);  // where nobody wrote it, it holds zeros
+  if (to.persistent) {
+    open(i_.outputs[0]);
+  } else {
+    fresh(i_.outputs[0], to.memory == Memory::host ? Category::host : Category::activations);
+  }
   if (from.memory == to.memory) {
     copies(touched(i_.inputs[0]) + bytes);
   } else {
-    made_.work.push_back({.calls = 1, .link = bytes, .one_memory_copies = true});
+    works({.calls = 1, .link = bytes, .one_memory_copies = true});
   }
 }
 
 void FootprintMaker::compute() {
   if (!rank_.runs(i_)) return;
+  if (memory_) compute_memory();
+  if (!work_) return;
+  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.turn);
+  const bool gemm = cost.flops > 0;
+  works(
+      {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
+}
+
+void FootprintMaker::compute_memory() {
   std::int64_t apart = 0;  // gradients that are made on their own, then added
   const Op& op = program_.graph->ops()[i_.op];
   for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
@@ -121,7 +124,7 @@ void FootprintMaker::compute() {
       if (i_.accumulate[k] && op.type->traits(op).gradients_apart) apart += rank_.bytes(slot);
       continue;
     }
-    written(slot);
+    open(slot);
     if (program_.gradient_dtype != program_.dtype && rank_.contributes(i_.contributing[k]))
       apart += rank_.bytes(slot) / bytes_of(program_.gradient_dtype) * bytes_of(program_.dtype);
   }
@@ -135,24 +138,23 @@ void FootprintMaker::compute() {
       yield(slot, i_.in_place);
     }
   }
-  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.turn);
-  if (scratch_) {
-    const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.turn);
-    made_.measured = workspace.measured;
-    pass(workspace.bytes + apart);
-  }
-  const bool gemm = cost.flops > 0;
-  made_.work.push_back(
-      {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
+  if (!scratch_) return;
+  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.turn);
+  made_.measured = workspace.measured;
+  pass(workspace.bytes + apart);
 }
 
 void FootprintMaker::start() {
+  made_.begins = i_.pending;
+  if (i_.bucket >= 0) {
+    start_flat();
+    return;
+  }
   const MoveSize size = rank_.size_of(i_);
   pass(size.start_peak);
   make({Holder::Kind::pending, i_.pending}, size.held);
   made_.between_stages = between_stages();
   copies(made_.between_stages ? 0 : 2 * static_cast<double>(size.copied - size.finish));
-  made_.begins = Flight{Flight::Of::move, i_.pending};
   const RankSet set{i_.move.atoms, {}, !i_.move.lands.empty()};
   if (brings_counts()) {  // how many rows of each group are to come
     const Dim group = program_.graph->sparse.dims.front();
@@ -177,11 +179,16 @@ bool FootprintMaker::brings_counts() const {
 }
 
 void FootprintMaker::wait() {
+  if (i_.bucket >= 0) {
+    made_.awaits = i_.pending;
+    if (bucket().hook && i_.pending == bucket().flat.reduction) hooked(false);
+    return;
+  }
   const MoveSize size = rank_.size_of(i_);
   const Holder pending{Holder::Kind::pending, i_.pending};
   made_.between_stages = between_stages();
   if (!made_.between_stages) {
-    made_.awaits = Flight{Flight::Of::move, i_.pending};
+    made_.awaits = i_.pending;
     copies(2 * static_cast<double>(size.finish));
   }
   if (size.takes_held || i_.outputs.empty()) release(pending);
@@ -200,9 +207,13 @@ double Footprint::executed() const {
   return flops;
 }
 
-Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state,
-                    bool scratch) {
-  return FootprintMaker(rank, instruction, state, scratch).run();
+CommunicationKey key_of(const Transfer& transfer, const Program& program) {
+  return {program.name_of(transfer.set), name_of(transfer.op), transfer.phase};
+}
+
+Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks,
+                    StateBytes state) {
+  return FootprintMaker(rank, instruction, asks, state).run();
 }
 
 }  // namespace mw

@@ -222,8 +222,8 @@ void grant_in_place(Program& program) {
     std::size_t next = 0;
     for (Instruction& i : copy.code) {
       const bool extra =
-          i.code == Code::reduce &&
-          (next == from.size() || from[next].code != Code::reduce || from[next].bucket != i.bucket);
+          i.bucket >= 0 && (next == from.size() || from[next].code != i.code ||
+                            from[next].bucket != i.bucket || from[next].pending != i.pending);
       if (!extra) i.in_place = from[next++].in_place;
     }
   }
@@ -257,7 +257,7 @@ void note_releases(Program& program) {
     std::set<int> gone;
     for (std::size_t n = segment.code.size(); n-- > 0;) {
       Instruction& i = segment.code[n];
-      i.release.clear();
+      std::erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
       for_each_slot(i, [&](int slot) {
         if (program.slots[slot].persistent || !gone.insert(slot).second) return;
         if (!lives_on(slot, segment)) i.release.push_back(slot);

@@ -102,6 +102,11 @@ std::int64_t Program::part_elements(const Bucket& bucket, const Coordinates& at)
   return bucket.parts.empty() ? total : (total + ways - 1) / ways;
 }
 
+std::int64_t Program::flat_elements(const Slot& slot, std::int64_t shard) const {
+  const std::vector<int>& atoms = buckets[slot.bucket].parts;
+  return atoms.empty() || slot.layout[atoms.front()].is_shard() ? shard : shard * mesh.ways(atoms);
+}
+
 int Program::root(int slot) const {
   while (slots[slot].alias_of >= 0) slot = slots[slot].alias_of;
   return slot;
@@ -183,6 +188,7 @@ std::vector<Range> Program::lying(Dim dim, Range part) const {
 
 std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at,
                                                std::int64_t batch) const {
+  if (slot.bucket >= 0) return {flat_elements(slot, part_elements(buckets[slot.bucket], at))};
   std::vector<std::int64_t> shape;
   shape.reserve(slot.dims.size() + 1);
   const Sparse& sparse = graph->sparse;

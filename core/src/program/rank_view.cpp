@@ -119,14 +119,15 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
     : program_(program),
       at_(std::move(at)),
       batch_(batch),
-      bucket_of_(program.slots.size(), -1),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
   bytes_.reserve(program.slots.size());
-  for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_, batch));
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    for (int p : program.buckets[b].parameters)
-      bucket_of_[program.parameters[p].gradient_slot] = static_cast<int>(b);
+  for (const Bucket& bucket : program.buckets)
+    shards_.push_back(program.part_elements(bucket, at_));
+  for (const Slot& slot : program.slots) {
+    bytes_.push_back(slot.bucket < 0 ? program.local_bytes(slot, at_, batch)
+                                     : bytes_of(slot.dtype) *
+                                           program.flat_elements(slot, shards_[slot.bucket]));
   }
 }
 
@@ -263,31 +264,6 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   MoveSize local;
   local.result = local.finish = local.copied = bytes_[instruction.outputs[0]];
   return local;
-}
-
-FlatBytes RankView::flat(int bucket) const {
-  const Bucket& b = program_.buckets[bucket];
-  FlatBytes flat;
-  flat.part_elements = program_.part_elements(b, at_);
-  const std::int64_t elements =
-      flat.part_elements * (b.parts.empty() ? 1 : program_.mesh.ways(b.parts));
-  const std::int64_t real = bytes_of(program_.dtype), gradient = bytes_of(program_.gradient_dtype);
-  flat.parameters = real * elements;
-  flat.gradients = gradient * elements;
-  flat.part_of_parameters = real * flat.part_elements;
-  flat.part_of_gradients = gradient * flat.part_elements;
-  const Dtype sum = wider(program_.gradient_dtype, program_.reduce_dtype);
-  const bool wide = sum != program_.gradient_dtype && !b.hook;
-  const std::int64_t item = wide ? bytes_of(sum) : gradient;
-  flat.summed = item * elements;
-  flat.part_summed = item * flat.part_elements;
-  flat.reducing_parts = wide ? flat.part_summed : 0;
-  flat.reducing = wide ? flat.summed : 0;
-  if (!b.hook && !b.parts.empty() && (wide || b.parted >= Parted::gradients))
-    flat.reducing += flat.part_summed;
-  flat.kept_parameters = b.parted == Parted::parameters ? flat.part_of_parameters : flat.parameters;
-  flat.kept_gradients = b.parted >= Parted::gradients ? flat.part_of_gradients : flat.gradients;
-  return flat;
 }
 
 ReductionCost RankView::reduction(int bucket) const {
