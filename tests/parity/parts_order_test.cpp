@@ -50,26 +50,32 @@ TEST_CASE("Layers are gathered ahead, and let go before the next are begun") {
   std::size_t most = 0;
   int waits_behind_work = 0, gathers = 0;
   std::map<int, bool> overlapped;
+  const auto is_gather = [&](const Instruction& i) {
+    return i.bucket >= 0 && i.pending >= 0 && i.pending == program.buckets[i.bucket].flat.gather;
+  };
   walk(program, [&](const Instruction& i, const SegmentRun& run) {
     const SegmentKind kind = program.segments[run.segment].kind;
     if (kind == SegmentKind::finish) return;
-    if (i.code == Code::gather) {
+    if (is_gather(i) && i.code == Code::start) {
       CHECK(begun.insert(i.bucket).second);
       overlapped[i.bucket] = false;
       ++gathers;
-    } else if (i.code == Code::gathered) {
+    } else if (is_gather(i)) {
       CHECK(begun.count(i.bucket) == 1);
       there.insert(i.bucket);
       if (overlapped[i.bucket]) ++waits_behind_work;
-    } else if (i.code == Code::drop) {
-      begun.erase(i.bucket);
-      CHECK(there.erase(i.bucket) == 1);
     } else if (i.code == Code::compute) {
       for (auto& [bucket, over] : overlapped) over = true;
       for (int slot : i.inputs) {
         const auto found = bucket_of.find(slot);
         if (found != bucket_of.end()) CHECK(there.count(found->second) == 1);
       }
+    }
+    for (int slot : i.release) {
+      const int bucket = program.slots[slot].bucket;
+      if (bucket < 0 || slot != program.buckets[bucket].flat.parameters) continue;
+      begun.erase(bucket);
+      CHECK(there.erase(bucket) == 1);
     }
     most = std::max(most, begun.size());
   });
@@ -96,11 +102,13 @@ TEST_CASE("A bucket kept in parts is reduced once for each microbatch, whatever 
     std::set<int> open;
     std::size_t most = 0;
     walk(program, [&](const Instruction& i, const SegmentRun& run) {
-      if (i.code == Code::reduce) {
+      const bool reduces =
+          i.bucket >= 0 && i.pending == program.buckets[i.bucket].flat.reduction && i.pending >= 0;
+      if (reduces && i.code == Code::start) {
         ++begun[{i.bucket, run.microbatch}];
         open.insert(i.bucket);
       }
-      if (i.code == Code::reduced) {
+      if (reduces && i.code == Code::wait) {
         ++awaited[{i.bucket, run.microbatch}];
         open.erase(i.bucket);
       }

@@ -22,10 +22,9 @@ std::string text(const std::vector<Move>& list, const Mesh& mesh) {
 std::map<std::string, int> count(const Program& program, const std::string& segment) {
   std::map<std::string, int> counts;
   for (const Instruction& i : program.segments[program.segment(segment)].code) {
-    if (i.code == Code::start)
-      ++counts[std::string(name_of(i.move.kind)) + "@" + program.mesh.name_of(i.move.atoms)];
-    if (i.code == Code::reduce)
-      ++counts["reduce@" + program.mesh.name_of(program.buckets[i.bucket].reduce)];
+    if (i.code != Code::start) continue;
+    const std::string what = i.bucket >= 0 ? "reduce" : name_of(i.move.kind);
+    ++counts[what + "@" + program.mesh.name_of(i.move.atoms)];
   }
   return counts;
 }

@@ -28,11 +28,21 @@ Program offloaded(int prefetch, std::vector<std::string> ops = {}, bool split = 
   return experiment(setup).plan->programs.front();
 }
 
-// Where an instruction of that code stands that is about a slot of that name; -1.
-int find(const Segment& segment, Code code, const std::string& label) {
+Memory memory_of(const Program& program, int slot) {
+  return program.slots[slot].memory;
+}
+bool offloads(const Program& program, const Instruction& i) {
+  return i.code == Code::copy && memory_of(program, i.outputs[0]) == Memory::host;
+}
+bool fetches(const Program& program, const Instruction& i) {
+  return i.code == Code::copy && memory_of(program, i.inputs[0]) == Memory::host;
+}
+
+// Where the slot of that name is fetched from the host; -1.
+int fetch(const Program& program, const Segment& segment, const std::string& label) {
   const auto found =
       std::find_if(segment.code.begin(), segment.code.end(),
-                   [&](const Instruction& i) { return i.code == code && i.label == label; });
+                   [&](const Instruction& i) { return fetches(program, i) && i.label == label; });
   return found == segment.code.end() ? -1 : static_cast<int>(found - segment.code.begin());
 }
 
@@ -53,18 +63,18 @@ TEST_CASE("A tensor goes to the host once, and comes back once in each segment t
   for (const Segment& segment : program.segments) {
     std::set<int> there, fetched;
     for (const Instruction& i : segment.code) {
-      if (i.code == Code::offload) {
+      if (offloads(program, i)) {
         const Slot &from = program.slots[i.inputs[0]], &to = program.slots[i.outputs[0]];
         INFO(from.name);
         CHECK(segment.kind == SegmentKind::forward);
         CHECK(host_of.emplace(i.inputs[0], i.outputs[0]).second);
         CHECK(!from.persistent);
         CHECK((from.value < 0 || program.graph->value(from.value).source == Value::Source::op));
-        CHECK(to.category == Category::host);
+        CHECK(to.memory == Memory::host);
         // Nobody of the device's reads it after.
         CHECK(std::count(i.release.begin(), i.release.end(), i.inputs[0]) == 1);
       }
-      if (i.code == Code::fetch) {
+      if (fetches(program, i)) {
         INFO(i.label);
         CHECK(fetched.insert(i.inputs[0]).second);
         there.insert(i.outputs[0]);
@@ -83,11 +93,11 @@ TEST_CASE("I and W each fetch what they read, and nothing else waits for W on th
   const Segment& dgrad = program.segments[program.segment("dgrad")];
   const Segment& wgrad = program.segments[program.segment("wgrad")];
   // What the projection's W and attention's own backward read.
-  CHECK(find(dgrad, Code::fetch, "layers.1.attention") >= 0);
-  CHECK(find(wgrad, Code::fetch, "layers.1.attention") >= 0);
-  CHECK(find(dgrad, Code::fetch, "layers.1.mlp.gate") >= 0);
-  CHECK(find(wgrad, Code::fetch, "layers.1.mlp.gate") == -1);
-  CHECK(find(wgrad, Code::fetch, "layers.1.mlp.swiglu") >= 0);
+  CHECK(fetch(program, dgrad, "layers.1.attention") >= 0);
+  CHECK(fetch(program, wgrad, "layers.1.attention") >= 0);
+  CHECK(fetch(program, dgrad, "layers.1.mlp.gate") >= 0);
+  CHECK(fetch(program, wgrad, "layers.1.mlp.gate") == -1);
+  CHECK(fetch(program, wgrad, "layers.1.mlp.swiglu") >= 0);
 }
 
 TEST_CASE("Tensors are back as their layer's backward begins, or earlier") {
@@ -95,7 +105,7 @@ TEST_CASE("Tensors are back as their layer's backward begins, or earlier") {
   for (const int prefetch : {0, 1, 2, 9}) {
     const Program program = offloaded(prefetch, {}, /*split=*/false);
     const Segment& backward = program.segments[program.segment("backward")];
-    const int at = find(backward, Code::fetch, name);
+    const int at = fetch(program, backward, name);
     REQUIRE(at >= 0);
     const int begins = first_of_layer(program, backward, std::min(prefetch, 3));
     const int next = prefetch == 0 ? static_cast<int>(backward.code.size())
@@ -103,7 +113,7 @@ TEST_CASE("Tensors are back as their layer's backward begins, or earlier") {
     INFO("prefetch " << prefetch << " at " << at << " of " << begins << " " << next);
     CHECK(at < begins);
     // Only other fetches stand between.
-    for (int n = at; n < begins; ++n) CHECK(backward.code[n].code == Code::fetch);
+    for (int n = at; n < begins; ++n) CHECK(fetches(program, backward.code[n]));
     CHECK(begins < next);
   }
 }
@@ -113,7 +123,7 @@ TEST_CASE("Only what the chosen ops' backward reads goes") {
   std::set<std::string> names;
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {
-      if (i.code == Code::offload) names.insert(i.label);
+      if (offloads(program, i)) names.insert(i.label);
     }
   }
   CHECK(names == std::set<std::string>{"layers.0.mlp.gate", "layers.0.mlp.up", "layers.1.mlp.gate",

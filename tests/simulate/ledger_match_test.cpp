@@ -26,7 +26,7 @@ void check(const Setup& setup) {
     // Kernels of 2 bytes have temporaries that are not accounted for: in pipelines, beside Muon, and where gradients
     // are widened as they are added (docs/precision.md). Elsewhere none is known, on the CPUs that were tried.
     const bool known = e.plan->stages() == 1 && setup.optimizer != "muon" && !setup.fp32_gradients;
-    const double slack = element_bytes(setup.precision) == 2 ? (known ? 16384 : 65536) : 0;
+    const double slack = bytes_of(setup.precision) == 2 ? (known ? 16384 : 65536) : 0;
     auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {
       INFO(fmt::format("{}: predicted {}, measured {} ({:+.3f} %)", what, prediction, measurement,
                        100.0 * static_cast<double>(prediction - measurement) /

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "meshwright/communicator.h"
+#include "meshwright/dtype.h"
 #include "meshwright/graph.h"
 #include "meshwright/ledger.h"
 #include "meshwright/mesh.h"
@@ -40,7 +41,8 @@ struct Move {
   Reduction reduction = Reduction::sum;
   // Of an all-to-all of sparse tensors: the layout that it leads to, on all its atoms at once.
   Layout lands;
-  int peer = -1;  // of send and recv: a stage
+  std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
+  int peer = -1;            // of send and recv: a stage
   int tag = 0;  // ... what is sent: the same on both sides, distinct in a step but for microbatches
 };
 bool communicates(Move::Kind kind);
@@ -59,14 +61,20 @@ std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group);
 // The layout that a move leads to.
 Layout after(const Layout& layout, const Move& move);
 
+enum class Memory : std::uint8_t { device, host };
+
 struct Slot {
   std::string name;  // "layers.0.attention.q", "d layers.0.attention.q", ...
   Dims dims;
   Layout layout;
-  Scalar scalar = Scalar::real;
-  std::int64_t extra = 0;  // a last, unnamed dim of that size (0: none)
-  bool fp32_at_least = false;
-  bool persistent = false;
+  Dtype dtype = Dtype::fp32;
+  Memory memory = Memory::device;
+  std::int64_t extra = 0;   // a last, unnamed dim of that size (0: none)
+  bool persistent = false;  // exists once, not for each microbatch
+  bool transient = false;   // of a persistent one: comes and goes in the course of a step
+  // The bucket whose flat tensor it is: of one dim, `flat`, of as many elements as the bucket's parameters have
+  // on the rank, with zeros at the end so that its shards are equal.
+  int bucket = -1;
   Category category = Category::activations;
   int value = -1;  // the graph's value that it is (a view of), -1: none
   // What goes round the ranks of `ring` (Rotation) and is here in this turn: the part of the turn-th rank before.
@@ -80,23 +88,12 @@ enum class Code : std::uint8_t {
   compute,  // a piece of an op
   move,     // a local move (slice, keep): inputs[0] -> outputs[0]
   start,  // a move that communicates, begun: inputs[0] -> outputs[0]; send has no output, recv no input
-  wait,     // ... and awaited: `pending`
-  seed,     // outputs[0] = 1, the gradient of the loss
-  hand,     // outputs[0] is inputs[0] itself, under a name that is released on its own
-  add,      // outputs[0] += inputs[0]
-  copy,     // outputs[0] = a copy of inputs[0]
-  offload,  // ... in host memory: outputs[0] is of Category::host
-  fetch,    // ... back on the device, of one in host memory
-  report,   // the loss in inputs[0] is added to the step's
-  reduce,   // start of a bucket's gradient reduction: `bucket`; where its gradients are stored in
-            // parts, a reduce-scatter
-  reduced,  // ... awaited
-  reduce_parts,   // start of what remains: the sum of the parts over the other ranks
-  reduced_parts,  // ... awaited
-  gather,         // start of the all-gather of a bucket's parameters, which are stored in parts
-  gathered,       // ... awaited; nothing if it was already
-  drop,           // the gathered parameters are let go
-  totals,         // loss, squared gradient norm and stop request summed over the world
+  wait,   // ... and awaited: `pending`
+  seed,   // outputs[0] = 1, the gradient of the loss
+  alias,  // outputs[0] is inputs[0] itself, under a name that is released on its own
+  add,    // outputs[0] += inputs[0]
+  copy,   // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
+  totals,  // the step's loss in inputs[0], squared gradient norm and stop request summed over the world
   direct,  // of a bucket of matrices: its momentum, and into outputs the direction that each is to take, before
            // it is orthogonalised; where that lies in parts, an all-gather, awaited here
   update,  // optimizer step of a bucket; of matrices, of `parameter` with its whole direction in inputs[0]
@@ -111,14 +108,14 @@ struct Instruction {
   std::vector<int> inputs, outputs, saved, grad_outputs, grad_inputs;
   std::vector<bool> accumulate;  // for each grad_input: add to what is there
   bool in_place = false;         // forward overwrites an input; a move its source
-  Move move;
-  int pending = -1;  // of start and wait: which
+  Move move;                     // of a copy too that casts for one
+  int pending = -1;              // of start and wait: which
   int bucket = -1;
   int parameter = -1;  // of an update of matrices: index into Program::parameters
   // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
-  std::vector<std::vector<int>> first_of;
+  std::vector<std::vector<int>> contributing;
   int turn = 0, turns = 1;  // of compute, where the op runs in turns (Rotation)
   const char* phase = "forward";
   std::string label;         // what it serves: an op, a value, a bucket
@@ -173,6 +170,19 @@ enum class Parted : std::uint8_t { nothing, optimizer, gradients, parameters };
 // optimizer's state; the rank's part of parameters stored in parts too.
 enum class Offload : std::uint8_t { nothing, optimizer, parameters };
 
+// A bucket's flat slots, of which its parameters' and their gradients' slots are views.
+struct FlatSlots {
+  int parameters = -1;  // whole, as compute reads them
+  int stored = -1;      // what the rank keeps of them: these, or its shard
+  int gradients = -1;   // whole, as backward adds to them
+  int reduced = -1;     // what the rank keeps of their sum
+  // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not `reduced`
+  // itself, what arrives, and that in the gradients' dtype. -1: there is none.
+  int cast = -1, arriving = -1, cast_back = -1;
+  // Their moves under way: the reduction, what of it remains for the shards, the gather of parameters.
+  int reduction = -1, shard_reduction = -1, gather = -1;
+};
+
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
 // optimizer state of a bucket each lie in one flat tensor, in this order.
 struct Bucket {
@@ -192,6 +202,7 @@ struct Bucket {
   std::vector<int> parts;
   bool keeps = false;                  // gathered parameters stay until the step ends
   Offload offload = Offload::nothing;  // parameters: only of those stored in parts
+  FlatSlots flat;                      // once the passes have decided about buckets
 };
 
 // The ranks of a collective: those that agree with a rank on all atoms but these, and of them, if
@@ -209,8 +220,8 @@ struct Rotation {
   std::vector<int> atoms;
 };
 
-// Elements of a gradient that the optimizer widens to its masters' type at a time.
-constexpr std::int64_t widened_at_a_time = 1 << 20;
+// Elements of a gradient that are cast at a time, for the optimizer or the norm.
+constexpr std::int64_t cast_at_a_time = 1 << 20;
 
 struct Program {
   std::shared_ptr<const Graph> graph;
@@ -223,17 +234,16 @@ struct Program {
   // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then the
   // largest); empty: the graph's in all.
   std::vector<std::int64_t> batches;
-  int threads = 1;  // that a rank's kernels have
-  int element = 4;  // bytes of a real
-  // Of a parameter's gradient while it is added up and reduced; of the optimizer's own copy of the
-  // parameters, 0 where it updates those that compute.
-  int gradient_element = 4, master_element = 0;
-  bool half = false;  // 2 bytes of a real are fp16, not bf16
-  bool wide_sums =
-      false;  // reals of 2 bytes are summed over ranks in fp32: widened before, narrowed after
+  int threads = 1;            // that a rank's kernels have
+  Dtype dtype = Dtype::fp32;  // of the reals that it computes with
+  // Of a parameter's gradient while it is added up and reduced; of the optimizer's states, and of its own
+  // copy of the parameters (the masters) where that is wider than those that compute.
+  Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
+  Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
   // Newton-Schulz steps that orthogonalise the updates of matrices (Muon); 0: none are.
   int ns_steps = 0;
   std::vector<Slot> slots;
+  int loss = -1;  // the slot in which the losses of a step's microbatches are summed
   std::vector<ProgramParameter> parameters;
   std::vector<Bucket> buckets;
   std::vector<Segment> segments;
@@ -247,6 +257,9 @@ struct Program {
   // Of dims that lie in another order than their own (Draft::arrange): its ranges, as they lie.
   std::map<Dim, std::vector<Range>> order;
 
+  bool has_masters() const { return optimizer_dtype != dtype; }
+  // Of a value of the graph.
+  Dtype dtype_of(Scalar scalar, bool fp32_at_least) const;
   int segment(const std::string& name) const;  // index; -1
   // Index of the segment of that kind (and, of post, receive and sent, direction); -1.
   int segment(SegmentKind kind, int vstage, bool gradient = false) const;
@@ -260,9 +273,11 @@ struct Program {
   RankSet reduction(const Bucket& bucket) const { return {bucket.reduce, bucket.stages}; }
   // The ranks that reduce a part: those of the reduction on the atoms that do not part it.
   RankSet part_reduction(const Bucket& bucket) const;
-  // Elements of the bucket on a rank: of its parameters, of its whole flat tensors, of a part.
+  // Elements of the bucket on a rank: of its parameters, of a shard of its flat tensors.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
+  // Of a flat slot, where the bucket's shards have `shard` elements.
+  std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
   // The size of "batch" in a microbatch (-1: of the step, which has none), and its first row in the step's.
   std::int64_t batch_of(int microbatch) const;
   std::int64_t first_row(int microbatch) const;

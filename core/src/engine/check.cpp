@@ -112,7 +112,7 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
   const bool rows = program.graph->sparse.has(lies.dims);  // as many as there are
   const std::vector<std::int64_t> shape =
       program.local_shape(lies, executor_->coordinates(), program.batch_of(microbatch));
-  const at::ScalarType type = type_of(program, lies);
+  const at::ScalarType type = scalar_type(lies.dtype);
   if ((!rows && tensor.sizes() != shape) || tensor.scalar_type() != type) {
     throw Error(Stage::run, "check.placement", "",
                 fmt::format("check: {} is {} [{}], its placement ({}) makes it {} [{}] ({})", what,

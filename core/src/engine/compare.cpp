@@ -35,7 +35,7 @@ std::shared_ptr<const Plan> one_rank_in(const Plan& plan, Precision precision) {
 
 std::string precision_named(const Plan& plan) {
   const std::string name = name_of(plan.request.precision);
-  return name + (plan.request.fp32_gradients && element_bytes(plan.request.precision) < 4
+  return name + (plan.request.fp32_gradients && bytes_of(plan.request.precision) < 4
                      ? ", fp32 gradients"
                      : "");
 }

@@ -32,19 +32,19 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       graph_(*program.graph),
       rank_(rank),
       at_(program.mesh.coordinates(rank)),
-      real_(real_type(program, program.element)),
+      real_(scalar_type(program.dtype)),
       device_(device),
       source_(source),
       ledger_(ledger),
       input_(input),
-      kept_(new Kept{Storage(program, at_, device, *input.optimizer, ledger), {}, {}, {}}),
+      kept_(new Kept{Storage(program, at_, device, *input.optimizer, ledger), {}, {}}),
       storage_(kept_->storage),
       sizes_(program, at_),
       groups_(kept_->groups),
-      gathers_(kept_->gathers),
       hooked_(kept_->hooked),
       scaler_(std::make_shared<LossScaler>(input.loss_scale)) {
   number_rows();
+  find_lasting();
   make_hooks();
 }
 
@@ -62,10 +62,10 @@ Executor::Executor(const Program& program, const Executor& other)
       storage_(kept_->storage),
       sizes_(program, at_),
       groups_(kept_->groups),
-      gathers_(kept_->gathers),
       hooked_(kept_->hooked),
       scaler_(other.scaler_) {
   number_rows();
+  find_lasting();
 }
 
 Executor::~Executor() = default;
@@ -95,14 +95,8 @@ Communicator& Executor::group(const RankSet& set) {
   return *communicator;
 }
 
-// Parameters are looked up at each use: those stored in parts come and go.
-const at::Tensor& Executor::tensor(const Microbatch& m, int slot) const {
-  const int parameter = storage_.parameter_of(slot);
-  return parameter >= 0 ? storage_.parameter(parameter) : m.slots[slot];
-}
-
 at::TensorOptions Executor::options(int slot) const {
-  return at::TensorOptions().dtype(type_of(program_, program_.slots[slot])).device(device_);
+  return at::TensorOptions().dtype(scalar_type(program_.slots[slot].dtype)).device(device_);
 }
 
 StepOutcome Executor::own_step(std::int64_t index, double lr) {
@@ -115,8 +109,9 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   if (watcher_ != nullptr) watcher_->begin(*this, index);
   {
     Ledger::Scope scope(ledger_, Category::buffers);
-    loss_ = at::Tensor();  // the last step's is not held beside it
-    loss_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+    at::Tensor& loss = own_[program_.loss];
+    loss = at::Tensor();  // the last step's is not held beside it
+    loss = at::zeros({}, options(program_.loss));
   }
   const double begin = seconds_now();
   outcome_.began = begin;
@@ -159,6 +154,10 @@ void Executor::run(const Instruction& i, int microbatch) {
       break;
     case Code::move:
     case Code::start: {
+      if (i.bucket >= 0) {
+        start_flat(i);
+        break;
+      }
       if (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv) {
         start_transfer(i, m, microbatch);
         break;
@@ -174,9 +173,8 @@ void Executor::run(const Instruction& i, int microbatch) {
       const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
       const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
       if (i.code == Code::start) {
-        m.underway[i.pending] =
-            start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place, group({i.move.atoms, {}}),
-                       {i.phase, &i.label}, sums_wide(program_, i));
+        m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
+                                           group({i.move.atoms, {}}), {i.phase, &i.label});
       } else {
         m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
                                            program_.mesh.index_in_group(rank_, i.move.atoms));
@@ -184,6 +182,10 @@ void Executor::run(const Instruction& i, int microbatch) {
       break;
     }
     case Code::wait: {
+      if (i.bucket >= 0) {
+        end_flat(i);
+        break;
+      }
       const at::Tensor done = m.underway.at(i.pending).finish();
       if (!i.outputs.empty()) m.slots[i.outputs[0]] = done;
       m.underway.erase(i.pending);
@@ -195,51 +197,14 @@ void Executor::run(const Instruction& i, int microbatch) {
     case Code::add:
       add(i, m);
       break;
-    case Code::hand:
+    case Code::alias:
       m.slots[i.outputs[0]] = tensor(m, i.inputs[0]);
       break;
     case Code::copy:
-      m.slots[i.outputs[0]] = tensor(m, i.inputs[0]).clone();
-      break;
-    case Code::offload: {
-      const Ledger::Scope host(ledger_, Category::host);
-      m.slots[i.outputs[0]] = to_host(tensor(m, i.inputs[0]));
-      break;
-    }
-    case Code::fetch:
-      m.slots[i.outputs[0]] = to_device(tensor(m, i.inputs[0]), device_);
-      break;
-    case Code::report:
-      if (gives([&](int a) { return !program_.slots[i.inputs[0]].layout[a].is_partial(); })) {
-        loss_.add_(tensor(m, i.inputs[0]));
-      }
-      break;
-    case Code::reduce:
-      start_reduce(i);
-      break;
-    case Code::reduced:
-      end_reduce(i);
-      break;
-    case Code::reduce_parts:
-      start_reduce_parts(i);
-      break;
-    case Code::reduced_parts:
-      end_reduce_parts(i);
-      break;
-    case Code::gather:
-      start_gather(i);
-      break;
-    case Code::gathered:
-      if (const auto gather = gathers_.find(i.bucket); gather != gathers_.end()) {
-        gather->second.wait();
-        gathers_.erase(gather);
-      }
-      break;
-    case Code::drop:
-      storage_.drop_parameters(i.bucket);
+      copy(i, m);
       break;
     case Code::totals:
-      totals();
+      totals(i);
       break;
     case Code::direct:
       direct(i, m);
@@ -249,11 +214,35 @@ void Executor::run(const Instruction& i, int microbatch) {
       break;
   }
   if (watcher_ != nullptr &&
-      (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
+      (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) && i.bucket < 0 &&
       !i.outputs.empty()) {
     watcher_->moved(i, i.outputs[0], microbatch, tensor(m, i.outputs[0]));
   }
-  for (int slot : i.release) m.slots[slot].reset();
+  for (int slot : i.release) {
+    if (lasting_[slot] == nullptr) {
+      m.slots[slot].reset();
+    } else {
+      let_go(slot);
+    }
+  }
+}
+
+void Executor::copy(const Instruction& i, Microbatch& m) {
+  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+  const at::Tensor& source = i.bucket >= 0 ? flat_source(i.inputs[0]) : tensor(m, i.inputs[0]);
+  if (to.persistent) {
+    open(i.outputs[0]).copy_(source);
+  } else if (from.memory == to.memory) {
+    m.slots[i.outputs[0]] =
+        from.dtype == to.dtype
+            ? source.clone()
+            : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
+                        /*copy=*/true, at::MemoryFormat::Contiguous);
+  } else {
+    const bool host = to.memory == Memory::host;
+    const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
+    m.slots[i.outputs[0]] = host ? to_host(source) : to_device(source, device_);
+  }
 }
 
 void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {

@@ -115,7 +115,6 @@ class Executor {
   struct Kept {
     Storage storage;
     std::map<RankSet, std::unique_ptr<Communicator>> groups;
-    std::map<int, Pending> gathers;
     std::vector<std::unique_ptr<BucketReduction>> hooked;  // of each bucket; null without a hook
   };
   Executor(const Program& program, const Executor& other);
@@ -141,19 +140,22 @@ class Executor {
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
   void add(const Instruction& i, Microbatch& m);
   // Whether parameters' gradients are added up in more bits than they are made in.
-  bool widens() const { return program_.gradient_element != program_.element; }
+  bool widens() const { return program_.gradient_dtype != program_.dtype; }
   void add_gradient(int parameter, const at::Tensor& gradient);
   void start_shift(const Instruction& i, Microbatch& m, int microbatch);
   void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void make_hooks();
-  void start_reduce(const Instruction& i);
-  void end_reduce(const Instruction& i);
-  void start_reduce_parts(const Instruction& i);
-  void end_reduce_parts(const Instruction& i);
-  // What gradients are summed over ranks as: themselves, or a copy in fp32 (Program::wide_sums).
-  at::Tensor summed(const at::Tensor& gradients);
-  void start_gather(const Instruction& i);
-  void totals();
+  void find_lasting();
+  // Between flat slots of a bucket.
+  void start_flat(const Instruction& i);
+  void end_flat(const Instruction& i);
+  void copy(const Instruction& i, Microbatch& m);
+  // A flat slot to be read, with zeros where nobody wrote it in this step, or to be written: made if it comes
+  // and goes.
+  const at::Tensor& flat_source(int slot);
+  const at::Tensor& open(int slot);
+  void let_go(int slot);
+  void totals(const Instruction& i);
   void update(const Instruction& i);
   void update_masters(Storage::Flat& flat);
   // Steps before this one that were not left out.
@@ -186,7 +188,9 @@ class Executor {
   at::TensorOptions options(int slot) const;
   Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
                 std::int64_t batch) const;
-  const at::Tensor& tensor(const Microbatch& m, int slot) const;
+  const at::Tensor& tensor(const Microbatch& m, int slot) const {
+    return lasting_[slot] != nullptr ? *lasting_[slot] : m.slots[slot];
+  }
 
   const Program& program_;
   const Graph& graph_;
@@ -206,21 +210,16 @@ class Executor {
   std::vector<bool> last_run_;                // for each run of the timeline: of its microbatch
   std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
-  struct Reducing {
-    Pending pending;
-    at::Tensor
-        part;  // where gradients are stored in parts, or summed in fp32 into one: what arrives
-    at::Tensor sum;  // what is summed in place
-  };
-  std::map<int, Reducing> reductions_;
-  std::map<int, Pending>& gathers_;
+  std::map<int, Pending> flights_;  // between flat slots, by pending
+  // Of each slot the tensor that is no microbatch's, null of others: the storage's, or one of `own_`.
+  std::vector<const at::Tensor*> lasting_;
+  std::vector<at::Tensor> own_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;
   std::vector<std::unique_ptr<Executor>> others_;
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
   std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
-  at::Tensor loss_;   // fp64, summed over microbatches
   StepOutcome outcome_;
 };
 

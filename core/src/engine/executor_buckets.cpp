@@ -11,89 +11,90 @@ void Executor::make_hooks() {
   Ledger::Scope scope(ledger_, Category::buffers);
   hooked_.clear();
   const auto options =
-      at::TensorOptions().device(device_).dtype(real_type(program_, program_.gradient_element));
+      at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
   for (const Bucket& bucket : program_.buckets) {
     hooked_.push_back(bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options)
                                   : nullptr);
   }
 }
 
-void Executor::start_reduce(const Instruction& i) {
+void Executor::find_lasting() {
+  lasting_.assign(program_.slots.size(), nullptr);
+  own_.resize(program_.slots.size());
+  for (std::size_t s = 0; s < program_.slots.size(); ++s) {
+    if (program_.slots[s].persistent) lasting_[s] = &own_[s];
+  }
+  for (std::size_t p = 0; p < program_.parameters.size(); ++p)
+    lasting_[program_.parameters[p].slot] = &storage_.parameter(static_cast<int>(p));
+  for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+    const FlatSlots& flat = program_.buckets[b].flat;
+    const Storage::Flat& tensors = storage_.flats()[b];
+    lasting_[flat.stored] = &tensors.own_parameters;
+    lasting_[flat.parameters] = &tensors.parameters;
+    lasting_[flat.reduced] = &tensors.own_gradients;
+    lasting_[flat.gradients] = &tensors.gradients;
+  }
+}
+
+const at::Tensor& Executor::flat_source(int slot) {
+  const int bucket = program_.slots[slot].bucket;
+  return slot == program_.buckets[bucket].flat.gradients ? storage_.settle(bucket)
+                                                         : *lasting_[slot];
+}
+
+const at::Tensor& Executor::open(int slot) {
+  const at::Tensor& tensor = *lasting_[slot];
+  if (tensor.defined()) return tensor;
+  const Slot& s = program_.slots[slot];
+  if (slot == program_.buckets[s.bucket].flat.parameters) return storage_.open_parameters(s.bucket);
+  const Ledger::Scope scope(ledger_, s.category);
+  return own_[slot] = at::empty(program_.local_shape(s, at_), options(slot));
+}
+
+void Executor::let_go(int slot) {
+  const Slot& s = program_.slots[slot];
+  const FlatSlots& flat = program_.buckets[s.bucket].flat;
+  if (slot == flat.parameters) {
+    storage_.drop_parameters(s.bucket);
+  } else if (slot == flat.gradients) {
+    storage_.drop_gradients(s.bucket);
+  } else {
+    own_[slot].reset();
+  }
+}
+
+void Executor::start_flat(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  const at::Tensor& whole = storage_.settle(i.bucket);
-  Reducing& reduction = reductions_[i.bucket];
-  const Purpose purpose{i.phase, &bucket.name};
-  if (bucket.hook) {
-    Ledger::Scope scope(ledger_, Category::buffers);
-    hooked_[i.bucket]->start(whole, group(program_.reduction(bucket)), purpose);
+  const at::Tensor& source = flat_source(i.inputs[0]);
+  Communicator& ranks = group({i.move.atoms, i.move.stages});
+  const Purpose purpose{i.phase, &i.label};
+  if (bucket.hook && i.pending == bucket.flat.reduction) {
+    const Ledger::Scope scope(ledger_, Category::buffers);
+    hooked_[i.bucket]->start(source, ranks, purpose);
     return;
   }
-  reduction.sum = summed(whole);
-  if (bucket.parts.empty()) {
-    reduction.pending =
-        group(program_.reduction(bucket)).all_reduce(reduction.sum, Reduction::sum, purpose);
-    return;
-  }
-  at::Tensor part = storage_.flats()[i.bucket].own_gradients;
-  if (bucket.parted >= Parted::gradients || !reduction.sum.is_same(whole)) {
-    Ledger::Scope scope(ledger_, Category::buffers);
-    part = reduction.part = at::empty(part.sizes(), reduction.sum.options());
-  }
-  reduction.pending =
-      group({bucket.parts, {}}).reduce_scatter(part, reduction.sum, Reduction::sum, purpose);
+  const at::Tensor& target = open(i.outputs[0]);
+  flights_[i.pending] = i.move.kind == Move::Kind::all_reduce
+                            ? ranks.all_reduce(target, Reduction::sum, purpose)
+                        : i.move.kind == Move::Kind::reduce_scatter
+                            ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
+                            : ranks.all_gather(target, source.to(device_), purpose);
 }
 
-at::Tensor Executor::summed(const at::Tensor& gradients) {
-  Ledger::Scope scope(ledger_, Category::buffers);
-  return program_.wide_sums && program_.gradient_element < 4 ? gradients.to(at::kFloat) : gradients;
-}
-
-void Executor::start_reduce_parts(const Instruction& i) {
+// A gather that is awaited by several is there for all after the first.
+void Executor::end_flat(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  Reducing& reduction = reductions_[i.bucket];
-  reduction.sum = summed(storage_.flats()[i.bucket].own_gradients);
-  reduction.pending = group(program_.part_reduction(bucket))
-                          .all_reduce(reduction.sum, Reduction::sum, {i.phase, &bucket.name});
-}
-
-void Executor::end_reduce_parts(const Instruction& i) {
-  Reducing& reduction = reductions_.at(i.bucket);
-  reduction.pending.wait();
-  const at::Tensor& own = storage_.flats()[i.bucket].own_gradients;
-  if (!reduction.sum.is_same(own)) own.copy_(reduction.sum);
-  reductions_.erase(i.bucket);
-}
-
-void Executor::end_reduce(const Instruction& i) {
-  const Bucket& bucket = program_.buckets[i.bucket];
-  if (bucket.hook) {
-    Ledger::Scope scope(ledger_, Category::buffers);
+  if (bucket.hook && i.pending == bucket.flat.reduction) {
+    const Ledger::Scope scope(ledger_, Category::buffers);
     hooked_[i.bucket]->finish();
     return;
   }
-  Reducing& reduction = reductions_.at(i.bucket);
-  reduction.pending.wait();
-  Storage::Flat& flat = storage_.flats()[i.bucket];
-  const bool wide = reduction.sum.scalar_type() != flat.own_gradients.scalar_type();
-  if (bucket.parted >= Parted::gradients) {
-    reduction.sum = at::Tensor();  // before the sum lets the whole go
-    storage_.sum_part(i.bucket, reduction.part);
-  } else if (wide && reduction.part.defined()) {
-    flat.own_gradients.copy_(reduction.part);
-  } else if (wide) {
-    flat.gradients.copy_(reduction.sum);
+  if (const auto flight = flights_.find(i.pending); flight != flights_.end()) {
+    flight->second.wait();
+    flights_.erase(flight);
   }
-  reductions_.erase(i.bucket);
   // The next reduction counts the sum so far once.
-  if (bucket.each && !sizes_.of_kind(0).first_of(bucket.reduce)) storage_.begin_sum(i.bucket);
-}
-
-void Executor::start_gather(const Instruction& i) {
-  const Bucket& bucket = program_.buckets[i.bucket];
-  gathers_[i.bucket] = group({bucket.parts, {}})
-                           .all_gather(storage_.open_parameters(i.bucket),
-                                       storage_.flats()[i.bucket].own_parameters.to(device_),
-                                       {i.phase, &bucket.name});
+  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce)) storage_.begin_sum(i.bucket);
 }
 
 at::Tensor Executor::whole(int bucket, bool gradients) {
@@ -115,9 +116,9 @@ at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
 
 // One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
 // A quantity that several ranks hold alike is given by the first of them alone, so that it counts once.
-void Executor::totals() {
+void Executor::totals(const Instruction& i) {
   at::Tensor sums = at::zeros({3}, at::kDouble);
-  sums[0] = loss_.item<double>();
+  sums[0] = lasting_[i.inputs[0]]->item<double>();
   double squares = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     const Bucket& bucket = program_.buckets[b];
@@ -132,11 +133,11 @@ void Executor::totals() {
     storage_.settle_part(static_cast<int>(b));
     const at::Tensor& own = storage_.flats()[b].own_gradients;
     // In pieces, as what is in bf16 is widened first.
-    for (std::int64_t at = 0; at < own.numel(); at += widened_at_a_time) {
+    for (std::int64_t at = 0; at < own.numel(); at += cast_at_a_time) {
       const double norm =
-          at::linalg_vector_norm(own.narrow(0, at, std::min(widened_at_a_time, own.numel() - at)),
-                                 2, std::nullopt, false,
-                                 real_type(program_, std::max(4, program_.gradient_element)))
+          at::linalg_vector_norm(own.narrow(0, at, std::min(cast_at_a_time, own.numel() - at)), 2,
+                                 std::nullopt, false,
+                                 scalar_type(wider(program_.gradient_dtype, Dtype::fp32)))
               .item<double>();
       squares += norm * norm;
     }
@@ -196,8 +197,8 @@ void Executor::even_out(int bucket) {
 // A piece at a time, so that no gradient is widened as a whole.
 void Executor::update_masters(Storage::Flat& flat) {
   const std::int64_t elements = flat.master.numel();
-  for (std::int64_t at = 0; at < elements; at += widened_at_a_time) {
-    const std::int64_t count = std::min(widened_at_a_time, elements - at);
+  for (std::int64_t at = 0; at < elements; at += cast_at_a_time) {
+    const std::int64_t count = std::min(cast_at_a_time, elements - at);
     const auto piece = [&](const at::Tensor& whole) { return whole.narrow(0, at, count); };
     const at::Tensor master = piece(flat.master);
     OptimizerState state;

@@ -21,7 +21,7 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
     }
     return;
   }
-  if (!sizes_.of_kind(0).first_of(i.first_of[input])) {
+  if (!sizes_.of_kind(0).contributes(i.contributing[input])) {
     call.wants[input] = false;
     return;
   }
@@ -137,13 +137,15 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
 }
 
 void Executor::add(const Instruction& i, Microbatch& m) {
+  if (!i.contributing.empty() && !sizes_.of_kind(0).contributes(i.contributing[0])) return;
   const int parameter = storage_.parameter_of(i.outputs[0]);
-  if (parameter < 0) {
+  if (parameter >= 0) {
+    add_gradient(parameter, tensor(m, i.inputs[0]));
+  } else if (i.bucket >= 0) {
+    storage_.sum_part(i.bucket, tensor(m, i.inputs[0]));
+  } else {
     tensor(m, i.outputs[0]).add_(tensor(m, i.inputs[0]));
-    return;
   }
-  if (!i.first_of.empty() && !sizes_.of_kind(0).first_of(i.first_of[0])) return;
-  add_gradient(parameter, tensor(m, i.inputs[0]));
 }
 
 }  // namespace mw

@@ -268,9 +268,7 @@ class Reader {
     request_.batch = values_.integer("batch");
     request_.sequence = sequence;
     if (experiment_.optimizer) {
-      const int element = element_bytes(request_.precision);
-      request_.optimizer_bytes =
-          optimizer_bytes(*experiment_.optimizer, element, element < 4 ? 4 : 0);
+      request_.optimizer_bytes = optimizer_bytes(*experiment_.optimizer, request_.precision);
       if (const auto* matrices = experiment_.optimizer->matrices())
         request_.ns_steps = matrices->ns_steps();
     }

@@ -86,7 +86,7 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
   };
   Storage& storage = executor.storage();
   const Bucket& bucket = program.buckets[storage.bucket_of(index)];
-  if (bucket.parted != Parted::parameters && program.master_element == 0) {
+  if (bucket.parted != Parted::parameters && !program.has_masters()) {
     numbers(ranges, storage.parameter(index));
     return;
   }
@@ -100,8 +100,7 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
     part[0] = {ranges[0].offset + r, std::min(step, rows - r)};
     std::vector<std::int64_t> sizes;
     for (const Range& range : part) sizes.push_back(range.size);
-    const at::Tensor piece =
-        at::empty(sizes, real_type(program, std::max(program.element, program.master_element)));
+    const at::Tensor piece = at::empty(sizes, scalar_type(program.optimizer_dtype));
     numbers(part, piece);
     storage.fill(index, r * row, piece);
   }

@@ -62,7 +62,7 @@ class Recorder::RankWatcher final : public StepWatcher {
     if (made_.empty() || made_[slot]) return;
     const Program& program = executor_.program();
     const Slot& s = program.slots[slot];
-    if (s.value < 0 || s.scalar == Scalar::index || program.graph->sparse.has(s.dims)) return;
+    if (s.value < 0 || s.dtype == Dtype::int64 || program.graph->sparse.has(s.dims)) return;
     if (program.graph->value(s.value).source == Value::Source::data) return;
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
     const auto stored = stored_.find(s.value);  // this rank's own: others may be a step ahead

@@ -3,7 +3,6 @@
 #include "engine/redistribute.h"
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 namespace mw {
@@ -112,19 +111,6 @@ Underway all_to_all(const Moving& moving, const Move& move, const at::Tensor& in
           }};
 }
 
-Underway start_wide(const Move& move, const Moving& moving, const at::Tensor& input, bool in_place,
-                    Communicator& group, Purpose purpose) {
-  const at::Tensor widened = input.to(at::TensorOptions().dtype(at::kFloat), /*non_blocking=*/false,
-                                      /*copy=*/true, at::MemoryFormat::Contiguous);
-  const auto sum =
-      std::make_shared<Underway>(start_move(move, moving, widened, true, group, purpose));
-  const bool back = in_place && move.kind == Move::Kind::all_reduce && input.is_contiguous();
-  return {{}, [sum, type = input.scalar_type(), into = back ? input : at::Tensor()] {
-            const at::Tensor made = sum->finish();
-            return into.defined() ? into.copy_(made) : made.to(type);
-          }};
-}
-
 }  // namespace
 
 at::Tensor Underway::finish() {
@@ -135,8 +121,7 @@ at::Tensor Underway::finish() {
 }
 
 Underway start_move(const Move& move, const Moving& moving, const at::Tensor& input, bool in_place,
-                    Communicator& group, Purpose purpose, bool wide) {
-  if (wide) return start_wide(move, moving, input, in_place, group, purpose);
+                    Communicator& group, Purpose purpose) {
   switch (move.kind) {
     case Move::Kind::all_gather:
       return all_gather(moving, move, input, group, purpose);

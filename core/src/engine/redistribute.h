@@ -32,10 +32,9 @@ class Underway {
   std::function<at::Tensor()> result_;
 };
 
-// Starts a move that communicates. With `in_place` an all-reduce overwrites its input. With `wide`
-// a sum is made in fp32, its result in the input's type. `input` must stay alive until finish().
+// Starts a move that communicates. With `in_place` an all-reduce overwrites its input. `input` must stay alive until finish().
 Underway start_move(const Move& move, const Moving& moving, const at::Tensor& input, bool in_place,
-                    Communicator& group, Purpose purpose, bool wide = false);
+                    Communicator& group, Purpose purpose);
 
 // A local move (slice, keep); `index` is the rank's place in the group.
 at::Tensor local_move(const Move& move, const Moving& moving, const at::Tensor& input, int index);

@@ -11,8 +11,8 @@ namespace mw {
 Storage::Storage(const Program& program, const Coordinates& at, at::Device device,
                  const Optimizer& optimizer, Ledger& ledger)
     : program_(program),
-      options_(at::TensorOptions().device(device).dtype(real_type(program, program.element))),
-      gradient_options_(options_.dtype(real_type(program, program.gradient_element))),
+      options_(at::TensorOptions().device(device).dtype(scalar_type(program.dtype))),
+      gradient_options_(options_.dtype(scalar_type(program.gradient_dtype))),
       ledger_(ledger),
       flats_(program.buckets.size()),
       shapes_(program.parameters.size()),
@@ -68,9 +68,9 @@ Storage::Storage(const Program& program, const Coordinates& at, at::Device devic
     Ledger::Scope scope(ledger, host ? Category::host : Category::optimizer);
     at::Tensor updated = flat.own_parameters;
     if (host && !device.is_cpu()) updated = at::empty({parts_[b]}, options_.device(at::kCPU));
-    if (program.master_element > 0) {
-      updated = flat.master = at::zeros(
-          {parts_[b]}, updated.options().dtype(real_type(program, program.master_element)));
+    if (program.has_masters()) {
+      updated = flat.master =
+          at::zeros({parts_[b]}, updated.options().dtype(scalar_type(program.optimizer_dtype)));
     }
     if (!bucket.tally) flat.state = optimizer.make_state(updated, bucket.matrix);
   }
@@ -180,12 +180,15 @@ void Storage::settle_part(int bucket) {
 void Storage::sum_part(int bucket, const at::Tensor& part) {
   Flat& flat = flats_[bucket];
   if (flat.summed) {
-    flat.own_gradients.add_(part.to(flat.own_gradients.scalar_type()));
+    flat.own_gradients.add_(part);
   } else {
     flat.own_gradients.copy_(part);
   }
   flat.summed = true;
-  flat.gradients = at::Tensor();
+}
+
+void Storage::drop_gradients(int bucket) {
+  flats_[bucket].gradients = at::Tensor();
   view_gradients(bucket);
 }
 

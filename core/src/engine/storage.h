@@ -43,11 +43,12 @@ class Storage {
   // Makes the whole tensor of parameters stored in parts, for an all-gather into it, and lets it go.
   at::Tensor open_parameters(int bucket);
   void drop_parameters(int bucket);
+  void drop_gradients(int bucket);
   // The whole gradients of a bucket, with zeros where nobody wrote.
   const at::Tensor& settle(int bucket);
   // Zeroes a part to which nobody has added in this step.
   void settle_part(int bucket);
-  // Adds `part`, the reduced part, to the step's, and lets the whole tensor go.
+  // Adds `part`, the reduced part, to the step's.
   void sum_part(int bucket, const at::Tensor& part);
 
   // A bucket's elements, with the zeros at its end, and the first of this rank's part.

@@ -2,6 +2,8 @@
 // additions, and the segments that transfer between stages.
 #include "plan/assembly.h"
 
+#include <fmt/format.h>
+
 namespace mw {
 
 std::string Assembly::name(const char* kind, int vstage) const {
@@ -13,21 +15,20 @@ int add_slot(Program& program, Slot slot) {
   return static_cast<int>(program.slots.size()) - 1;
 }
 
-Slot slot_of(const Graph& graph, int value, const Layout& layout) {
-  const Value& v = graph.value(value);
+Slot slot_of(const Program& program, int value, const Layout& layout) {
+  const Value& v = program.graph->value(value);
   Slot slot;
   slot.name = v.name;
   slot.dims = v.dims;
   slot.layout = layout;
-  slot.scalar = v.scalar;
-  slot.fp32_at_least = v.fp32_at_least;
+  slot.dtype = program.dtype_of(v.scalar, v.fp32_at_least);
   slot.value = value;
   return slot;
 }
 
-Instruction hand(const Program& program, int from, int to, const char* phase) {
+Instruction alias(const Program& program, int from, int to, const char* phase) {
   Instruction i;
-  i.code = Code::hand;
+  i.code = Code::alias;
   i.inputs = {from};
   i.outputs = {to};
   i.phase = phase;
@@ -82,31 +83,42 @@ Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradie
 int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
                int slot, const Layout& layout, const char* phase) {
   Layout now = layout;
-  for (const Move& move : list) {
-    now = after(now, move);
+  const int first = slot;
+  const std::string label = program.slots[slot].name;
+  const auto emit = [&](Code what, const Move& move, Dtype dtype) {
     Slot target = program.slots[slot];
+    target.name = dtype == program.slots[first].dtype
+                      ? label
+                      : fmt::format("{} in {}", label, name_of(dtype));
     target.layout = now;
+    target.dtype = dtype;
     target.persistent = false;
     target.alias_of = -1;
     target.category = Category::activations;
-    const int moved = add_slot(program, target);
     Instruction instruction;
-    instruction.code = communicates(move.kind) ? Code::start : Code::move;
+    instruction.code = what;
     instruction.inputs = {slot};
-    instruction.outputs = {moved};
+    instruction.outputs = {slot = add_slot(program, std::move(target))};
     instruction.move = move;
     instruction.phase = phase;
-    instruction.label = target.name;
+    instruction.label = label;
+    code.push_back(std::move(instruction));
+  };
+  for (const Move& move : list) {
+    const Dtype own = program.slots[slot].dtype;
+    const bool sums =
+        (move.kind == Move::Kind::all_reduce || move.kind == Move::Kind::reduce_scatter) &&
+        move.reduction == Reduction::sum;
+    const Dtype in = sums ? wider(own, program.reduce_dtype) : own;
+    if (in != own) emit(Code::copy, move, in);
+    now = after(now, move);
+    emit(communicates(move.kind) ? Code::start : Code::move, move, in);
     if (communicates(move.kind)) {
-      instruction.pending = program.pendings++;
-      Instruction wait = instruction;
-      wait.code = Code::wait;
-      code.push_back(std::move(instruction));
-      code.push_back(std::move(wait));
-    } else {
-      code.push_back(std::move(instruction));
+      code.back().pending = program.pendings++;
+      code.push_back(code.back());
+      code.back().code = Code::wait;
     }
-    slot = moved;
+    if (in != own) emit(Code::copy, move, own);
   }
   return slot;
 }

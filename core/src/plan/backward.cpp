@@ -56,7 +56,7 @@ class Backward {
     Slot one;
     one.name = "d " + graph_.value(loss).name;
     one.layout = gradient_layout(derived_.layout[loss]);
-    one.fp32_at_least = graph_.value(loss).fp32_at_least;
+    one.dtype = program_.dtype_of(Scalar::real, graph_.value(loss).fp32_at_least);
     Instruction seed;
     seed.code = Code::seed;
     seed.phase = "backward";
@@ -115,7 +115,7 @@ class Backward {
       }
       // The other virtual stage of this rank may add to it.
       if (assembly_.local(c)) claim(gradient);
-      code_.push_back(hand(program_, gradient, boundary.leaving, "backward"));
+      code_.push_back(alias(program_, gradient, boundary.leaving, "backward"));
       if (!assembly_.local(c)) {
         code_.push_back(transfer(assembly_, crossing, true, Move::Kind::send, Code::start,
                                  boundary.leaving, boundary.sending));
@@ -125,7 +125,7 @@ class Backward {
   }
 
   Slot boundary_slot(const Crossing& c) const {
-    Slot slot = slot_of(graph_, c.value, gradient_layout(derived_.layout[c.value]));
+    Slot slot = slot_of(program_, c.value, gradient_layout(derived_.layout[c.value]));
     slot.name = "d " + slot.name;
     return slot;
   }
@@ -148,7 +148,7 @@ class Backward {
     Slot slot;
     slot.name = "d " + name;
     slot.dims = graph_.value(value).dims;
-    slot.fp32_at_least = graph_.value(value).fp32_at_least;
+    slot.dtype = program_.dtype_of(Scalar::real, graph_.value(value).fp32_at_least);
     slot.layout = layout;
     slot.value = value;
     return add_slot(program_, slot);
@@ -219,13 +219,14 @@ class Backward {
     const std::vector<Move> list = moves(view.gradient, target, program_.mesh);
     const int moved = emit_moves(program_, code, list, gradient, view.gradient, "backward");
     Instruction add = addition(program_, parameter.gradient_slot, moved);
-    add.first_of = {first_of(parameter, target)};
+    add.contributing = {contributing(parameter, target)};
     code.push_back(std::move(add));
     if (moved == gradient) disown(gradient);
   }
 
   // Atoms on which a contribution is whole while the accumulated gradient is a sum over ranks.
-  static std::vector<int> first_of(const ProgramParameter& parameter, const Layout& contribution) {
+  static std::vector<int> contributing(const ProgramParameter& parameter,
+                                       const Layout& contribution) {
     std::vector<int> atoms;
     for (std::size_t a = 0; a < contribution.size(); ++a) {
       if (parameter.accumulated[a].is_partial() && contribution[a].is_replicate()) {
@@ -288,7 +289,7 @@ class Backward {
     instruction.saved = tape_.saved[index];
     instruction.grad_inputs.assign(op.inputs.size(), -1);
     instruction.accumulate.assign(op.inputs.size(), false);
-    instruction.first_of.resize(op.inputs.size());
+    instruction.contributing.resize(op.inputs.size());
     bool wanted = false;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const bool mine = piece == Piece::backward || (i == 0) == (piece == Piece::dgrad);
@@ -330,7 +331,7 @@ class Backward {
       const ProgramParameter& p = program_.parameters[parameter->second];
       instruction.grad_inputs[i] = p.gradient_slot;
       instruction.accumulate[i] = true;
-      instruction.first_of[i] = first_of(p, view.gradient);
+      instruction.contributing[i] = contributing(p, view.gradient);
       return;
     }
     int& gradient = (split_ && piece == Piece::wgrad ? later_grad_ : view_grad_)[view_index];

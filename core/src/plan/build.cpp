@@ -37,12 +37,13 @@ void add_parameter(Assembly& assembly, Program& program, int value,
       }
     }
   }
-  Slot slot = slot_of(assembly.graph, value, parameter.stored);
+  Slot slot = slot_of(program, value, parameter.stored);
   slot.persistent = true;
   slot.category = Category::parameters;
   Slot gradient = slot;
   gradient.name = "d " + slot.name;
   gradient.layout = parameter.accumulated;
+  gradient.dtype = program.gradient_dtype;
   gradient.category = Category::gradients;
   parameter.slot = add_slot(program, slot);
   parameter.gradient_slot = add_slot(program, gradient);
@@ -124,12 +125,11 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.vstage_of = partition.vstage_of;
     program.microbatches = options.microbatches;
     program.threads = options.threads;
-    program.element = options.element;
-    program.gradient_element = options.gradient_element;
-    program.master_element = options.master_element;
+    program.dtype = options.dtype;
+    program.gradient_dtype = options.gradient_dtype;
+    program.optimizer_dtype = options.optimizer_dtype;
+    program.reduce_dtype = options.reduce_dtype;
     program.ns_steps = options.ns_steps;
-    program.half = options.half;
-    program.wide_sums = options.wide_sums;
     program.cut = derived.cut;
     program.follow = derived.follow;
     program.rotations = derived.rotations;
@@ -144,6 +144,13 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
   add_parameters(assembly);
   for (Program& program : programs) {
     if (options.ns_steps > 0) mark_matrices(program);
+    Slot loss;
+    loss.name = "the step's loss";
+    loss.layout = Layout(mesh.atoms().size());
+    loss.dtype = Dtype::fp64;
+    loss.persistent = true;
+    loss.category = Category::buffers;
+    program.loss = add_slot(program, std::move(loss));
     make_buckets(program, partition);
   }
   for (int v = 0; v < partition.vstages(); ++v) build_forward(assembly, v);

@@ -13,11 +13,10 @@ namespace mw {
 
 struct BuildOptions {
   int microbatches = 1;
-  int element = 4;  // bytes of a real; as Program has them
-  int gradient_element = 4, master_element = 0;
+  Dtype dtype = Dtype::fp32, gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32,
+        reduce_dtype = Dtype::fp32;
   int ns_steps = 0;
   int threads = 1;
-  bool half = false, wide_sums = false;
   std::map<Dim, std::vector<Range>> order;
   double imbalance = 1;
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them
@@ -36,6 +35,18 @@ void name_buckets(Program& program);
 // layer, if asked. Those that several stages share stay as they are.
 void split_buckets(Program& program, bool by_layer);
 Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
+
+// Gives buckets that have none yet their flat slots. What decides about buckets comes before.
+void make_flat_slots(Program& program);
+// What begins the reduction of a bucket's gradients, and what awaits it and brings the sum to where it is kept;
+// the same of what remains to be summed of the shards.
+std::vector<Instruction> begin_reduction(const Program& program, int bucket);
+std::vector<Instruction> end_reduction(const Program& program, int bucket);
+std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket);
+std::vector<Instruction> end_shard_reduction(const Program& program, int bucket);
+// The all-gather of parameters that are kept as shards.
+Instruction begin_gather(const Program& program, int bucket, const char* phase);
+Instruction end_gather(const Program& program, int bucket, const char* phase);
 
 // Each stage's timeline: the schedule's actions, with sends, receives and their waits placed between
 // them. A receive is begun one action ahead; a send's wait

@@ -1,6 +1,7 @@
 // Adds the end of a step to a program: where reductions begin and are awaited, the totals of
 // loss and gradient norm, the optimizer's update.
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -20,22 +21,34 @@ class Finish {
   explicit Finish(Program& program) : program_(program) {}
 
   void run() {
+    using Part = std::vector<Instruction> (*)(const Program&, int);
+    using Which = std::function<bool(const Bucket&)>;
     const auto reduces = [](const Bucket& b) {  // else every microbatch does
       return !b.reduce.empty() && b.parted < Parted::gradients && !b.each;
     };
-    const auto reduces_parts = [&](const Bucket& b) {
-      return !b.parts.empty() && !program_.part_reduction(b).atoms.empty();
+    for (const Bucket& bucket : program_.buckets) {
+      if (bucket.keeps) kept_.push_back(bucket.flat.parameters);
+    }
+    const auto reduces_shards = [](const Bucket& b) {
+      return !b.parts.empty() && b.flat.shard_reduction >= 0;
     };
-    add(Code::drop, "gradients", [](const Bucket& b) { return b.keeps; });
-    add(Code::reduce, "gradients", [&](const Bucket& b) { return reduces(b) && !b.overlap; });
-    add(Code::reduced, "gradients", reduces);
-    add(Code::reduce_parts, "gradients", reduces_parts);
-    add(Code::reduced_parts, "gradients", reduces_parts);
+    for (const auto& [make, which] :
+         {std::pair<Part, Which>{begin_reduction,
+                                 [&](const Bucket& b) { return reduces(b) && !b.overlap; }},
+          {end_reduction, reduces},
+          {begin_shard_reduction, reduces_shards},
+          {end_shard_reduction, reduces_shards}}) {
+      for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+        if (!which(program_.buckets[b])) continue;
+        for (Instruction& i : make(program_, static_cast<int>(b))) code_.push_back(std::move(i));
+      }
+    }
     end("reduce");
 
     Instruction totals;
     totals.code = Code::totals;
     totals.phase = "report";
+    totals.inputs = {program_.loss};
     totals.label = "loss, gradient norm";
     code_.push_back(totals);
     end("totals");
@@ -52,24 +65,20 @@ class Finish {
         code_.push_back(of_bucket(Code::update, bucket, program_, "optimizer"));
       }
       if (gathers(program_.buckets[b])) {
-        code_.push_back(of_bucket(Code::gather, bucket, program_, "parameters"));
+        code_.push_back(begin_gather(program_, bucket, "parameters"));
       }
     }
-    add(Code::gathered, "parameters", gathers);
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      if (gathers(program_.buckets[b]))
+        code_.push_back(end_gather(program_, static_cast<int>(b), "parameters"));
+    }
     end("update");
   }
 
  private:
-  template <class Which>
-  void add(Code code, const char* phase, const Which& which) {
-    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-      if (!which(program_.buckets[b])) continue;
-      code_.push_back(of_bucket(code, static_cast<int>(b), program_, phase));
-    }
-  }
-
   void end(const char* name) {
     if (code_.empty()) return;
+    for (int slot : std::exchange(kept_, {})) code_.front().release.push_back(slot);
     Segment segment;
     segment.name = name;
     segment.kind = SegmentKind::finish;
@@ -81,6 +90,7 @@ class Finish {
 
   Program& program_;
   std::vector<Instruction> code_;
+  std::vector<int> kept_;  // parameters that were gathered for the whole step
 };
 
 // Puts the starts of reductions after these instructions; of several after one, the last bucket first.
@@ -95,7 +105,8 @@ void start_after(const Program& program, Segment& segment,
     auto begin = starts.end();
     while (begin != starts.begin() && std::prev(begin)->first == static_cast<int>(i)) --begin;
     for (auto start = starts.end(); start != begin;)
-      code.push_back(of_bucket(Code::reduce, (--start)->second, program, "gradients"));
+      for (Instruction& begins : begin_reduction(program, (--start)->second))
+        code.push_back(std::move(begins));
     starts.erase(begin, starts.end());
   }
   segment.code = std::move(code);
@@ -151,7 +162,8 @@ void place_each(Program& program) {
     }
     start_after(program, segment, std::move(starts));
     for (const auto& [bucket, at] : last) {
-      segment.code.push_back(of_bucket(Code::reduced, bucket, program, "gradients"));
+      for (Instruction& ends : end_reduction(program, bucket))
+        segment.code.push_back(std::move(ends));
     }
   }
 }
@@ -160,6 +172,7 @@ void place_each(Program& program) {
 
 void complete(Program& program) {
   throw_if_stopped();
+  make_flat_slots(program);
   place_each(program);
   place_reductions(program);
   Finish(program).run();

@@ -36,9 +36,16 @@ class Forward {
     for (int loss : graph_.losses()) {
       if (tape_.value_slot[loss] < 0) continue;
       Instruction report;
-      report.code = Code::report;
+      report.code = Code::add;
       report.inputs = {tape_.value_slot[loss]};
+      report.outputs = {program_.loss};
       report.label = graph_.value(loss).name;
+      report.contributing.emplace_back();
+      const Layout& layout = derived_.layout[loss];
+      for (std::size_t a = 0; a < layout.size(); ++a) {  // a stage's own, or zero
+        if (!layout[a].is_partial() && static_cast<int>(a) != program_.stage_atom)
+          report.contributing[0].push_back(static_cast<int>(a));
+      }
       code_.push_back(report);
     }
     Segment segment;
@@ -54,12 +61,12 @@ class Forward {
     for (std::size_t i = 0; i < crossings.size(); ++i) {
       const Crossing& c = crossings[i];
       if (c.to != vstage_) continue;
-      Slot slot = slot_of(graph_, c.value, derived_.layout[c.value]);
+      Slot slot = slot_of(program_, c.value, derived_.layout[c.value]);
       if (assembly_.local(c)) {
         const int from = assembly_.tapes[c.from].value_slot[c.value];
         slot.alias_of = from;
         tape_.value_slot[c.value] = add_slot(program_, slot);
-        code_.push_back(hand(program_, from, tape_.value_slot[c.value], "forward"));
+        code_.push_back(alias(program_, from, tape_.value_slot[c.value], "forward"));
         continue;
       }
       const int arrived = tape_.value_slot[c.value] = add_slot(program_, slot);
@@ -80,12 +87,12 @@ class Forward {
       const Crossing& c = crossings[i];
       if (c.from != vstage_ || assembly_.local(c)) continue;
       const int from = tape_.value_slot[c.value];
-      Slot slot = slot_of(graph_, c.value, derived_.layout[c.value]);
+      Slot slot = slot_of(program_, c.value, derived_.layout[c.value]);
       slot.alias_of = from;
       const int leaving = add_slot(program_, slot);
       const int pending = program_.pendings++;
       const int crossing = static_cast<int>(i);
-      code_.push_back(hand(program_, from, leaving, "forward"));
+      code_.push_back(alias(program_, from, leaving, "forward"));
       code_.push_back(
           transfer(assembly_, crossing, false, Move::Kind::send, Code::start, leaving, pending));
       transfers(assembly_, SegmentKind::sent, vstage_, false)
@@ -104,7 +111,7 @@ class Forward {
     }
     for (std::size_t v = 0; v < graph_.values().size(); ++v) {
       if (!used[v] || graph_.value(static_cast<int>(v)).source != Value::Source::data) continue;
-      Slot slot = slot_of(graph_, static_cast<int>(v), derived_.layout[v]);
+      Slot slot = slot_of(program_, static_cast<int>(v), derived_.layout[v]);
       slot.category = Category::buffers;
       tape_.value_slot[v] = add_slot(program_, slot);
       instruction.outputs.push_back(tape_.value_slot[v]);
@@ -132,7 +139,8 @@ class Forward {
     instruction.label = op.name;
     for (int view : derived_.view_of[index]) instruction.inputs.push_back(materialise(view));
     for (int value : op.outputs) {
-      tape_.value_slot[value] = add_slot(program_, slot_of(graph_, value, derived_.layout[value]));
+      tape_.value_slot[value] =
+          add_slot(program_, slot_of(program_, value, derived_.layout[value]));
       instruction.outputs.push_back(tape_.value_slot[value]);
     }
     for (const SavedValue& saved : traits.saved) {
@@ -140,7 +148,7 @@ class Forward {
       slot.name = op.name + "." + saved.name;
       slot.dims = saved.dims;
       slot.extra = saved.extra;
-      slot.fp32_at_least = saved.fp32_at_least;
+      slot.dtype = program_.dtype_of(Scalar::real, saved.fp32_at_least);
       slot.layout = saved_layout(index, saved.dims);
       instruction.saved.push_back(add_slot(program_, slot));
     }

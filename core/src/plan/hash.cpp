@@ -85,10 +85,12 @@ void Digest::add(const Slot& slot) {
   add(slot.name);
   add(slot.dims);
   add(slot.layout);
-  add(slot.scalar);
+  add(slot.dtype);
+  add(slot.memory);
   add(slot.extra);
-  add(slot.fp32_at_least);
   add(slot.persistent);
+  add(slot.transient);
+  add(slot.bucket);
   add(slot.category);
   add(slot.value);
   add(slot.alias_of);
@@ -103,6 +105,7 @@ void Digest::add(const Move& move) {
   add(move.to);
   add(move.reduction);
   add(move.lands);
+  add(move.stages);
   add(move.peer);
   add(move.tag);
 }
@@ -120,7 +123,7 @@ void Digest::add(const Instruction& i) {
   add(i.pending);
   add(i.bucket);
   add(i.parameter);
-  add(i.first_of);
+  add(i.contributing);
   add(i.turn);
   add(i.turns);
   add(i.phase);
@@ -168,11 +171,10 @@ void Digest::add(const Program& p) {
   add(p.vstage_of);
   add(p.microbatches);
   add(p.batches);
-  add(p.element);
-  add(p.gradient_element);
-  add(p.master_element);
-  add(p.half);
-  add(p.wide_sums);
+  add(p.dtype);
+  add(p.gradient_dtype);
+  add(p.optimizer_dtype);
+  add(p.reduce_dtype);
   add(p.ns_steps);
   add(p.slots);
   add(p.parameters);

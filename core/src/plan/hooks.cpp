@@ -28,7 +28,7 @@ BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordin
     shape.shapes.push_back(program.local_shape(program.slots[parameter.slot], at));
   }
   shape.elements = program.elements(bucket, at);
-  shape.element = program.gradient_element;
+  shape.element = bytes_of(program.gradient_dtype);
   shape.ways = program.ways(program.reduction(bucket));
   return shape;
 }

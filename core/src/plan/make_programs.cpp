@@ -76,18 +76,17 @@ class ProgramMaker {
     BuildOptions options;
     options.microbatches = static_cast<int>(plan_.microbatches);
     options.threads = threads_of_rank(plan_.ranks(), plan_.request.threads);
-    options.element = element_bytes(plan_.request.precision);
+    options.dtype = plan_.request.precision;
     // Counts must be exact.
     const std::vector<int> parameters = plan_.graph->parameters();
     const bool counts = std::any_of(parameters.begin(), parameters.end(), [&](int value) {
       return plan_.graph->value(value).tally.has_value();
     });
-    options.gradient_element =
-        std::max(options.element, plan_.request.fp32_gradients || counts ? 4 : 0);
-    options.master_element = options.element < 4 ? 4 : 0;
+    const Dtype wide = wider(options.dtype, Dtype::fp32);
+    options.gradient_dtype = plan_.request.fp32_gradients || counts ? wide : options.dtype;
+    options.optimizer_dtype = wide;
+    options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
     options.ns_steps = plan_.request.ns_steps;
-    options.half = plan_.request.precision == Precision::fp16;
-    options.wide_sums = plan_.request.fp32_sums && options.element < 4;
     options.order = draft_.order();
     options.imbalance = draft_.imbalance();
     options.split = draft_.pipeline().has_value();

@@ -77,10 +77,10 @@ void add_matrix_updates(Program& program, int bucket, std::vector<Instruction>& 
   std::vector<int> slots;
   for (int p : parameters) {
     const ProgramParameter& parameter = program.parameters[p];
-    Slot slot = slot_of(*program.graph, parameter.value, parameter.stored);
+    Slot slot = slot_of(program, parameter.value, parameter.stored);
     slot.name = "update of " + slot.name;
     slot.value = -1;
-    slot.fp32_at_least = true;
+    slot.dtype = program.optimizer_dtype;
     slots.push_back(add_slot(program, std::move(slot)));
   }
   const bool together = !program.buckets[bucket].parts.empty();

@@ -30,16 +30,15 @@ class Offloader {
     const int slots = static_cast<int>(program_.slots.size());
     for (int slot = 0; slot < slots; ++slot) {
       if (!goes(slot, forward)) continue;
-      const int host = twin(slot, Category::host);
-      inserts[forward][uses_[slot].at(forward).back() + 1].push_back(
-          copy(Code::offload, slot, host));
+      const int host = twin(slot, Memory::host);
+      inserts[forward][uses_[slot].at(forward).back() + 1].push_back(copy(slot, host, "forward"));
       for (const int segment : backwards_) {
         const auto found = uses_[slot].find(segment);
         if (found == uses_[slot].end()) continue;
-        const int back = twin(slot, Category::activations);
+        const int back = twin(slot, Memory::device);
         for (int index : found->second) replace(program_.segments[segment].code[index], slot, back);
         inserts[segment][place(segment, found->second.front())].push_back(
-            copy(Code::fetch, host, back));
+            copy(host, back, "backward"));
       }
       ++done.tensors;
       done.bytes += bytes(slot);
@@ -107,7 +106,7 @@ class Offloader {
     if (i.code == Code::compute) {
       return set_.ops[i.op] && layers_.count(program_.graph->ops()[i.op].layer) > 0;
     }
-    if (i.code != Code::start && i.code != Code::move) return false;
+    if (i.code != Code::start && i.code != Code::move && i.code != Code::copy) return false;
     for (int output : i.outputs) {
       for (std::size_t n = static_cast<std::size_t>(index) + 1; n < code.size(); ++n) {
         const bool reads =
@@ -135,20 +134,20 @@ class Offloader {
     return begins.empty() ? reader : std::min(reader, begins[begins.size() - ahead]);
   }
 
-  int twin(int slot, Category category) {
+  int twin(int slot, Memory memory) {
     Slot other = program_.slots[slot];
     other.alias_of = -1;
-    other.category = category;
-    if (category == Category::host) other.name = "host " + other.name;
+    other.memory = memory;
+    if (memory == Memory::host) other.name = "host " + other.name;
     program_.slots.push_back(std::move(other));
     return static_cast<int>(program_.slots.size()) - 1;
   }
 
-  Instruction copy(Code code, int from, int to) const {
+  Instruction copy(int from, int to, const char* phase) const {
     Instruction i;
-    i.code = code;
-    i.phase = code == Code::offload ? "forward" : "backward";
-    i.label = program_.slots[code == Code::offload ? from : to].name;
+    i.code = Code::copy;
+    i.phase = phase;
+    i.label = program_.slots[program_.slots[to].memory == Memory::host ? from : to].name;
     i.inputs = {from};
     i.outputs = {to};
     return i;

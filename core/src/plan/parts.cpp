@@ -12,6 +12,10 @@ namespace {
 
 using OrderedInserts = std::multimap<int, Instruction>;  // before which instruction
 
+void insert_all(OrderedInserts& inserts, int before, const std::vector<Instruction>& code) {
+  for (const Instruction& i : code) inserts.emplace(before, i);
+}
+
 void insert(Segment& segment, const OrderedInserts& inserts) {
   std::vector<Instruction> code;
   auto next = inserts.begin();
@@ -53,6 +57,7 @@ class Parter {
       if (bucket.parted >= Parted::gradients) bucket.overlap = false;
     }
     if (!any) return;
+    make_flat_slots(program_);
     if (storage_.parted >= Parted::gradients) {
       for (Segment& segment : program_.segments) reduce_in(segment);
     }
@@ -98,15 +103,12 @@ class Parter {
     OrderedInserts inserts;
     int before = -1;
     for (const Span& span : list) {
-      if (before >= 0) {
-        inserts.emplace(span.last + 1, of_bucket(Code::reduced, before, program_, "gradients"));
-      }
-      inserts.emplace(span.last + 1, of_bucket(Code::reduce, span.bucket, program_, "gradients"));
+      if (before >= 0) insert_all(inserts, span.last + 1, end_reduction(program_, before));
+      insert_all(inserts, span.last + 1, begin_reduction(program_, span.bucket));
       before = span.bucket;
     }
     if (before >= 0) {
-      inserts.emplace(static_cast<int>(segment.code.size()),
-                      of_bucket(Code::reduced, before, program_, "gradients"));
+      insert_all(inserts, static_cast<int>(segment.code.size()), end_reduction(program_, before));
     }
     insert(segment, inserts);
   }
@@ -115,25 +117,23 @@ class Parter {
     const std::vector<Span> list = spans(segment, false);
     const auto ahead = static_cast<std::size_t>(storage_.prefetch);
     const char* phase = segment.kind == SegmentKind::forward ? "forward" : "backward";
-    OrderedInserts inserts;  // where several stand at one place, what lets go comes first
+    OrderedInserts inserts;
     if (!storage_.keeps) {
       for (const Span& span : list) {
-        inserts.emplace(span.last + 1, of_bucket(Code::drop, span.bucket, program_, phase));
+        segment.code[span.last].release.push_back(program_.buckets[span.bucket].flat.parameters);
       }
     }
     for (std::size_t n = 0; n < list.size(); ++n) {
       if (!storage_.keeps) {
         if (n == 0) {  // what nothing stands before
           for (std::size_t k = 0; k <= ahead && k < list.size(); ++k) {
-            inserts.emplace(list[0].first,
-                            of_bucket(Code::gather, list[k].bucket, program_, phase));
+            inserts.emplace(list[0].first, begin_gather(program_, list[k].bucket, phase));
           }
         } else if (n + ahead < list.size()) {
-          inserts.emplace(list[n].first,
-                          of_bucket(Code::gather, list[n + ahead].bucket, program_, phase));
+          inserts.emplace(list[n].first, begin_gather(program_, list[n + ahead].bucket, phase));
         }
       }
-      inserts.emplace(list[n].first, of_bucket(Code::gathered, list[n].bucket, program_, phase));
+      inserts.emplace(list[n].first, end_gather(program_, list[n].bucket, phase));
     }
     insert(segment, inserts);
   }
@@ -146,9 +146,10 @@ class Parter {
     std::set<int> seen;
     for (const SegmentRun& run : program_.timeline) {
       for (const Instruction& i : program_.segments[run.segment].code) {
-        if (i.code == Code::gathered && seen.insert(i.bucket).second) {
-          all.code.push_back(of_bucket(Code::gather, i.bucket, program_, "forward"));
-        }
+        const bool gathers = i.code == Code::wait && i.bucket >= 0 &&
+                             i.pending == program_.buckets[i.bucket].flat.gather;
+        if (gathers && seen.insert(i.bucket).second)
+          all.code.push_back(begin_gather(program_, i.bucket, "forward"));
       }
     }
     program_.timeline.insert(program_.timeline.begin(),

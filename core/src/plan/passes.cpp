@@ -107,7 +107,8 @@ bool overwritten(const Program& program, const std::vector<Instruction>& code, s
 void delay_wgrads(const Program& program, Segment& segment) {
   std::vector<Instruction>& code = segment.code;
   for (std::size_t n = 0; n < code.size(); ++n) {
-    if (code[n].code != Code::start) continue;
+    const bool casts = code[n].code == Code::copy && !code[n].move.atoms.empty();
+    if (code[n].code != Code::start && !casts) continue;
     std::size_t first = n;
     while (first > 0 &&
            (is_piece(code[first - 1], Piece::dgrad) || is_piece(code[first - 1], Piece::wgrad))) {

@@ -113,13 +113,6 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
 
 }  // namespace
 
-int element_bytes(Precision precision) {
-  return precision == Precision::fp64 ? 8 : precision == Precision::fp32 ? 4 : 2;
-}
-const char* name_of(Precision precision) {
-  static const char* const names[] = {"fp64", "fp32", "bf16", "fp16"};
-  return names[static_cast<std::size_t>(precision)];
-}
 Precision precision_of(const std::string& name) {
   for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::bf16}) {
     if (name == name_of(precision)) return precision;
@@ -244,7 +237,7 @@ Json Plan::description() const {
   if (std::count(sizes.begin(), sizes.end(), microbatch) < microbatches) json["sizes"] = sizes;
   json["precision"] = name_of(request.precision);
   if (request.ns_steps > 0) json["ns_steps"] = request.ns_steps;
-  if (element_bytes(request.precision) < 4) {
+  if (bytes_of(request.precision) < 4) {
     json["main_gradients"] = request.fp32_gradients ? "fp32" : name_of(request.precision);
     if (request.fp32_sums) json["reductions"] = "fp32";
   }

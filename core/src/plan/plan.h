@@ -22,10 +22,8 @@ namespace mw {
 // bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and sums whose
 // error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al. 2018, section 3.1).
 // fp16: the same, with its narrower range (engine/loss_scale.h).
-enum class Precision : std::uint8_t { fp64, fp32, bf16, fp16 };
+using Precision = Dtype;  // one of the reals
 Precision precision_of(const std::string& name);
-int element_bytes(Precision precision);
-const char* name_of(Precision precision);
 
 // One entry of a script's `plan` list, its options checked.
 struct StrategyChoice {
@@ -55,7 +53,7 @@ struct PlanRequest {
   OffloadPolicy offload;
   StateBytes optimizer_bytes;   // of a parameter's state, for policies that ask what fits
   int ns_steps = 0;             // Program::ns_steps
-  bool fp32_sums = false;       // Program::wide_sums
+  bool fp32_sums = false;       // Program::reduce_dtype
   bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;

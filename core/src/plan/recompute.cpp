@@ -36,7 +36,7 @@ class Recomputer {
  private:
   static std::vector<int> written(const Instruction& i) {
     std::vector<int> slots;
-    if (i.code == Code::report || i.code == Code::load) return slots;
+    if (i.code == Code::load) return slots;
     if (i.code == Code::compute && i.piece != Piece::forward) return slots;
     slots.insert(slots.end(), i.outputs.begin(), i.outputs.end());
     slots.insert(slots.end(), i.saved.begin(), i.saved.end());
@@ -52,6 +52,10 @@ class Recomputer {
     return slots;
   }
 
+  // A move, or a cast that belongs to one.
+  static bool is_moved(const Instruction& i) {
+    return i.code == Code::start || i.code == Code::move || i.code == Code::copy;
+  }
   const Instruction& forward(int index) const { return program_.segments[forward_].code[index]; }
   int block_of(int layer) const { return layer < 0 ? -1 : layer / set_.every; }
 
@@ -68,7 +72,7 @@ class Recomputer {
     if (first.code == Code::compute) {
       if (!set_.ops[first.op]) return -1;
       block = block_of(layer(first.op));
-    } else if (first.code == Code::start || first.code == Code::move) {
+    } else if (is_moved(first)) {
       if (first.move.kind == Move::Kind::send || first.move.kind == Move::Kind::recv) return -1;
       if (set_.keep_moves && communicates(first.move.kind)) return -1;
       const int value = program_.slots[slot].value;
@@ -93,7 +97,7 @@ class Recomputer {
   int block_of_reader(int index) {
     const Instruction& i = forward(index);
     if (i.code == Code::compute) return block_of(layer(i.op));
-    if (i.code == Code::start || i.code == Code::move || i.code == Code::wait) {
+    if (is_moved(i) || i.code == Code::wait) {
       const int slot = i.outputs.empty() ? -1 : i.outputs[0];
       const auto readers = readers_.find(slot);
       if (slot < 0 || readers == readers_.end()) return -1;

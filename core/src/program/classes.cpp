@@ -81,8 +81,8 @@ bool place_matters(const Program& program, std::size_t atom, int from, int to) {
       const LocalDims b = program.local_dims(static_cast<int>(i), last, turn);
       const Dim dim = program.cut[i][atom].dim;
       if (a.at(dim).size != b.at(dim).size) continue;  // of another dim's steps
-      const Cost x = op.type->cost(op, Piece::forward, a, program.element);
-      const Cost y = op.type->cost(op, Piece::forward, b, program.element);
+      const Cost x = op.type->cost(op, Piece::forward, a, bytes_of(program.dtype));
+      const Cost y = op.type->cost(op, Piece::forward, b, bytes_of(program.dtype));
       if (x.executed != y.executed || x.workspace != y.workspace || !alike(x, y)) return true;
     }
   }
@@ -96,11 +96,14 @@ std::vector<RankClass> rank_classes(const Program& program) {
   std::vector<std::set<Dim>> cuts(atoms);
   for (const Layout& layout : program.cut) add_cuts(layout, cuts);
   for (const Layout& layout : program.follow) add_cuts(layout, cuts);
-  for (const Slot& slot : program.slots) add_cuts(slot.layout, cuts);
+  for (const Slot& slot : program.slots) {
+    if (slot.bucket < 0) add_cuts(slot.layout, cuts);
+  }
   std::set<int> firsts;
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {
-      for (const auto& list : i.first_of) firsts.insert(list.begin(), list.end());
+      if (i.code != Code::compute) continue;  // an add takes nothing where it leaves out
+      for (const auto& list : i.contributing) firsts.insert(list.begin(), list.end());
     }
   }
   std::vector<RankClass> classes{{program.first(), 1}};

@@ -27,7 +27,7 @@ double repeats(const Program& program, const Instruction& i) {
     bool everyone = !backward;
     for (std::size_t k = 0; backward && k < i.grad_inputs.size(); ++k) {
       if (i.grad_inputs[k] < 0) continue;
-      const auto& first = i.first_of[k];
+      const auto& first = i.contributing[k];
       everyone = everyone || !program.slots[i.grad_inputs[k]].persistent ||
                  std::find(first.begin(), first.end(), static_cast<int>(a)) == first.end();
     }
@@ -55,7 +55,8 @@ void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops&
     for (const Instruction& i : program.segments[s].code) {
       if (i.code != Code::compute || i.turn > 0) continue;  // the whole op is counted
       const Op& op = program.graph->ops()[i.op];
-      const Cost cost = op.type->cost(op, i.piece, whole(*program.graph, op), program.element);
+      const Cost cost =
+          op.type->cost(op, i.piece, whole(*program.graph, op), bytes_of(program.dtype));
       if (cost.flops == 0) continue;
       flops.hardware += runs[s] * cost.flops * repeats(program, i);
       if (seen.insert({i.op, i.piece}).second) flops.model += microbatches * cost.flops;

@@ -29,42 +29,15 @@ Footprint FootprintMaker::run() {
       fresh(i_.outputs[0]);
       copies(0);
       break;
-    case Code::hand:  // where a walk begins here, nothing is known of who handed it on
+    case Code::alias:  // where a walk begins here, nothing is known of who handed it on
       share(i_.outputs[0], slot_holder(i_.inputs[0]), rank_.bytes(i_.outputs[0]));
       break;
     case Code::add:
-      if (program_.slots[i_.outputs[0]].persistent) written(i_.outputs[0]);
-      copies(3 * bytes_of(i_.outputs[0]));
+      open(i_.outputs[0]);
+      copies(2 * touched(i_.outputs[0]) + touched(i_.inputs[0]));
       break;
     case Code::copy:
-      fresh(i_.outputs[0]);
-      copies(2 * bytes_of(i_.outputs[0]));
-      break;
-    case Code::offload:
-    case Code::fetch:
-      fresh(i_.outputs[0], i_.code == Code::offload ? Category::host : Category::activations);
-      made_.work.push_back(
-          {.calls = 1, .link = bytes_of(i_.outputs[0]), .one_memory_copies = true});
-      break;
-    case Code::report:
-      copies(0);
-      break;
-    case Code::reduce:
-    case Code::reduced:
-      reduction();
-      break;
-    case Code::reduce_parts:
-    case Code::reduced_parts:
-      shard_reduction();
-      break;
-    case Code::gather:
-      gather();
-      break;
-    case Code::gathered:
-      made_.awaits = Flight{Flight::Of::gather, i_.bucket};
-      break;
-    case Code::drop:
-      release({Holder::Kind::parameters, i_.bucket});
+      copy();
       break;
     case Code::totals:
       totals();
@@ -75,6 +48,12 @@ Footprint FootprintMaker::run() {
     case Code::update:
       i_.parameter >= 0 ? update_matrix() : update();
       break;
+  }
+  if (memory_) {
+    for (int slot : i_.release) {
+      const Slot& s = program_.slots[slot];
+      if (s.persistent) release(holder_of(slot), rank_.bytes(slot), s.category);
+    }
   }
   return std::move(made_);
 }
@@ -87,7 +66,7 @@ void FootprintMaker::load() {
   double bytes = 0;
   for (int slot : i_.outputs) {
     const Slot& s = program_.slots[slot];
-    bytes += bytes_of(slot);
+    bytes += touched(slot);
     const Range columns = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
     const bool together = program_.lying(seq, columns).size() == 1;
     if (s.name == "positions") {
@@ -110,8 +89,33 @@ void FootprintMaker::load() {
   copies(2 * bytes);
 }
 
+void FootprintMaker::copy() {
+  const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
+  const double bytes = touched(i_.outputs[0]);
+  if (from.persistent) open(i_.inputs[0]);  // where nobody wrote it, it holds zeros
+  if (to.persistent) {
+    open(i_.outputs[0]);
+  } else {
+    fresh(i_.outputs[0], to.memory == Memory::host ? Category::host : Category::activations);
+  }
+  if (from.memory == to.memory) {
+    copies(touched(i_.inputs[0]) + bytes);
+  } else {
+    works({.calls = 1, .link = bytes, .one_memory_copies = true});
+  }
+}
+
 void FootprintMaker::compute() {
   if (!rank_.runs(i_)) return;
+  if (memory_) compute_memory();
+  if (!work_) return;
+  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.turn);
+  const bool gemm = cost.flops > 0;
+  works(
+      {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
+}
+
+void FootprintMaker::compute_memory() {
   std::int64_t apart = 0;  // gradients that are made on their own, then added
   const Op& op = program_.graph->ops()[i_.op];
   for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
@@ -121,10 +125,9 @@ void FootprintMaker::compute() {
       if (i_.accumulate[k] && op.type->traits(op).gradients_apart) apart += rank_.bytes(slot);
       continue;
     }
-    written(slot);
-    if (program_.gradient_element != program_.element && rank_.first_of(i_.first_of[k])) {
-      apart += rank_.bytes(slot);
-    }
+    open(slot);
+    if (program_.gradient_dtype != program_.dtype && rank_.contributes(i_.contributing[k]))
+      apart += rank_.bytes(slot) / bytes_of(program_.gradient_dtype) * bytes_of(program_.dtype);
   }
   if (i_.piece == Piece::forward && i_.turn == 0) {
     for (std::size_t k = 0; k < i_.outputs.size(); ++k) yield(i_.outputs[k], i_.in_place && k == 0);
@@ -136,24 +139,23 @@ void FootprintMaker::compute() {
       yield(slot, i_.in_place);
     }
   }
-  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.turn);
-  if (scratch_) {
-    const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.turn);
-    made_.measured = workspace.measured;
-    pass(workspace.bytes + apart);
-  }
-  const bool gemm = cost.flops > 0;
-  made_.work.push_back(
-      {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
+  if (!scratch_) return;
+  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.turn);
+  made_.measured = workspace.measured;
+  pass(workspace.bytes + apart);
 }
 
 void FootprintMaker::start() {
+  made_.begins = i_.pending;
+  if (i_.bucket >= 0) {
+    start_flat();
+    return;
+  }
   const MoveSize size = rank_.size_of(i_);
   pass(size.start_peak);
   make({Holder::Kind::pending, i_.pending}, size.held);
   made_.between_stages = between_stages();
   copies(made_.between_stages ? 0 : 2 * static_cast<double>(size.copied - size.finish));
-  made_.begins = Flight{Flight::Of::move, i_.pending};
   const RankSet set{i_.move.atoms, {}, !i_.move.lands.empty()};
   if (brings_counts()) {  // how many rows of each group are to come
     const Dim group = program_.graph->sparse.dims.front();
@@ -178,11 +180,16 @@ bool FootprintMaker::brings_counts() const {
 }
 
 void FootprintMaker::wait() {
+  if (i_.bucket >= 0) {
+    made_.awaits = i_.pending;
+    if (bucket().hook && i_.pending == bucket().flat.reduction) hooked(false);
+    return;
+  }
   const MoveSize size = rank_.size_of(i_);
   const Holder pending{Holder::Kind::pending, i_.pending};
   made_.between_stages = between_stages();
   if (!made_.between_stages) {
-    made_.awaits = Flight{Flight::Of::move, i_.pending};
+    made_.awaits = i_.pending;
     copies(2 * static_cast<double>(size.finish));
   }
   if (size.takes_held || i_.outputs.empty()) release(pending);
@@ -201,9 +208,13 @@ double Footprint::executed() const {
   return flops;
 }
 
-Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state,
-                    bool scratch) {
-  return FootprintMaker(rank, instruction, state, scratch).run();
+CommunicationKey key_of(const Transfer& transfer, const Program& program) {
+  return {program.name_of(transfer.set), name_of(transfer.op), transfer.phase};
+}
+
+Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks,
+                    StateBytes state) {
+  return FootprintMaker(rank, instruction, asks, state).run();
 }
 
 }  // namespace mw

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "meshwright/communicator.h"
@@ -26,14 +25,12 @@ struct StateBytes {
 struct Holder {
   enum class Kind : std::uint8_t {
     slot,
-    pending,     // a move between its start and its wait
-    parameters,  // of a bucket: its whole parameters, where only a shard is stored
-    gradients,   // of a bucket: its whole gradients, likewise
-    scratch,     // the instruction alone: let go when it ends, if not before
+    pending,  // a move between its start and its wait
+    scratch,  // the instruction alone: let go when it ends, if not before
     step,  // one instruction of the step makes it and another, for whichever microbatch, lets it go
   };
   Kind kind = Kind::slot;
-  int index = 0;  // of slots, pendings, buckets; a scratch's number in its instruction
+  int index = 0;  // of slots, pendings; a scratch's number in its instruction
   friend auto operator<=>(const Holder&, const Holder&) = default;
 };
 
@@ -50,15 +47,17 @@ struct MemoryEvent {
   Category category = Category::activations;  // or buffers, or host
 };
 
-// One collective: what it is booked under, and its sizes.
+// One collective and its sizes.
 struct Transfer {
-  CommunicationKey key;
   Collective op = Collective::all_reduce;
   RankSet set;  // the ranks that take part; of send and recv the stage axis
   int ways = 1;
   std::int64_t wire = 0;     // bytes sent, as booked
   std::int64_t payload = 0;  // bytes of the larger of the rank's two buffers
+  const char* phase = "";
 };
+// What it is booked under.
+CommunicationKey key_of(const Transfer& transfer, const Program& program);
 
 // Local work: a roofline's terms.
 struct LocalWork {
@@ -70,29 +69,31 @@ struct LocalWork {
   bool one_memory_copies = false;  // where both are one memory, `link` is copied in it all the same
 };
 
-// Transfers that are awaited together: a move's, or those of a bucket.
-struct Flight {
-  enum class Of : std::uint8_t { move, reduction, shard_reduction, gather };
-  Of of = Of::move;
-  int index = 0;  // pending or bucket
-  friend auto operator<=>(const Flight&, const Flight&) = default;
-};
-
 // In this order: what it awaits, its work, what it begins.
 struct Footprint {
   std::vector<MemoryEvent> memory;  // in order; Instruction::release comes after
-  std::optional<Flight> awaits;
+  int awaits = -1;                  // a pending
   std::vector<LocalWork> work;
   std::vector<Transfer> transfers;
-  std::optional<Flight> begins;  // what `transfers` fly under; nothing: each is awaited at once
+  int begins = -1;  // the pending that `transfers` fly under; -1: each is awaited at once
   bool between_stages =
       false;                // the transfers are a send or a receive, whose times two clocks decide
   bool measured = true;     // of ops' scratch: none was estimated (program/scratch.h)
   double executed() const;  // floating-point operations
 };
 
-// `scratch`: with what an op's kernels take while they run, which may be tried on this machine first.
-Footprint footprint(const RankView& rank, const Instruction& instruction, StateBytes state = {},
-                    bool scratch = false);
+// What a reader asks for: parts of a footprint, of which it pays for no others.
+enum class Asks : std::uint8_t {
+  memory = 1,
+  scratch =
+      2,     // what an op's kernels take while they run, which may be tried on this machine first
+  work = 4,  // work, transfers, and what they fly under
+};
+constexpr Asks operator|(Asks a, Asks b) {
+  return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));
+}
+
+Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks,
+                    StateBytes state = {});
 
 }  // namespace mw

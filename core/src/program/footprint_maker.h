@@ -7,34 +7,42 @@ namespace mw {
 
 class FootprintMaker {
  public:
-  FootprintMaker(const RankView& rank, const Instruction& instruction, StateBytes state,
-                 bool scratch)
-      : rank_(rank), program_(rank.program()), i_(instruction), state_(state), scratch_(scratch) {}
+  FootprintMaker(const RankView& rank, const Instruction& instruction, Asks asks, StateBytes state)
+      : rank_(rank),
+        program_(rank.program()),
+        i_(instruction),
+        state_(state),
+        memory_(has(asks, Asks::memory)),
+        scratch_(has(asks, Asks::scratch)),
+        work_(has(asks, Asks::work)) {}
 
   Footprint run();
 
  private:
   using Event = MemoryEvent::Kind;
+  static bool has(Asks asks, Asks part) {
+    return (static_cast<int>(asks) & static_cast<int>(part)) != 0;
+  }
   // A load's own scratches have the numbers before this.
   static constexpr int pass_scratch = 2;
   static Holder slot_holder(int slot) { return {Holder::Kind::slot, slot}; }
   static Holder scratch_holder(int number) { return {Holder::Kind::scratch, number}; }
-  double bytes_of(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
+  double touched(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
   const Bucket& bucket() const { return program_.buckets[i_.bucket]; }
 
   // --- Memory ---
 
-  void make(Holder holder, std::int64_t bytes, Category category = Category::activations) {
-    made_.memory.push_back({Event::make, holder, {}, bytes, category});
+  void remember(MemoryEvent event) {
+    if (memory_) made_.memory.push_back(event);
   }
-  void ensure(Holder holder, std::int64_t bytes, Category category) {
-    made_.memory.push_back({Event::ensure, holder, {}, bytes, category});
+  void make(Holder holder, std::int64_t bytes, Category category = Category::activations) {
+    remember({Event::make, holder, {}, bytes, category});
   }
   void share(int slot, Holder of, std::int64_t bytes) {
-    made_.memory.push_back({Event::share, slot_holder(slot), of, bytes});
+    remember({Event::share, slot_holder(slot), of, bytes});
   }
   void release(Holder holder, std::int64_t bytes = 0, Category category = Category::activations) {
-    made_.memory.push_back({Event::release, holder, {}, bytes, category});
+    remember({Event::release, holder, {}, bytes, category});
   }
   void fresh(int slot, Category category = Category::activations) {
     make(slot_holder(slot), rank_.bytes(slot), category);
@@ -55,24 +63,38 @@ class FootprintMaker {
     const int of = program_.slots[slot].alias_of;
     in_place&& of >= 0 ? share(slot, slot_holder(of), rank_.bytes(slot)) : fresh(slot);
   }
-  // Gradients of which a rank stores a shard are written to a whole tensor first.
-  void written(int gradient_slot) {
-    const int b = rank_.bucket_of(gradient_slot);
-    if (b < 0 || program_.buckets[b].parted < Parted::gradients) return;
-    ensure({Holder::Kind::gradients, b}, rank_.flat(b).gradients, Category::buffers);
+  // Whole parameters and gradients are made by whoever is first to ask for them.
+  bool on_demand(int slot) const {
+    const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
+    return slot == flat.parameters || slot == flat.gradients;
+  }
+  // A persistent slot, or a view of one, is about to be written: it is made if it comes and goes.
+  void open(int view) {
+    const int slot = program_.root(view);
+    const Slot& s = program_.slots[slot];
+    if (!s.transient) return;
+    const Event how = on_demand(slot) ? Event::ensure : Event::make;
+    remember({how, holder_of(slot), {}, rank_.bytes(slot), s.category});
+  }
+  Holder holder_of(int slot) const {
+    return on_demand(slot) ? slot_holder(slot) : Holder{Holder::Kind::step, 0};
   }
 
   // --- Work and transfers ---
 
-  void copies(double bytes) { made_.work.push_back({.calls = 1, .bytes = bytes}); }
+  void works(LocalWork work) {
+    if (work_) made_.work.push_back(work);
+  }
+  void copies(double bytes) { works({.calls = 1, .bytes = bytes}); }
   void transfer(Collective op, const RankSet& set, std::int64_t payload, std::int64_t wire) {
+    if (!work_) return;
     Transfer made;
     made.op = op;
     made.set = set;
     made.ways = program_.ways(set);
     made.payload = payload;
     made.wire = wire;
-    made.key = {program_.name_of(set), name_of(op), i_.phase};
+    made.phase = i_.phase;
     made_.transfers.push_back(std::move(made));
   }
   void transfer(Collective op, const RankSet& set, std::int64_t payload) {
@@ -82,7 +104,9 @@ class FootprintMaker {
   // --- What microbatches run ---
 
   void load();
+  void copy();
   void compute();
+  void compute_memory();
   void start();
   bool between_stages() const;
   bool brings_counts() const;
@@ -90,9 +114,8 @@ class FootprintMaker {
 
   // --- Buckets and the optimizer ---
 
-  void reduction();
-  void shard_reduction();
-  void gather();
+  void start_flat();
+  void hooked(bool begins);
   void totals();
   void direct();
   void update_matrix();
@@ -102,7 +125,7 @@ class FootprintMaker {
   const Program& program_;
   const Instruction& i_;
   const StateBytes state_;
-  const bool scratch_;
+  const bool memory_, scratch_, work_;
   Footprint made_;
 };
 

@@ -1,4 +1,4 @@
-// Footprints of what a step does with whole buckets: reductions, gathers, totals, the optimizer.
+// Footprints of what a step does with whole buckets: collectives, totals, the optimizer.
 #include <algorithm>
 
 #include "program/footprint_maker.h"
@@ -6,55 +6,34 @@
 
 namespace mw {
 
-void FootprintMaker::reduction() {
-  const bool begins = i_.code == Code::reduce;
-  const ReductionCost hook = rank_.reduction(i_.bucket);
-  const ReductionCost::Phase& phase = begins ? hook.start : hook.finish;
-  const FlatBytes flat = rank_.flat(i_.bucket);
-  const Holder whole{Holder::Kind::gradients, i_.bucket};
-  const bool sharded = bucket().parted >= Parted::gradients;
-  const Flight flight{Flight::Of::reduction, i_.bucket};
-  (begins ? made_.begins : made_.awaits) = flight;
-  if (begins) step(true, hook.held);
+// A collective from one flat slot into another.
+void FootprintMaker::start_flat() {
+  const int from = i_.inputs[0], to = i_.outputs[0];
+  const bool reduces = i_.pending == bucket().flat.reduction;
+  if (bucket().hook && reduces) {
+    hooked(true);
+    return;
+  }
+  if (from == bucket().flat.gradients) open(from);  // where nobody wrote it, it holds zeros
+  if (to != from) open(to);
+  if (program_.slots[from].memory == Memory::host)  // goes to the device first
+    works({.link = static_cast<double>(rank_.bytes(from))});
+  transfer(collective_of(i_.move.kind), {i_.move.atoms, i_.move.stages},
+           std::max(rank_.bytes(from), rank_.bytes(to)));
+}
+
+void FootprintMaker::hooked(bool begins) {
+  const ReductionCost cost = rank_.reduction(i_.bucket);
+  const ReductionCost::Phase& phase = begins ? cost.start : cost.finish;
+  if (begins) step(true, cost.held);
   pass(phase.workspace, Category::buffers);
-  if (!begins) step(false, hook.held);
-  if (sharded) {  // begun where nothing was written, too
-    begins ? ensure(whole, flat.gradients, Category::buffers) : release(whole);
-  }
-  step(begins, flat.reducing);
-  if (bucket().hook) {
-    made_.work.push_back({.gemms = phase.flops > 0 ? 1 : 0,
-                          .calls = phase.flops > 0 ? 0 : 1,
-                          .flops = phase.flops,
-                          .bytes = static_cast<double>(phase.touched)});
-    for (const ReductionCost::Call& call : phase.calls)
-      transfer(call.op, program_.reduction(bucket()), call.bytes);
-  } else if (begins) {
-    bucket().parts.empty()
-        ? transfer(Collective::all_reduce, program_.reduction(bucket()), flat.summed)
-        : transfer(Collective::reduce_scatter, {bucket().parts, {}}, flat.summed);
-  } else if (sharded) {  // what was reduced is added to the shard that is kept
-    copies(3 * static_cast<double>(flat.part_of_gradients));
-  }
-}
-
-// What remains to be summed of the shards.
-void FootprintMaker::shard_reduction() {
-  const bool begins = i_.code == Code::reduce_parts;
-  const FlatBytes flat = rank_.flat(i_.bucket);
-  (begins ? made_.begins : made_.awaits) = Flight{Flight::Of::shard_reduction, i_.bucket};
-  step(begins, flat.reducing_parts);
-  if (begins) transfer(Collective::all_reduce, program_.part_reduction(bucket()), flat.part_summed);
-}
-
-void FootprintMaker::gather() {
-  const FlatBytes flat = rank_.flat(i_.bucket);
-  if (bucket().parted >= Parted::parameters)
-    ensure({Holder::Kind::parameters, i_.bucket}, flat.parameters, Category::buffers);
-  if (bucket().offload == Offload::parameters)  // goes to the device first
-    made_.work.push_back({.link = static_cast<double>(flat.part_of_parameters)});
-  transfer(Collective::all_gather, {bucket().parts, {}}, flat.parameters);
-  made_.begins = Flight{Flight::Of::gather, i_.bucket};
+  if (!begins) step(false, cost.held);
+  works({.gemms = phase.flops > 0 ? 1 : 0,
+         .calls = phase.flops > 0 ? 0 : 1,
+         .flops = phase.flops,
+         .bytes = static_cast<double>(phase.touched)});
+  for (const ReductionCost::Call& call : phase.calls)
+    transfer(call.op, program_.reduction(bucket()), call.bytes);
 }
 
 // The gradients are read for their norm, in pieces where they are widened for it.
@@ -62,11 +41,11 @@ void FootprintMaker::totals() {
   pass(64);  // a handful of scalars
   double bytes = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-    const FlatBytes flat = rank_.flat(static_cast<int>(b));
-    if (program_.gradient_element < 4) pass(4 * std::min(flat.part_elements, widened_at_a_time));
-    bytes += static_cast<double>(flat.part_of_gradients);
+    if (bytes_of(program_.gradient_dtype) < 4)
+      pass(4 * std::min(rank_.shard_elements(static_cast<int>(b)), cast_at_a_time));
+    bytes += touched(program_.buckets[b].flat.reduced);
   }
-  made_.work.push_back({.calls = static_cast<int>(program_.buckets.size()), .bytes = bytes});
+  works({.calls = static_cast<int>(program_.buckets.size()), .bytes = bytes});
   if (program_.mesh.size() > 1) {
     transfer(Collective::all_reduce, {world_atoms(program_.mesh), {}},
              3 * static_cast<std::int64_t>(sizeof(double)));
@@ -84,41 +63,42 @@ void FootprintMaker::direct() {
     share(i_.outputs[k], slot_holder(i_.outputs[0]), 0);
   release(scratch_holder(0));
   copies(static_cast<double>(size.elements) *
-         (program_.gradient_element + 3 * direction_element(program_)));
+         (bytes_of(program_.gradient_dtype) + 3 * bytes_of(program_.optimizer_dtype)));
   if (size.payload > 0) transfer(Collective::all_gather, {bucket().parts, {}}, size.payload);
 }
 
 void FootprintMaker::update_matrix() {
   const MatrixUpdate update = matrix_update(rank_, i_);
   pass(update.workspace);
-  made_.work.push_back({.gemms = 3 * program_.ns_steps, .flops = update.flops});
-  made_.work.push_back({.bytes = static_cast<double>(update.end - update.begin) *
-                                 (program_.element + 3 * direction_element(program_))});
+  works({.gemms = 3 * program_.ns_steps, .flops = update.flops});
+  works({.bytes = static_cast<double>(update.end - update.begin) *
+                  (bytes_of(program_.dtype) + 3 * bytes_of(program_.optimizer_dtype))});
 }
 
 // Parameters and states are read and written, gradients read.
 void FootprintMaker::update() {
   const Offload offload = bucket().offload;
-  const FlatBytes flat = rank_.flat(i_.bucket);
-  const std::int64_t state = bucket().tally    ? program_.master_element
+  const FlatSlots& flat = bucket().flat;
+  const std::int64_t elements = rank_.shard_elements(i_.bucket);
+  const std::int64_t optimizer = bytes_of(program_.optimizer_dtype);
+  const std::int64_t state = bucket().tally    ? (program_.has_masters() ? optimizer : 0)
                              : bucket().matrix ? state_.matrices
                                                : state_.others;
   const double moved =
-      static_cast<double>(flat.part_elements) *
-      static_cast<double>(2 * state + 2 * program_.element + program_.gradient_element);
+      static_cast<double>(elements) * static_cast<double>(2 * state + 2 * bytes_of(program_.dtype) +
+                                                          bytes_of(program_.gradient_dtype));
   if (offload == Offload::nothing) {
-    if (program_.master_element > program_.gradient_element)
-      pass(program_.master_element * std::min(flat.part_elements, widened_at_a_time));
+    if (program_.has_masters() && program_.gradient_dtype != program_.optimizer_dtype)
+      pass(optimizer * std::min(elements, cast_at_a_time));
     copies(moved);
     return;
   }
   // The gradient goes to the host, and the parameters that do not lie there come back; without masters they
   // went there first.
-  const int ways = offload == Offload::parameters ? 0 : program_.master_element > 0 ? 1 : 2;
-  made_.work.push_back(
-      {.calls = 1,
-       .host = moved,
-       .link = static_cast<double>(flat.part_of_gradients + ways * flat.part_of_parameters)});
+  const int ways = offload == Offload::parameters ? 0 : program_.has_masters() ? 1 : 2;
+  works({.calls = 1,
+         .host = moved,
+         .link = static_cast<double>(rank_.bytes(flat.reduced) + ways * rank_.bytes(flat.stored))});
 }
 
 }  // namespace mw

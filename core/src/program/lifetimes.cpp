@@ -112,7 +112,7 @@ bool same_shape(const Program& program, int a, int b) {
     }
     return true;
   };
-  if (x.scalar != y.scalar || x.fp32_at_least != y.fp32_at_least) return false;
+  if (x.dtype != y.dtype || x.memory != y.memory) return false;
   if (x.turn != y.turn) return false;
   if (x.extra != y.extra || x.dims.size() != y.dims.size()) return false;
   for (std::size_t i = 0; i < x.dims.size(); ++i) {
@@ -124,7 +124,8 @@ bool same_shape(const Program& program, int a, int b) {
 // Storage that is ours to overwrite: made by the program, of one microbatch.
 bool ours(const Program& program, int slot) {
   const Slot& root = program.slots[program.root(slot)];
-  return !root.persistent && root.category == Category::activations;
+  return !root.persistent && root.memory == Memory::device &&
+         root.category == Category::activations;
 }
 
 void grant_compute(Program& program, Uses& uses, int segment, int index) {
@@ -223,8 +224,8 @@ void grant_in_place(Program& program) {
     std::size_t next = 0;
     for (Instruction& i : copy.code) {
       const bool extra =
-          i.code == Code::reduce &&
-          (next == from.size() || from[next].code != Code::reduce || from[next].bucket != i.bucket);
+          i.bucket >= 0 && (next == from.size() || from[next].code != i.code ||
+                            from[next].bucket != i.bucket || from[next].pending != i.pending);
       if (!extra) i.in_place = from[next++].in_place;
     }
   }
@@ -258,7 +259,7 @@ void note_releases(Program& program) {
     std::set<int> gone;
     for (std::size_t n = segment.code.size(); n-- > 0;) {
       Instruction& i = segment.code[n];
-      i.release.clear();
+      std::erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
       for_each_slot(i, [&](int slot) {
         if (program.slots[slot].persistent || !gone.insert(slot).second) return;
         if (!lives_on(slot, segment)) i.release.push_back(slot);

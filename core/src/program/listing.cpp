@@ -10,10 +10,8 @@
 namespace mw {
 
 const char* name_of(Code code) {
-  static constexpr std::array names{
-      "load",   "compute",  "move",  "start",  "wait",   "seed",    "hand",         "add",
-      "copy",   "offload",  "fetch", "report", "reduce", "reduced", "reduce parts", "reduced parts",
-      "gather", "gathered", "drop",  "totals", "direct", "update"};
+  static constexpr std::array names{"load",  "compute", "move", "start",  "wait",   "seed",
+                                    "alias", "add",     "copy", "totals", "direct", "update"};
   static_assert(names.size() == static_cast<std::size_t>(Code::update) + 1);
   return names.at(static_cast<std::size_t>(code));
 }
@@ -22,28 +20,34 @@ namespace {
 
 std::string describe(const RankView& rank, const Instruction& i) {
   const Program& program = rank.program();
-  const Footprint made = footprint(rank, i);
-  const bool waits = made.awaits || (made.between_stages && !made.begins);
+  const Footprint made = footprint(rank, i, Asks::work);
+  const bool waits = made.awaits >= 0 || (made.between_stages && made.begins < 0);
   std::string text = fmt::format("{:8} ", i.op >= 0 ? name_of(i.piece) : name_of(i.code));
-  if (!i.move.atoms.empty() && !waits) {
+  const std::string over =
+      made.transfers.empty() ? "" : " over " + program.name_of(made.transfers.front().set);
+  if (i.bucket >= 0 && i.parameter < 0 && (waits || made.begins >= 0 || i.inputs.empty())) {
+    const Bucket& bucket = program.buckets[i.bucket];
+    if (made.begins >= 0) text += std::string(name_of(i.move.kind)) + " ";
+    text += fmt::format("{} ({} parameters){}", bucket.name, bucket.parameters.size(), over);
+    if (bucket.hook && i.pending == bucket.flat.reduction && i.pending >= 0)
+      text += " by " + bucket.hook->name();
+  } else if (!i.move.atoms.empty() && !waits && i.code != Code::copy) {
     text += fmt::format("{} {} ", name_of(i.move.kind), i.label);
     text += made.between_stages
                 ? fmt::format("{} stage {}",
                               made.transfers.front().op == Collective::send ? "to" : "from",
                               i.move.peer)
                 : "over " + program.mesh.name_of(i.move.atoms);
-  } else if (i.bucket >= 0 && i.parameter < 0) {
-    const Bucket& bucket = program.buckets[i.bucket];
-    text += fmt::format("{} ({} parameters)", bucket.name, bucket.parameters.size());
-    if (!made.transfers.empty()) text += " over " + program.name_of(made.transfers.front().set);
-    if (bucket.hook && (made.begins || made.awaits)) text += " by " + bucket.hook->name();
-  } else if (i.op < 0 && i.move.atoms.empty() && i.inputs.size() == 1 && i.outputs.size() == 1) {
+  } else if (i.op < 0 && !waits && i.inputs.size() == 1 && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name + " <- " + program.slots[i.inputs[0]].name;
   } else {
     text += i.label;
   }
   if (i.in_place) text += "  in place";
   if (i.turns > 1) text += fmt::format("  turn {} of {}", i.turn + 1, i.turns);
+  for (int slot : i.release) {
+    if (program.slots[slot].persistent) text += "  lets go of " + program.slots[slot].name;
+  }
   return text;
 }
 

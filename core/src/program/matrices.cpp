@@ -27,16 +27,15 @@ bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Rang
 DirectSize direct_size(const RankView& rank, const Instruction& direct) {
   const Program& program = rank.program();
   const Bucket& bucket = program.buckets[direct.bucket];
-  const FlatBytes flat = rank.flat(direct.bucket);
-  const std::int64_t element = direction_element(program);
-  const bool widens = element != program.gradient_element;
+  const std::int64_t element = bytes_of(program.optimizer_dtype);
+  const bool widens = program.optimizer_dtype != program.gradient_dtype;
   DirectSize size;
   if (bucket.parts.empty()) {
     size.elements = rank.bytes(direct.outputs[0]) / element;
     size.made = widens ? size.elements * element : 0;
     return size;
   }
-  size.elements = flat.part_elements;
+  size.elements = rank.shard_elements(direct.bucket);
   size.widened = widens ? size.elements * element : 0;
   size.payload = size.elements * element * program.mesh.ways(bucket.parts);
   size.made = widens || bucket.parted >= Parted::gradients ? size.payload : 0;
@@ -66,11 +65,11 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   }
   for (int p : bucket.parameters) {
     if (p == update.parameter) break;
-    made.first += rank.bytes(program.parameters[p].slot) / program.element;
+    made.first += rank.bytes(program.parameters[p].slot) / bytes_of(program.dtype);
   }
   std::int64_t index = 0;  // mesh order: the outermost atom counts most
   for (int atom : bucket.parts) index = index * program.mesh.atoms()[atom].ways + rank.at()[atom];
-  const std::int64_t part = rank.flat(update.bucket).part_elements;
+  const std::int64_t part = rank.shard_elements(update.bucket);
   made.begin = std::clamp<std::int64_t>(index * part - made.first, 0, count);
   made.end = std::clamp<std::int64_t>((index + 1) * part - made.first, 0, count);
   if (bucket.parts.empty()) made.end = count;
@@ -80,7 +79,7 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
              n = static_cast<double>(std::max(made.rows, made.columns));
   made.flops =
       static_cast<double>(made.stacked) * program.ns_steps * (4 * m * m * n + 2 * m * m * m);
-  const std::int64_t element = direction_element(program);
+  const std::int64_t element = bytes_of(program.optimizer_dtype);
   const std::int64_t least = std::min(made.rows, made.columns);
   const std::int64_t all = element * product(shape, 0, shape.size());
   made.workspace = all + 2 * element * made.stacked * least * least;

@@ -10,11 +10,6 @@
 
 namespace mw {
 
-// Bytes of a direction's element: as the optimizer computes.
-inline int direction_element(const Program& program) {
-  return std::max(program.element, program.master_element);
-}
-
 struct DirectSize {
   std::int64_t elements = 0;  // whose momentum the rank keeps
   std::int64_t widened = 0;  // bytes of their gradients in the optimizer's precision, if made apart

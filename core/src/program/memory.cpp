@@ -21,7 +21,7 @@ class Timeline {
   void run() {
     std::map<int, int> history;  // of each microbatch
     Level level;
-    level.buffers = 8;  // the step's loss
+    level.buffers = rank_.bytes(rank_.program().loss);
     const auto& buckets = rank_.program().buckets;
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (buckets[b].hook) level.buffers += rank_.reduction(static_cast<int>(b)).kept;
@@ -85,17 +85,19 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
 MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
   const Program& program = rank.program();
   MemoryForecast forecast;
+  for (std::size_t k = 0; k < program.slots.size(); ++k) {
+    const Slot& slot = program.slots[k];
+    if (!slot.persistent || slot.transient || slot.alias_of >= 0 || slot.bucket < 0) continue;
+    forecast[slot.memory == Memory::host ? Category::host : slot.category] +=
+        rank.bytes(static_cast<int>(k));
+  }
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const int bucket = static_cast<int>(b);
-    const Offload offload = program.buckets[b].offload;
-    const FlatBytes flat = rank.flat(bucket);
-    forecast[offload == Offload::parameters ? Category::host : Category::parameters] +=
-        flat.kept_parameters;
-    forecast[Category::gradients] += flat.kept_gradients;
-    forecast[offload == Offload::nothing ? Category::optimizer : Category::host] +=
-        flat.part_elements * (program.buckets[b].tally    ? program.master_element
-                              : program.buckets[b].matrix ? state.matrices
-                                                          : state.others);
+    const Bucket& bucket = program.buckets[b];
+    const std::int64_t master = program.has_masters() ? bytes_of(program.optimizer_dtype) : 0;
+    forecast[bucket.offload == Offload::nothing ? Category::optimizer : Category::host] +=
+        rank.shard_elements(static_cast<int>(b)) * (bucket.tally    ? master
+                                                    : bucket.matrix ? state.matrices
+                                                                    : state.others);
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];

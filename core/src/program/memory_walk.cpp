@@ -16,7 +16,8 @@ class Walk {
 
   Effect run(const Segment& segment) {
     for (const Instruction& i : segment.code) {
-      const Footprint made = footprint(rank_, i, {}, highest_);
+      const Footprint made =
+          footprint(rank_, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory);
       for (const MemoryEvent& event : made.memory) play(event);
       effect_.measured = effect_.measured && made.measured;
       let_go_of_scratch();

@@ -6,8 +6,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 namespace mw {
+
+const char* name_of(Dtype dtype) {
+  static constexpr std::array names{"fp64", "fp32", "bf16", "fp16", "int64"};
+  return names.at(static_cast<std::size_t>(dtype));
+}
+
+Dtype Program::dtype_of(Scalar scalar, bool fp32_at_least) const {
+  if (scalar == Scalar::index) return Dtype::int64;
+  return fp32_at_least ? wider(dtype, Dtype::fp32) : dtype;
+}
 
 int Program::segment(const std::string& name) const {
   for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -93,6 +104,11 @@ std::int64_t Program::part_elements(const Bucket& bucket, const Coordinates& at)
   return bucket.parts.empty() ? total : (total + ways - 1) / ways;
 }
 
+std::int64_t Program::flat_elements(const Slot& slot, std::int64_t shard) const {
+  const std::vector<int>& atoms = buckets[slot.bucket].parts;
+  return atoms.empty() || slot.layout[atoms.front()].is_shard() ? shard : shard * mesh.ways(atoms);
+}
+
 int Program::root(int slot) const {
   while (slots[slot].alias_of >= 0) slot = slots[slot].alias_of;
   return slot;
@@ -174,6 +190,7 @@ std::vector<Range> Program::lying(Dim dim, Range part) const {
 
 std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at,
                                                std::int64_t batch) const {
+  if (slot.bucket >= 0) return {flat_elements(slot, part_elements(buckets[slot.bucket], at))};
   std::vector<std::int64_t> shape;
   shape.reserve(slot.dims.size() + 1);
   const Sparse& sparse = graph->sparse;
@@ -197,8 +214,7 @@ std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinat
 
 std::int64_t Program::local_bytes(const Slot& slot, const Coordinates& at,
                                   std::int64_t batch) const {
-  std::int64_t bytes = slot.scalar == Scalar::index ? 8 : element;
-  if (slot.fp32_at_least && slot.scalar == Scalar::real) bytes = std::max<std::int64_t>(bytes, 4);
+  std::int64_t bytes = bytes_of(slot.dtype);
   for (std::int64_t size : local_shape(slot, at, batch)) bytes *= size;
   return bytes;
 }

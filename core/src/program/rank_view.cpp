@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "meshwright/communicator.h"
+#include "program/scalar_type.h"
 
 namespace mw {
 namespace {
@@ -114,45 +115,21 @@ MoveSize all_reduce(const Input& in, bool in_place) {
   return m;
 }
 
-// A sum of `in`, which is widened for it, and its result narrowed.
-MoveSize narrowed(MoveSize m, const Input& in, bool in_place) {
-  const bool reduces_all = m.takes_source;
-  // A reduce-scatter that packs its parts lets the widened go.
-  const bool keeps = reduces_all || (in.to == 0 && even(in.to_parts));
-  m.result /= 2;
-  m.start_peak += in.bytes();
-  m.held += keeps ? in.bytes() : 0;
-  m.takes_source = reduces_all && in_place;
-  m.takes_held = false;
-  m.finish = m.takes_source ? 0 : m.result;
-  m.copied += in.bytes() + m.result;
-  return m;
-}
-
 }  // namespace
-
-bool sums_wide(const Program& program, const Instruction& start) {
-  const Move& move = start.move;
-  const bool sums =
-      (move.kind == Move::Kind::all_reduce || move.kind == Move::Kind::reduce_scatter) &&
-      move.reduction == Reduction::sum;
-  if (!sums || !program.wide_sums) return false;
-  const Slot& slot = program.slots[start.inputs[0]];
-  return slot.scalar == Scalar::real && !slot.fp32_at_least;
-}
 
 RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
     : program_(program),
       at_(std::move(at)),
       batch_(batch),
-      bucket_of_(program.slots.size(), -1),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
   bytes_.reserve(program.slots.size());
-  for (const Slot& slot : program.slots) bytes_.push_back(program.local_bytes(slot, at_, batch));
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    for (int p : program.buckets[b].parameters)
-      bucket_of_[program.parameters[p].gradient_slot] = static_cast<int>(b);
+  for (const Bucket& bucket : program.buckets)
+    shards_.push_back(program.part_elements(bucket, at_));
+  for (const Slot& slot : program.slots) {
+    bytes_.push_back(slot.bucket < 0 ? program.local_bytes(slot, at_, batch)
+                                     : bytes_of(slot.dtype) *
+                                           program.flat_elements(slot, shards_[slot.bucket]));
   }
 }
 
@@ -170,7 +147,7 @@ const LocalDims& RankView::dims(int op, int turn) const {
 const Cost& RankView::cost(int op, Piece piece, int turn) const {
   const auto price = [&] {
     const Op& what = program_.graph->ops()[op];
-    return what.type->cost(what, piece, dims(op, turn), program_.element);
+    return what.type->cost(what, piece, dims(op, turn), bytes_of(program_.dtype));
   };
   if (turn > 0) {
     const auto [cost, missing] = turned_.try_emplace({op, piece, turn});
@@ -187,21 +164,17 @@ Scratch RankView::workspace(int op, Piece piece, int turn) const {
   const auto [known, missing] = workspaces_.try_emplace({op, piece, turn});
   if (!missing) return known->second;
   const Cost& of = cost(op, piece, turn);
-  const at::ScalarType type = program_.element == 8   ? at::kDouble
-                              : program_.element == 4 ? at::kFloat
-                              : program_.half         ? at::kHalf
-                                                      : at::kBFloat16;
   Scratch& most = known->second;
   most.bytes = of.workspace;
   for (const LibraryCall& call : of.calls) {
-    const Scratch scratch = scratch_book().of(call, type, program_.threads);
+    const Scratch scratch = scratch_book().of(call, scalar_type(program_.dtype), program_.threads);
     most.bytes = std::max(most.bytes, call.beside + scratch.bytes);
     most.measured = most.measured && scratch.measured;
   }
   return most;
 }
 
-bool RankView::first_of(const std::vector<int>& atoms) const {
+bool RankView::contributes(const std::vector<int>& atoms) const {
   return std::all_of(atoms.begin(), atoms.end(), [&](int a) { return at_[a] == 0; });
 }
 
@@ -210,7 +183,7 @@ bool RankView::runs(const Instruction& instruction) const {
   for (std::size_t i = 0; i < instruction.grad_inputs.size(); ++i) {
     const int slot = instruction.grad_inputs[i];
     if (slot < 0) continue;
-    if (!program_.slots[slot].persistent || first_of(instruction.first_of[i])) return true;
+    if (!program_.slots[slot].persistent || contributes(instruction.contributing[i])) return true;
   }
   return false;
 }
@@ -258,11 +231,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   }
   Input in;
   in.shape = program_.local_shape(source, at_, batch_);
-  in.item = source.scalar == Scalar::index ? 8 : program_.element;
-  if (source.fp32_at_least && source.scalar == Scalar::real)
-    in.item = std::max<std::int64_t>(in.item, 4);
-  const bool wide = sums_wide(program_, instruction);
-  if (wide) in.item = 4;
+  in.item = bytes_of(source.dtype);
   in.ways = program_.mesh.ways(move.atoms);
   for (int atom : move.atoms) {  // mesh order: the outermost counts most
     in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
@@ -282,12 +251,11 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
     case Move::Kind::all_gather:
       return all_gather(in);
     case Move::Kind::reduce_scatter:
-      return wide ? narrowed(reduce_scatter(in), in, false) : reduce_scatter(in);
+      return reduce_scatter(in);
     case Move::Kind::all_to_all:
       return all_to_all(in);
     case Move::Kind::all_reduce:
-      return wide ? narrowed(all_reduce(in, true), in, instruction.in_place)
-                  : all_reduce(in, instruction.in_place);
+      return all_reduce(in, instruction.in_place);
     case Move::Kind::slice:
     case Move::Kind::keep:
     case Move::Kind::send:
@@ -298,29 +266,6 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   MoveSize local;
   local.result = local.finish = local.copied = bytes_[instruction.outputs[0]];
   return local;
-}
-
-FlatBytes RankView::flat(int bucket) const {
-  const Bucket& b = program_.buckets[bucket];
-  FlatBytes flat;
-  flat.part_elements = program_.part_elements(b, at_);
-  const std::int64_t elements =
-      flat.part_elements * (b.parts.empty() ? 1 : program_.mesh.ways(b.parts));
-  flat.parameters = program_.element * elements;
-  flat.gradients = program_.gradient_element * elements;
-  flat.part_of_parameters = program_.element * flat.part_elements;
-  flat.part_of_gradients = program_.gradient_element * flat.part_elements;
-  const bool wide = program_.wide_sums && program_.gradient_element < 4 && !b.hook;
-  const std::int64_t item = wide ? 4 : program_.gradient_element;
-  flat.summed = item * elements;
-  flat.part_summed = item * flat.part_elements;
-  flat.reducing_parts = wide ? flat.part_summed : 0;
-  flat.reducing = wide ? flat.summed : 0;
-  if (!b.hook && !b.parts.empty() && (wide || b.parted >= Parted::gradients))
-    flat.reducing += flat.part_summed;
-  flat.kept_parameters = b.parted == Parted::parameters ? flat.part_of_parameters : flat.parameters;
-  flat.kept_gradients = b.parted >= Parted::gradients ? flat.part_of_gradients : flat.gradients;
-  return flat;
 }
 
 ReductionCost RankView::reduction(int bucket) const {

@@ -28,17 +28,6 @@ struct MoveSize {
   bool takes_held = false;      // ... or what start allocated: the wait copies nothing
 };
 
-// The flat tensors of a bucket on one rank, in bytes, padding included.
-struct FlatBytes {
-  std::int64_t part_elements = 0;  // of this rank's part; of the whole if it has no parts
-  std::int64_t parameters = 0, gradients = 0;  // whole
-  std::int64_t part_of_parameters = 0, part_of_gradients = 0;
-  std::int64_t kept_parameters = 0, kept_gradients = 0;  // from step to step
-  // Gradients as they are summed over ranks: whole, a part; and what is allocated between start and wait of the
-  // reduction, and of that of parts, without a hook.
-  std::int64_t summed = 0, part_summed = 0, reducing = 0, reducing_parts = 0;
-};
-
 class RankView {
  public:
   // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches of
@@ -54,13 +43,13 @@ class RankView {
   const Cost& cost(int op, Piece piece, int turn = 0) const;
   // Bytes that live only inside a piece, where this machine computes it; an estimate if one of its library calls is.
   Scratch workspace(int op, Piece piece, int turn = 0) const;
-  bool first_of(const std::vector<int>& atoms) const;
+  // Whether it is at the start of these atoms (Instruction::contributing).
+  bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  FlatBytes flat(int bucket) const;
-  // Of a parameter's gradient slot; -1 of any other.
-  int bucket_of(int gradient_slot) const { return bucket_of_[gradient_slot]; }
+  // Elements of the rank's shard of a bucket's flat slots; of all of them if it has none.
+  std::int64_t shard_elements(int bucket) const { return shards_[bucket]; }
   // Of a bucket's hook; nothing without one.
   ReductionCost reduction(int bucket) const;
 
@@ -69,16 +58,13 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   std::vector<std::int64_t> bytes_;
-  std::vector<int> bucket_of_;
+  std::vector<std::int64_t> shards_;                              // of each bucket
   mutable std::map<std::pair<int, int>, LocalDims> turned_dims_;  // from the second turn on
   mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
   mutable std::map<std::tuple<int, Piece, int>, Scratch> workspaces_;
 };
-
-// Whether a start sums reals of 2 bytes that are widened for it (Program::wide_sums).
-bool sums_wide(const Program& program, const Instruction& start);
 
 // A rank's sizes for microbatches of different sizes, alike in all else.
 class RankViews {

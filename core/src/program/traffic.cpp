@@ -16,8 +16,9 @@ Traffic forecast_traffic(const RankView& rank) {
   Traffic traffic;
   for (const auto& [what, times] : runs) {
     for (const Instruction& i : program.segments[what.first].code) {
-      for (const Transfer& transfer : footprint(ranks.of_kind(what.second), i).transfers) {
-        CommunicationUse& use = traffic[transfer.key];
+      for (const Transfer& transfer :
+           footprint(ranks.of_kind(what.second), i, Asks::work).transfers) {
+        CommunicationUse& use = traffic[key_of(transfer, program)];
         use.calls += times;
         use.bytes += times * transfer.wire;
       }

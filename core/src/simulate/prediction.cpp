@@ -105,7 +105,7 @@ Json memory_json(const StageForecast& stage) {
 
 Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
                    int threads) {
-  const int element = plan.programs.front().element;
+  const int element = bytes_of(plan.programs.front().dtype);
   Prediction p;
   p.ranks = plan.ranks();
   p.parameters = plan.graph->parameter_count();

@@ -18,7 +18,7 @@ struct Timed {
   int group = -1;  // index of its group
 };
 struct Priced {
-  std::optional<Flight> awaits, begins;
+  int awaits = -1, begins = -1;
   double before = 0;             // compute seconds, between what it awaits and what it begins
   std::vector<Timed> transfers;  // that the instruction begins
   bool between_stages = false;
@@ -36,7 +36,7 @@ class Pricer::State {
         program_(rank.program()),
         device_(device),
         state_(state),
-        speed_(speed_of(device, sharing, program_.element, threads)) {}
+        speed_(speed_of(device, sharing, bytes_of(program_.dtype), threads)) {}
 
   void play(const SegmentRun& what) {
     rank_ = &ranks_.of(what.microbatch);
@@ -57,13 +57,13 @@ class Pricer::State {
   double clock() const { return run_.clock; }
   void idle_until(double time) { run_.clock = std::max(run_.clock, time); }
   void transferred(const Instruction& i, double seconds) {
-    const int lane = lane_of(footprint(*rank_, i).transfers.at(0).key);
+    const int lane = lane_of(footprint(*rank_, i, Asks::work).transfers.at(0));
     run_.clock += seconds;
     run_.exposed += seconds;
     run_.lanes[lane].exposed += seconds;
   }
   double transfer_seconds(const Instruction& i, int microbatch) const {
-    return seconds_of(footprint(ranks_.of(microbatch), i).transfers.at(0));
+    return seconds_of(footprint(ranks_.of(microbatch), i, Asks::work).transfers.at(0));
   }
 
   StepTime times() const {
@@ -79,8 +79,8 @@ class Pricer::State {
   }
 
  private:
-  // The flight of transfers that are awaited as soon as they are begun.
-  static constexpr Flight at_once{Flight::Of::move, -1};
+  // The pending of transfers that are awaited as soon as they are begun.
+  static constexpr int at_once = -1;
 
   struct Run {
     double clock = 0, compute = 0, exposed = 0, executed = 0;
@@ -122,19 +122,19 @@ class Pricer::State {
 
   void play(const Priced& p) {
     run_.executed += p.executed;
-    if (p.awaits) await(*p.awaits);
+    if (p.awaits >= 0) await(p.awaits);
     work(p.before);
     for (const Timed& transfer : p.transfers) {
       if (p.between_stages) {
         run_.lanes[transfer.lane].seconds += transfer.seconds;
       } else {
-        begin(transfer, p.begins.value_or(at_once));
-        if (!p.begins) await(at_once);
+        begin(transfer, p.begins);
+        if (p.begins == at_once) await(at_once);
       }
     }
   }
 
-  void begin(const Timed& transfer, const Flight& flight) {
+  void begin(const Timed& transfer, int pending) {
     double& free = groups_[transfer.group];  // a group's transfers go one after the other
     Underway underway{0, transfer.seconds, transfer.lane};
     underway.end = std::max(run_.clock, free) + transfer.seconds;
@@ -142,11 +142,11 @@ class Pricer::State {
     // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
     // for and none before.
     if (!device_.shared()) free = underway.end;
-    flights_[flight].push_back(underway);
+    flights_[pending].push_back(underway);
   }
 
-  void await(const Flight& which) {
-    const auto found = flights_.find(which);
+  void await(int pending) {
+    const auto found = flights_.find(pending);
     if (found == flights_.end()) return;
     for (const Underway& underway : found->second) {
       const double waited =
@@ -166,13 +166,13 @@ class Pricer::State {
   }
 
   Priced price(const Instruction& i) {
-    const Footprint made = footprint(*rank_, i, state_);
+    const Footprint made = footprint(*rank_, i, Asks::work, state_);
     Priced p{made.awaits, made.begins, 0, {}, made.between_stages, made.executed()};
     for (const LocalWork& work : made.work) p.before += seconds_of(work) * speed_.stretch;
     for (const Transfer& transfer : made.transfers) {
       const auto [group, fresh] =
           group_index_.try_emplace(transfer.set, static_cast<int>(group_index_.size()));
-      p.transfers.push_back({seconds_of(transfer), lane_of(transfer.key), group->second});
+      p.transfers.push_back({seconds_of(transfer), lane_of(transfer), group->second});
     }
     return p;
   }
@@ -195,7 +195,8 @@ class Pricer::State {
     return seconds;
   }
 
-  int lane_of(const CommunicationKey& key) {
+  int lane_of(const Transfer& transfer) {
+    const CommunicationKey key = key_of(transfer, program_);
     const auto lane = std::find(keys_.begin(), keys_.end(), key);
     const auto index = static_cast<int>(lane - keys_.begin());
     if (lane == keys_.end()) {
@@ -217,8 +218,8 @@ class Pricer::State {
   std::map<std::pair<int, int>, std::vector<Priced>> priced_;
   std::vector<CommunicationKey> keys_;
   std::map<RankSet, int> group_index_;
-  std::map<int, double> groups_;  // when each group's link is free
-  std::map<Flight, std::vector<Underway>> flights_;
+  std::map<int, double> groups_;                  // when each group's link is free
+  std::map<int, std::vector<Underway>> flights_;  // by pending
 };
 
 Pricer::Pricer(const RankView& rank, const Device& device, StateBytes state, int threads,

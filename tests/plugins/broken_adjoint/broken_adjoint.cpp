@@ -87,9 +87,8 @@ class BrokenAdjoint : public mw::Strategy {
       if (!holds || bucket.reduce.empty()) continue;
       bucket.reduce.clear();
       for (Segment& segment : program.segments) {
-        std::erase_if(segment.code, [&](const Instruction& i) {
-          return i.code == Code::reduce && i.bucket == static_cast<int>(b);
-        });
+        std::erase_if(segment.code,
+                      [&](const Instruction& i) { return i.bucket == static_cast<int>(b); });
       }
       return;
     }

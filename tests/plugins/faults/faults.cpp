@@ -126,9 +126,9 @@ class Faults : public mw::Strategy {
   }
   static Instruction doubled_seed(const Instruction& i) { return doubled(i.outputs[0]); }
   static Instruction again(const Instruction& i) { return i; }
-  static Instruction nothing(const Instruction&) {  // a wait for a gather that was not begun
+  static Instruction nothing(const Instruction&) {  // a wait for what was not begun
     Instruction i;
-    i.code = Code::gathered;
+    i.code = Code::wait;
     i.bucket = 0;
     i.phase = "backward";
     return i;

@@ -1,0 +1,19 @@
+// Element types of tensors, for headers that know nothing of libtorch.
+#pragma once
+
+#include <cstdint>
+
+namespace mw {
+
+enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, int64 };
+
+constexpr int bytes_of(Dtype dtype) {
+  return dtype == Dtype::fp64 || dtype == Dtype::int64 ? 8 : dtype == Dtype::fp32 ? 4 : 2;
+}
+const char* name_of(Dtype dtype);  // "fp32"
+// Of two reals the one with more bytes; the first if they have as many.
+constexpr Dtype wider(Dtype a, Dtype b) {
+  return bytes_of(b) > bytes_of(a) ? b : a;
+}
+
+}  // namespace mw

@@ -1,0 +1,198 @@
+// What communicates a bucket: its flat slots, and the moves between them.
+#include <utility>
+
+#include "plan/assembly.h"
+#include "plan/build.h"
+
+namespace mw {
+namespace {
+
+class Flattener {
+ public:
+  Flattener(Program& program, int bucket)
+      : program_(program), bucket_(bucket), b_(program.buckets[bucket]) {}
+
+  void run() {
+    const bool shards = !b_.parts.empty();
+    const Layout replicate(program_.mesh.atoms().size());
+    Layout partial = replicate, shard = replicate;
+    for (int atom : b_.reduce) partial[atom] = Placement::partial();
+    for (int atom : b_.parts) shard[atom] = Placement::shard("flat");
+    FlatSlots& flat = b_.flat;
+
+    flat.parameters = add("parameters", program_.dtype, replicate, Category::parameters,
+                          b_.parted >= Parted::parameters);
+    flat.stored = flat.parameters;
+    if (shards) {
+      flat.stored = add("shard of parameters", program_.dtype, shard, Category::parameters);
+      own_or_view(flat.stored, flat.parameters);
+      if (b_.offload == Offload::parameters) program_.slots[flat.stored].memory = Memory::host;
+    }
+    const Dtype gradient = program_.gradient_dtype, sum = wider(gradient, program_.reduce_dtype);
+    flat.gradients =
+        add("gradients", gradient, partial, Category::gradients, b_.parted >= Parted::gradients);
+    flat.reduced = flat.gradients;
+    if (!b_.reduce.empty()) {
+      flat.reduced = add("reduced gradients", gradient, shard, Category::gradients);
+      own_or_view(flat.reduced, flat.gradients);
+      flat.reduction = program_.pendings++;
+      if (!program_.part_reduction(b_).atoms.empty()) flat.shard_reduction = program_.pendings++;
+      if (sum != gradient && !b_.hook)
+        flat.cast =
+            add(std::string("gradients in ") + name_of(sum), sum, partial, Category::buffers, true);
+      const bool apart = b_.parted >= Parted::gradients;
+      if (shards && (flat.cast >= 0 || apart))
+        flat.arriving = add("arriving gradients", sum, shard, Category::buffers, true);
+      if (flat.cast >= 0 && apart)
+        flat.cast_back = add(std::string("arriving gradients in ") + name_of(gradient), gradient,
+                             shard, Category::buffers, true);
+    }
+    if (shards) flat.gather = program_.pendings++;
+    for (int p : b_.parameters) {
+      program_.slots[program_.parameters[p].slot].alias_of = flat.parameters;
+      program_.slots[program_.parameters[p].gradient_slot].alias_of = flat.gradients;
+    }
+  }
+
+ private:
+  int add(const std::string& what, Dtype dtype, const Layout& layout, Category category,
+          bool transient = false) {
+    Slot slot;
+    slot.name = b_.name + " " + what;
+    slot.dims = {"flat"};
+    slot.layout = layout;
+    slot.dtype = dtype;
+    slot.persistent = true;
+    slot.transient = transient;
+    slot.bucket = bucket_;
+    slot.category = transient ? Category::buffers : category;
+    return add_slot(program_, std::move(slot));
+  }
+  void own_or_view(int slot, int of) {
+    if (!program_.slots[of].transient) program_.slots[slot].alias_of = of;
+  }
+
+  Program& program_;
+  const int bucket_;
+  Bucket& b_;
+};
+
+Instruction between(const Program& program, int bucket, Code code, int from, int to,
+                    const char* phase) {
+  Instruction i = of_bucket(code, bucket, program, phase);
+  i.inputs = {from};
+  i.outputs = {to};
+  return i;
+}
+
+// A collective from one flat slot to another, begun; what awaits it differs in its code alone.
+Instruction flat_move(const Program& program, int bucket, Move::Kind kind, const RankSet& ranks,
+                      int pending, int from, int to, const char* phase) {
+  Instruction i = between(program, bucket, Code::start, from, to, phase);
+  i.move.kind = kind;
+  i.move.atoms = ranks.atoms;
+  i.move.stages = ranks.stages;
+  if (kind == Move::Kind::reduce_scatter) i.move.to = "flat";
+  if (kind == Move::Kind::all_gather) i.move.from = "flat";
+  i.pending = pending;
+  return i;
+}
+
+constexpr const char* reducing = "gradients";
+
+Instruction reduction(const Program& program, int bucket) {
+  const Bucket& b = program.buckets[bucket];
+  const FlatSlots& flat = b.flat;
+  const int from = flat.cast >= 0 ? flat.cast : flat.gradients;
+  if (b.parts.empty())
+    return flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b), flat.reduction,
+                     from, flat.cast >= 0 ? from : flat.reduced, reducing);
+  return flat_move(program, bucket, Move::Kind::reduce_scatter, {b.parts, {}}, flat.reduction, from,
+                   flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
+}
+
+// Of the shards, which are summed where they lie.
+Instruction shard_reduction(const Program& program, int bucket) {
+  const Bucket& b = program.buckets[bucket];
+  const int sum = b.flat.cast >= 0 ? b.flat.arriving : b.flat.reduced;
+  return flat_move(program, bucket, Move::Kind::all_reduce, program.part_reduction(b),
+                   b.flat.shard_reduction, sum, sum, reducing);
+}
+
+Instruction awaited(Instruction start) {
+  start.code = Code::wait;
+  return start;
+}
+
+// Lets go of a slot that comes and goes.
+void let_go(const Program& program, Instruction& i, int slot) {
+  if (program.slots[slot].transient) i.release.push_back(slot);
+}
+
+Instruction emptied(const Program& program, int bucket, Code code, int from, int to) {
+  Instruction i = between(program, bucket, code, from, to, reducing);
+  let_go(program, i, from);
+  return i;
+}
+
+}  // namespace
+
+void make_flat_slots(Program& program) {
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (program.buckets[b].flat.parameters < 0) Flattener(program, static_cast<int>(b)).run();
+  }
+}
+
+std::vector<Instruction> begin_reduction(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code;
+  if (flat.cast >= 0)
+    code.push_back(emptied(program, bucket, Code::copy, flat.gradients, flat.cast));
+  code.push_back(reduction(program, bucket));
+  return code;
+}
+
+std::vector<Instruction> end_reduction(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code{awaited(reduction(program, bucket))};
+  const int from = code[0].inputs[0];
+  int sum = code[0].outputs[0];
+  if (sum != from) let_go(program, code[0], from);
+  if (flat.cast_back >= 0) {
+    code.push_back(emptied(program, bucket, Code::copy, sum, flat.cast_back));
+    sum = flat.cast_back;
+  }
+  if (sum == flat.reduced) return code;
+  const bool adds = program.buckets[bucket].parted >= Parted::gradients;
+  code.push_back(emptied(program, bucket, adds ? Code::add : Code::copy, sum, flat.reduced));
+  return code;
+}
+
+std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code;
+  if (flat.cast >= 0)
+    code.push_back(emptied(program, bucket, Code::copy, flat.reduced, flat.arriving));
+  code.push_back(shard_reduction(program, bucket));
+  return code;
+}
+
+std::vector<Instruction> end_shard_reduction(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code{awaited(shard_reduction(program, bucket))};
+  if (flat.cast >= 0)
+    code.push_back(emptied(program, bucket, Code::copy, flat.arriving, flat.reduced));
+  return code;
+}
+
+Instruction begin_gather(const Program& program, int bucket, const char* phase) {
+  const Bucket& b = program.buckets[bucket];
+  return flat_move(program, bucket, Move::Kind::all_gather, {b.parts, {}}, b.flat.gather,
+                   b.flat.stored, b.flat.parameters, phase);
+}
+
+Instruction end_gather(const Program& program, int bucket, const char* phase) {
+  return awaited(begin_gather(program, bucket, phase));
+}
+
+}  // namespace mw
