@@ -1,14 +1,19 @@
 # Tests, found by folder.
-#   tests/<area>/*_test.cpp            one Catch2 program test_<area>; of the label unit, run whole with two more
-#                                      instruction sets (tests/with_instructions.sh), which choose other kernels
+#   tests/<area>/*_test.cpp            one Catch2 program test_<area>; one ctest entry a file, as a process costs
+#                                      half a second before its first test
 #   tests/<area>/test_*.py, test_*.sh  one ctest entry each
 #   tests/plugins/<name>/*.cpp         modules for tests, in build/lib/meshwright/test-plugins
-# Label: the area's name for parity, cli and slow, else unit; scripts default to cli and may say
-# `# label: x` in their first lines. Time limits end what hangs; a loaded machine must not reach them.
+#   tests/support                      what the tests share, of both languages
+# Label: the area's name for parity and cli, else unit; scripts default to cli and may say `# label: x` in their
+# first lines. Full products of options are of the label matrix, which `./meshwright test` leaves out: Catch2's
+# tag [matrix], Python's decorator @matrix (tests/support/cases.py). In the normal run cli/test_pairs stands for
+# them. Time limits end what hangs; a loaded machine must not reach them.
+#
+# Catch2's tag [kernels]: run with two more instruction sets (tests/with_instructions.sh), as the result depends
+# on which kernels ATen and oneDNN choose: their scratch, which is predicted to the byte, and their rounding. All
+# else computes with kernels too, but asks only what holds for any, such as equality with one rank.
 
 find_package(Catch2 2.13 REQUIRED)
-list(APPEND CMAKE_MODULE_PATH "${Catch2_DIR}")
-include(Catch)
 
 set(MESHWRIGHT_TEST_PYTHON python3 CACHE FILEPATH "Python with the tests' packages")
 set(test_environment
@@ -16,6 +21,7 @@ set(test_environment
   "MESHWRIGHT_SOURCE=${PROJECT_SOURCE_DIR}"
   "MESHWRIGHT_BUILD=${PROJECT_BINARY_DIR}"
   "MESHWRIGHT_TEST_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins"
+  "PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support"
   OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0)
 
 # Catch2's main is 650 KB of header: compiled once.
@@ -26,35 +32,60 @@ add_custom_target(test_plugins)
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
                            "${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins" test_plugins)
 
+# meshwright_add_test(NAME LABEL COST COMMAND…)
+function(meshwright_add_test name label cost)
+  add_test(NAME "${name}" COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+  set_tests_properties("${name}" PROPERTIES LABELS ${label} COST ${cost} TIMEOUT 1200
+    SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment}")
+endfunction()
+
+# Sets OUT to whether one of the files has TEXT; configures again when they change.
+function(meshwright_any_has out text)
+  set(${out} FALSE PARENT_SCOPE)
+  foreach(file IN LISTS ARGN)
+    set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+    file(STRINGS "${file}" lines REGEX "${text}" LIMIT_COUNT 1)
+    if(lines)
+      set(${out} TRUE PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
 file(GLOB areas CONFIGURE_DEPENDS LIST_DIRECTORIES true "${PROJECT_SOURCE_DIR}/tests/*")
 foreach(path IN LISTS areas)
   get_filename_component(area "${path}" NAME)
-  if(area STREQUAL "plugins" OR NOT IS_DIRECTORY "${path}")
+  if(area MATCHES "^(plugins|support)$" OR NOT IS_DIRECTORY "${path}")
     continue()
   endif()
   set(label unit)
-  if(area MATCHES "^(parity|cli|slow)$")
+  if(area MATCHES "^(parity|cli)$")
     set(label ${area})
   endif()
 
   file(GLOB sources CONFIGURE_DEPENDS "${path}/*_test.cpp")
   if(sources)
+    set(program "$<TARGET_FILE:test_${area}>" --filenames-as-tags)
+    foreach(source IN LISTS sources)
+      get_filename_component(name "${source}" NAME_WE)
+      meshwright_add_test("${area}/${name}" ${label} 1 ${program} "[#${name}]~[matrix]~[.]")
+    endforeach()
+    meshwright_any_has(has_matrix "\\[matrix\\]" ${sources})
+    if(has_matrix)
+      meshwright_add_test("${area}/matrix" matrix 100 ${program} "[matrix]")
+    endif()
+    meshwright_any_has(has_kernels "\\[kernels\\]" ${sources})
+    if(has_kernels)
+      foreach(set IN ITEMS avx2 default)
+        meshwright_add_test("${area}/kernels of ${set}" ${label} 100
+          bash "${PROJECT_SOURCE_DIR}/tests/with_instructions.sh" ${set} ${program} "[kernels]~[matrix]")
+      endforeach()
+    endif()
     meshwright_together(sources ${sources})
     add_executable(test_${area} ${sources})
+    target_include_directories(test_${area} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
     target_link_libraries(test_${area} PRIVATE catch_main meshwright_core meshwright_warnings)
     target_precompile_headers(test_${area} REUSE_FROM meshwright_pch)
     add_dependencies(test_${area} test_plugins programs)
-    catch_discover_tests(test_${area} TEST_PREFIX "${area}/"
-      PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "${test_environment}")
-    if(label STREQUAL "unit")
-      foreach(set IN ITEMS avx2 default)
-        add_test(NAME "${area}/all with ${set}" COMMAND
-          bash "${PROJECT_SOURCE_DIR}/tests/with_instructions.sh" ${set} $<TARGET_FILE:test_${area}>
-          WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-        set_tests_properties("${area}/all with ${set}" PROPERTIES LABELS unit TIMEOUT 1200
-          SKIP_RETURN_CODE 77 COST 100 ENVIRONMENT "${test_environment}")
-      endforeach()
-    endif()
   endif()
 
   file(GLOB scripts CONFIGURE_DEPENDS "${path}/test_*.py" "${path}/test_*.sh")
@@ -70,8 +101,11 @@ foreach(path IN LISTS areas)
     else()
       set(command bash "${script}")
     endif()
-    add_test(NAME "${area}/${name}" COMMAND ${command} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-    set_tests_properties("${area}/${name}" PROPERTIES
-      LABELS ${label} TIMEOUT 1200 ENVIRONMENT "${test_environment}")
+    meshwright_add_test("${area}/${name}" ${label} 10 ${command})
+    meshwright_any_has(has_matrix "@matrix" ${script})
+    if(has_matrix)
+      meshwright_add_test("${area}/${name} matrix" matrix 100
+        "${CMAKE_COMMAND}" -E env MESHWRIGHT_MATRIX=1 ${command})
+    endif()
   endforeach()
 endforeach()

@@ -1,7 +1,7 @@
 // Errors and text for people: exit codes, places in scripts, tables, quotes.
 #include <catch2/catch.hpp>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "meshwright/error.h"

@@ -7,7 +7,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "base/divisors.h"
 #include "meshwright/options.h"
 

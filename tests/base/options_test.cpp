@@ -2,7 +2,7 @@
 // valid choice.
 #include <catch2/catch.hpp>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "meshwright/options.h"
 
 using mw::Json;

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <stdexcept>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "base/text.h"
 
 using namespace mw;

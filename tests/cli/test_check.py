@@ -2,7 +2,7 @@
 
 import unittest
 
-from pipeline_tools import TEST_PLUGINS, MODELS, PipelineCase
+from cases import MODELS, TEST_PLUGINS, ProgramCase, matrix
 
 HEAD = MODELS + """local function e(model, plan, more)
   local t = { model = models[model], data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, microbatch = 2,
@@ -33,7 +33,8 @@ end
 """
 
 
-class Check(PipelineCase):
+class Check(ProgramCase):
+    @matrix
     def test_right_mixes_pass(self):
         done = self.call("run", self.write(MIXES), "--json")
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])

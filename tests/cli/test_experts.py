@@ -4,7 +4,7 @@ import unittest
 
 import pandas
 
-from pipeline_tools import PipelineCase
+from cases import ProgramCase, matrix
 
 MODELS = """\
 local mw = require "meshwright"
@@ -91,13 +91,15 @@ end
 """
 
 
-class Experts(PipelineCase):
+class Experts(ProgramCase):
     def test_whatever_ranks_are_borrowed(self):
         self.assertEqual(len(self.verify_all(BORROWED)), 21)
 
+    @matrix
     def test_experts_beside_tensors_data_and_stages(self):
         self.assertEqual(len(self.verify_all(MATRIX)), 3 * 2 * 4 * 3)
 
+    @matrix
     def test_other_mixes_of_every_model(self):
         self.assertEqual(len(self.verify_all(OTHERS)), 6 * 27)
 

@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from pipeline_tools import PipelineCase
+from cases import ProgramCase
 
 HEAD = """\
 local mw = require "meshwright"
@@ -37,7 +37,7 @@ REFUSED = [
 ]
 
 
-class Hints(PipelineCase):
+class Hints(ProgramCase):
     def other(self, plan, strategy, ways):
         return re.sub(rf"\b{strategy}(\(| {{ )\d+", rf"{strategy}\g<1>{ways}", plan, count=1)
 

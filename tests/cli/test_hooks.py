@@ -1,15 +1,10 @@
 """dp's hooks from a script: what is sent, what a function of the script may choose, what is refused."""
 
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
+from cases import ProgramCase
 from problems import problems
 
-BIN = os.environ["MESHWRIGHT_BIN"]
 SCRIPT = """\
 local mw = require "meshwright"
 local dp, zero = mw.plugins("dp", "zero")
@@ -25,13 +20,10 @@ def book(communication):
     return {(c["axis"], c["op"], c["phase"]): (c["calls"], c["bytes"]) for c in communication}
 
 
-class Hooks(unittest.TestCase):
+class Hooks(ProgramCase):
     def run_plan(self, plan):
-        with tempfile.TemporaryDirectory() as folder:
-            script = pathlib.Path(folder) / "script.lua"
-            script.write_text(SCRIPT % plan)
-            done = subprocess.run([BIN, "run", "--json", script], capture_output=True, text=True, timeout=300)
-        return done, [json.loads(line) for line in done.stdout.splitlines()]
+        done = self.call("run", "--json", self.write(SCRIPT % plan))
+        return done, self.lines(done)
 
     def sent(self, options):
         """Calls and bytes of the gradients, predicted and measured alike."""
@@ -41,7 +33,7 @@ class Hooks(unittest.TestCase):
         self.assertEqual(measured, predicted)
         return measured[GRADIENTS]
 
-    def refused(self, plan, code, problem):
+    def refused_plan(self, plan, code, problem):
         done, lines = self.run_plan(plan)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(problems(lines), [problem])
@@ -67,16 +59,16 @@ class Hooks(unittest.TestCase):
         self.assertEqual(plain - some, (2 * 256 * 32 + 3 * 64 * 32) * 4 // 2)
 
     def test_refusals(self):
-        self.refused('dp { 2, hook = "bf61" }', 2, "option.choice plan[1].hook")
-        self.refused("dp { 2, hook = 3 }", 2, "option.choice plan[1].hook")
-        self.refused('dp { 2, hook = "powersgd", hook_rank = 0 }', 2, "option.range plan[1].hook_rank")
-        self.refused('dp { 2, reduce = "all" }', 2, "option.choice plan[1].reduce")
-        self.refused('dp { 2, reduce = "each", hook = "bf16" }', 2, "option.conflict plan[1].reduce")
-        self.refused("dp { 2, hook = function() end }", 3, "function.result plan[1].hook")
-        self.refused("dp { 2, hook = function() return 7 end }", 3, "function.result plan[1].hook")
-        self.refused('dp { 2, hook = function() error("no hook today") end }', 2, "script.error")
-        self.refused('dp { 2, hook = "bf16" }, zero(2)', 3, "hook.parts plan")
-        self.refused('dp { 2, reduce = "each" }, zero { 2, stage = 3 }', 3, "hook.parts plan")
+        self.refused_plan('dp { 2, hook = "bf61" }', 2, "option.choice plan[1].hook")
+        self.refused_plan("dp { 2, hook = 3 }", 2, "option.choice plan[1].hook")
+        self.refused_plan('dp { 2, hook = "powersgd", hook_rank = 0 }', 2, "option.range plan[1].hook_rank")
+        self.refused_plan('dp { 2, reduce = "all" }', 2, "option.choice plan[1].reduce")
+        self.refused_plan('dp { 2, reduce = "each", hook = "bf16" }', 2, "option.conflict plan[1].reduce")
+        self.refused_plan("dp { 2, hook = function() end }", 3, "function.result plan[1].hook")
+        self.refused_plan("dp { 2, hook = function() return 7 end }", 3, "function.result plan[1].hook")
+        self.refused_plan('dp { 2, hook = function() error("no hook today") end }', 2, "script.error")
+        self.refused_plan('dp { 2, hook = "bf16" }, zero(2)', 3, "hook.parts plan")
+        self.refused_plan('dp { 2, reduce = "each" }, zero { 2, stage = 3 }', 3, "hook.parts plan")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import unittest
 
-from pipeline_tools import PipelineCase
+from cases import ProgramCase, matrix
 
 MODELS = """\
 local mw = require "meshwright"
@@ -48,7 +48,8 @@ end
 """
 
 
-class LatentAttention(PipelineCase):
+class LatentAttention(ProgramCase):
+    @matrix
     def test_every_mix_equals_one_rank(self):
         results = self.verify_all(MIXES)
         self.assertEqual(len(results), 2 * 25 + 3 * 3)

@@ -4,7 +4,7 @@ import resource
 import subprocess
 import unittest
 
-from pipeline_tools import BIN, PipelineCase
+from cases import BIN, ProgramCase
 
 SCRIPT = """\
 local mw = require "meshwright"
@@ -18,7 +18,7 @@ mw.train {
 LARGE = (65536, 262144)  # terabytes on four ranks: more than any machine that runs tests has
 
 
-class MachineMemory(PipelineCase):
+class MachineMemory(ProgramCase):
     def large(self, more=""):
         return self.write(SCRIPT % (*LARGE, more))
 

@@ -3,7 +3,7 @@ allocation over it ends the run with category, rank and numbers."""
 import re
 import unittest
 
-from pipeline_tools import PipelineCase
+from cases import ProgramCase
 
 MODEL = """\
 local mw = require "meshwright"
@@ -31,7 +31,7 @@ def read_bytes(text):
     return float(number) * 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].index(unit)
 
 
-class MemoryLimit(PipelineCase):
+class MemoryLimit(ProgramCase):
     def write(self, plan, memory="nil", microbatch="nil", verb="train"):
         path = self.folder / "script.lua"
         path.write_text(MODEL % (plan, microbatch, memory, verb))

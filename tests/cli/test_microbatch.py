@@ -5,7 +5,7 @@ import json
 import subprocess
 import unittest
 
-from pipeline_tools import BIN, SOURCE, MODELS, PipelineCase
+from cases import BIN, MODELS, SOURCE, ProgramCase, matrix
 
 HEAD = MODELS + """models.moe.capacity = 1.0
 local function e(model, plan, microbatch, verb, more)
@@ -83,7 +83,7 @@ end
 """
 
 
-class Microbatches(PipelineCase):
+class Microbatches(ProgramCase):
     def test_steps_of_other_schedules_keep_the_same_buckets(self):
         self.assertEqual(len(self.verify_all(SCHEDULES)), 6 * 2 + 3 * 6)
 
@@ -98,6 +98,7 @@ e("llama", {{ pp {{ 2, schedule = "{schedule}" }}, {data} }}, mw.microbatch.ramp
                     held = max(stage["peak"] for stage in run["predicted"]["memory"])
                     self.assertAlmostEqual(run["peak_bytes"] / held, 1, delta=0.02)
 
+    @matrix
     def test_uneven_ones_equal_one_rank(self):
         self.assertGreater(len(self.verify_all(MIXES)), 55)
 

@@ -1,15 +1,10 @@
 """Muon from outside: every mix equals one rank, and what a script gets wrong is named."""
 
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
+from cases import ProgramCase, matrix
 from problems import problems
 
-BIN = os.environ["MESHWRIGHT_BIN"]
 BOUND = 1e-10
 
 SCRIPT = """\
@@ -61,14 +56,12 @@ mw.plan { model = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 16, vocab
 """
 
 
-class Muon(unittest.TestCase):
+class Muon(ProgramCase):
     def run_script(self, verb, text):
-        with tempfile.TemporaryDirectory() as folder:
-            script = pathlib.Path(folder) / "script.lua"
-            script.write_text(text)
-            done = subprocess.run([BIN, verb, script, "--json"], capture_output=True, text=True, timeout=300)
-        return done, [json.loads(line) for line in done.stdout.splitlines()]
+        done = self.call(verb, self.write(text), "--json")
+        return done, self.lines(done)
 
+    @matrix
     def test_every_mix_equals_one_rank(self):
         done, results = self.run_script("verify", SCRIPT)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from pipeline_tools import BIN, PipelineCase
+from cases import BIN, ProgramCase
 
 HEAD = """\
 local mw = require "meshwright"
@@ -77,7 +77,7 @@ ACCEPTED = {  # ranks
 }
 
 
-class Numbers(PipelineCase):
+class Numbers(ProgramCase):
     def each(self, changes):
         path = self.write(HEAD + "".join(EACH % change for change in changes))
         done = self.call("run", path)

@@ -5,7 +5,7 @@ import unittest
 
 import h5py
 
-from pipeline_tools import PipelineCase
+from cases import ProgramCase, matrix
 
 MODELS = """\
 local mw = require "meshwright"
@@ -81,10 +81,11 @@ end
 """
 
 
-class OddSizes(PipelineCase):
+class OddSizes(ProgramCase):
     def test_dense_models(self):
         self.assertEqual(len(self.verify_all(DENSE)), 3 * 10 + 1)
 
+    @matrix
     def test_experts(self):
         self.assertEqual(len(self.verify_all(EXPERTS)), 3 * 10 + 4 + 4)
 

@@ -3,7 +3,7 @@ what lies on the device and in host memory is what is predicted."""
 
 import unittest
 
-from pipeline_tools import MODELS, PipelineCase
+from cases import MODELS, ProgramCase, matrix
 
 HEAD = MODELS + """local modes = {
   "full", { layers = 1 }, { ops = { "attention", "rms_norm" } }, { least = 500, prefetch = 1 },
@@ -39,13 +39,18 @@ for _, mix in ipairs(mixes) do e("gpt", mix, "full", "none", mw.verify) end
 """
 
 
-class Offload(PipelineCase):
+class Offload(ProgramCase):
+    @matrix
     def test_every_mode_and_mix_equals_one_rank(self):
         results = self.verify_all(MIXES)
         self.assertGreater(len(results), 150)
 
-    def ran(self, model, plan, mode, again='"none"'):
-        result = self.only("run", self.write(HEAD + f'e("{model}", {plan}, {mode}, {again}, mw.train)'))
+    def ran(self, *cases):
+        """Of each case (model, plan, mode, recompute): the result, which is as predicted."""
+        script = "".join(f'e("{model}", {plan}, {mode}, {again}, mw.train)\n' for model, plan, mode, again in cases)
+        return [self.as_predicted(result) for result in self.all("run", self.write(HEAD + script))]
+
+    def as_predicted(self, result):
         ranks = result["predicted"]["memory"]
         most = lambda what: max(rank[what] for rank in ranks)
         self.assertEqual(result["memory"]["host"], most("host"))
@@ -60,10 +65,8 @@ class Offload(PipelineCase):
             for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }", '{ pp { 2, schedule = "1f1b" } }',
                          '{ pp { 2, schedule = "zb-h1" } }', "{ zero { 2, stage = 3 } }"):
                 with self.subTest(model=model, plan=plan):
-                    kept = self.ran(model, plan, '"none"')
-                    part = self.ran(model, plan, "{ layers = 1 }")
-                    full = self.ran(model, plan, '"full"')
-                    ahead = self.ran(model, plan, "{ prefetch = 1 }")
+                    kept, part, full, ahead = self.ran(*(
+                        (model, plan, mode, '"none"') for mode in ('"none"', "{ layers = 1 }", '"full"', "{ prefetch = 1 }")))
                     self.assertEqual(kept["losses"], part["losses"])
                     self.assertEqual(kept["losses"], full["losses"])
                     self.assertEqual(kept["memory"]["host"], 0)
@@ -76,8 +79,7 @@ class Offload(PipelineCase):
                     self.assertLess(full["peak_bytes"], kept["peak_bytes"])
 
     def test_beside_recompute_what_enters_a_layer_goes(self):
-        kept = self.ran("llama", "{ tp(2) }", '"none"', '"full"')
-        both = self.ran("llama", "{ tp(2) }", '"full"', '"full"')
+        kept, both = self.ran(*(("llama", "{ tp(2) }", mode, '"full"') for mode in ('"none"', '"full"')))
         self.assertEqual(kept["losses"], both["losses"])
         # 256 tokens, 24 wide, in fp32, for each of 4 layers; the rotary tables, 6 wide, for all.
         self.assertEqual(both["memory"]["host"], 4 * 256 * 24 * 4 + 2 * 256 * 6 * 4)

@@ -3,7 +3,7 @@ for what a run begins with and how long it lasts."""
 import json
 import unittest
 
-from pipeline_tools import PipelineCase
+from cases import ProgramCase
 
 SCRIPT = """\
 local mw = require "meshwright"
@@ -82,7 +82,7 @@ SAME = """{ seed = 3 }
 { name = nil, optimizer = mw.adamw { lr = 0.001, weight_decay = 0.1 } }""".splitlines()
 
 
-class PlanHash(PipelineCase):
+class PlanHash(ProgramCase):
     def hashes(self, changes, first=""):
         text = SCRIPT + first + "".join(f"print((hash {change}))\n" for change in changes)
         done = self.call("run", self.write(text))

@@ -3,7 +3,7 @@
 import resource
 import unittest
 
-from pipeline_tools import SOURCE, PipelineCase
+from cases import SOURCE, ProgramCase
 
 # Parameters as published, in billions; ranks; the mix.
 CONFIGURATIONS = {
@@ -12,7 +12,7 @@ CONFIGURATIONS = {
 }
 
 
-class Published(PipelineCase):
+class Published(ProgramCase):
     def plan(self, name):
         return self.only("plan", SOURCE / "scripts/published" / f"{name}.lua")
 

@@ -3,7 +3,7 @@ less; what is made again is counted."""
 
 import unittest
 
-from pipeline_tools import MODELS, PipelineCase
+from cases import MODELS, ProgramCase, matrix
 
 HEAD = MODELS + """local modes = {
   "selective", "full", { every = 2 }, { ops = { "attention", "add" } },
@@ -33,13 +33,18 @@ end
 """
 
 
-class Recompute(PipelineCase):
+class Recompute(ProgramCase):
+    @matrix
     def test_every_mode_and_mix_equals_one_rank(self):
         results = self.verify_all(MIXES)
         self.assertGreater(len(results), 150)
 
-    def ran(self, model, plan, mode):
-        result = self.only("run", self.write(HEAD + f'e("{model}", {plan}, {mode}, mw.train)'))
+    def ran(self, model, plan, *modes):
+        """Of each mode the result, which is as predicted."""
+        script = "".join(f'e("{model}", {plan}, {mode}, mw.train)\n' for mode in modes)
+        return [self.as_predicted(result) for result in self.all("run", self.write(HEAD + script))]
+
+    def as_predicted(self, result):
         predicted = result["predicted"]["memory"][0]["activations"]
         self.assertAlmostEqual(result["memory"]["activations"] / predicted, 1, delta=0.02)
         self.sent_as_predicted(result)
@@ -49,9 +54,7 @@ class Recompute(PipelineCase):
         for model in ("llama", "gpt"):
             for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }"):
                 with self.subTest(model=model, plan=plan):
-                    kept = self.ran(model, plan, '"none"')
-                    part = self.ran(model, plan, '"selective"')
-                    full = self.ran(model, plan, '"full"')
+                    kept, part, full = self.ran(model, plan, '"none"', '"selective"', '"full"')
                     self.assertEqual(kept["losses"], part["losses"])
                     self.assertEqual(kept["losses"], full["losses"])
                     self.assertLess(part["memory"]["activations"], kept["memory"]["activations"])
@@ -64,16 +67,16 @@ class Recompute(PipelineCase):
     def test_collectives_are_repeated_or_kept(self):
         plan = "{ tp(2) }"
         bytes_of = lambda r: sum(c["bytes"] for c in r["communication"] if c["phase"] == "recompute")
-        self.assertEqual(bytes_of(self.ran("llama", plan, '"none"')), 0)
-        again = self.ran("llama", plan, '"full"')
+        none, again, kept = self.ran("llama", plan, '"none"', '"full"', '{ every = 1, collectives = "keep" }')
+        self.assertEqual(bytes_of(none), 0)
         forward = sum(c["bytes"] for c in again["communication"] if c["phase"] == "forward")
         # Of a layer, attention's sum is made again; the mlp's is not, as nothing of the layer reads it.
         self.assertGreater(bytes_of(again), 0.3 * forward)
-        self.assertEqual(bytes_of(self.ran("llama", plan, '{ every = 1, collectives = "keep" }')), 0)
+        self.assertEqual(bytes_of(kept), 0)
 
     def test_gathers_are_repeated_for_what_is_kept(self):
         plan = "{ tp(2), sp() }"
-        kept, again = self.ran("llama", plan, '"none"'), self.ran("llama", plan, "{ gathers = true }")
+        kept, again, both = self.ran("llama", plan, '"none"', "{ gathers = true }", '{ what = "selective", gathers = true }')
         self.assertEqual(kept["losses"], again["losses"])
         self.assertLess(again["memory"]["activations"], kept["memory"]["activations"])
         gathers = lambda run, phase: sum(c["calls"] for c in run["communication"]
@@ -81,12 +84,11 @@ class Recompute(PipelineCase):
         self.assertEqual(gathers(kept, "recompute"), 0)
         self.assertGreater(gathers(again, "recompute"), 0)
         self.assertLessEqual(gathers(again, "recompute"), gathers(again, "forward"))
-        both = self.ran("llama", plan, '{ what = "selective", gathers = true }')
         self.assertLess(both["memory"]["activations"], again["memory"]["activations"])
 
     def test_nothing_is_fetched_for_what_is_kept(self):
         for mode in ('{ ops = { "swiglu" } }', '"selective"'):
-            run = self.ran("llama", "{ tp(2), sp() }", mode)
+            run, = self.ran("llama", "{ tp(2), sp() }", mode)
             self.assertEqual([c for c in run["communication"] if c["phase"] == "recompute"], [])
 
     def test_the_cheapest_set_that_fits(self):

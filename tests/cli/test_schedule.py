@@ -5,12 +5,12 @@ import re
 import unittest
 import xml.etree.ElementTree
 
-from pipeline_tools import SOURCE, PipelineCase
+from cases import SOURCE, ProgramCase
 
 NAMES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "dualpipev")
 
 
-class ScheduleCommand(PipelineCase):
+class ScheduleCommand(ProgramCase):
     def schedule(self, *arguments):
         return self.only("schedule", *arguments)
 
@@ -121,7 +121,7 @@ class ScheduleCommand(PipelineCase):
                 self.refused(3, problem, "schedule", "a.csv", *arguments)
 
 
-class PipelinePlans(PipelineCase):
+class PipelinePlans(ProgramCase):
     def refuse(self, plan, code, problem, verbs=("run",)):
         """Before any rank starts: nothing is written."""
         for verb in verbs:

@@ -5,7 +5,7 @@ import unittest
 
 import pandas
 
-from pipeline_tools import PipelineCase
+from cases import ProgramCase, matrix
 
 MODELS = """\
 local mw = require "meshwright"
@@ -49,7 +49,8 @@ end
 """
 
 
-class Sequence(PipelineCase):
+class Sequence(ProgramCase):
+    @matrix
     def test_every_form_equals_one_rank(self):
         results = self.verify_all(MIXES)
         self.assertEqual(len(results), 4 * (6 + 3 * 8 + 2 * 6))

@@ -14,12 +14,12 @@ import h5py
 import numpy as np
 import pandas
 
-from pipeline_tools import BIN, TEST_PLUGINS, PipelineCase
+from cases import BIN, TEST_PLUGINS, ProgramCase
 
 NANOSECOND = 1e-3  # of the trace's microseconds
 
 
-class Trace(PipelineCase):
+class Trace(ProgramCase):
     def run_once(self, plan='pp { 2, schedule = "zb-h1" }, dp(2)', more=""):
         return self.only("run", self.script(plan, 'e.log = "run.h5"\n' + more))
 
@@ -173,7 +173,7 @@ class Trace(PipelineCase):
         self.refused(2, "trace.missing", "trace", "run.h5", "-o", "t.json", "--predicted")
 
 
-class EndedEarly(PipelineCase):
+class EndedEarly(ProgramCase):
     def start(self, plan, more=""):
         script = self.script(plan, 'e.log = "run.h5" e.steps = 1000000\n' + more +
                              'e.observe = function(step) io.stderr:write("finished ", step, "\\n") end')

@@ -1,7 +1,7 @@
 """A strategy that stands twice in a plan, whatever it asks for, is refused once, by name."""
 import unittest
 
-from pipeline_tools import MODELS, PipelineCase
+from cases import MODELS, ProgramCase
 
 TWICE = {
     "tp(2), sp(), sp()": "plan.twice plan[3]",
@@ -24,7 +24,7 @@ end
 """
 
 
-class Twice(PipelineCase):
+class Twice(ProgramCase):
     def test_each_form(self):
         for plan, problem in TWICE.items():
             with self.subTest(plan):

@@ -1,15 +1,10 @@
 """`meshwright verify` from outside: dp x tp of both models equals one rank; a broken reduction of a
 test-only plugin is caught, with the op and the parameter named."""
 
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
-BIN = os.environ["MESHWRIGHT_BIN"]
-TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+from cases import TEST_PLUGINS, ProgramCase, matrix
+
 BOUND = 1e-10
 
 MODELS = """\
@@ -48,15 +43,12 @@ check("llama", { dp { 2, bucket = "1B" }, broken { %s } }, 12, 3)
 """
 
 
-class Verify(unittest.TestCase):
+class Verify(ProgramCase):
     def verify(self, text):
-        with tempfile.TemporaryDirectory() as folder:
-            script = pathlib.Path(folder) / "script.lua"
-            script.write_text(text)
-            done = subprocess.run([BIN, "verify", script, "--json", "--plugin-path", TEST_PLUGINS],
-                                  capture_output=True, text=True, timeout=300)
-        return done, [json.loads(line) for line in done.stdout.splitlines()]
+        done = self.call("verify", self.write(text), "--json", "--plugin-path", TEST_PLUGINS)
+        return done, self.lines(done)
 
+    @matrix
     def test_every_mix_equals_one_rank(self):
         done, results = self.verify(GRID)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])

@@ -46,7 +46,7 @@ at::Tensor expected_reduction(at::ScalarType dtype, std::int64_t count, int rank
 
 }  // namespace
 
-TEST_CASE("all-reduce equals the sum and the maximum in rank order, bit for bit") {
+TEST_CASE("all-reduce equals the sum and the maximum in rank order, bit for bit", "[kernels]") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     for (const auto dtype : all_dtypes) {
       // One element; not a multiple of a vector; several chunks.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "meshwright/world.h"
 
 namespace mw::testing {

@@ -3,7 +3,7 @@
 
 #include <torch/csrc/autograd/generated/variable_factories.h>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "comm_testing.h"
 
 using namespace mw;           // NOLINT

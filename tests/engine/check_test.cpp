@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "../parity/fixture.h"
 #include "engine/check.h"
 #include "engine/trainer.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -36,18 +36,8 @@ bool has(const std::string& text, const std::string& part) {
 }
 
 // Edits the derived program.
-class Fault : public Strategy {
- public:
-  explicit Fault(std::function<void(Program&)> edit) : edit_(std::move(edit)) {}
-  std::vector<AxisRequest> axes() const override { return {}; }
-  void edit(Draft& draft) const override { draft.add_pass({"fault", edit_}); }
-
- private:
-  std::function<void(Program&)> edit_;
-};
-
 StrategyChoice fault(std::function<void(Program&)> edit) {
-  return choice("fault", std::make_shared<Fault>(std::move(edit)));
+  return does("fault", {}, [=](Draft& draft) { draft.add_pass({"fault", edit}); });
 }
 
 }  // namespace
@@ -82,10 +72,7 @@ TEST_CASE("A right mix passes, and its replicas are counted") {
                : mix == 3 ? std::vector{zero(4, 3, 2)}
                : mix == 4 ? std::vector{pp(2, "zb-h1", {2, 2}), zero(2, 2), tp(2)}
                           : std::vector{pp(2, "1f1b", {2, 2}), dp(2)};
-  if (mix == 5) {
-    setup.model = "gpt";
-    setup.options = {{"layers", 4}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
-  }
+  if (mix == 5) setup.make_gpt();
   const CheckReport report = checked(setup);
   CHECK(report.steps == 2);
   CHECK(report.tensors > 100);

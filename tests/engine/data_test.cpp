@@ -8,11 +8,11 @@
 #include <numeric>
 #include <set>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "engine/permutation.h"
 #include "engine/synthetic_data.h"
 #include "engine/text_data.h"
-#include "temporary_folder.h"
+#include "support/temporary_folder.h"
 
 using mw::DataContext;
 using mw::Json;

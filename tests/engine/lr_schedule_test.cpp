@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 using mw::Json;
 
 namespace {

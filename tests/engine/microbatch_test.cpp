@@ -1,11 +1,11 @@
 // Microbatch policies: what they read, which plan a step gets, what the numbers of a run are with them.
 #include <catch2/catch.hpp>
 
-#include "../parity/fixture.h"
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "engine/microbatch.h"
 #include "engine/trainer.h"
 #include "program/memory.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -107,19 +107,14 @@ TEST_CASE("Microbatches of different sizes equal one rank with the whole batch")
   setup.batch = 14;
   setup.sizes = sizes;
   setup.options["layers"] = 4;
-  if (is_gpt) {
-    setup.model = "gpt";
-    setup.options = {{"layers", 4}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
-  }
+  if (is_gpt) setup.make_gpt();
   setup.plan = {zero(2, 3), tp(2)};
   if (schedule == "zbv") setup.plan.insert(setup.plan.begin(), pp(2, schedule, {1, 1, 1, 1}));
   if (!schedule.empty() && schedule != "zbv")
     setup.plan.insert(setup.plan.begin(), pp(2, schedule, {2, 2}));
   DYNAMIC_SECTION((is_gpt ? "gpt " : "llama ")
                   << schedule << " " << sizes.size() << " from " << sizes.front()) {
-    const VerifyOutcome outcome = verify(experiment(setup));
-    INFO(describe(outcome, "uneven"));
-    CHECK(outcome.equal);
+    must_equal_one_rank(setup);
   }
 }
 

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "../parity/fixture.h"
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "engine/ranks.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -43,7 +43,8 @@ const auto fp64 = at::TensorOptions().dtype(at::kDouble);
 
 }  // namespace
 
-TEST_CASE("Tall, wide, square and stacked matrices are orthogonalised each by itself") {
+TEST_CASE("Tall, wide, square and stacked matrices are orthogonalised each by itself",
+          "[kernels]") {
   const auto [rows, columns] = GENERATE(table<int, int>({{24, 7}, {7, 24}, {16, 16}, {1, 9}}));
   const int stacked = GENERATE(1, 3), steps = GENERATE(1, 2, 5);
   at::manual_seed(5);
@@ -58,7 +59,7 @@ TEST_CASE("Tall, wide, square and stacked matrices are orthogonalised each by it
   CHECK(orthogonalised(at::zeros({1, rows, columns}, fp64), 5).abs().max().item<double>() == 0);
 }
 
-TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's") {
+TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's", "[kernels]") {
   const bool nesterov = GENERATE(false, true);
   const std::string adjust = GENERATE(as<std::string>{}, "original", "match_rms_adamw");
   const auto [rows, columns] = GENERATE(table<int, int>({{20, 5}, {5, 20}}));
@@ -92,7 +93,7 @@ TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's
   }
 }
 
-TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's") {
+TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's", "[kernels]") {
   const auto optimizer = muon({{"lr", 0.02},
                                {"weight_decay", 0.2},
                                {"adamw", {{"lr", 0.005}, {"betas", {0.8, 0.9}}, {"eps", 1e-6}}}});
@@ -113,7 +114,7 @@ TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's") {
   }
 }
 
-TEST_CASE("What Muon does not take is refused with the key's path") {
+TEST_CASE("What Muon does not take is refused with the key's path", "[kernels]") {
   CHECK(muon_refusal({{"lr", 0.02}}) == "none");
   CHECK(muon_refusal({{"lr", 0.0}}) == "option.range optimizer.lr");
   CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"beta", 1}}}}) == "option.unknown optimizer.adamw.beta");
@@ -121,7 +122,7 @@ TEST_CASE("What Muon does not take is refused with the key's path") {
         "option.value optimizer.adamw.betas");
 }
 
-TEST_CASE("Which parameters are matrices, and their rows and columns") {
+TEST_CASE("Which parameters are matrices, and their rows and columns", "[kernels]") {
   Setup setup;
   setup.optimizer = "muon";
   setup.optimizer_options = {{"lr", 0.02}};
@@ -131,15 +132,12 @@ TEST_CASE("Which parameters are matrices, and their rows and columns") {
     for (const char* name : {"attention.o", "mlp.gate", "mlp.up", "mlp.down"}) want[name] = {0, 1};
   }
   SECTION("gpt, tied") {
-    setup.model = "gpt";
-    setup.options = {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
+    setup.make_gpt();
     for (const char* name : {"attention.q", "attention.k", "attention.v"}) want[name] = {0, 2};
     for (const char* name : {"attention.o", "mlp.up", "mlp.down"}) want[name] = {0, 1};
   }
   SECTION("experts, each a matrix, and the router") {
-    setup.model = "moe";
-    setup.options["experts"] = 4;
-    setup.options["top_k"] = 2;
+    setup.make_moe();
     for (const char* name : {"attention.q", "attention.k", "attention.v"}) want[name] = {0, 2};
     for (const char* name : {"attention.o", "router"}) want[name] = {0, 1};
     for (const char* name : {"experts.gate", "experts.up", "experts.down"}) want[name] = {1, 1};
@@ -163,7 +161,7 @@ TEST_CASE("Which parameters are matrices, and their rows and columns") {
   CHECK(found.size() == want.size());
 }
 
-TEST_CASE("A rank's step is the dense one of every matrix") {
+TEST_CASE("A rank's step is the dense one of every matrix", "[kernels]") {
   Setup setup;
   setup.optimizer = "muon";
   setup.optimizer_options = {{"lr", 0.02}, {"weight_decay", 0.1}};

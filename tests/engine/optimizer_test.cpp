@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 using mw::Json;
 
 namespace {
@@ -27,7 +27,7 @@ at::Tensor random_tensor(std::int64_t count, at::ScalarType dtype) {
 
 }  // namespace
 
-TEST_CASE("adamw equals ATen's fused kernel bit for bit over several steps") {
+TEST_CASE("adamw equals ATen's fused kernel bit for bit over several steps", "[kernels]") {
   const auto dtype = GENERATE(at::kFloat, at::kDouble);
   const std::int64_t count = GENERATE(1, 7, 64, 1003);
   at::manual_seed(1);
@@ -48,7 +48,7 @@ TEST_CASE("adamw equals ATen's fused kernel bit for bit over several steps") {
   CHECK(at::equal(state.tensors[1], v));
 }
 
-TEST_CASE("adamw follows the paper's formulae") {
+TEST_CASE("adamw follows the paper's formulae", "[kernels]") {
   at::manual_seed(2);
   const double lr = 1e-2, b1 = 0.8, b2 = 0.99, eps = 1e-6, decay = 0.3;
   const auto optimizer =
@@ -67,7 +67,7 @@ TEST_CASE("adamw follows the paper's formulae") {
   }
 }
 
-TEST_CASE("a flat tensor cut anywhere is updated as the whole is, to the last bits") {
+TEST_CASE("a flat tensor cut anywhere is updated as the whole is, to the last bits", "[kernels]") {
   const auto dtype = GENERATE(at::kFloat, at::kDouble);
   at::manual_seed(3);
   const auto optimizer = make("adamw", {{"lr", 1e-2}});
@@ -89,8 +89,8 @@ TEST_CASE("a flat tensor cut anywhere is updated as the whole is, to the last bi
   CHECK(((whole - parts).abs() / whole.abs().clamp_min(1e-2)).max().item<double>() < 8 * eps);
 }
 
-TEST_CASE(
-    "a flat tensor cut at multiples of the vector width is updated bit for bit as the whole") {
+TEST_CASE("a flat tensor cut at multiples of the vector width is updated bit for bit as the whole",
+          "[kernels]") {
   const auto dtype = GENERATE(at::kFloat, at::kDouble);
   at::manual_seed(5);
   const auto optimizer = make("adamw", {{"lr", 1e-2}});
@@ -108,7 +108,7 @@ TEST_CASE(
   CHECK(at::equal(whole, parts));
 }
 
-TEST_CASE("sgd equals its formula, with and without momentum") {
+TEST_CASE("sgd equals its formula, with and without momentum", "[kernels]") {
   at::manual_seed(4);
   const double momentum = GENERATE(0.0, 0.9), decay = GENERATE(0.0, 0.1);
   const auto optimizer =
@@ -125,7 +125,7 @@ TEST_CASE("sgd equals its formula, with and without momentum") {
   CHECK((param - want).abs().max().item<double>() < 1e-14);
 }
 
-TEST_CASE("the state takes the bytes that are declared") {
+TEST_CASE("the state takes the bytes that are declared", "[kernels]") {
   const at::Tensor param = at::zeros({100}, at::kDouble);
   for (const Json& given : {Json{{"lr", 1.0}}, Json{{"lr", 1.0}, {"momentum", 0.5}}}) {
     for (const char* kind : {"adamw", "sgd"}) {
@@ -139,7 +139,7 @@ TEST_CASE("the state takes the bytes that are declared") {
   CHECK(make("adamw", {{"lr", 1.0}})->bytes_per_element(at::kFloat) == 8);
 }
 
-TEST_CASE("defaults, clipping and refusals") {
+TEST_CASE("defaults, clipping and refusals", "[kernels]") {
   const auto optimizer = make("adamw", {{"lr", 1e-3}, {"clip", 1.0}});
   CHECK(optimizer->lr() == 1e-3);
   CHECK(optimizer->clip() == 1.0);

@@ -6,9 +6,9 @@
 #include <map>
 #include <mutex>
 
-#include "../parity/fixture.h"
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "engine/trainer.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;

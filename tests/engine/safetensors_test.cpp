@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../support/problems.h"
-#include "temporary_folder.h"
+#include "support/problems.h"
+#include "support/temporary_folder.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "../support/problems.h"
-#include "temporary_folder.h"
+#include "support/problems.h"
+#include "support/temporary_folder.h"
 
 using mw::Range;
 

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
 

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "meshwright/error.h"
 #include "meshwright/mesh.h"
 #include "meshwright/placement.h"

@@ -52,7 +52,7 @@ at::Tensor highest(const at::Tensor& numbers, std::int64_t top) {
 
 }  // namespace
 
-TEST_CASE("route: chosen by affinity and bias, weighed by affinity") {
+TEST_CASE("route: chosen by affinity and bias, weighed by affinity", "[kernels]") {
   const RouterOptions options{GENERATE(RouterScore::softmax, RouterScore::sigmoid),
                               GENERATE(true, false), GENERATE(1.0, 2.5)};
   const std::int64_t experts = 7, top = GENERATE(1, 2, 3, 7);
@@ -78,7 +78,8 @@ TEST_CASE("route: chosen by affinity and bias, weighed by affinity") {
   });
 }
 
-TEST_CASE("admit: first choices before second ones, earlier positions before later ones") {
+TEST_CASE("admit: first choices before second ones, earlier positions before later ones",
+          "[kernels]") {
   using Runs = std::vector<Range>;
   const std::int64_t batch = 3, seq = 24, top = 3, experts = 5;
   const std::int64_t capacity = GENERATE(0, 1, 4, 11, 72);
@@ -134,7 +135,7 @@ OpCase loss_case(double factor, const at::Tensor& stats) {
 
 }  // namespace
 
-TEST_CASE("balance: Switch's loss of each sequence, and of parts of sequences") {
+TEST_CASE("balance: Switch's loss of each sequence, and of parts of sequences", "[kernels]") {
   const RouterScore score = GENERATE(RouterScore::softmax, RouterScore::sigmoid);
   const std::int64_t batch = 3, seq = 12, top = GENERATE(1, 2), experts = 5;
   const at::Tensor logits = at::randn({batch, seq, experts}, at::kDouble);
@@ -168,7 +169,7 @@ TEST_CASE("balance: Switch's loss of each sequence, and of parts of sequences") 
   CHECK(error(forward(loss_case(factor, whole)).outputs[0], expected) < 1e-12);
 }
 
-TEST_CASE("z_loss") {
+TEST_CASE("z_loss", "[kernels]") {
   OpCase c(z_loss(0.3), {logit_dims}, {{}}, {{"batch", 3}, {"seq", 5}, {"scores", 7}});
   c.real(0);
   check_op(c, [](const Tensors& in) {
@@ -283,7 +284,8 @@ const std::vector<std::vector<Range>> parts_of_experts{
 
 }  // namespace
 
-TEST_CASE("tokens through the experts they chose: the dense form, whole and in parts") {
+TEST_CASE("tokens through the experts they chose: the dense form, whole and in parts",
+          "[kernels]") {
   const std::string what = GENERATE(from_range(choices));
   const auto& parts = parts_of_experts[GENERATE(0, 1, 2, 3)];
   INFO(what << ", " << parts.size() << " parts");
@@ -321,7 +323,7 @@ OpCase linear_case(const OpCase& sent, const Layer& l, Range part) {
 
 }  // namespace
 
-TEST_CASE("rows: sent, worked on and put together") {
+TEST_CASE("rows: sent, worked on and put together", "[kernels]") {
   const std::string what = GENERATE(from_range(choices));
   const std::int64_t hidden = GENERATE(4, 3000);  // the last: several chunks
   const Range part = GENERATE(Range{0, 6}, Range{3, 3}, Range{0, 1});
@@ -353,7 +355,7 @@ TEST_CASE("rows: sent, worked on and put together") {
   });
 }
 
-TEST_CASE("experts' ops declare the memory that the allocator sees") {
+TEST_CASE("experts' ops declare the memory that the allocator sees", "[kernels]") {
   const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
   const auto [batch, seq, hidden, experts, top] =
       GENERATE(table<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>(

@@ -77,7 +77,7 @@ at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 
 }  // namespace
 
-TEST_CASE("rope turns neighbours, and the end of a head alone") {
+TEST_CASE("rope turns neighbours, and the end of a head alone", "[kernels]") {
   const bool heads = GENERATE(true, false);
   const std::int64_t width = GENERATE(4, 10);
   const OpCase c = rope_case(RopePairs::neighbours, heads, width, 4);
@@ -99,7 +99,7 @@ TEST_CASE("rope turns neighbours, and the end of a head alone") {
   CHECK(error(over, expected) < 1e-12);
 }
 
-TEST_CASE("split") {
+TEST_CASE("split", "[kernels]") {
   OpCase c(split(), {{"batch", "seq", "both"}}, {{"batch", "seq", "one"}, {"batch", "seq", "two"}},
            {{"batch", 3}, {"seq", 30}, {"both", 20}, {"one", 14}, {"two", 6}});
   c.real(0);
@@ -109,7 +109,7 @@ TEST_CASE("split") {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) check_memory(c, type);
 }
 
-TEST_CASE("keys and values of a latent") {
+TEST_CASE("keys and values of a latent", "[kernels]") {
   OpCase c(latent_keys(), {{"batch", "seq", "heads", "kv"}, {"batch", "seq", "turned"}},
            {{"batch", "seq", "heads", "qk"}, {"batch", "seq", "heads", "value"}},
            {{"batch", 3},
@@ -128,7 +128,7 @@ TEST_CASE("keys and values of a latent") {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) check_memory(c, type);
 }
 
-TEST_CASE("attention whose values have a width of their own") {
+TEST_CASE("attention whose values have a width of their own", "[kernels]") {
   const auto [width, value] =
       GENERATE(table<std::int64_t, std::int64_t>({{12, 8}, {8, 12}, {6, 1}}));
   const auto [first, queries] =
@@ -139,7 +139,7 @@ TEST_CASE("attention whose values have a width of their own") {
   });
 }
 
-TEST_CASE("... declares the memory that the allocator sees") {
+TEST_CASE("... declares the memory that the allocator sees", "[kernels]") {
   const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
   const auto [width, value] = GENERATE(table<std::int64_t, std::int64_t>({{32, 16}, {16, 32}}));
   const auto [seq, first, queries] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
@@ -147,7 +147,7 @@ TEST_CASE("... declares the memory that the allocator sees") {
   check_memory(uneven_attention(seq, first, queries, width, value), type);
 }
 
-TEST_CASE("a graph of latent attention is DeepSeek-V3's") {
+TEST_CASE("a graph of latent attention is DeepSeek-V3's", "[kernels]") {
   const bool narrow_queries = GENERATE(true, false);
   Json given{{"layers", 1},         {"hidden", 16},          {"heads", 3},
              {"ffn", 24},           {"vocab", 19},           {"experts", 1},

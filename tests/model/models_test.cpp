@@ -9,7 +9,7 @@
 #include <cmath>
 #include <set>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "interpreter.h"
 #include "meshwright/model.h"
 #include "model/init.h"

@@ -9,7 +9,7 @@
 using namespace mw;
 using namespace mw::test;
 
-TEST_CASE("linear") {
+TEST_CASE("linear", "[kernels]") {
   const bool biased = GENERATE(false, true);
   std::vector<Dims> inputs{{"batch", "seq", "hidden"}, {"heads", "head_dim", "hidden"}};
   if (biased) inputs.push_back({"heads", "head_dim"});
@@ -22,7 +22,7 @@ TEST_CASE("linear") {
   });
 }
 
-TEST_CASE("linear contracts several dims, and one row is enough") {
+TEST_CASE("linear contracts several dims, and one row is enough", "[kernels]") {
   OpCase c(linear(), {{"batch", "seq", "heads", "head_dim"}, {"hidden", "heads", "head_dim"}},
            {{"batch", "seq", "hidden"}},
            {{"batch", 1}, {"seq", 1}, {"hidden", 7}, {"heads", 3}, {"head_dim", 2}});
@@ -33,7 +33,7 @@ TEST_CASE("linear contracts several dims, and one row is enough") {
   });
 }
 
-TEST_CASE("rms_norm") {
+TEST_CASE("rms_norm", "[kernels]") {
   const std::int64_t hidden = GENERATE(2, 10, 64, 3000);  // the last: several chunks
   OpCase c(rms_norm(1e-5), {{"batch", "seq", "hidden"}, {"hidden"}}, {{"batch", "seq", "hidden"}},
            {{"batch", 3}, {"seq", 7}, {"hidden", hidden}});
@@ -44,7 +44,7 @@ TEST_CASE("rms_norm") {
   });
 }
 
-TEST_CASE("layer_norm") {
+TEST_CASE("layer_norm", "[kernels]") {
   OpCase c(layer_norm(1e-5), {{"batch", "seq", "hidden"}, {"hidden"}, {"hidden"}},
            {{"batch", "seq", "hidden"}}, {{"batch", 3}, {"seq", 7}, {"hidden", 20}});
   for (std::size_t i = 0; i < 3; ++i) c.real(i);
@@ -54,7 +54,7 @@ TEST_CASE("layer_norm") {
   });
 }
 
-TEST_CASE("embedding over a whole and a cut vocab") {
+TEST_CASE("embedding over a whole and a cut vocab", "[kernels]") {
   const auto [offset, size] =
       GENERATE(table<std::int64_t, std::int64_t>({{0, 11}, {0, 4}, {4, 4}, {8, 3}, {11, 0}}));
   const std::int64_t hidden = GENERATE(4, 40);  // ATen adds short rows in another way
@@ -70,7 +70,7 @@ TEST_CASE("embedding over a whole and a cut vocab") {
   });
 }
 
-TEST_CASE("add_positions") {
+TEST_CASE("add_positions", "[kernels]") {
   OpCase c(add_positions(), {{"batch", "seq", "hidden"}, {"seq"}, {"positions", "hidden"}},
            {{"batch", "seq", "hidden"}},
            {{"batch", 3}, {"seq", 5}, {"hidden", 20}, {"positions", 9}});
@@ -80,7 +80,7 @@ TEST_CASE("add_positions") {
   check_op(c, [](const Tensors& in) { return Tensors{in[0] + in[2].index_select(0, in[1])}; });
 }
 
-TEST_CASE("rope turns the halves of a head") {
+TEST_CASE("rope turns the halves of a head", "[kernels]") {
   const std::int64_t width = GENERATE(2, 6, 8, 32);
   const std::int64_t seq = GENERATE(5, 3000);  // the last: several chunks of one sequence
   OpCase table(rope_table(10000), {{"seq"}}, {{"seq", "head_dim"}, {"seq", "head_dim"}},
@@ -142,7 +142,7 @@ OpCase attention_case(const Cut& cut, std::int64_t width = 6, std::int64_t batch
 
 }  // namespace
 
-TEST_CASE("attention: grouped key heads, cut heads, cut queries") {
+TEST_CASE("attention: grouped key heads, cut heads, cut queries", "[kernels]") {
   const Cut cut = GENERATE(Cut{4, 0, 4, 4, 0, 4, 9, 0, 9},    // plain
                            Cut{4, 2, 2, 4, 2, 2, 9, 0, 9},    // both cut alike
                            Cut{8, 0, 8, 2, 0, 2, 40, 0, 40},  // grouped, more than one query block
@@ -172,7 +172,7 @@ TEST_CASE("attention: grouped key heads, cut heads, cut queries") {
   });
 }
 
-TEST_CASE("attention over a window") {
+TEST_CASE("attention over a window", "[kernels]") {
   const std::int64_t window = GENERATE(1, 4, 24, 40);
   const auto [first, count] =
       GENERATE(table<std::int64_t, std::int64_t>({{0, 24}, {8, 8}, {16, 8}}));
@@ -188,7 +188,7 @@ TEST_CASE("attention over a window") {
   });
 }
 
-TEST_CASE("attention over tokens that lie in another order") {
+TEST_CASE("attention over tokens that lie in another order", "[kernels]") {
   using Runs = std::vector<Range>;
   const Runs keys{{0, 6}, {18, 6}, {6, 6}, {12, 6}};
   const std::vector<Runs> parts{keys, Runs{{0, 6}, {18, 6}}, Runs{{6, 12}}};
@@ -213,7 +213,7 @@ TEST_CASE("attention over tokens that lie in another order") {
   check_memory(c, at::kDouble);
 }
 
-TEST_CASE("swiglu, gelu, add") {
+TEST_CASE("swiglu, gelu, add", "[kernels]") {
   const std::int64_t seq = GENERATE(3, 5000);  // the last: several chunks
   const std::map<std::string, std::int64_t> sizes{{"batch", 2}, {"seq", seq}, {"ffn", 5}};
   const Dims dims{"batch", "seq", "ffn"};
@@ -233,7 +233,7 @@ TEST_CASE("swiglu, gelu, add") {
   check_op(sum, [](const Tensors& in) { return Tensors{in[0] + in[1]}; });
 }
 
-TEST_CASE("cross-entropy in pieces over any part of the vocab") {
+TEST_CASE("cross-entropy in pieces over any part of the vocab", "[kernels]") {
   const auto [offset, size] =
       GENERATE(table<std::int64_t, std::int64_t>({{0, 11}, {0, 4}, {4, 4}, {8, 3}, {11, 0}}));
   const std::int64_t seq = GENERATE(5, 4000);
@@ -263,14 +263,14 @@ TEST_CASE("cross-entropy in pieces over any part of the vocab") {
   });
 }
 
-TEST_CASE("ce_loss") {
+TEST_CASE("ce_loss", "[kernels]") {
   OpCase c(ce_loss(20), {{"stat", "batch", "seq"}}, {{}}, {{"stat", 2}, {"batch", 2}, {"seq", 5}});
   c.real(0);
   c.inputs[0].abs_().add_(1);
   check_op(c, [](const Tensors& in) { return Tensors{(in[0][0].log() - in[0][1]).sum() / 20}; });
 }
 
-TEST_CASE("parts of a vocab, put together, are the whole cross-entropy") {
+TEST_CASE("parts of a vocab, put together, are the whole cross-entropy", "[kernels]") {
   const Dims rows{"batch", "seq"}, wide{"batch", "seq", "vocab"};
   const std::map<std::string, std::int64_t> sizes{
       {"batch", 2}, {"seq", 5}, {"vocab", 11}, {"stat", 2}};
@@ -309,7 +309,7 @@ TEST_CASE("parts of a vocab, put together, are the whole cross-entropy") {
   CHECK(error(at::cat(pieces, 2), gradient) < 1e-12);
 }
 
-TEST_CASE("AutogradOp differentiates what compute does") {
+TEST_CASE("AutogradOp differentiates what compute does", "[kernels]") {
   struct Squash : AutogradOp {
     std::string kind() const override { return "squash"; }
     Tensors compute(const Op&, const LocalDims&, const Tensors& in) const override {
@@ -323,7 +323,7 @@ TEST_CASE("AutogradOp differentiates what compute does") {
   check_op(c, [](const Tensors& in) { return Tensors{at::tanh(in[0]) * in[1], in[1].exp()}; });
 }
 
-TEST_CASE("ops declare the memory that the allocator sees") {
+TEST_CASE("ops declare the memory that the allocator sees", "[kernels]") {
   const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
   const auto [batch, seq, hidden, vocab] =
       GENERATE(table<std::int64_t, std::int64_t, std::int64_t, std::int64_t>(
@@ -381,7 +381,7 @@ TEST_CASE("ops declare the memory that the allocator sees") {
   check(angles, {});
 }
 
-TEST_CASE("attention declares the memory that the allocator sees") {
+TEST_CASE("attention declares the memory that the allocator sees", "[kernels]") {
   const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
   const Cut cut = GENERATE(Cut{4, 0, 4, 4, 0, 4, 128, 0, 128}, Cut{4, 2, 2, 4, 2, 2, 200, 0, 200},
                            Cut{8, 0, 8, 2, 0, 2, 128, 0, 128}, Cut{8, 0, 8, 1, 0, 1, 100, 0, 100},

@@ -52,7 +52,7 @@ LibraryCall known_call(std::int64_t scratch, double flops = 1) {
 
 }  // namespace
 
-TEST_CASE("A call's scratch is what it allocates beside its result") {
+TEST_CASE("A call's scratch is what it allocates beside its result", "[kernels]") {
   CHECK(try_scratch(known_call(1000), at::kFloat, 1) == 4000);
   CHECK(try_scratch(known_call(1000), at::kBFloat16, 2) == 2000);
   LibraryCall fails = known_call(1000);
@@ -65,7 +65,7 @@ TEST_CASE("A call's scratch is what it allocates beside its result") {
   CHECK_FALSE(scratch.measured);
 }
 
-TEST_CASE("It is tried once, and kept for the next process") {
+TEST_CASE("It is tried once, and kept for the next process", "[kernels]") {
   const Folder folder;
   tried = 0;
   {
@@ -87,7 +87,7 @@ TEST_CASE("It is tried once, and kept for the next process") {
   CHECK(kept.begin().value().size() == 4);
 }
 
-TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is kept") {
+TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is kept", "[kernels]") {
   const Folder folder;
   fs::create_directories(folder.path);
   const Json good = {{"another CPU", {{"x", 1}}}};
@@ -108,7 +108,7 @@ TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is ke
   CHECK(ScratchBook("/proc/no-such-folder").of(known_call(500), at::kFloat, 1).bytes == 2000);
 }
 
-TEST_CASE("A call that is too large is not made") {
+TEST_CASE("A call that is too large is not made", "[kernels]") {
   tried = 0;
   const Scratch large = ScratchBook({}).of(known_call(500, 1e12), at::kFloat, 4);
   CHECK(tried == 0);
@@ -129,7 +129,7 @@ TEST_CASE("A call that is too large is not made") {
   CHECK(attended.bytes > 0);
 }
 
-TEST_CASE("What keeps libraries to an instruction set has measurements of its own") {
+TEST_CASE("What keeps libraries to an instruction set has measurements of its own", "[kernels]") {
   const std::string own = kernels_key();
   const char* before = std::getenv("ONEDNN_MAX_CPU_ISA");
   const std::string kept = before != nullptr ? before : "";

@@ -1,37 +1,27 @@
 // How dp's gradients are summed: in every microbatch, or through hooks.
 #include <catch2/catch.hpp>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "engine/trainer.h"
-#include "fixture.h"
-#include "meshwright/reduction_hook.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
 
-StrategyChoice hooked(int ways, std::shared_ptr<const ReductionHook> hook,
-                      std::int64_t bucket = 1 << 16) {
-  return choice("dp", std::make_shared<Rules>(
-                          "dp", ways, Dims{"batch"},
-                          std::vector<Pass>{
-                              bucket_gradients(bucket), overlap_gradient_reduction(),
-                              hook_reductions("dp", [hook](const BucketShape&) { return hook; })}));
+StrategyChoice hooked(int ways, const std::string& hook, std::int64_t rank = 2) {
+  return strategy("dp", {{"ways", ways}, {"bucket", 1 << 16}, {"hook", hook}, {"hook_rank", rank}});
 }
 
 StrategyChoice each(int ways, bool overlap) {
-  std::vector<Pass> passes{bucket_gradients(1 << 12), reduce_each_microbatch("dp")};
-  if (overlap) passes.push_back(overlap_gradient_reduction());
-  return choice("dp", std::make_shared<Rules>("dp", ways, Dims{"batch"}, passes));
+  return strategy("dp",
+                  {{"ways", ways}, {"bucket", 1 << 12}, {"overlap", overlap}, {"reduce", "each"}});
 }
 
-Setup small(bool gpt) {
+Setup usual(bool gpt) {
   Setup setup;
-  if (gpt) {
-    setup.model = "gpt";
-    setup.options = {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
-  }
+  if (gpt) setup.make_gpt();
   return setup;
 }
 
@@ -50,11 +40,11 @@ std::pair<double, double> losses(const Setup& setup, std::int64_t steps) {
 
 }  // namespace
 
-TEST_CASE("A reduction in every microbatch equals one rank") {
+TEST_CASE("A reduction in every microbatch equals one rank", "[matrix]") {
   const bool is_gpt = GENERATE(false, true), overlap = GENERATE(false, true);
   const int ways = GENERATE(2, 3), microbatches = GENERATE(1, 2, 4);
   const std::string beside = GENERATE(as<std::string>{}, "", "tp", "1f1b", "zb-h1");
-  Setup setup = small(is_gpt);
+  Setup setup = usual(is_gpt);
   setup.batch = ways * microbatches;
   setup.microbatch = 1;
   setup.plan = {each(ways, overlap)};
@@ -65,10 +55,7 @@ TEST_CASE("A reduction in every microbatch equals one rank") {
   }
   DYNAMIC_SECTION((is_gpt ? "gpt" : "llama") << " dp " << ways << " microbatches " << microbatches
                                              << " " << beside << (overlap ? " overlapped" : "")) {
-    const Experiment e = experiment(setup);
-    const VerifyOutcome outcome = verify(e);
-    INFO(describe(outcome, e.plan->mix()));
-    CHECK(outcome.equal);
+    must_equal_one_rank(setup);
   }
 }
 
@@ -76,10 +63,10 @@ TEST_CASE("A lossy hook is never called equal, and is named") {
   const bool is_gpt = GENERATE(false, true);
   const std::string what = GENERATE(as<std::string>{}, "bf16", "powersgd");
   const std::string beside = GENERATE(as<std::string>{}, "", "tp", "1f1b");
-  Setup setup = small(is_gpt);
+  Setup setup = usual(is_gpt);
   setup.microbatch = 3;
   setup.batch = 12;
-  setup.plan = {hooked(2, what == "bf16" ? bf16_hook() : powersgd_hook(2))};
+  setup.plan = {hooked(2, what)};
   if (beside == "tp") setup.plan.push_back(tp(2));
   if (beside == "1f1b") setup.plan.insert(setup.plan.begin(), pp(2, beside, {1, 1}));
   DYNAMIC_SECTION((is_gpt ? "gpt " : "llama ") << what << " " << beside) {
@@ -99,8 +86,8 @@ TEST_CASE("A lossy hook is never called equal, and is named") {
 }
 
 TEST_CASE("PowerSGD that finds nothing to compress equals one rank") {
-  Setup setup = small(false);
-  setup.plan = {hooked(2, powersgd_hook(4096))};
+  Setup setup = usual(false);
+  setup.plan = {hooked(2, "powersgd", 4096)};
   const Experiment e = experiment(setup);
   const VerifyOutcome outcome = verify(e);
   INFO(describe(outcome, e.plan->mix()));
@@ -109,7 +96,7 @@ TEST_CASE("PowerSGD that finds nothing to compress equals one rank") {
 }
 
 TEST_CASE("Training through a hook converges near the plain loss") {
-  Setup setup = small(false);
+  Setup setup = usual(false);
   setup.precision = Precision::fp32;
   setup.microbatch = 3;
   const std::int64_t steps = 60;
@@ -117,7 +104,7 @@ TEST_CASE("Training through a hook converges near the plain loss") {
   const auto [first, last] = losses(setup, steps);
   REQUIRE(last < first - 1);
   const bool half = GENERATE(true, false);
-  setup.plan = {hooked(2, half ? bf16_hook() : powersgd_hook(4))};
+  setup.plan = {hooked(2, half ? "bf16" : "powersgd", 4)};
   const auto [first_through, last_through] = losses(setup, steps);
   INFO((half ? "bf16: " : "powersgd: ")
        << first << " -> " << last << " plain, " << last_through << " through the hook");
@@ -128,9 +115,9 @@ TEST_CASE("Training through a hook converges near the plain loss") {
 
 TEST_CASE("Hooks and reductions in every microbatch are refused where gradients lie in parts") {
   const int stage = GENERATE(1, 2, 3);
-  Setup setup = small(false);
+  Setup setup = usual(false);
   SECTION("a hook") {
-    setup.plan = {hooked(2, bf16_hook()), zero(2, stage)};
+    setup.plan = {hooked(2, "bf16"), zero(2, stage)};
     CHECK(thrown([&] { experiment(setup); }) == "hook.parts plan");
   }
   SECTION("each") {

@@ -1,24 +1,20 @@
 // Muon needs whole matrices: however they are cut and stored, the parameters are one rank's.
 #include <catch2/catch.hpp>
 
-#include "fixture.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
 
-Setup small(const std::string& model) {
+Setup muon_setup(const std::string& model) {
   Setup setup;
-  setup.model = model;
   // Odd sizes: parts end inside matrices, and the ffn does not divide evenly.
   setup.options = {{"layers", 2}, {"hidden", 24}, {"heads", 4}, {"ffn", 27}, {"vocab", 31}};
-  if (model == "gpt") {
-    setup.options = {{"layers", 2}, {"hidden", 24}, {"heads", 4}, {"vocab", 31}, {"tied", true}};
-  }
+  if (model == "gpt") setup.make_gpt();
   if (model == "moe") {
-    setup.options["experts"] = 4;
-    setup.options["top_k"] = 2;
+    setup.make_moe();
     setup.options["expert_ffn"] = 20;
   }
   setup.sequence = 6;
@@ -29,29 +25,12 @@ Setup small(const std::string& model) {
   return setup;
 }
 
-void check_equal_parameters(const Setup& setup) {
-  const Experiment e = experiment(setup);
-  const VerifyOutcome outcome = verify(e);
-  INFO(describe(outcome, e.plan->mix()));
-  CHECK(outcome.equal);
-  CHECK(outcome.parameters < 1e-10);
-}
-
-// Experts on ranks of dp, each in parts over tp if there is one.
-class Experts : public Strategy {
- public:
-  std::vector<AxisRequest> axes() const override { return {{"ep", 2, {"dp"}}}; }
-  void edit(Draft& draft) const override {
-    draft.shard_in("experts", "ep", [](const Op&) { return true; });
-  }
-};
-
 }  // namespace
 
-TEST_CASE("Muon equals one rank: dp, tp, ZeRO, pipelines") {
+TEST_CASE("Muon equals one rank: dp, tp, ZeRO, pipelines", "[matrix]") {
   const std::string model = GENERATE(as<std::string>{}, "llama", "gpt");
   const int mix = GENERATE(range(0, 13));
-  const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
+  const std::vector<Mix> mixes = {
       {"one rank", {}},
       {"dp", {dp(2)}},
       {"tp", {tp(2)}},
@@ -62,44 +41,40 @@ TEST_CASE("Muon equals one rank: dp, tp, ZeRO, pipelines") {
       {"zero 2 x tp", {zero(2, 2), tp(2)}},
       {"zero 3 x tp", {zero(2, 3), tp(2)}},
       {"zero 3, four ways, two replicas", {zero(4, 3, 2)}},
-      {"zero 3, offloaded", {zero(4, 3, 1, 1, false, 1 << 12, Offload::parameters)}},
+      {"zero 3, offloaded", {zero(4, 3, 1, 1, false, 1 << 12, "parameters")}},
       {"pp", {pp(2, "1f1b", {1, 1})}},
       {"pp x zero x tp", {pp(2, "zb-h1", {1, 1}), zero(2, 2), tp(2)}},
   };
-  Setup setup = small(model);
-  setup.plan = mixes[mix].second;
-  DYNAMIC_SECTION(model << ", " << mixes[mix].first) {
-    check_equal_parameters(setup);
+  Setup setup = muon_setup(model);
+  setup.plan = mixes[mix].plan;
+  DYNAMIC_SECTION(model << ", " << mixes[mix].name) {
+    must_equal_one_rank(setup);
   }
 }
 
 TEST_CASE("... of a rate that matches AdamW's, without look-ahead") {
-  Setup setup = small("llama");
+  Setup setup = muon_setup("llama");
   setup.optimizer_options["adjust_lr"] = "match_rms_adamw";
   setup.optimizer_options["nesterov"] = false;
   setup.optimizer_options["ns_steps"] = 4;
   setup.plan = {zero(2, 1), tp(2)};
-  check_equal_parameters(setup);
+  must_equal_one_rank(setup);
 }
 
 TEST_CASE("... of experts, each orthogonalised where it lies") {
   const int stage = GENERATE(0, 1, 3);
   const bool with_tp = GENERATE(false, true);
-  Setup setup = small("moe");
-  setup.plan = {dp(2), choice("ep", std::make_shared<Experts>())};
+  Setup setup = muon_setup("moe");
+  setup.plan = {dp(2), ep(2)};
   if (stage > 0) setup.plan.insert(setup.plan.begin(), zero(2, stage));
-  if (with_tp) {
-    setup.plan.push_back(choice(
-        "tp",
-        std::make_shared<Rules>("tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab", "expert_ffn"})));
-  }
+  if (with_tp) setup.plan.push_back(tp(2));
   DYNAMIC_SECTION("zero " << stage << (with_tp ? " tp" : "")) {
-    check_equal_parameters(setup);
+    must_equal_one_rank(setup);
   }
 }
 
 TEST_CASE("A direction gathered over tp is seen in the program") {
-  Setup setup = small("llama");
+  Setup setup = muon_setup("llama");
   setup.plan = {zero(2, 1), tp(2)};
   const std::string listing = experiment(setup).plan->programs.front().print();
   CHECK(listing.find("direct   bucket") != std::string::npos);

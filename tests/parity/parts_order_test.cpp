@@ -7,8 +7,8 @@
 #include <set>
 
 #include "engine/trainer.h"
-#include "fixture.h"
 #include "program/traffic.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;

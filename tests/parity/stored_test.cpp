@@ -2,31 +2,21 @@
 // What ZeRO-3 will stand on, also where a strategy already cuts the dim, and with a split backward.
 #include <catch2/catch.hpp>
 
-#include "../support/problems.h"
-#include "equal.h"
+#include "support/problems.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
 
-// Data parallelism with parameters stored in parts along `dim`; perhaps with a split backward.
-class Stored : public Rules {
- public:
-  Stored(std::string axis, int ways, Dims dims, Dim dim, bool split)
-      : Rules(axis, ways, std::move(dims)), on_(axis), dim_(dim), split_(split) {}
-  void edit(Draft& draft) const override {
-    Rules::edit(draft);
-    draft.store(dim_, on_, {});
-    if (!split_) return;
-    draft.pipeline({"", {}, {}, delayed_wgrads, {}, 0});
-  }
-
- private:
-  std::string on_;
-  Dim dim_;
-  bool split_;
-};
+// No plugin stores otherwise than it computes: `dims` are cut by the axis, parameters stored along `dim`.
+StrategyChoice stored(const std::string& axis, int ways, Dims dims, Dim dim) {
+  return does(axis, {{axis, ways, {}}}, [=](Draft& draft) {
+    for (Dim each : dims) draft.shard(each, axis);
+    draft.store(dim, axis, {});
+  });
+}
 
 }  // namespace
 
@@ -35,53 +25,38 @@ TEST_CASE("Parameters stored in parts give the same gradients") {
   const bool split = GENERATE(false, true), is_gpt = GENERATE(false, true);
   const bool tp_inner = GENERATE(false, true);
   Setup setup;
-  if (is_gpt) {
-    setup.model = "gpt";
-    setup.options = {{"layers", 1}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
-  }
+  if (is_gpt) setup.make_gpt();
   setup.options["layers"] = 1;
   setup.microbatch = 3;
-  setup.plan = {choice("zero", std::make_shared<Stored>("dp", 2, Dims{"batch"}, dim, split))};
+  setup.plan = {stored("dp", 2, {"batch"}, dim)};
   setup.plan.insert(tp_inner ? setup.plan.end() : setup.plan.begin(), tp(2));
+  if (split) setup.plan.insert(setup.plan.begin(), delayed_wgrads());
   DYNAMIC_SECTION(dim.name() << " split " << split << " gpt " << is_gpt << " tp inner "
                              << tp_inner) {
-    check_equal(setup);
+    must_equal_one_rank(setup);
   }
 }
 
 TEST_CASE("Parameters stored in parts on the axis that cuts the compute") {
   Setup setup;
-  setup.model = "gpt";
-  setup.options = {{"layers", 1}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
-  setup.plan = {
-      choice("tp", std::make_shared<Stored>("tp", 2, Dims{"heads", "kv_heads", "ffn", "vocab"},
-                                            "hidden", false))};
-  check_equal(setup);
+  setup.make_gpt();
+  setup.options["layers"] = 1;
+  setup.plan = {stored("tp", 2, {"heads", "kv_heads", "ffn", "vocab"}, "hidden")};
+  must_equal_one_rank(setup);
 }
 
 TEST_CASE("Storage rules that cannot be are refused") {
   Setup setup;
-  setup.plan = {choice("zero", std::make_shared<Stored>("dp", 2, Dims{"batch"}, "seq", false))};
+  setup.plan = {stored("zero", 2, {"batch"}, "seq")};
   CHECK(thrown([&] { experiment(setup); }) == "storage.matches-nothing plan");
-  setup.plan = {
-      choice("zero", std::make_shared<Stored>("dp", 12, Dims{"batch"}, "kv_heads", false))};
+  setup.plan = {stored("zero", 12, {"batch"}, "kv_heads")};
   CHECK(thrown([&] { experiment(setup); }).starts_with("storage.ways plan.ways"));
 }
 
 TEST_CASE("Ulysses beside tp: heads cut twice, sequences between") {
-  class Ulysses : public Strategy {
-   public:
-    std::vector<AxisRequest> axes() const override { return {{"cp", 2, {}}}; }
-    void edit(Draft& draft) const override {
-      draft.shard("seq", "cp");
-      const auto attention = [](const Op& op) { return op.kind() == "attention"; };
-      draft.shard_in("heads", "cp", attention);
-      draft.shard_in("kv_heads", "cp", attention);
-    }
-  };
   const bool cp_outer = GENERATE(false, true);
   Setup setup;
-  setup.plan = {choice("cp", std::make_shared<Ulysses>())};
+  setup.plan = {sp(2, "ulysses")};
   setup.plan.insert(cp_outer ? setup.plan.end() : setup.plan.begin(), tp(2));
-  check_equal(setup);
+  must_equal_one_rank(setup);
 }

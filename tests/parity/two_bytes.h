@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "engine/trainer.h"
-#include "fixture.h"
+#include "support/setup.h"
 
 namespace mw::test {
 
 inline Setup small_in(std::vector<StrategyChoice> plan, Precision precision) {
   Setup setup;
-  setup.options = {{"layers", 2},   {"hidden", 64}, {"heads", 8},
-                   {"kv_heads", 4}, {"ffn", 96},    {"vocab", 64}};
+  setup.options = {{"layers", 2},   {"hidden", 48}, {"heads", 4},
+                   {"kv_heads", 2}, {"ffn", 64},    {"vocab", 64}};
   setup.batch = 8;
   setup.sequence = 16;
   setup.microbatch = 2;

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "../parity/fixture.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;

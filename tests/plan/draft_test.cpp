@@ -1,39 +1,17 @@
 // What strategies ask of a draft that is not there, and what looks like it but is.
 #include <catch2/catch.hpp>
 
-#include "../parity/fixture.h"
-#include "../support/problems.h"
+#include "support/problems.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
 
-using Edit = std::function<void(Draft&)>;
-
-// Axes, and what is done with them.
-class Does : public Strategy {
- public:
-  Does(std::vector<AxisRequest> axes, Edit edit) : axes_(std::move(axes)), edit_(std::move(edit)) {}
-  std::vector<AxisRequest> axes() const override { return axes_; }
-  void edit(Draft& draft) const override { edit_(draft); }
-
- private:
-  std::vector<AxisRequest> axes_;
-  Edit edit_;
-};
-
-StrategyChoice does(const std::string& name, std::vector<AxisRequest> axes, Edit edit) {
-  return choice(name, std::make_shared<Does>(std::move(axes), std::move(edit)));
-}
-
 std::string refusal(std::vector<StrategyChoice> plan, const std::string& model = "llama") {
   Setup setup;
-  setup.model = model;
-  if (model == "moe") {
-    setup.options["experts"] = 4;
-    setup.options["top_k"] = 2;
-  }
+  if (model == "moe") setup.make_moe();
   setup.plan = std::move(plan);
   try {
     experiment(setup);
@@ -96,9 +74,7 @@ TEST_CASE("... nor is a rule for particular ops, if there are such ops") {
 TEST_CASE("A dim of which a model's indices know nothing may be cut") {
   // What tokens chose is a list of places, alike on every rank: no sum.
   Setup setup;
-  setup.model = "moe";
-  setup.options["experts"] = 4;
-  setup.options["top_k"] = 2;
+  setup.make_moe();
   setup.plan = {does("x", {{"x", 2, {}}}, [](Draft& d) { d.shard("hidden", "x"); })};
   CHECK(verify(experiment(setup)).equal);
 }

@@ -5,23 +5,17 @@
 #include <map>
 #include <set>
 
-#include "../parity/fixture.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
 
-class Delayed : public Strategy {
- public:
-  std::vector<AxisRequest> axes() const override { return {}; }
-  void edit(Draft& draft) const override { draft.pipeline({"", {}, {}, delayed_wgrads, {}, 0}); }
-};
-
 Program offloaded(int prefetch, std::vector<std::string> ops = {}, bool split = true) {
   Setup setup;
   setup.options["layers"] = 3;
-  if (split) setup.plan = {choice("delayed", std::make_shared<Delayed>())};
+  if (split) setup.plan = {delayed_wgrads()};
   setup.offload.kind = ops.empty() ? OffloadPolicy::Kind::full : OffloadPolicy::Kind::ops;
   setup.offload.ops = std::move(ops);
   setup.offload.prefetch = prefetch;

@@ -1,8 +1,8 @@
 // What a plan refuses: every problem at once, with the numbers and the nearest valid choice.
 #include <catch2/catch.hpp>
 
-#include "../parity/fixture.h"
-#include "../support/problems.h"
+#include "support/problems.h"
+#include "support/setup.h"
 
 using namespace mw;
 using namespace mw::test;

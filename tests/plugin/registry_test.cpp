@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "plugin/module.h"
 
 namespace fs = std::filesystem;

@@ -9,11 +9,11 @@
 #include <set>
 #include <sstream>
 
-#include "../engine/temporary_folder.h"
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
 #include "record/run_writer.h"
+#include "support/temporary_folder.h"
 
 namespace fs = std::filesystem;
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <fstream>
 
-#include "../engine/temporary_folder.h"
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "record/run_writer.h"
+#include "support/temporary_folder.h"
 
 namespace {
 

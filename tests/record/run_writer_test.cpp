@@ -11,10 +11,10 @@
 #include <fstream>
 #include <thread>
 
-#include "../engine/temporary_folder.h"
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
+#include "support/temporary_folder.h"
 
 namespace fs = std::filesystem;
 

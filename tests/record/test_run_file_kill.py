@@ -1,4 +1,4 @@
-"""kill -9 at 50 random moments, with a reader on the file: it always opens, its rows are a prefix,
+"""kill -9 at 20 random moments, with a reader on the file: it always opens, its rows are a prefix,
 and it holds at least what was safe before the last interval. (A writer that appends in place fails
 this about every second time: the kill falls into an append.)"""
 
@@ -15,7 +15,7 @@ import numpy as np
 
 import run_file_tools
 
-KILLS = 50
+KILLS = 20
 
 
 def check(path, safe):

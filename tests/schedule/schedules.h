@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "meshwright/schedule.h"
 
 namespace mw {

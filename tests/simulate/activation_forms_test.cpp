@@ -26,22 +26,6 @@ struct Shape {
   std::int64_t s, b, h, a, t;
 };
 
-// tp, and the residual stream cut along the sequence (section 4.2.2).
-class SequenceParallel : public Strategy {
- public:
-  explicit SequenceParallel(int ways) : ways_(ways) {}
-  std::vector<AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
-  void edit(Draft& draft) const override {
-    for (const char* dim : {"heads", "kv_heads", "ffn", "vocab"}) draft.shard(dim, "tp");
-    draft.shard_where("seq", "tp", [](const Op& op) {
-      return op.kind() == "layer_norm" || op.kind() == "add" || op.kind() == "add_positions";
-    });
-  }
-
- private:
-  int ways_;
-};
-
 enum class Stream { whole, cut };
 
 // Of one layer: what two more of them add, by two.
@@ -49,15 +33,12 @@ std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolic
   std::int64_t bytes[2] = {};
   for (const int more : {0, 1}) {
     Setup setup;
-    setup.model = "gpt";
-    setup.options = {{"layers", 2 + 2 * more},
-                     {"hidden", shape.h},
-                     {"heads", shape.a},
-                     {"vocab", 64},
-                     {"tied", true}};
+    setup.options = {
+        {"layers", 2 + 2 * more}, {"hidden", shape.h}, {"heads", shape.a}, {"vocab", 64}};
+    setup.make_gpt();
     const int ways = static_cast<int>(shape.t);
     if (stream == Stream::cut) {
-      setup.plan = {choice("sp", std::make_shared<SequenceParallel>(ways))};
+      setup.plan = {tp(ways), sp()};  // section 4.2.2
     } else if (ways > 1) {
       setup.plan = {tp(ways)};
     }

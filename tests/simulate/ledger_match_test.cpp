@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include "engine/trainer.h"
-#include "meshwright/reduction_hook.h"
 #include "setups.h"
 #include "simulate/prediction.h"
 
@@ -50,9 +49,34 @@ void check(const Setup& setup) {
   }
 }
 
+// `small`: a single token of work, so that the update's own workspace is the peak.
+void check_muon(int mix, Precision precision, bool small) {
+  const std::vector<Mix> mixes = {
+      {"one rank", {}},
+      {"dp", {dp(2, 1 << 14)}},
+      {"tp", {tp(2)}},
+      {"zero 1 x tp", {zero(2, 1, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 2 x tp", {zero(2, 2, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 3 x tp", {zero(2, 3, 1, 1, false, 1 << 14), tp(2)}},
+      {"zero 1, offloaded", {zero(2, 1, 1, 1, false, 1 << 14, "optimizer")}},
+      {"pp x zero", {pp(2, "1f1b", {2, 1}), zero(3, 1, 1, 1, false, 1 << 14)}},
+      {"uneven tp", {tp(4)}},
+  };
+  Setup setup = llama(mixes[mix].plan, small ? 1 : 2);
+  if (small) setup.sequence = 2;
+  setup.options["ffn"] = 99;
+  setup.batch = 12;
+  setup.precision = precision;
+  setup.optimizer = "muon";
+  setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}};
+  DYNAMIC_SECTION(mixes[mix].name << " " << name_of(precision) << (small ? " small" : "")) {
+    check(setup);
+  }
+}
+
 }  // namespace
 
-TEST_CASE("Predicted bytes are the measured ones") {
+TEST_CASE("Predicted bytes are the measured ones", "[kernels]") {
   const int d = GENERATE(1, 2), t = GENERATE(1, 2, 4);
   const bool is_gpt = GENERATE(false, true);
   const int microbatch = GENERATE(0, 2);
@@ -83,7 +107,7 @@ TEST_CASE("... in microbatches of different sizes") {
   }
 }
 
-TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO") {
+TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO", "[kernels]") {
   const int stage = GENERATE(0, 1, 2, 3), ways = GENERATE(1, 2, 3);
   const bool wide = GENERATE(false, true);
   if (stage == 0 && ways == 3) return;
@@ -105,7 +129,7 @@ TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO") {
   }
 }
 
-TEST_CASE("... on this CPU's kernels, whatever threads they have") {
+TEST_CASE("... on this CPU's kernels, whatever threads they have", "[kernels]") {
   const Precision precision = GENERATE(Precision::fp32, Precision::bf16, Precision::fp16);
   const bool is_gpt = GENERATE(false, true);
   const int threads = GENERATE(1, 3);
@@ -122,8 +146,8 @@ TEST_CASE("... on this CPU's kernels, whatever threads they have") {
 }
 
 TEST_CASE("... in bf16 beside tp and pipelines, with offload") {
-  Setup setup = llama(
-      {pp(3, "1f1b", {1, 1, 1}), zero(2, 2, 1, 1, false, 1 << 14, Offload::optimizer), tp(2)}, 2);
+  Setup setup =
+      llama({pp(3, "1f1b", {1, 1, 1}), zero(2, 2, 1, 1, false, 1 << 14, "optimizer"), tp(2)}, 2);
   setup.precision = Precision::bf16;
   setup.fp32_gradients = GENERATE(false, true);
   check(setup);
@@ -144,27 +168,26 @@ TEST_CASE("... of GPTs in split backwards, beside tp and ZeRO") {
 }
 
 TEST_CASE("... with ZeRO, and what it offloads beside the rank's own") {
-  const auto [stage, offload] = GENERATE(table<int, Offload>({{1, Offload::nothing},
-                                                              {2, Offload::nothing},
-                                                              {3, Offload::nothing},
-                                                              {1, Offload::optimizer},
-                                                              {2, Offload::optimizer},
-                                                              {3, Offload::optimizer},
-                                                              {3, Offload::parameters}}));
+  const auto [stage, offload] = GENERATE(table<int, std::string>({{1, "none"},
+                                                                  {2, "none"},
+                                                                  {3, "none"},
+                                                                  {1, "optimizer"},
+                                                                  {2, "optimizer"},
+                                                                  {3, "optimizer"},
+                                                                  {3, "parameters"}}));
   const int ways = GENERATE(1, 2, 4);
-  DYNAMIC_SECTION("stage " << stage << " offload " << static_cast<int>(offload) << " ways "
-                           << ways) {
+  DYNAMIC_SECTION("stage " << stage << " offload " << offload << " ways " << ways) {
     const Setup setup = llama({zero(ways, stage, 1, 1, false, 1 << 14, offload)}, 2);
     check(setup);
     const Experiment e = experiment(setup);
     const MemoryForecast memory = predict_rank(*e.plan, *e.optimizer, 0).memory;
-    CHECK((memory[Category::host] > 0) == (offload != Offload::nothing));
-    CHECK((memory[Category::optimizer] > 0) == (offload == Offload::nothing));
-    CHECK((memory[Category::parameters] > 0) == (offload != Offload::parameters || ways == 1));
+    CHECK((memory[Category::host] > 0) == (offload != "none"));
+    CHECK((memory[Category::optimizer] > 0) == (offload == "none"));
+    CHECK((memory[Category::parameters] > 0) == (offload != "parameters" || ways == 1));
   }
 }
 
-TEST_CASE("... when the model is larger, and its parts uneven") {
+TEST_CASE("... when the model is larger, and its parts uneven", "[kernels]") {
   Setup setup = llama({dp(2), tp(2)}, 2);
   setup.options = {{"layers", 2}, {"hidden", 256}, {"heads", 8}, {"ffn", 691}, {"vocab", 513}};
   setup.sequence = 128;
@@ -184,47 +207,19 @@ TEST_CASE("... when the model is larger, and its parts uneven") {
   check(setup);
 }
 
-namespace {
-
-// Sequences cut everywhere but in attention, where heads are (Ulysses): all-to-alls.
-class Ulysses : public Strategy {
- public:
-  std::vector<AxisRequest> axes() const override { return {{"cp", 2, {}}}; }
-  void edit(Draft& draft) const override {
-    auto attention = [](const Op& op) { return op.kind() == "attention"; };
-    draft.shard("seq", "cp");
-    draft.shard_in("heads", "cp", attention);
-    draft.shard_in("kv_heads", "cp", attention);
-  }
-};
-
-// tp, and sequences cut in the residual stream (Megatron SP): reduce-scatters and all-gathers.
-class MegatronSp : public Strategy {
- public:
-  std::vector<AxisRequest> axes() const override { return {{"tp", 2, {}}}; }
-  void edit(Draft& draft) const override {
-    for (const char* dim : {"heads", "kv_heads", "ffn", "vocab"}) draft.shard(dim, "tp");
-    draft.shard_where("seq", "tp", [](const Op& op) {
-      return op.kind() == "rms_norm" || op.kind() == "layer_norm" || op.kind() == "add";
-    });
-  }
-};
-
-}  // namespace
-
 TEST_CASE("... when sequences are cut, and tensors resharded") {
   const bool is_gpt = GENERATE(false, true);
   Setup setup = is_gpt ? gpt({}, 2) : llama({}, 2);
   // One sequence: the cut dim leads, and a part of it is no copy.
   if (GENERATE(false, true)) setup.microbatch = 1;
   SECTION("gathered keys") {
-    setup.plan = {choice("cp", std::make_shared<Rules>("cp", 2, Dims{"seq"}))};
+    setup.plan = {sp(2, "allgather")};
   }
   SECTION("Ulysses") {
-    setup.plan = {choice("ulysses", std::make_shared<Ulysses>())};
+    setup.plan = {sp(2, "ulysses")};
   }
   SECTION("Megatron SP") {
-    setup.plan = {choice("sp", std::make_shared<MegatronSp>())};
+    setup.plan = {tp(2), sp()};
   }
   check(setup);
 }
@@ -283,29 +278,25 @@ TEST_CASE("... where hooks reduce, and in every microbatch") {
   const bool is_gpt = GENERATE(false, true);
   const int microbatch = GENERATE(0, 2);
   const bool beside = GENERATE(false, true);
-  std::vector<Pass> passes{bucket_gradients(1 << 14), overlap_gradient_reduction()};
-  const auto hook = [&](std::shared_ptr<const ReductionHook> which) {
-    passes.push_back(hook_reductions("dp", [which](const BucketShape&) { return which; }));
-  };
+  Json options = {{"ways", 2}, {"bucket", 1 << 14}};
   SECTION("bf16") {
-    hook(bf16_hook());
+    options["hook"] = "bf16";
   }
   SECTION("bf16, at the end") {
-    passes.pop_back();
-    hook(bf16_hook());
+    options["hook"] = "bf16";
+    options["overlap"] = false;
   }
   SECTION("PowerSGD") {
-    hook(powersgd_hook(4));
+    options["hook"] = "powersgd";
   }
   SECTION("PowerSGD of rank 1, in one bucket") {
-    passes.front() = bucket_gradients(1 << 30);
-    hook(powersgd_hook(1));
+    options.update({{"hook", "powersgd"}, {"hook_rank", 1}, {"bucket", 1 << 30}});
   }
   SECTION("each microbatch") {
-    passes.push_back(reduce_each_microbatch("dp"));
+    options["reduce"] = "each";
   }
   Setup setup = is_gpt ? gpt({}, microbatch) : llama({}, microbatch);
-  setup.plan = {choice("dp", std::make_shared<Rules>("dp", 2, Dims{"batch"}, passes))};
+  setup.plan = {strategy("dp", options)};
   if (beside) {
     setup.options["layers"] = 4;
     setup.plan.insert(setup.plan.begin(), pp(2, "1f1b", {2, 2}));
@@ -314,53 +305,37 @@ TEST_CASE("... where hooks reduce, and in every microbatch") {
   check(setup);
 }
 
-TEST_CASE("... with Muon: one momentum of matrices, directions gathered whole") {
+TEST_CASE("... with Muon: one momentum of matrices, directions gathered whole", "[kernels]") {
   const int mix = GENERATE(range(0, 9));
-  const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
-      {"one rank", {}},
-      {"dp", {dp(2, 1 << 14)}},
-      {"tp", {tp(2)}},
-      {"zero 1 x tp", {zero(2, 1, 1, 1, false, 1 << 14), tp(2)}},
-      {"zero 2 x tp", {zero(2, 2, 1, 1, false, 1 << 14), tp(2)}},
-      {"zero 3 x tp", {zero(2, 3, 1, 1, false, 1 << 14), tp(2)}},
-      {"zero 1, offloaded", {zero(2, 1, 1, 1, false, 1 << 14, Offload::optimizer)}},
-      {"pp x zero", {pp(2, "1f1b", {2, 1}), zero(3, 1, 1, 1, false, 1 << 14)}},
-      {"uneven tp", {tp(4)}},
-  };
-  const auto precision = GENERATE(Precision::fp32, Precision::bf16);
-  // A single token of work: the update's own workspace is the peak.
   const bool small = GENERATE(false, true);
-  Setup setup = llama(mixes[mix].second, small ? 1 : 2);
-  if (small) setup.sequence = 2;
-  setup.options["ffn"] = 99;
-  setup.batch = 12;
-  setup.precision = precision;
-  setup.optimizer = "muon";
-  setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}};
-  DYNAMIC_SECTION(mixes[mix].first << " " << name_of(precision) << (small ? " small" : "")) {
-    check(setup);
-  }
+  check_muon(mix, (mix % 2 == 0) == small ? Precision::bf16 : Precision::fp32, small);
+}
+
+TEST_CASE("... in the other precision", "[matrix]") {
+  const int mix = GENERATE(range(0, 9));
+  const bool small = GENERATE(false, true);
+  check_muon(mix, (mix % 2 == 0) == small ? Precision::fp32 : Precision::bf16, small);
 }
 
 TEST_CASE(
     "... where reals of 2 bytes are summed over ranks in fp32: twice the bytes, of sums alone") {
   const int mix = GENERATE(range(0, 8));
-  const std::vector<std::pair<std::string, std::vector<StrategyChoice>>> mixes = {
+  const std::vector<Mix> mixes = {
       {"dp", {dp(2, 1 << 14)}},
       {"tp", {tp(2)}},
-      {"Megatron SP", {choice("sp", std::make_shared<MegatronSp>())}},
+      {"Megatron SP", {tp(2), sp()}},
       {"zero 1", {zero(2, 1, 1, 1, false, 1 << 14)}},
       {"zero 2 x tp", {zero(2, 2, 1, 1, false, 1 << 14), tp(2)}},
       {"zero 3, replicas", {zero(4, 3, 2, 1, false, 1 << 14)}},
       {"pp x dp x tp", {pp(2, "1f1b", {2, 1}), dp(2, 1 << 14), tp(2)}},
-      {"offloaded", {zero(2, 2, 1, 1, false, 1 << 14, Offload::optimizer)}},
+      {"offloaded", {zero(2, 2, 1, 1, false, 1 << 14, "optimizer")}},
   };
-  Setup setup = llama(mixes[mix].second, 2);
+  Setup setup = llama(mixes[mix].plan, 2);
   setup.precision = GENERATE(Precision::bf16, Precision::fp16);
   setup.loss_scale = 1024.0;
   const Experiment narrow = experiment(setup);
   setup.fp32_sums = true;
-  DYNAMIC_SECTION(mixes[mix].first << " " << name_of(setup.precision)) {
+  DYNAMIC_SECTION(mixes[mix].name << " " << name_of(setup.precision)) {
     check(setup);
     const Experiment wide = experiment(setup);
     const Traffic before = predict_rank(*narrow.plan, *narrow.optimizer, 0).communication,

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "engine/trainer.h"
 #include "setups.h"
 #include "simulate/prediction.h"
@@ -72,7 +72,7 @@ TEST_CASE("The limit is the measured peak, to the byte") {
 TEST_CASE("What is offloaded does not count against the limit") {
   Experiment e = experiment(llama({zero(2, 3)}, 2));
   const std::int64_t whole = peak_of(e);
-  Experiment off = experiment(llama({zero(2, 3, 1, 1, false, 1 << 12, Offload::parameters)}, 2));
+  Experiment off = experiment(llama({zero(2, 3, 1, 1, false, 1 << 12, "parameters")}, 2));
   off.memory = whole * 3 / 4;
   CHECK(peak_of(off) <= off.memory);
   e.memory = off.memory;

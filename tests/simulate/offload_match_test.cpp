@@ -14,12 +14,6 @@ namespace {
 
 using Kind = OffloadPolicy::Kind;
 
-class Delayed : public Strategy {
- public:
-  std::vector<AxisRequest> axes() const override { return {}; }
-  void edit(Draft& draft) const override { draft.pipeline({"", {}, {}, delayed_wgrads, {}, 0}); }
-};
-
 struct Highest {
   std::int64_t activations = 0, host = 0, peak = 0;  // of the rank that has most
 };
@@ -71,13 +65,13 @@ TEST_CASE("Offloaded activations lie where they are predicted") {
     setup.plan = {dp(2, 1 << 14), tp(2)};
   }
   SECTION("gathered keys") {
-    setup.plan = {choice("cp", std::make_shared<Rules>("cp", 2, Dims{"seq"}))};
+    setup.plan = {sp(2, "allgather")};
   }
   SECTION("ZeRO-3") {
     setup.plan = {zero(2, 3, 1, 1, false, 1 << 14)};
   }
   SECTION("one microbatch after the other, W's last") {
-    setup.plan = {choice("delayed", std::make_shared<Delayed>())};
+    setup.plan = {delayed_wgrads()};
   }
   DYNAMIC_SECTION((is_gpt ? "gpt" : "llama")) {
     compare(setup);

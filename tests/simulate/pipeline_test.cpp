@@ -1,7 +1,7 @@
 // Pipelines priced: closed forms on devices of their own, shared cores, and where stages meet.
 #include <catch2/catch.hpp>
 
-#include "../support/problems.h"
+#include "support/problems.h"
 #include "plan/work.h"
 #include "setups.h"
 #include "simulate/prediction.h"
@@ -95,10 +95,9 @@ TEST_CASE("A memory limit holds for all that a stage has, in passing too") {
   const std::string schedule = GENERATE(as<std::string>{}, "zb-h1", "zb-h2", "zbv");
   const int chunks = schedule == "zbv" ? 2 : 1;
   const auto limited = [&](double limit) {
-    Setup setup = heavy(
-        choice("pp", std::make_shared<Stages>(2, schedule, std::vector<int>(2 * chunks, 1), limit)),
-        2 * chunks, 8);
-    return experiment(setup);
+    const std::vector<int> layers(2 * chunks, 1);
+    return experiment(
+        heavy(pp(2, schedule, layers, static_cast<std::int64_t>(limit)), 2 * chunks, 8));
   };
   const auto activations = [](const Experiment& e) {
     std::int64_t most = 0;

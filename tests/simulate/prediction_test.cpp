@@ -182,7 +182,7 @@ TEST_CASE("An update reads and writes each state of the optimizer once, in any p
 }
 
 TEST_CASE("What lies in host memory counts where ranks are threads of one machine") {
-  const Experiment e = experiment(llama({zero(2, 3, 1, 1, false, 1 << 12, Offload::parameters)}));
+  const Experiment e = experiment(llama({zero(2, 3, 1, 1, false, 1 << 12, "parameters")}));
   const Prediction shared = mw::predict(*e.plan, *e.optimizer, round_device());
   const Prediction own = mw::predict(*e.plan, *e.optimizer, round_device(0));
   const MemoryForecast& memory = shared.fullest().memory;

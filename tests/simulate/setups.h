@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "../parity/fixture.h"
 #include "simulate/machine.h"
+#include "support/setup.h"
 
 namespace mw::test {
 
@@ -23,8 +23,7 @@ inline Setup llama(std::vector<StrategyChoice> plan, std::int64_t microbatch = 0
 
 inline Setup gpt(std::vector<StrategyChoice> plan, std::int64_t microbatch = 0) {
   Setup setup = llama(std::move(plan), microbatch);
-  setup.model = "gpt";
-  setup.options = {{"layers", 3}, {"hidden", 64}, {"heads", 8}, {"vocab", 128}, {"tied", true}};
+  setup.make_gpt();
   return setup;
 }
 

@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: a small script, and the program called in a folder of its own."""
+"""What tests of the program share: small models and scripts, and the program called in a folder of its own."""
 import json
 import os
 import pathlib
@@ -11,6 +11,16 @@ from problems import problems
 BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+
+
+MATRIX = "MESHWRIGHT_MATRIX" in os.environ
+
+
+def matrix(test):
+    """Of a full product of options: run by `./meshwright test --label matrix`, and by nothing else."""
+    test.of_the_matrix = True
+    return test
+
 
 # Two layers, four microbatches; the first %s is the plan, the second takes more keys.
 SCRIPT = """\
@@ -40,8 +50,10 @@ local models = {
 """
 
 
-class PipelineCase(unittest.TestCase):
+class ProgramCase(unittest.TestCase):
     def setUp(self):
+        if hasattr(getattr(self, self._testMethodName), "of_the_matrix") != MATRIX:
+            self.skipTest("of the matrix" if not MATRIX else "of the normal run")
         self.temporary = tempfile.TemporaryDirectory()
         self.addCleanup(self.temporary.cleanup)
         self.folder = pathlib.Path(self.temporary.name)

@@ -1,0 +1,188 @@
+// Small experiments on synthetic tokens, composed of the plugins that ship, loaded as users' are.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json_text.h"
+#include "engine/experiment.h"
+#include "engine/strategy_choice.h"
+#include "engine/verify.h"
+#include "plugin/registry.h"
+
+namespace mw::test {
+
+// A plugin's strategy; throws Error as a script would be refused. `call`: does what its functions do.
+inline StrategyChoice strategy(
+    const std::string& plugin, Json options,
+    std::function<Json(std::int64_t, const std::vector<Json>&)> call = nullptr) {
+  static PluginRegistry plugins(PluginRegistry::search_path({}));
+  options["plugin"] = plugin;
+  Problems problems;
+  const auto reach = std::make_shared<ScriptReach>(ScriptReach{std::move(call), {}});
+  auto made = make_choice(options, "plan", plugins, reach, problems);
+  problems.throw_if_any();
+  return std::move(*made);
+}
+
+inline StrategyChoice dp(int ways, std::int64_t bucket = 1 << 16, bool overlap = true) {
+  return strategy("dp", {{"ways", ways}, {"bucket", bucket}, {"overlap", overlap}});
+}
+inline StrategyChoice tp(int ways, bool overlap = false) {
+  return strategy("tp", {{"ways", ways}, {"overlap", overlap}});
+}
+// On tp's ranks.
+inline StrategyChoice sp() {
+  return strategy("sp", Json::object());
+}
+// On ranks of its own, each of which has one part of the sequence.
+inline StrategyChoice sp(int ways, const std::string& form) {
+  return strategy("sp", {{"ways", ways}, {"form", form}, {"balance", "none"}});
+}
+inline StrategyChoice ep(int ways) {
+  return strategy("ep", {{"ways", ways}});
+}
+// `layers` of each virtual stage.
+inline StrategyChoice pp(int ways, const std::string& schedule, const std::vector<int>& layers,
+                         std::int64_t memory = 0) {
+  Json options = {{"ways", ways},
+                  {"schedule", schedule},
+                  {"chunks", layers.size() / static_cast<std::size_t>(ways)},
+                  {"layout", layers}};
+  if (memory > 0) options["memory"] = memory;
+  return strategy("pp", std::move(options));
+}
+inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch = 1,
+                           bool keep = false, std::int64_t bucket = 1 << 12,
+                           const std::string& offload = "none") {
+  return strategy("zero", {{"ways", ways},
+                           {"stage", stage},
+                           {"replicas", replicas},
+                           {"prefetch", prefetch},
+                           {"keep", keep && stage == 3},
+                           {"bucket", bucket},
+                           {"offload", offload}});
+}
+
+// One stage: all forwards, then all dgrads, then all wgrads. A wgrad reads everything as late as can be.
+inline StrategyChoice delayed_wgrads() {
+  const auto order = [](std::int64_t, const std::vector<Json>& request) {
+    std::string actions;
+    for (const char* work : {"F", "I", "W"}) {
+      for (int m = 0; m < request.at(0).at("microbatches").get<int>(); ++m)
+        actions += fmt::format("0{}{} ", work, m);
+    }
+    return Json::array({actions});
+  };
+  return strategy("pp", {{"ways", 1}, {"schedule", {{function_key, 1}}}}, order);
+}
+
+// A mix and what it is called.
+struct Mix {
+  std::string name;
+  std::vector<StrategyChoice> plan;
+};
+
+// What no plugin that ships does: axes, and what is done with a draft.
+using Edit = std::function<void(Draft&)>;
+inline StrategyChoice does(const std::string& name, std::vector<AxisRequest> axes, Edit edit) {
+  class Does : public Strategy {
+   public:
+    Does(std::vector<AxisRequest> axes, Edit edit)
+        : axes_(std::move(axes)), edit_(std::move(edit)) {}
+    std::vector<AxisRequest> axes() const override { return axes_; }
+    void edit(Draft& draft) const override { edit_(draft); }
+
+   private:
+    std::vector<AxisRequest> axes_;
+    Edit edit_;
+  };
+  return {name, "plan", Json::object(), std::make_shared<Does>(std::move(axes), std::move(edit))};
+}
+
+struct Setup {
+  std::string model = "llama";
+  Json options = {{"layers", 2},   {"hidden", 48}, {"heads", 12},
+                  {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
+  std::vector<StrategyChoice> plan;
+  std::int64_t batch = 12, sequence = 8, microbatch = 0;
+  std::vector<std::int64_t> sizes;  // of each microbatch, instead
+  Precision precision = Precision::fp64;
+  bool fp32_gradients = false;
+  RecomputePolicy recompute;
+  OffloadPolicy offload;
+  bool fp32_sums = false;
+  int threads = 0;
+  Json loss_scale;  // null: none
+  std::string optimizer = "adamw";
+  Json optimizer_options = {{"lr", 1e-3}, {"clip", 0.5}};
+
+  // The same sizes as a GPT, whose embedding is tied.
+  void make_gpt() {
+    model = "gpt";
+    options.erase("kv_heads");
+    options.erase("ffn");
+    options["tied"] = true;
+  }
+  // ... with four experts, of which a token takes two.
+  void make_moe() {
+    model = "moe";
+    options["experts"] = 4;
+    options["top_k"] = 2;
+  }
+};
+
+inline Experiment experiment(const Setup& setup) {
+  Problems problems;
+  Experiment e;
+  const OptimizerKind& kind = *find_optimizer_kind(setup.optimizer);
+  e.optimizer = kind.make(kind.options().read(setup.optimizer_options, "optimizer", problems),
+                          "optimizer", problems);
+  PlanRequest request;
+  request.model = find_model_kind(setup.model);
+  request.model_options = request.model->options().read(setup.options, "model", problems);
+  request.strategies = setup.plan;
+  request.batch = setup.batch;
+  request.sequence = setup.sequence;
+  request.microbatch = setup.microbatch;
+  request.sizes = setup.sizes;
+  request.precision = setup.precision;
+  request.fp32_gradients = setup.fp32_gradients;
+  request.recompute = setup.recompute;
+  request.offload = setup.offload;
+  request.fp32_sums = setup.fp32_sums;
+  request.threads = e.threads = setup.threads;
+  if (!setup.loss_scale.is_null())
+    e.loss_scale = read_loss_scale(setup.loss_scale, nullptr, problems);
+  DataContext context;
+  context.sequence = setup.sequence;
+  context.vocab = request.model_options.integer("vocab");
+  const DataKind* data = find_data_kind("synthetic");
+  e.data =
+      data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
+  if (e.optimizer->matrices()) request.ns_steps = e.optimizer->matrices()->ns_steps();
+  e.plan = make_plan(request, problems);
+  e.schedule = [](std::int64_t) { return 1e-3; };
+  e.steps = 3;
+  e.timeout = 120;
+  problems.throw_if_any();
+  return e;
+}
+
+// Loss, gradients and parameters are one rank's.
+inline void must_equal_one_rank(const Setup& setup) {
+  const Experiment e = experiment(setup);
+  const VerifyOutcome outcome = verify(e);
+  INFO(describe(outcome, e.plan->mix()));
+  CHECK(outcome.equal);
+  CHECK(std::max({outcome.loss, outcome.gradients, outcome.parameters}) <= 1e-10);
+}
+
+}  // namespace mw::test
