@@ -174,7 +174,7 @@ class Words(unittest.TestCase):
                 self.assertEqual(done.returncode, wanted, done.stderr)
                 error = json.loads(done.stdout)
                 self.assertEqual(problems([error])[0].split()[0], "script.error" if "error" in change else "function.result")
-                self.assertEqual(error["line"], 8 if "error" in change or "7" in change else 3)
+                self.assertEqual(error["line"], 8 if "error" in change or "7" in change else 9)
                 self.assertFalse((self.folder / "a.h5").exists())
 
     def test_replicas_that_do_not_divide(self):

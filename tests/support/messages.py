@@ -10,109 +10,167 @@ CODES = set(re.findall(r"(?m)^\| `(\S+)` \|", (SOURCE / "docs/errors.md").read_t
 NAME, NUMBER, NEAREST = r"[\w.\[\]]+", r"-?[\d.e+]+", r"\[nearest: "
 MESSAGES = {
     "axis.cannot-borrow": [r"\w+\(\d+\) cannot borrow ranks of \w+(, \w+)* \(\d+ ranks\) \[possible: \d+(, \d+)*\]"],
-    "axis.cannot-share": [r"sp\(\d+\)(: ulysses = \d+)? cannot share out \d+ heads( of each rank of tp)? \[nearest: (sp \{ \d+, form = \"ulysses\" \}|ulysses = \d+)\]"],
-    "axis.cannot-split": [r"\w+\(\d+\) cannot split \d+ \w+ \[(nearest: \w+\(\d+\)(, \w+\(\d+\))?|no other number near it goes .*)\]"],
-    "axis.too-many": [r"sp\(\): \d+ tokens cannot be split over tp's \d+ ranks( and the \d+ that have parts of it)? \[nearest: a sequence of \d+, or leave sp\(\) out\]"],
-    "axis.twice": [r"plan\[\d\]: \w+: it asks for the axis \w+, and so does \w+ \(plan\[\d\]\) \[(name each strategy once|leave one of them out)\]"],
-    "axis.unknown": [r"plan\[\d\]: ep: ep\(\d+\) takes ranks of (\w+, )*\w+, and the plan has none of these axes \[add \w+\(\d+\)\]",
+    "axis.cannot-share": [r"sp\(\d+\)(: ulysses = \d+)? cannot share out \d+ heads( of each rank of tp)? "
+                     r"\[nearest: (sp \{ \d+, form = \"ulysses\" \}|ulysses = \d+)\]"],
+    "axis.cannot-split": [r"\w+\(\d+\) cannot split \d+ \w+ \[(nearest: \w+\(\d+\)(, \w+\(\d+\))?|no other number "
+                     r"near it goes .*)\]"],
+    "axis.too-many": [r"sp\(\): \d+ tokens cannot be split over tp's \d+ ranks( and the \d+ that have parts of "
+                     r"it)? \[nearest: a sequence of \d+, or leave sp\(\) out\]"],
+    "axis.twice": [r"plan\[\d\]: \w+: it asks for the axis \w+, and so does \w+ \(plan\[\d\]\) \[(name each "
+                     r"strategy once|leave one of them out)\]"],
+    "axis.unknown": [r"plan\[\d\]: ep: ep\(\d+\) takes ranks of (\w+, )*\w+, and the plan has none of these axes "
+                     r"\[add \w+\(\d+\)\]",
                      r"ep\(\d+\) takes ranks of (\w+, )*\w+, and the plan has none of these axes \[add \w+\(\d+\)\]",
                      r"ep\(\d+\)\.borrow: the plan has no axis \w+ \[its axes are \w+(, \w+)*\]",
-                     r"sp\(\) cuts the residual stream over the ranks of tp, and the plan has no tp \[add tp\(n\), or write sp \{ n, .*"],
-    "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( \(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
+                     r"sp\(\) cuts the residual stream over the ranks of tp, and the plan has no tp \[add tp\(n\), "
+                     r"or write sp \{ n, .*"],
+    "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "
+                     r"\(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
     "compare.count": [r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
     "compare.differs": [r"\w+: a has .*, b has .*; a comparison needs the same .*"],
-    "compare.not-finite": [r"compare: one rank in float64 is not finite either in step \d+ \[a lower learning rate; .*"],
-    "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, so that its update is left out \[compare with a lower loss_scale\]"],
+    "compare.not-finite": [r"compare: one rank in float64 is not finite either in step \d+ \[a lower learning "
+                     r"rate; .*"],
+    "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, so that "
+                     r"its update is left out \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
-    "file.missing": [r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no file .* \[name a CSV of compute actions, or one of .*",
+    "file.missing": [r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
+                     r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
-    "file.write": [r"--svg \.: cannot write it: .* \[name a file in a folder that you may write to\]", r"-o run\.h5: that is the run file \[name another file\]"],
-    "function.result": [r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of \"none\", \"bf16\", \"powersgd\"\]",
-                        r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry for each stage, .*",
+    "file.write": [r"--svg \.: cannot write it: .* \[name a file in a folder that you may write to\]", r"-o "
+                     r"run\.h5: that is the run file \[name another file\]"],
+    "function.result": [r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
+                     r"\"none\", \"bf16\", \"powersgd\"\]",
+                        r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry "
+                     r"for each stage, .*",
                         r"(loss_scale|microbatch): the function returned .* for step \d+ \[return .*",
-                        r"schedule: the function returned .* as the learning rate of step \d+ \[return a finite number, 0 or more\]",
+                        r"schedule: the function returned .* as the learning rate of step \d+ \[return a finite "
+                     r"number, 0 or more\]",
                         r"(On rank \d+: )?observe\(\d+\) returned .* \[return \{ name = number \}.*",
-                        r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ \[return a finite number, 0 or more\]",
+                        r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
+                     r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
-    "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ parameters of .*\) \[use zero without a hook, or dp alone with it\]",
+    "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ "
+                     r"parameters of .*\) \[use zero without a hook, or dp alone with it\]",
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
-    "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ bytes\) \[.*"],
+    "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
+                     r"bytes\) \[.*"],
     "memory.machine": [r"plan: .* does not fit: \d+ ranks of up to .*, .* together, against .* of memory here \[.*",
-                       r"plan: .* cannot be verified within .* of memory here: in float64, .* hold .* \[verify the mix with a smaller .*"],
-    "microbatch.fit": [r"microbatch\.fit: a rank holds .* at least, with microbatches of \d+; that is above the .* asked for \[more recompute, .*"],
-    "microbatch.sum": [r"microbatch: \d+( \+ \d+)* are \d+ sequences, and each rank has \d+ \(batch \d+ over \d+ ranks\) \[make them \d+ together\]"],
-    "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ ranks\) \[nearest: \d+\]"],
-    "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it even\]"],
+                       r"plan: .* cannot be verified within .* of memory here: in float64, .* hold .* \[verify the "
+                     r"mix with a smaller .*"],
+    "microbatch.fit": [r"microbatch\.fit: a rank holds .* at least, with microbatches of \d+; that is above the .* "
+                     r"asked for \[more recompute, .*"],
+    "microbatch.sum": [r"microbatch: \d+( \+ \d+)* are \d+ sequences, and each rank has \d+ \(batch \d+ over \d+ "
+                     r"ranks\) \[make them \d+ together\]"],
+    "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
+                     r"ranks\) \[nearest: \d+\]"],
+    "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "
+                     r"even\]"],
     "option.choice": [rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
-                      r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"powersgd\", or a function \[(did you mean \"bf16\"\?|leave it out .*)\]",
+                      r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"powersgd\", or a function \[(did "
+                     r"you mean \"bf16\"\?|leave it out .*)\]",
                       r"plan\[1\]\.schedule: there is no schedule \".*\" \[(did you mean \".*\"\? )?schedules: .*",
                       r"(offload|recompute): there is no \"half\" \[.*\"full\".*",
                       r"(offload|recompute)\.ops: no op of a layer is called \"mpl\" \[kinds are .*attention.*"],
-    "option.conflict": [r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or kv_lora_rank out\]",
-                        r"plan\[1\]\.ulysses: \d+ of the ranks share out heads, and under form = \"ulysses\" all do \[take form = \"ring\" or \"allgather\" .*",
-                        r"plan\[1\]\.reduce: \"each\" does not go with a hook: the sum so far would be compressed again .* \[write reduce = \"last\", or hook = \"none\"\]",
-                        r"microbatch\.ramp: says how long it takes by one of steps and sequences \[for example steps = 100\]",
+    "option.conflict": [r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or "
+                     r"kv_lora_rank out\]",
+                        r"plan\[1\]\.ulysses: \d+ of the ranks share out heads, and under form = \"ulysses\" all "
+                     r"do \[take form = \"ring\" or \"allgather\" .*",
+                        r"plan\[1\]\.reduce: \"each\" does not go with a hook: the sum so far would be compressed "
+                     r"again .* \[write reduce = \"last\", or hook = \"none\"\]",
+                        r"microbatch\.ramp: says how long it takes by one of steps and sequences \[for example "
+                     r"steps = 100\]",
                         r"offload: layers and ops are two ways to choose; take one \[.*",
                         r"recompute: what, every, ops and fit are four ways to choose; take one \[.*",
-                        r"recompute: gathers = true brings again what collectives = \"keep\" keeps \[take one of them\]"],
+                        r"recompute: gathers = true brings again what collectives = \"keep\" keeps \[take one of "
+                     r"them\]"],
     "option.divides": [r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
-    "option.missing": [rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 has .*",
-                       r"microbatch\.fit: there is no limit to fit \[write mw\.microbatch\.fit .*", r"plan\[2\]\.borrow: lists no axis \[name one, .*",
+    "option.missing": [rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
+                     r"has .*",
+                       r"microbatch\.fit: there is no limit to fit \[write mw\.microbatch\.fit .*",
+                     r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table says what: what, every, ops, fit or gathers \[.*"],
     "option.needs": [r"plan\[2\]\.(form|balance): \"\w+\" is for ranks of sp's own \[write sp \{ 2, .*",
                      r"model\.qk_nope_head_dim: is for latent attention, and there is no kv_lora_rank \[.*"],
     "option.range": [rf"{NAME} must be (at least|at most|between) .*; got {NUMBER} {NEAREST}.*\]",
                      r"model\.top_k: a token cannot choose 9 of 8 experts \[top_k = 8 at most\]",
-                     r"model\.dense_layers: 2 of 2 layers are dense: none has experts \[dense_layers = 1 at most, or mw\.llama\]",
+                     r"model\.dense_layers: 2 of 2 layers are dense: none has experts \[dense_layers = 1 at most, "
+                     r"or mw\.llama\]",
                      r"microbatch\.from: 20 sequences are more than the batch of 14 \[nearest: from = 14\]",
                      r"offload\.layers: 5 of a model of 4 layers \[nearest: 4, which is all of them, or \"full\"\]"],
     "option.type": [rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
     "option.unknown": [rf"{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [rf"{NAME}: got .* \[.*", r"plan\[1\]\.layout: .* is no number of layers \[list the layers of each stage: layout = .*",
+    "option.value": [rf"{NAME}: got .* \[.*", r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
+                     r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
-    "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: pp\(\d+\)|a stage has .*)\]",
-                        r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; pp\(\d+\).* has \d+ (virtual )?stages) \[list \d+ numbers that add up to \d+\]"],
+    "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "
+                     r"pp\(\d+\)|a stage has .*)\]",
+                        r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; "
+                     r"pp\(\d+\).* has \d+ (virtual )?stages) \[list \d+ numbers that add up to \d+\]"],
     "pipeline.times": [r"pp\.times has \d+ entries for \d+ virtual stages \[.*"],
     "plan.ranks": [r"plan: .* = \d+ ranks; a mesh has 16777216 at most \[use fewer ways\]",
-                   r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it \(meshwright plan, mw\.plan\), or use fewer ways\]"],
-    "plan.size": [r"(model: its parameters|batch: the tensors of a step) would have \S+ elements, more than a plan can hold .* \[make \w+ smaller .*",
-                  r"microbatch: .* (works|microbatches) .*more than a plan can hold.* \[.*", r"\d+ stages x \d+ chunks x \d+ microbatches are \d+ forwards \[\d+ at most\]"],
-    "plan.twice": [r"plan\[\d\]: sp: it is what plan\[\d\] asks for already, with the same options \[leave one of them out\]"],
-    "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI \d+ \[rebuild it .*"],
+                   r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it "
+                     r"\(meshwright plan, mw\.plan\), or use fewer ways\]"],
+    "plan.size": [r"(model: its parameters|batch: the tensors of a step) would have \S+ elements, more than a plan "
+                     r"can hold .* \[make \w+ smaller .*",
+                  r"microbatch: .* (works|microbatches) .*more than a plan can hold.* \[.*", r"\d+ stages x \d+ "
+                     r"chunks x \d+ microbatches are \d+ forwards \[\d+ at most\]"],
+    "plan.twice": [r"plan\[\d\]: sp: it is what plan\[\d\] asks for already, with the same options \[leave one of "
+                     r"them out\]"],
+    "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
+                     r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"plan\[1\]: the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
     "plugin.unknown": [r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
-    "recompute.fit": [r"recompute: with all of it a rank still holds .* at most, above the .* asked for \[a smaller microbatch, .*"],
+    "recompute.fit": [r"recompute: with all of it a rank still holds .* at most, above the .* asked for \[a "
+                     r"smaller microbatch, .*"],
     "rule.dim": [r"ep\(\d+\): the model has no experts \[leave ep out, or take mw\.moe .*"],
     "run-file.foreign": [r"text\.h5: it is no run file \(not HDF5\) \[name a run file: .*"],
     "run-file.schema": [r"other\.h5: it is no run file \(HDF5 without a schema\) \[name a run file: .*"],
-    "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is no work \[.*; sends, receives and gathers are added by the core\]"],
-    "schedule.chunks": [r"(plan\[1\]\.chunks: )?schedule \S+ takes (\d+ chunks? of each stage|chunks = \d+), not \d+ \[.*", r"a\.csv has 1 chunk a stage, not 2 \[leave --chunks out\]"],
-    "schedule.deadlock": [r"deadlock: 2 stages wait for each other in a cycle: stage 0, step 1, 0B0 waits for stage 1, step \d, 1B0; stage 1, step \d, 1F1 waits for stage 0, step \d, 0F1 \[.*"],
+    "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is no work "
+                     r"\[.*; sends, receives and gathers are added by the core\]"],
+    "schedule.chunks": [r"(plan\[1\]\.chunks: )?schedule \S+ takes (\d+ chunks? of each stage|chunks = \d+), not "
+                     r"\d+ \[.*", r"a\.csv has 1 chunk a stage, not 2 \[leave --chunks out\]"],
+    "schedule.deadlock": [r"deadlock: 2 stages wait for each other in a cycle: stage 0, step 1, 0B0 waits for "
+                     r"stage 1, step \d, 1B0; stage 1, step \d, 1F1 waits for stage 0, step \d, 0F1 \[.*"],
     "schedule.doubled": [r"stage 0, step \d, 0B\d: done already by stage 0, step \d, 0B\d \[remove one of them; .*"],
-    "schedule.memory": [r"(plan\[1\]\.memory: )?schedule \S+ holds activations of \S+ on stage \d, above the memory limit of \S+ \[raise the limit to .*",
-                        r"(plan\[1\]\.memory: )?schedule \S+: one microbatch takes \S+ of stage \d's activation memory, the limit is \S+ \[raise the limit to \d+ at least, .*",
-                        r"pp\.memory: the schedule \S+ cannot keep activations within \d+ bytes a rank; .* \[raise the limit to \d+, .*",
+    "schedule.memory": [r"(plan\[1\]\.memory: )?schedule \S+ holds activations of \S+ on stage \d, above the "
+                     r"memory limit of \S+ \[raise the limit to .*",
+                        r"(plan\[1\]\.memory: )?schedule \S+: one microbatch takes \S+ of stage \d's activation "
+                     r"memory, the limit is \S+ \[raise the limit to \d+ at least, .*",
+                        r"pp\.memory: the schedule \S+ cannot keep activations within \d+ bytes a rank; .* \[raise "
+                     r"the limit to \d+, .*",
                         r"stage 0, step 1, 0F1: takes the activations to 2, above the limit of 1 \[.*"],
-    "schedule.microbatches": [r"(plan\[1\]\.schedule: )?schedule \S+ is (for|made for) \d+ microbatch(es)?, (but a step|the plan) has \d+ \[.*"],
-    "schedule.missing": [r"stage \d never does \d[FBIW]\d(, .*)? \[each microbatch goes through each virtual stage once: .*"],
-    "schedule.order": [r"stage 0, step 0, 0B0: comes before stage 0, step 1, 0F0, which it needs \[move it behind what it needs\]"],
-    "schedule.stages": [r"schedule \S+ is for 1 stage, but there are 2 \[.*", r"plan\[1\]\.schedule: schedule good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
-                        r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ chunks has \d+ \[set chunks, .*"],
+    "schedule.microbatches": [r"(plan\[1\]\.schedule: )?schedule \S+ is (for|made for) \d+ microbatch(es)?, (but a "
+                     r"step|the plan) has \d+ \[.*"],
+    "schedule.missing": [r"stage \d never does \d[FBIW]\d(, .*)? \[each microbatch goes through each virtual stage "
+                     r"once: .*"],
+    "schedule.order": [r"stage 0, step 0, 0B0: comes before stage 0, step 1, 0F0, which it needs \[move it behind "
+                     r"what it needs\]"],
+    "schedule.stages": [r"schedule \S+ is for 1 stage, but there are 2 \[.*", r"plan\[1\]\.schedule: schedule "
+                     r"good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
+                        r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ "
+                     r"chunks has \d+ \[set chunks, .*"],
     "script.argument": [r"mw\.schedule takes a function, or a name and a function.* \[.*"],
-    "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* \[.*", r"unexpected symbol near <eof> \[\]",
+    "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* "
+                     r"\[.*", r"unexpected symbol near <eof> \[\]",
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],
-    "script.no-verb": [r".*: nothing was (planned|verified): the script calls neither mw\.train nor mw\.(plan|verify) \[give a script that calls mw\.train .*"],
-    "script.unreadable": [r".*: (there is no such script|this is a folder, not a script|this is compiled Lua, and scripts are text) \[.*"],
+    "script.no-verb": [r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
+                     r"mw\.(plan|verify) \[give a script that calls mw\.train .*"],
+    "script.unreadable": [r".*: (there is no such script|this is a folder, not a script|this is compiled Lua, and "
+                     r"scripts are text) \[.*"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
-    "set.value": [r".*these are 2 values, of which a key takes one \[the value is a number, a word, or a Lua expression\]"],
-    "trace.missing": [r"run\.h5: it has no steps: .* \[.*", r"run\.h5: --step -?\d+: it has steps 0 to 3 \[nearest: --step \d\]",
+    "set.value": [r".*these are 2 values, of which a key takes one \[the value is a number, a word, or a Lua "
+                     r"expression\]"],
+    "trace.missing": [r"run\.h5: it has no steps: .* \[.*", r"run\.h5: --step -?\d+: it has steps 0 to 3 "
+                     r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
-    "usage.missing": [r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to write is named \[-o trace\.json .*"],
+    "usage.missing": [r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
+                     r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
-    "usage.value": [r"there is no schedule \"1f1\" \[did you mean \"1f1b\"\? schedules: .*; or a CSV file of compute actions\]", r"--times takes three positive numbers \[F,I,W: .*"],
+    "usage.value": [r"there is no schedule \"1f1\" \[did you mean \"1f1b\"\? schedules: .*; or a CSV file of "
+                     r"compute actions\]", r"--times takes three positive numbers \[F,I,W: .*"],
 }
 
 

@@ -7,7 +7,8 @@
 
 namespace mw::test {
 
-// "option.range plan[2].ways; axis.idle plan[1]": of each its code, and its key if it has one; "none" of none.
+// "option.range plan[2].ways; axis.idle plan[1]": of each its code, and its key if it has one;
+// "none" of none.
 inline std::string codes(const std::vector<Problem>& problems) {
   std::string text;
   for (const Problem& problem : problems) {

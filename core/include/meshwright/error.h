@@ -17,15 +17,16 @@ const char* name_of(Stage stage);
 // 2 for script and options, 3 for plan, 1 for run, 5 for environment.
 int exit_code_of(Stage stage);
 
-// What programs and tests go by is the code and the key; the words are for people, and nothing reads them.
+// What programs and tests go by is the code and the key; the words are for people, and nothing
+// reads them.
 struct Problem {
   Stage stage = Stage::run;
   std::string code;     // its kind, one of docs/errors.md: "option.range"
   std::string key;      // what of the experiment is at fault: "plan[2].ways"; empty: nothing of it
   std::string message;  // what happened, with the numbers
   std::string hint = {};  // what to do; the nearest valid choice. May be empty
-  // Where the author wrote what is at fault, "script.lua:12" or "--set steps=0": found by the key, by what read
-  // the script.
+  // Where the author wrote what is at fault, "script.lua:12" or "--set steps=0": found by the key,
+  // by what read the script.
   std::string place = {};
 
   std::string text() const;  // the message with the place in front
@@ -48,8 +49,8 @@ class Error : public std::exception {
   std::string text_;
 };
 
-// What an exception that is no Error has to say, with a hint: what the standard library throws says nothing
-// of its own ("std::bad_alloc").
+// What an exception that is no Error has to say, with a hint: what the standard library throws says
+// nothing of its own ("std::bad_alloc").
 Problem problem_of(const std::exception& thrown);
 
 // Collects problems so that a user sees all of them at once.

@@ -119,9 +119,9 @@ class Draft {
   void add_pass(Pass pass);
   // One strategy at most may part the layers.
   void pipeline(Pipeline pipeline);
-  // `code`: one of docs/errors.md, or of the plugin's own, "ring.too-short". `option`: which of the strategy's is at
-  // fault; empty: none. The message may begin with the strategy's name, as in "tp(3) cannot …"; else the option or
-  // the name is put before it.
+  // `code`: one of docs/errors.md, or of the plugin's own, "ring.too-short". `option`: which of the
+  // strategy's is at fault; empty: none. The message may begin with the strategy's name, as in
+  // "tp(3) cannot …"; else the option or the name is put before it.
   void refuse(std::string code, std::string option, std::string message, std::string hint);
   // A sentence for the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
   void note(std::string text) { notes_.push_back(std::move(text)); }
@@ -154,8 +154,8 @@ class Draft {
   Problems problems_;
 };
 
-// Whatever these functions, and the constructor, throw refuses the plan, with the plugin's name and the script's line.
-// An Error keeps its own words; its key is the option that is at fault, if any: "ways".
+// Whatever these functions, and the constructor, throw refuses the plan, with the plugin's name and
+// the script's line. An Error keeps its own words; its key is the option that is at fault, if any.
 class Strategy {
  public:
   virtual ~Strategy() = default;

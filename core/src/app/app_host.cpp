@@ -14,7 +14,8 @@
 namespace mw {
 namespace {
 
-// Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's messages say so.
+// Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's
+// messages say so.
 std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadContext& context) {
   std::vector<Experiment> read;
   Problems problems;

@@ -246,11 +246,12 @@ std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::Option* option : at->get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  const std::string text = error.what();
-  const auto dashes = text.find("--");
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && dashes != std::string::npos) {
-    const std::string given = text.substr(dashes, text.find_first_of(" =", dashes) - dashes);
-    if (std::string near = did_you_mean(given, names); !near.empty()) return near;
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    for (const std::string& given : app.remaining(/*recurse=*/true)) {
+      if (!given.starts_with("--")) continue;
+      std::string near = did_you_mean(given.substr(0, given.find('=')), names);
+      if (!near.empty()) return near;
+    }
   }
   return fmt::format("see meshwright {}--help", path);
 }

@@ -29,13 +29,14 @@ std::string describe(const Json& value);
 std::string lua_text(const Json& value);
 // Whether the key path is that of the table, or leads into it.
 bool lies_in(const std::string& key, const std::string& table);
-// The path of a key of the table: key_in("plan[2]", "ways") is "plan[2].ways". What lies in the table already stays,
-// and what is in no table.
+// The path of a key of the table: key_in("plan[2]", "ways") is "plan[2].ways". What lies in the
+// table already stays, and what is in no table.
 std::string key_in(const std::string& table, const std::string& key);
 // "script.lua:12" of the table nearest to the key path ("plan[2].ways") inside `root`; empty if
 // none says. The path counts lists from 1, as Lua does.
 std::string place_of(const Json& root, const std::string& path);
-// { stage =, code =, key =, message =, hint =, file =, line = }, the last two null where no script's line is known.
+// { stage =, code =, key =, message =, hint =, file =, line = }, the last two null where no script's
+// line is known.
 Json json_of(const Problem& problem);
 // `value` without any hidden key but functions, at any depth: what the user wrote.
 Json without_hidden(const Json& value);

@@ -144,7 +144,8 @@ ScriptText read_script(const fs::path& file) {
 
 Error load_error(lua_State* lua, const std::string& name) {
   Problem problem = take_error(lua).problems().front();
-  // Lua says "file:3: what", with long file names cut ("...ts/long.lua:3:"); the whole one can be clicked on.
+  // Lua says "file:3: what", with long file names cut ("...ts/long.lua:3:"); the whole one can be
+  // clicked on.
   const std::string_view said = problem.message;
   const auto begin = said.find(':'), end = said.find(": ");
   std::string_view file = said.substr(0, begin);
