@@ -142,7 +142,7 @@ const at::Tensor& Storage::gradient(int index) {
   return gradients_[index];
 }
 
-at::Tensor Storage::open_parameters(int bucket) {
+const at::Tensor& Storage::open_parameters(int bucket) {
   Flat& flat = flats_[bucket];
   if (!flat.parameters.defined()) {
     Ledger::Scope scope(ledger_, Category::buffers);

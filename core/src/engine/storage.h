@@ -41,7 +41,7 @@ class Storage {
   int bucket_of(int parameter) const { return bucket_of_[parameter]; }
 
   // Makes the whole tensor of parameters stored in parts, for an all-gather into it, and lets it go.
-  at::Tensor open_parameters(int bucket);
+  const at::Tensor& open_parameters(int bucket);
   void drop_parameters(int bucket);
   void drop_gradients(int bucket);
   // The whole gradients of a bucket, with zeros where nobody wrote.
