@@ -1,10 +1,10 @@
 // Microbatch policies: what they read, which plan a step gets, what the numbers of a run are with them.
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "engine/microbatch.h"
 #include "engine/trainer.h"
 #include "program/memory.h"
+#include "support/problems.h"
 #include "support/setup.h"
 
 using namespace mw;
@@ -159,7 +159,7 @@ TEST_CASE("fit takes the largest microbatches that fit") {
     PlanRequest r = request;
     r.sizes = std::move(sizes);
     Problems problems;
-    return highest_peak(make_plan(r, problems)->programs, request.optimizer_bytes);
+    return highest_peak(make_plan(r, problems)->programs);
   };
   const auto fitted = [&](std::int64_t limit) {
     MicrobatchPolicy policy;

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "support/problems.h"
 #include "engine/ranks.h"
+#include "support/problems.h"
 #include "support/setup.h"
 
 using namespace mw;
@@ -14,8 +14,8 @@ namespace {
 
 std::shared_ptr<const Optimizer> muon(const Json& given) {
   Problems problems;
-  const Values values = muon_kind().options().read(given, "optimizer", problems);
-  auto made = muon_kind().make(values, "optimizer", problems);
+  const Values values = find_optimizer_kind("muon")->options().read(given, "optimizer", problems);
+  auto made = find_optimizer_kind("muon")->make(values, "optimizer", problems);
   problems.throw_if_any();
   return made;
 }
@@ -69,14 +69,13 @@ TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's
                                {"nesterov", nesterov},
                                {"weight_decay", decay},
                                {"adjust_lr", adjust}});
-  const MatrixOptimizer& matrices = *optimizer->matrices();
+  const UpdateRule rule = optimizer->rule(/*matrices=*/true);
   at::manual_seed(6);
   at::Tensor param = at::randn({rows, columns}, fp64), want = param.clone();
   at::Tensor buffer = at::zeros_like(want);
   OptimizerState state = optimizer->make_state(param.view(-1), true);
   REQUIRE(state.tensors.size() == 1);
-  CHECK(optimizer->bytes_per_element(at::kFloat, true) == 4);
-  CHECK(optimizer->bytes_per_element(at::kFloat, false) == 8);
+  CHECK(optimizer->rule(false).states.size() == 2);
   const double factor = adjust == "original" ? std::sqrt(std::max(1.0, 1.0 * rows / columns))
                                              : 0.2 * std::sqrt(std::max(rows, columns));
   for (int t = 0; t < 4; ++t) {
@@ -86,9 +85,12 @@ TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's
     const at::Tensor update = nesterov ? (1 - mu) * scaled + mu * buffer : buffer;
     want = want * (1 - lr * decay) - lr * factor * dense(update, 5);
     const at::Tensor direction = grad.clone().view(-1);
-    matrices.direct(direction, state, 0.5);
-    matrices.step(param, orthogonalised(direction.view({1, rows, columns}), 5)[0], lr, rows,
-                  columns);
+    rule.direction->run({.gradient = direction, .state = state, .grad_scale = 0.5});
+    rule.apply->run({.parameter = param,
+                     .gradient = rule.whole->run(direction.view({1, rows, columns}))[0],
+                     .lr = lr,
+                     .rows = rows,
+                     .columns = columns});
     CHECK(apart(param, want) < 1e-13);
   }
 }
@@ -98,8 +100,8 @@ TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's", "[kernel
                                {"weight_decay", 0.2},
                                {"adamw", {{"lr", 0.005}, {"betas", {0.8, 0.9}}, {"eps", 1e-6}}}});
   Problems problems;
-  const auto adamw = adamw_kind().make(
-      adamw_kind().options().read(
+  const auto adamw = find_optimizer_kind("adamw")->make(
+      find_optimizer_kind("adamw")->options().read(
           {{"lr", 0.005}, {"betas", {0.8, 0.9}}, {"eps", 1e-6}, {"weight_decay", 0.2}}, "",
           problems),
       "", problems);
@@ -117,7 +119,8 @@ TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's", "[kernel
 TEST_CASE("What Muon does not take is refused with the key's path", "[kernels]") {
   CHECK(muon_refusal({{"lr", 0.02}}) == "none");
   CHECK(muon_refusal({{"lr", 0.0}}) == "option.range optimizer.lr");
-  CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"beta", 1}}}}) == "option.unknown optimizer.adamw.beta");
+  CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"beta", 1}}}}) ==
+        "option.unknown optimizer.adamw.beta");
   CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"betas", {0.9}}}}}) ==
         "option.value optimizer.adamw.betas");
 }

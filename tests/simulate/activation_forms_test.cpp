@@ -48,7 +48,7 @@ std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolic
     setup.fp32_gradients = true;  // else the norm widens them, which grows with the layers too
     setup.recompute = recompute;
     const Experiment e = experiment(setup);
-    bytes[more] = predict_rank(*e.plan, *e.optimizer, 0).memory[Category::activations];
+    bytes[more] = predict_rank(*e.plan, 0).memory[Category::activations];
   }
   REQUIRE((bytes[1] - bytes[0]) % 2 == 0);
   return (bytes[1] - bytes[0]) / 2;

@@ -16,7 +16,7 @@ void check(const Setup& setup) {
   std::vector<RankReport> measured;
   train(e, nullptr, [&](const StepReport& report) { measured = report.ranks; });
   for (const RankReport& rank : measured) {
-    const RankPrediction predicted = predict_rank(*e.plan, *e.optimizer, rank.rank);
+    const RankPrediction predicted = predict_rank(*e.plan, rank.rank);
     INFO("rank " << rank.rank);
     for (Category c : {Category::parameters, Category::gradients, Category::optimizer}) {
       CHECK(predicted.memory[c] == rank.memory[static_cast<int>(c)].bytes);
@@ -120,7 +120,7 @@ TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO", "[kernels
   DYNAMIC_SECTION("stage " << stage << " ways " << ways << (wide ? " fp32 gradients" : "")) {
     check(setup);
     const Experiment e = experiment(setup);
-    const MemoryForecast memory = predict_rank(*e.plan, *e.optimizer, 0).memory;
+    const MemoryForecast memory = predict_rank(*e.plan, 0).memory;
     const auto parameters = static_cast<double>(e.plan->graph->parameter_count());
     const auto parted = [&](int from) { return stage >= from ? parameters / ways : parameters; };
     CHECK(memory[Category::parameters] == Approx(2 * parted(3)).epsilon(0.01));
@@ -139,9 +139,7 @@ TEST_CASE("... on this CPU's kernels, whatever threads they have", "[kernels]") 
   setup.threads = threads;
   DYNAMIC_SECTION((is_gpt ? "gpt " : "llama ") << name_of(precision) << " on " << threads) {
     check(setup);
-    CHECK(predict(*experiment(setup).plan, *experiment(setup).optimizer, round_device(2), threads)
-              .fullest()
-              .memory.measured);
+    CHECK(predict(*experiment(setup).plan, round_device(2), threads).fullest().memory.measured);
   }
 }
 
@@ -180,7 +178,7 @@ TEST_CASE("... with ZeRO, and what it offloads beside the rank's own") {
     const Setup setup = llama({zero(ways, stage, 1, 1, false, 1 << 14, offload)}, 2);
     check(setup);
     const Experiment e = experiment(setup);
-    const MemoryForecast memory = predict_rank(*e.plan, *e.optimizer, 0).memory;
+    const MemoryForecast memory = predict_rank(*e.plan, 0).memory;
     CHECK((memory[Category::host] > 0) == (offload != "none"));
     CHECK((memory[Category::optimizer] > 0) == (offload == "none"));
     CHECK((memory[Category::parameters] > 0) == (offload != "parameters" || ways == 1));
@@ -338,8 +336,8 @@ TEST_CASE(
   DYNAMIC_SECTION(mixes[mix].name << " " << name_of(setup.precision)) {
     check(setup);
     const Experiment wide = experiment(setup);
-    const Traffic before = predict_rank(*narrow.plan, *narrow.optimizer, 0).communication,
-                  after = predict_rank(*wide.plan, *wide.optimizer, 0).communication;
+    const Traffic before = predict_rank(*narrow.plan, 0).communication,
+                  after = predict_rank(*wide.plan, 0).communication;
     REQUIRE(before.size() == after.size());
     for (const auto& [key, use] : before) {
       INFO(key.axis << " " << key.op << " " << key.phase);

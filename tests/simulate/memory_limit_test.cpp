@@ -3,10 +3,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "engine/trainer.h"
 #include "setups.h"
 #include "simulate/prediction.h"
+#include "support/problems.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -36,7 +36,7 @@ Problem failure(const Experiment& e) {
 // The trainer itself predicts nothing, so a limit that the plan cannot keep reaches the ledger.
 TEST_CASE("An allocation over the limit ends the run with category, rank and numbers") {
   Experiment e = experiment(llama({dp(2)}, 2));
-  const MemoryForecast memory = predict_rank(*e.plan, *e.optimizer, 0).memory;
+  const MemoryForecast memory = predict_rank(*e.plan, 0).memory;
   e.memory_hint = "do as the hint says";
   std::string category;
   SECTION("at set-up") {
@@ -81,7 +81,7 @@ TEST_CASE("What is offloaded does not count against the limit") {
 
 TEST_CASE("A plan predicted above the limit is refused before it starts") {
   Experiment e = experiment(llama({dp(2)}, 4));
-  e.memory = predicted_peak(*e.plan, *e.optimizer);
+  e.memory = predicted_peak(*e.plan);
   CHECK_NOTHROW(check_memory_limit(e));
   --e.memory;
   // There are no plugins here: smaller microbatches are all that is left to name.

@@ -70,7 +70,7 @@ struct Hand {
     program.segments[segment].code.push_back(std::move(i));
     return program.segments[segment].code.back();
   }
-  MemoryForecast forecast() const { return forecast_memory(RankView(program, {}), 0); }
+  MemoryForecast forecast() const { return forecast_memory(RankView(program, {})); }
 
   Program program;
 };
@@ -120,7 +120,7 @@ TEST_CASE("A backward that releases makes microbatches follow each other in the 
 
 TEST_CASE("States: every rank holds its part of the parameters, their gradients and Adam's two") {
   const Experiment whole = experiment(llama({}));
-  const MemoryForecast one = predict_rank(*whole.plan, *whole.optimizer, 0).memory;
+  const MemoryForecast one = predict_rank(*whole.plan, 0).memory;
   const std::int64_t bytes = 4 * whole.plan->graph->parameter_count();
   CHECK(one[Category::parameters] == bytes);
   CHECK(one[Category::gradients] == bytes);
@@ -128,11 +128,10 @@ TEST_CASE("States: every rank holds its part of the parameters, their gradients 
 
   // dp holds all of it; tp cuts all but the 7 norms of 64 weights.
   const Experiment data = experiment(llama({dp(4)}));
-  CHECK(predict_rank(*data.plan, *data.optimizer, 3).memory[Category::optimizer] == 2 * bytes);
+  CHECK(predict_rank(*data.plan, 3).memory[Category::optimizer] == 2 * bytes);
   const Experiment cut = experiment(llama({dp(2), tp(4)}));
   const std::int64_t norms = 4 * 7 * 64;
-  CHECK(predict_rank(*cut.plan, *cut.optimizer, 5).memory[Category::gradients] ==
-        norms + (bytes - norms) / 4);
+  CHECK(predict_rank(*cut.plan, 5).memory[Category::gradients] == norms + (bytes - norms) / 4);
 }
 
 TEST_CASE("An uneven cut gives the first ranks more") {
@@ -140,7 +139,7 @@ TEST_CASE("An uneven cut gives the first ranks more") {
   setup.options["vocab"] = 130;  // 33 33 32 32
   const Experiment e = experiment(setup);
   auto parameters = [&](int rank) {
-    return predict_rank(*e.plan, *e.optimizer, rank).memory[Category::parameters];
+    return predict_rank(*e.plan, rank).memory[Category::parameters];
   };
   CHECK(parameters(0) == parameters(1));
   CHECK(parameters(1) - parameters(2) == 2 * 64 * 4);  // a row of the embedding and of the head
@@ -152,18 +151,18 @@ TEST_CASE("More ways leave fewer activation bytes to each rank") {
   std::int64_t before = std::numeric_limits<std::int64_t>::max();
   for (int ways : {1, 2, 4}) {
     const Experiment e = experiment(llama({tp(ways)}));
-    const std::int64_t now = predict_rank(*e.plan, *e.optimizer, 0).memory[Category::activations];
+    const std::int64_t now = predict_rank(*e.plan, 0).memory[Category::activations];
     CHECK(now < before);
     before = now;
   }
   before = std::numeric_limits<std::int64_t>::max();
   for (int ways : {1, 2, 4, 8}) {
     const Experiment e = experiment(llama({dp(ways)}));
-    const std::int64_t now = predict_rank(*e.plan, *e.optimizer, 0).memory[Category::activations];
+    const std::int64_t now = predict_rank(*e.plan, 0).memory[Category::activations];
     CHECK(now < before);
     before = now;
   }
   const Experiment all = experiment(gpt({dp(2)})), small = experiment(gpt({dp(2)}, 1));
-  CHECK(predict_rank(*small.plan, *small.optimizer, 0).memory[Category::activations] <
-        predict_rank(*all.plan, *all.optimizer, 0).memory[Category::activations]);
+  CHECK(predict_rank(*small.plan, 0).memory[Category::activations] <
+        predict_rank(*all.plan, 0).memory[Category::activations]);
 }

@@ -24,7 +24,7 @@ Highest check_host(const Setup& setup) {
   train(e, nullptr, [&](const StepReport& report) { measured = report.ranks; });
   Highest highest;
   for (const RankReport& rank : measured) {
-    const MemoryForecast predicted = predict_rank(*e.plan, *e.optimizer, rank.rank).memory;
+    const MemoryForecast predicted = predict_rank(*e.plan, rank.rank).memory;
     const auto peak = [&](Category c) { return rank.memory[static_cast<int>(c)].peak; };
     INFO("rank " << rank.rank);
     CHECK(predicted[Category::host] == peak(Category::host));

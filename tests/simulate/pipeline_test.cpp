@@ -1,10 +1,10 @@
 // Pipelines priced: closed forms on devices of their own, shared cores, and where stages meet.
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "plan/work.h"
 #include "setups.h"
 #include "simulate/prediction.h"
+#include "support/problems.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -42,7 +42,7 @@ TEST_CASE("The bubble of equal stages is the closed form") {
   const Setup setup = heavy(pp(c.stages, c.schedule, std::vector<int>(c.stages * c.chunks, 1)),
                             c.stages * c.chunks, c.m);
   const Experiment e = experiment(setup);
-  const Prediction p = predict(*e.plan, *e.optimizer, own_devices());
+  const Prediction p = predict(*e.plan, own_devices());
   INFO(c.schedule << " " << c.stages << " stages " << c.chunks << " chunks " << c.m);
   CHECK(p.bubble_fraction == Approx(c.bubble).epsilon(0.1));
 }
@@ -53,13 +53,13 @@ TEST_CASE("Stages on shared cores take no less than their work over the cores") 
   const Experiment e = experiment(setup);
   Device device = round_device(cores);
   device.all_cores = 0.8;
-  const Prediction p = predict(*e.plan, *e.optimizer, device, threads);
+  const Prediction p = predict(*e.plan, device, threads);
   INFO(cores << " cores, " << stages << " stages, threads " << threads);
   CHECK(p.mfu <= 1);
   CHECK(p.step_seconds >= p.hardware_flops_per_step / p.peak_flops);
   // Left to the program, a rank computes with its share of the cores.
   if (threads == 0 && cores <= stages) {
-    CHECK(predict(*e.plan, *e.optimizer, device, 1).step_seconds == Approx(p.step_seconds));
+    CHECK(predict(*e.plan, device, 1).step_seconds == Approx(p.step_seconds));
   }
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("No stage goes on to its optimizer before the last has come to the tot
   Setup setup = gpt({pp(4, "1f1b", {1, 1, 1, 1})}, 1);
   setup.options["layers"] = 4;
   const Experiment e = experiment(setup);
-  const Prediction p = predict(*e.plan, *e.optimizer, round_device(2));
+  const Prediction p = predict(*e.plan, round_device(2));
   double last_work = 0, first_update = 1e9;
   for (const auto& stage : p.actions) {
     for (const TimedAction& a : stage) {
@@ -102,7 +102,7 @@ TEST_CASE("A memory limit holds for all that a stage has, in passing too") {
   const auto activations = [](const Experiment& e) {
     std::int64_t most = 0;
     for (int rank = 0; rank < e.plan->ranks(); ++rank) {
-      const auto& memory = predict_rank(*e.plan, *e.optimizer, rank).memory;
+      const auto& memory = predict_rank(*e.plan, rank).memory;
       most = std::max(most, memory[Category::activations]);
     }
     return static_cast<double>(most);

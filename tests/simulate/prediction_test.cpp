@@ -13,7 +13,7 @@ namespace {
 
 Prediction predict(const Setup& setup, const Device& device = round_device()) {
   const Experiment e = experiment(setup);
-  return mw::predict(*e.plan, *e.optimizer, device);
+  return mw::predict(*e.plan, device);
 }
 
 // 6 flops for each weight of a matmul and token, and 12 s h for the scores of a layer and token.
@@ -98,7 +98,7 @@ TEST_CASE("What does not fit is said") {
   small.memory = 1 << 20;
   const Setup setup = llama({dp(2)});
   const Experiment e = experiment(setup);
-  const Prediction p = mw::predict(*e.plan, *e.optimizer, small);
+  const Prediction p = mw::predict(*e.plan, small);
   CHECK_FALSE(p.fits);
   CHECK(print(*e.plan, p).find("does not fit") != std::string::npos);
   CHECK(predict(setup).fits);
@@ -127,7 +127,7 @@ TEST_CASE("The prediction as JSON has the keys that others read") {
 
 TEST_CASE("The printed plan is short and says what matters") {
   const Experiment e = experiment(llama({dp(2), tp(4)}, 2));
-  const std::string text = print(*e.plan, mw::predict(*e.plan, *e.optimizer, round_device()));
+  const std::string text = print(*e.plan, mw::predict(*e.plan, round_device()));
   INFO(text);
   CHECK(std::count(text.begin(), text.end(), '\n') <= 30);
   for (const char* part :
@@ -146,7 +146,7 @@ TEST_CASE("Predicting is quick, and does not grow with the ranks") {
     double best = 1e9;
     for (int i = 0; i < 3; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      mw::predict(*e.plan, *e.optimizer, round_device());
+      mw::predict(*e.plan, round_device());
       best = std::min(
           best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
                     .count());
@@ -183,8 +183,8 @@ TEST_CASE("An update reads and writes each state of the optimizer once, in any p
 
 TEST_CASE("What lies in host memory counts where ranks are threads of one machine") {
   const Experiment e = experiment(llama({zero(2, 3, 1, 1, false, 1 << 12, "parameters")}));
-  const Prediction shared = mw::predict(*e.plan, *e.optimizer, round_device());
-  const Prediction own = mw::predict(*e.plan, *e.optimizer, round_device(0));
+  const Prediction shared = mw::predict(*e.plan, round_device());
+  const Prediction own = mw::predict(*e.plan, round_device(0));
   const MemoryForecast& memory = shared.fullest().memory;
   REQUIRE(memory[Category::host] > 0);
   CHECK(shared.memory_needed == 2 * (memory.peak + memory[Category::host]));

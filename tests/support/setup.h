@@ -167,7 +167,7 @@ inline Experiment experiment(const Setup& setup) {
   const DataKind* data = find_data_kind("synthetic");
   e.data =
       data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
-  if (e.optimizer->matrices()) request.ns_steps = e.optimizer->matrices()->ns_steps();
+  request.optimizer = e.optimizer;
   e.plan = make_plan(request, problems);
   e.schedule = [](std::int64_t) { return 1e-3; };
   e.steps = 3;

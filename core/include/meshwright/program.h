@@ -94,14 +94,20 @@ enum class Code : std::uint8_t {
   add,    // outputs[0] += inputs[0]
   copy,   // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
   totals,  // the step's loss in inputs[0], squared gradient norm and stop request summed over the world
-  direct,  // of a bucket of matrices: its momentum, and into outputs the direction that each is to take, before
-           // it is orthogonalised; where that lies in parts, an all-gather, awaited here
-  update,  // optimizer step of a bucket; of matrices, of `parameter` with its whole direction in inputs[0]
 };
 const char* name_of(Code code);
 
+// The op of a bucket's rule (UpdateRule) that a compute runs, for the whole bucket or one of its parameters.
+enum class Update : std::uint8_t {
+  none,       // an op of the graph
+  direction,  // outputs[0]: of the gradients in inputs[0], which it may share
+  whole,      // outputs[0]: of the matrices of a parameter in inputs[0]
+  apply,  // to what is updated, in outputs[0]: gradients, or what was made of them, in inputs[0]
+};
+
 struct Instruction {
   Code code = Code::compute;
+  Update update = Update::none;  // of compute
   Piece piece = Piece::forward;  // of compute
   int op = -1;                   // of compute: the graph's op
   // Slots, -1 for none. Compute: indexed as the op's operands; for others see Code.
@@ -111,7 +117,7 @@ struct Instruction {
   Move move;                     // of a copy too that casts for one
   int pending = -1;              // of start and wait: which
   int bucket = -1;
-  int parameter = -1;  // of an update of matrices: index into Program::parameters
+  int parameter = -1;  // of an update of one: index into Program::parameters
   // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
@@ -179,8 +185,13 @@ struct FlatSlots {
   // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not `reduced`
   // itself, what arrives, and that in the gradients' dtype. -1: there is none.
   int cast = -1, arriving = -1, cast_back = -1;
+  // The optimizer's: its own copy of what it updates, -1 where that is `stored`; what it keeps beside it; of
+  // matrices in shards, the shard of directions and all of them.
+  int master = -1;
+  std::vector<int> states;
+  int direction = -1, directions = -1;
   // Their moves under way: the reduction, what of it remains for the shards, the gather of parameters.
-  int reduction = -1, shard_reduction = -1, gather = -1;
+  int reduction = -1, shard_reduction = -1, gather = -1, gather_directions = -1;
 };
 
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
@@ -192,7 +203,7 @@ struct Bucket {
   std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
   std::string name;
   bool tally = false;    // of counts (Tally), which no optimizer sees
-  bool matrix = false;   // of matrices whose updates are orthogonalised (Program::ns_steps)
+  bool matrix = false;   // of matrices of layers, for which the optimizer has a rule of their own
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
   bool each = false;     // reduced after every run that adds to it, not after the last alone
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
@@ -200,9 +211,10 @@ struct Bucket {
   Parted parted = Parted::nothing;
   // Atoms of `reduce` over which flat tensors are parted: equally, with zeros after the last parameter.
   std::vector<int> parts;
-  bool keeps = false;                  // gathered parameters stay until the step ends
-  Offload offload = Offload::nothing;  // parameters: only of those stored in parts
-  FlatSlots flat;                      // once the passes have decided about buckets
+  bool keeps = false;                             // gathered parameters stay until the step ends
+  Offload offload = Offload::nothing;             // parameters: only of those stored in parts
+  std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
+  FlatSlots flat;                                 // once the passes have decided about buckets
 };
 
 // The ranks of a collective: those that agree with a rank on all atoms but these, and of them, if
@@ -240,8 +252,7 @@ struct Program {
   // copy of the parameters (the masters) where that is wider than those that compute.
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
   Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
-  // Newton-Schulz steps that orthogonalise the updates of matrices (Muon); 0: none are.
-  int ns_steps = 0;
+  std::shared_ptr<const class Optimizer> optimizer;  // null: the step updates nothing
   std::vector<Slot> slots;
   int loss = -1;  // the slot in which the losses of a step's microbatches are summed
   std::vector<ProgramParameter> parameters;

@@ -27,7 +27,7 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
   for (const Plan* plan : plans) {
     std::vector<RankPrediction>& ranks = predicted_.emplace_back();
     for (int rank = 0; rank < plan->ranks(); ++rank) {
-      ranks.push_back(predict_rank(*plan, *experiment.optimizer, rank));
+      ranks.push_back(predict_rank(*plan, rank));
       highest_[rank] = highest_of(highest_[rank], ranks.back().memory);
     }
   }

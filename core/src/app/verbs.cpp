@@ -84,7 +84,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
 // memory of any step, the bytes of the last one.
 Prediction prediction_of(const Experiment& experiment) {
   const auto of = [&](const Plan& plan) {
-    return predict(plan, *experiment.optimizer, this_device(), experiment.threads);
+    return predict(plan, this_device(), experiment.threads);
   };
   Prediction prediction = of(*experiment.plan);
   if (!experiment.steps_apart) return prediction;

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "engine/precision.h"
 #include "meshwright/error.h"
+#include "program/scalar_type.h"
 
 namespace mw {
 namespace {

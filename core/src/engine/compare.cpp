@@ -58,7 +58,7 @@ class Comparison {
     judge_.optimizer = a_.optimizer.get();
     for (const Program& program : a_.plan->programs) {
       for (const ProgramParameter& p : program.parameters) {
-        if (p.rows > 0 && a_.optimizer->matrices() != nullptr)
+        if (p.rows > 0 && a_.optimizer->takes_matrices())
           judge_.matrices[p.value] = {p.stacked, p.rows};
       }
     }

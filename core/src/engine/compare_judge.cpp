@@ -97,16 +97,19 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
 void Judge::turn(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
                  double rate, double scale, std::pair<int, int> shape,
                  at::IntArrayRef sizes) const {
-  const MatrixOptimizer& muon = *optimizer->matrices();
+  const UpdateRule rule = optimizer->rule(/*matrices=*/true);
   const auto first = static_cast<std::size_t>(shape.first),
              second = first + static_cast<std::size_t>(shape.second);
   const std::int64_t stacked = c10::multiply_integers(sizes.slice(0, first)),
                      rows = c10::multiply_integers(sizes.slice(first, second - first));
   const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(1, stacked * rows);
-  muon.direct(gradient, state, scale);
-  const at::Tensor turned =
-      orthogonalised(gradient.view({stacked, rows, columns}), muon.ns_steps());
-  muon.step(parameter, turned.reshape(-1), rate, rows, columns);
+  rule.direction->run({.gradient = gradient, .state = state, .grad_scale = scale});
+  const at::Tensor made = rule.whole->run(gradient.view({stacked, rows, columns}));
+  rule.apply->run({.parameter = parameter,
+                   .gradient = made.reshape(-1),
+                   .lr = rate,
+                   .rows = rows,
+                   .columns = columns});
 }
 
 TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d, const Side& a,

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "engine/host_copy.h"
 #include "engine/order.h"
-#include "engine/precision.h"
 #include "meshwright/error.h"
+#include "program/scalar_type.h"
 
 namespace mw {
 namespace {
@@ -37,7 +37,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       source_(source),
       ledger_(ledger),
       input_(input),
-      kept_(new Kept{Storage(program, at_, device, *input.optimizer, ledger), {}, {}}),
+      kept_(new Kept{Storage(program, at_, device, ledger), {}, {}}),
       storage_(kept_->storage),
       sizes_(program, at_),
       groups_(kept_->groups),
@@ -141,6 +141,10 @@ void Executor::run(const Instruction& i, int microbatch) {
       load(i, m, microbatch);
       break;
     case Code::compute:
+      if (i.update != Update::none) {
+        update(i, m);
+        break;
+      }
       try {
         compute(i, m, microbatch);
       } catch (const Error& error) {
@@ -197,20 +201,15 @@ void Executor::run(const Instruction& i, int microbatch) {
     case Code::add:
       add(i, m);
       break;
-    case Code::alias:
-      m.slots[i.outputs[0]] = tensor(m, i.inputs[0]);
+    case Code::alias:  // of a flat slot: its parameter's part of it
+      m.slots[i.outputs[0]] = i.parameter >= 0 ? storage_.slice(i.parameter, *lasting_[i.inputs[0]])
+                                               : tensor(m, i.inputs[0]);
       break;
     case Code::copy:
       copy(i, m);
       break;
     case Code::totals:
       totals(i);
-      break;
-    case Code::direct:
-      direct(i, m);
-      break;
-    case Code::update:
-      i.parameter >= 0 ? update_matrix(i, m) : update(i);
       break;
   }
   if (watcher_ != nullptr &&

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "engine/loss_scale.h"
-#include "engine/optimizer.h"
 #include "engine/redistribute.h"
 #include "engine/storage.h"
 #include "meshwright/data.h"
@@ -21,6 +20,7 @@
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/world.h"
+#include "optimizer/optimizer.h"
 #include "program/rank_view.h"
 
 namespace mw {
@@ -156,12 +156,13 @@ class Executor {
   const at::Tensor& open(int slot);
   void let_go(int slot);
   void totals(const Instruction& i);
-  void update(const Instruction& i);
-  void update_masters(Storage::Flat& flat);
+  void update(const Instruction& i, Microbatch& m);
+  void apply(const Instruction& i);
   // Steps before this one that were not left out.
   std::int64_t updates() const { return step_ - scaler_->left_out(); }
-  void direct(const Instruction& i, Microbatch& m);
-  void update_matrix(const Instruction& i, const Microbatch& m);
+  void direction(const Instruction& i, Microbatch& m);
+  void whole(const Instruction& i, Microbatch& m);
+  void apply_matrix(const Instruction& i, const Microbatch& m);
   void even_out(int bucket);
   // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this rank's to
   // give to the world's sum.

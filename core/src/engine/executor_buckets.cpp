@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "engine/executor.h"
-#include "engine/precision.h"
 #include "program/rank_view.h"
+#include "program/scalar_type.h"
 
 namespace mw {
 
@@ -33,6 +33,7 @@ void Executor::find_lasting() {
     lasting_[flat.parameters] = &tensors.parameters;
     lasting_[flat.reduced] = &tensors.own_gradients;
     lasting_[flat.gradients] = &tensors.gradients;
+    if (flat.master >= 0) lasting_[flat.master] = &tensors.master;
   }
 }
 
@@ -159,54 +160,6 @@ void Executor::totals(const Instruction& i) {
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
   if (watcher_ != nullptr) watcher_->gradients(*this);
-}
-
-void Executor::update(const Instruction& i) {
-  if (outcome_.left_out) return;
-  Storage::Flat& flat = storage_.flats()[i.bucket];
-  // Copies only between a device and its host; a part that lies in host memory is updated in place.
-  const bool host = program_.buckets[i.bucket].offload != Offload::nothing;
-  const at::Device home = host ? at::Device(at::kCPU) : device_;
-  Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
-  if (program_.buckets[i.bucket].tally) {
-    even_out(i.bucket);
-    return;
-  }
-  if (flat.master.defined()) {
-    update_masters(flat);
-    return;
-  }
-  const at::Tensor parameters = flat.own_parameters.to(home);
-  input_.optimizer->step(parameters, flat.own_gradients.to(home), flat.state, outcome_.lr,
-                         updates(), scale_);
-  if (!parameters.is_same(flat.own_parameters)) flat.own_parameters.copy_(parameters);
-}
-
-// The bias of a group that got less than the mean goes up, of one that got more goes down.
-void Executor::even_out(int bucket) {
-  Storage::Flat& flat = storage_.flats()[bucket];
-  const at::Tensor& sum = flat.master.defined() ? flat.master : flat.parameters;
-  for (int p : program_.buckets[bucket].parameters) {
-    const Tally& tally = *graph_.value(program_.parameters[p].value).tally;
-    const at::Tensor step = storage_.slice(p, flat.gradients).neg().add_(tally.mean).sign_();
-    storage_.slice(p, sum).add_(step.to(sum.scalar_type()), tally.rate);
-  }
-  if (flat.master.defined()) flat.parameters.copy_(sum);
-}
-
-// A piece at a time, so that no gradient is widened as a whole.
-void Executor::update_masters(Storage::Flat& flat) {
-  const std::int64_t elements = flat.master.numel();
-  for (std::int64_t at = 0; at < elements; at += cast_at_a_time) {
-    const std::int64_t count = std::min(cast_at_a_time, elements - at);
-    const auto piece = [&](const at::Tensor& whole) { return whole.narrow(0, at, count); };
-    const at::Tensor master = piece(flat.master);
-    OptimizerState state;
-    for (const at::Tensor& tensor : flat.state.tensors) state.tensors.push_back(piece(tensor));
-    input_.optimizer->step(master, piece(flat.own_gradients).to(master.options()), state,
-                           outcome_.lr, updates(), scale_);
-    piece(flat.own_parameters).copy_(master);
-  }
 }
 
 }  // namespace mw

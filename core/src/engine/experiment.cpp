@@ -11,7 +11,6 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "engine/kinds.h"
-#include "engine/precision.h"
 #include "engine/strategy_choice.h"
 
 namespace mw {
@@ -267,11 +266,7 @@ class Reader {
     if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) return;
     request_.batch = values_.integer("batch");
     request_.sequence = sequence;
-    if (experiment_.optimizer) {
-      request_.optimizer_bytes = optimizer_bytes(*experiment_.optimizer, request_.precision);
-      if (const auto* matrices = experiment_.optimizer->matrices())
-        request_.ns_steps = matrices->ns_steps();
-    }
+    request_.optimizer = experiment_.optimizer;
     if (has("microbatch") &&
         (is_function(values_.at("microbatch")) || values_.at("microbatch").is_object())) {
       decides("microbatch", values_.at("microbatch"));

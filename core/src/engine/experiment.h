@@ -12,11 +12,11 @@
 #include "engine/loss_scale.h"
 #include "engine/lr_schedule.h"
 #include "engine/microbatch.h"
-#include "engine/optimizer.h"
 #include "engine/weights.h"
 #include "meshwright/data.h"
 #include "meshwright/options.h"
 #include "meshwright/plugin.h"
+#include "optimizer/optimizer.h"
 #include "plan/plan.h"
 
 namespace mw {

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/precision.h"
 #include "meshwright/error.h"
 #include "model/init.h"
+#include "program/scalar_type.h"
 
 namespace mw {
 namespace {

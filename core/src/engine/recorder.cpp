@@ -49,7 +49,7 @@ class Recorder::RankWatcher final : public StepWatcher {
     made_.resize(program.slots.size(), false);
     for (const Segment& segment : program.segments) {
       for (const Instruction& i : segment.code) {
-        if (i.code != Code::compute || i.piece != Piece::forward) continue;
+        if (i.op < 0 || i.piece != Piece::forward) continue;
         for (int slot : i.outputs) made_[slot] = true;
       }
     }
@@ -121,7 +121,7 @@ Recorder::Recorder(const Plan& plan, Complete complete)
     std::set<int> ops;
     for (const Segment& segment : program.segments) {
       for (const Instruction& i : segment.code)
-        if (i.code == Code::compute) ops.insert(i.op);
+        if (i.op >= 0) ops.insert(i.op);
     }
     for (int op : ops) ranks_of_op_[op] += ranks;
     for (const ProgramParameter& p : program.parameters) ranks_of_parameter_[p.value] += ranks;

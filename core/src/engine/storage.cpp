@@ -4,12 +4,11 @@
 
 #include <algorithm>
 
-#include "engine/precision.h"
+#include "program/scalar_type.h"
 
 namespace mw {
 
-Storage::Storage(const Program& program, const Coordinates& at, at::Device device,
-                 const Optimizer& optimizer, Ledger& ledger)
+Storage::Storage(const Program& program, const Coordinates& at, at::Device device, Ledger& ledger)
     : program_(program),
       options_(at::TensorOptions().device(device).dtype(scalar_type(program.dtype))),
       gradient_options_(options_.dtype(scalar_type(program.gradient_dtype))),
@@ -68,11 +67,12 @@ Storage::Storage(const Program& program, const Coordinates& at, at::Device devic
     Ledger::Scope scope(ledger, host ? Category::host : Category::optimizer);
     at::Tensor updated = flat.own_parameters;
     if (host && !device.is_cpu()) updated = at::empty({parts_[b]}, options_.device(at::kCPU));
-    if (program.has_masters()) {
+    if (bucket.flat.master >= 0) {
       updated = flat.master =
           at::zeros({parts_[b]}, updated.options().dtype(scalar_type(program.optimizer_dtype)));
     }
-    if (!bucket.tally) flat.state = optimizer.make_state(updated, bucket.matrix);
+    for (std::size_t k = 0; k < bucket.flat.states.size(); ++k)
+      flat.state.tensors.push_back(at::zeros_like(updated, at::MemoryFormat::Contiguous));
   }
 }
 

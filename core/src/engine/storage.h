@@ -6,17 +6,16 @@
 
 #include <vector>
 
-#include "engine/optimizer.h"
 #include "meshwright/ledger.h"
 #include "meshwright/program.h"
+#include "optimizer/optimizer.h"
 
 namespace mw {
 
 class Storage {
  public:
   // Allocates; parameters are not yet filled.
-  Storage(const Program& program, const Coordinates& at, at::Device device,
-          const Optimizer& optimizer, Ledger& ledger);
+  Storage(const Program& program, const Coordinates& at, at::Device device, Ledger& ledger);
 
   // Of a bucket with parts, whole tensors have its parts one after the other, zeros at the end.
   struct Flat {

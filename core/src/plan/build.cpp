@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "meshwright/optimizer.h"
 #include "plan/assembly.h"
 #include "plan/matrices.h"
 
@@ -129,7 +130,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.gradient_dtype = options.gradient_dtype;
     program.optimizer_dtype = options.optimizer_dtype;
     program.reduce_dtype = options.reduce_dtype;
-    program.ns_steps = options.ns_steps;
+    program.optimizer = options.optimizer;
     program.cut = derived.cut;
     program.follow = derived.follow;
     program.rotations = derived.rotations;
@@ -143,7 +144,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
   assembly.boundaries.resize(partition.crossings.size());
   add_parameters(assembly);
   for (Program& program : programs) {
-    if (options.ns_steps > 0) mark_matrices(program);
+    if (options.optimizer && options.optimizer->takes_matrices()) mark_matrices(program);
     Slot loss;
     loss.name = "the step's loss";
     loss.layout = Layout(mesh.atoms().size());

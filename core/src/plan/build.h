@@ -15,7 +15,7 @@ struct BuildOptions {
   int microbatches = 1;
   Dtype dtype = Dtype::fp32, gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32,
         reduce_dtype = Dtype::fp32;
-  int ns_steps = 0;
+  std::shared_ptr<const Optimizer> optimizer;
   int threads = 1;
   std::map<Dim, std::vector<Range>> order;
   double imbalance = 1;
@@ -47,6 +47,8 @@ std::vector<Instruction> end_shard_reduction(const Program& program, int bucket)
 // The all-gather of parameters that are kept as shards.
 Instruction begin_gather(const Program& program, int bucket, const char* phase);
 Instruction end_gather(const Program& program, int bucket, const char* phase);
+// That of a bucket's directions, awaited.
+std::vector<Instruction> gather_directions(const Program& program, int bucket);
 
 // Each stage's timeline: the schedule's actions, with sends, receives and their waits placed between
 // them. A receive is begun one action ahead; a send's wait

@@ -59,11 +59,7 @@ class Finish {
     };
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);
-      if (program_.buckets[b].matrix) {
-        add_matrix_updates(program_, bucket, code_);
-      } else {
-        code_.push_back(of_bucket(Code::update, bucket, program_, "optimizer"));
-      }
+      add_updates(program_, bucket, code_);
       if (gathers(program_.buckets[b])) {
         code_.push_back(begin_gather(program_, bucket, "parameters"));
       }

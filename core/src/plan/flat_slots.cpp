@@ -1,6 +1,7 @@
 // What communicates a bucket: its flat slots, and the moves between them.
 #include <utility>
 
+#include "meshwright/optimizer.h"
 #include "plan/assembly.h"
 #include "plan/build.h"
 
@@ -48,6 +49,7 @@ class Flattener {
                              shard, Category::buffers, true);
     }
     if (shards) flat.gather = program_.pendings++;
+    optimizer(shard);
     for (int p : b_.parameters) {
       program_.slots[program_.parameters[p].slot].alias_of = flat.parameters;
       program_.slots[program_.parameters[p].gradient_slot].alias_of = flat.gradients;
@@ -55,6 +57,29 @@ class Flattener {
   }
 
  private:
+  // What the optimizer keeps, and what a step of matrices that lie in shards makes.
+  void optimizer(const Layout& shard) {
+    FlatSlots& flat = b_.flat;
+    const Dtype dtype = program_.optimizer_dtype;
+    const auto keep = [&](const std::string& what) {
+      const int slot = add(what, dtype, shard, Category::optimizer);
+      if (b_.offload != Offload::nothing) program_.slots[slot].memory = Memory::host;
+      return slot;
+    };
+    if (program_.has_masters() && (program_.optimizer || b_.tally)) flat.master = keep("masters");
+    if (!program_.optimizer || b_.tally) return;
+    b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
+    for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
+    if (b_.rule->whole == nullptr || b_.parts.empty()) return;
+    const bool casts = dtype != program_.gradient_dtype;
+    flat.direction =
+        casts ? add("shard of directions", dtype, shard, Category::buffers, true) : flat.reduced;
+    flat.directions = casts || program_.slots[flat.gradients].transient
+                          ? add("directions", dtype, Layout(shard.size()), Category::buffers, true)
+                          : flat.gradients;
+    flat.gather_directions = program_.pendings++;
+  }
+
   int add(const std::string& what, Dtype dtype, const Layout& layout, Category category,
           bool transient = false) {
     Slot slot;
@@ -193,6 +218,16 @@ Instruction begin_gather(const Program& program, int bucket, const char* phase) 
 
 Instruction end_gather(const Program& program, int bucket, const char* phase) {
   return awaited(begin_gather(program, bucket, phase));
+}
+
+std::vector<Instruction> gather_directions(const Program& program, int bucket) {
+  const Bucket& b = program.buckets[bucket];
+  std::vector<Instruction> code{flat_move(program, bucket, Move::Kind::all_gather, {b.parts, {}},
+                                          b.flat.gather_directions, b.flat.direction,
+                                          b.flat.directions, "optimizer")};
+  code.push_back(awaited(code[0]));
+  let_go(program, code[1], b.flat.direction);
+  return code;
 }
 
 }  // namespace mw

@@ -112,6 +112,7 @@ void Digest::add(const Move& move) {
 
 void Digest::add(const Instruction& i) {
   add(i.code);
+  add(i.update);
   add(i.piece);
   add(i.op);
   for (const auto* slots :
@@ -175,7 +176,6 @@ void Digest::add(const Program& p) {
   add(p.gradient_dtype);
   add(p.optimizer_dtype);
   add(p.reduce_dtype);
-  add(p.ns_steps);
   add(p.slots);
   add(p.parameters);
   add(p.buckets);

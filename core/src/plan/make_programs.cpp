@@ -86,7 +86,7 @@ class ProgramMaker {
     options.gradient_dtype = plan_.request.fp32_gradients || counts ? wide : options.dtype;
     options.optimizer_dtype = wide;
     options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
-    options.ns_steps = plan_.request.ns_steps;
+    options.optimizer = plan_.request.optimizer;
     options.order = draft_.order();
     options.imbalance = draft_.imbalance();
     options.split = draft_.pipeline().has_value();
@@ -251,7 +251,7 @@ class ProgramMaker {
     std::pair<double, int> most{0, 0};
     for (const Program& program : plan_.programs) {
       const RankView rank(program, program.first());
-      const auto held = static_cast<double>(forecast_memory(rank, {})[Category::activations]);
+      const auto held = static_cast<double>(forecast_memory(rank)[Category::activations]);
       most = std::max(most, {held, program.stage});
     }
     return most;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "meshwright/optimizer.h"
 #include "plan/assembly.h"
 #include "plan/build.h"
 #include "plan/op_choice.h"
@@ -72,8 +73,28 @@ void mark_matrices(Program& program) {
   }
 }
 
-void add_matrix_updates(Program& program, int bucket, std::vector<Instruction>& code) {
+namespace {
+
+Instruction update_of(const Program& program, int bucket, Update what, int from, int to) {
+  Instruction i = of_bucket(Code::compute, bucket, program, "optimizer");
+  i.update = what;
+  i.inputs = {from};
+  i.outputs = {to};
+  return i;
+}
+
+// The same for one parameter.
+Instruction update_of(const Program& program, int bucket, int parameter, Update what, int from,
+                      int to) {
+  Instruction i = update_of(program, bucket, what, from, to);
+  i.parameter = parameter;
+  i.label = program.graph->value(program.parameters[parameter].value).name;
+  return i;
+}
+
+void add_matrix_updates(Program& program, int bucket, int updated, std::vector<Instruction>& code) {
   const std::vector<int> parameters = program.buckets[bucket].parameters;
+  const FlatSlots flat = program.buckets[bucket].flat;
   std::vector<int> slots;
   for (int p : parameters) {
     const ProgramParameter& parameter = program.parameters[p];
@@ -83,30 +104,50 @@ void add_matrix_updates(Program& program, int bucket, std::vector<Instruction>& 
     slot.dtype = program.optimizer_dtype;
     slots.push_back(add_slot(program, std::move(slot)));
   }
-  const bool together = !program.buckets[bucket].parts.empty();
-  Instruction direct = of_bucket(Code::direct, bucket, program, "optimizer");
+  const bool together = flat.directions >= 0;
   if (together) {
-    direct.outputs = slots;
-    code.push_back(direct);
+    code.push_back(update_of(program, bucket, Update::direction, flat.reduced, flat.direction));
+    for (Instruction& i : gather_directions(program, bucket)) code.push_back(std::move(i));
+    for (std::size_t k = 0; k < parameters.size(); ++k) {
+      Instruction view =
+          update_of(program, bucket, parameters[k], Update::none, flat.directions, slots[k]);
+      view.code = Code::alias;
+      code.push_back(std::move(view));
+    }
+    if (program.slots[flat.directions].transient) code.back().release.push_back(flat.directions);
   }
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     const ProgramParameter parameter = program.parameters[parameters[k]];
-    const Value& value = program.graph->value(parameter.value);
-    if (!together) {
-      direct.parameter = parameters[k];
-      direct.label = value.name;
-      direct.outputs = {slots[k]};
-      code.push_back(direct);
-    }
-    const Layout whole = gathered(parameter, value.dims);
-    const int slot = emit_moves(program, code, moves(parameter.stored, whole, program.mesh),
-                                slots[k], parameter.stored, "optimizer");
-    Instruction update = of_bucket(Code::update, bucket, program, "optimizer");
-    update.parameter = parameters[k];
-    update.label = value.name;
-    update.inputs = {slot};
-    code.push_back(std::move(update));
+    if (!together)
+      code.push_back(update_of(program, bucket, parameters[k], Update::direction,
+                               parameter.gradient_slot, slots[k]));
+    const Layout whole = gathered(parameter, program.graph->value(parameter.value).dims);
+    const int moved = emit_moves(program, code, moves(parameter.stored, whole, program.mesh),
+                                 slots[k], parameter.stored, "optimizer");
+    Slot made = program.slots[moved];
+    const int made_slot = add_slot(program, std::move(made));
+    code.push_back(update_of(program, bucket, parameters[k], Update::whole, moved, made_slot));
+    code.push_back(update_of(program, bucket, parameters[k], Update::apply, made_slot, updated));
   }
+}
+
+}  // namespace
+
+void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
+  const Bucket& b = program.buckets[bucket];
+  const FlatSlots flat = b.flat;
+  if (!b.rule && !b.tally) return;
+  const int updated = flat.master >= 0 ? flat.master : flat.stored;
+  if (b.rule && b.rule->whole != nullptr) {
+    add_matrix_updates(program, bucket, updated, code);
+  } else {
+    code.push_back(update_of(program, bucket, Update::apply, flat.reduced, updated));
+  }
+  if (flat.master < 0) return;
+  Instruction cast = of_bucket(Code::copy, bucket, program, "optimizer");
+  cast.inputs = {flat.master};
+  cast.outputs = {flat.stored};
+  code.push_back(std::move(cast));
 }
 
 }  // namespace mw

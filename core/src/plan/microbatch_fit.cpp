@@ -38,9 +38,7 @@ std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest) {
 
 std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
                                            Problems& problems) {
-  const auto peak = [&](const Plan& plan) {
-    return highest_peak(plan.programs, request.optimizer_bytes);
-  };
+  const auto peak = [&](const Plan& plan) { return highest_peak(plan.programs); };
   PlanRequest tried = request;
   tried.microbatch = 1;
   tried.sizes.clear();

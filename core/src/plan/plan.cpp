@@ -236,7 +236,6 @@ Json Plan::description() const {
   json["microbatches"] = microbatches;
   if (std::count(sizes.begin(), sizes.end(), microbatch) < microbatches) json["sizes"] = sizes;
   json["precision"] = name_of(request.precision);
-  if (request.ns_steps > 0) json["ns_steps"] = request.ns_steps;
   if (bytes_of(request.precision) < 4) {
     json["main_gradients"] = request.fp32_gradients ? "fp32" : name_of(request.precision);
     if (request.fp32_sums) json["reductions"] = "fp32";

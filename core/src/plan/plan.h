@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "meshwright/model.h"
+#include "meshwright/optimizer.h"
 #include "meshwright/program.h"
 #include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
@@ -51,9 +52,8 @@ struct PlanRequest {
   int threads = 0;  // of one rank's kernels; 0: the cores over the ranks
   RecomputePolicy recompute;
   OffloadPolicy offload;
-  StateBytes optimizer_bytes;   // of a parameter's state, for policies that ask what fits
-  int ns_steps = 0;             // Program::ns_steps
-  bool fp32_sums = false;       // Program::reduce_dtype
+  std::shared_ptr<const Optimizer> optimizer;  // null: a step updates nothing
+  bool fp32_sums = false;                      // Program::reduce_dtype
   bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
   std::optional<Schedule> schedule;

@@ -84,9 +84,7 @@ class Fitter {
     return plan;
   }
 
-  std::int64_t peak(const Plan& plan) const {
-    return highest_peak(plan.programs, request_.optimizer_bytes);
-  }
+  std::int64_t peak(const Plan& plan) const { return highest_peak(plan.programs); }
 
   RecomputeSet set_of(const std::map<std::string, int>& from) const {
     RecomputeSet set;
@@ -119,7 +117,7 @@ class Fitter {
       for (const Segment& segment : program.segments) {
         if (segment.kind == SegmentKind::forward) continue;
         for (const Instruction& i : segment.code) {
-          if (i.code != Code::compute) continue;
+          if (i.op < 0) continue;
           for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
             for (int slot : *slots) {
               if (slot >= 0) kept.insert(program.root(slot));
@@ -130,7 +128,7 @@ class Fitter {
       for (const Segment& segment : program.segments) {
         if (segment.kind != SegmentKind::forward) continue;
         for (const Instruction& i : segment.code) {
-          if (i.code != Code::compute) continue;
+          if (i.op < 0) continue;
           const Op& op = graph_->ops()[i.op];
           if (!in_layers(op, *graph_)) continue;
           Saving& part = parts[part_of(op)];

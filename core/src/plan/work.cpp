@@ -15,7 +15,7 @@ constexpr double rate = 1e12, bandwidth = rate / 20;
 double seconds(const Program& program, const RankView& rank, int segment) {
   double total = 0;
   for (const Instruction& i : program.segments[segment].code) {
-    if (i.code != Code::compute || !rank.runs(i)) continue;
+    if (i.op < 0 || !rank.runs(i)) continue;
     const Cost& cost = rank.cost(i.op, i.piece, i.turn);
     total += std::max(cost.executed / rate, cost.bytes / bandwidth);
   }

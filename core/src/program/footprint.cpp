@@ -13,7 +13,7 @@ Footprint FootprintMaker::run() {
       load();
       break;
     case Code::compute:
-      compute();
+      i_.update == Update::none ? compute() : update();
       break;
     case Code::move:
       fresh(i_.outputs[0]);
@@ -30,7 +30,8 @@ Footprint FootprintMaker::run() {
       copies(0);
       break;
     case Code::alias:  // where a walk begins here, nothing is known of who handed it on
-      share(i_.outputs[0], slot_holder(i_.inputs[0]), rank_.bytes(i_.outputs[0]));
+      share(i_.outputs[0], slot_holder(i_.inputs[0]),
+            program_.slots[i_.inputs[0]].persistent ? 0 : rank_.bytes(i_.outputs[0]));
       break;
     case Code::add:
       open(i_.outputs[0]);
@@ -41,12 +42,6 @@ Footprint FootprintMaker::run() {
       break;
     case Code::totals:
       totals();
-      break;
-    case Code::direct:
-      direct();
-      break;
-    case Code::update:
-      i_.parameter >= 0 ? update_matrix() : update();
       break;
   }
   if (memory_) {
@@ -212,9 +207,8 @@ CommunicationKey key_of(const Transfer& transfer, const Program& program) {
   return {program.name_of(transfer.set), name_of(transfer.op), transfer.phase};
 }
 
-Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks,
-                    StateBytes state) {
-  return FootprintMaker(rank, instruction, asks, state).run();
+Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks) {
+  return FootprintMaker(rank, instruction, asks).run();
 }
 
 }  // namespace mw

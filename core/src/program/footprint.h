@@ -12,15 +12,6 @@
 
 namespace mw {
 
-// What the optimizer keeps for one element of a parameter, in bytes, its master copy included: of matrices
-// (Bucket::matrix), and of all others.
-struct StateBytes {
-  StateBytes() = default;
-  StateBytes(std::int64_t all) : others(all), matrices(all) {}  // NOLINT: where it treats all alike
-  StateBytes(std::int64_t other, std::int64_t matrix) : others(other), matrices(matrix) {}
-  std::int64_t others = 0, matrices = 0;
-};
-
 // Who keeps a storage alive.
 struct Holder {
   enum class Kind : std::uint8_t {
@@ -93,7 +84,6 @@ constexpr Asks operator|(Asks a, Asks b) {
   return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));
 }
 
-Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks,
-                    StateBytes state = {});
+Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
 
 }  // namespace mw

@@ -7,11 +7,10 @@ namespace mw {
 
 class FootprintMaker {
  public:
-  FootprintMaker(const RankView& rank, const Instruction& instruction, Asks asks, StateBytes state)
+  FootprintMaker(const RankView& rank, const Instruction& instruction, Asks asks)
       : rank_(rank),
         program_(rank.program()),
         i_(instruction),
-        state_(state),
         memory_(has(asks, Asks::memory)),
         scratch_(has(asks, Asks::scratch)),
         work_(has(asks, Asks::work)) {}
@@ -63,10 +62,10 @@ class FootprintMaker {
     const int of = program_.slots[slot].alias_of;
     in_place&& of >= 0 ? share(slot, slot_holder(of), rank_.bytes(slot)) : fresh(slot);
   }
-  // Whole parameters and gradients are made by whoever is first to ask for them.
+  // What is whole is made by whoever is first to ask for it, and may have views of its own.
   bool on_demand(int slot) const {
     const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
-    return slot == flat.parameters || slot == flat.gradients;
+    return slot == flat.parameters || slot == flat.gradients || slot == flat.directions;
   }
   // A persistent slot, or a view of one, is about to be written: it is made if it comes and goes.
   void open(int view) {
@@ -117,14 +116,14 @@ class FootprintMaker {
   void start_flat();
   void hooked(bool begins);
   void totals();
-  void direct();
-  void update_matrix();
   void update();
+  void direction();
+  void whole();
+  void apply();
 
   const RankView& rank_;
   const Program& program_;
   const Instruction& i_;
-  const StateBytes state_;
   const bool memory_, scratch_, work_;
   Footprint made_;
 };

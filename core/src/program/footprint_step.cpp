@@ -1,6 +1,7 @@
 // Footprints of what a step does with whole buckets: collectives, totals, the optimizer.
 #include <algorithm>
 
+#include "meshwright/optimizer.h"
 #include "program/footprint_maker.h"
 #include "program/matrices.h"
 
@@ -54,51 +55,79 @@ void FootprintMaker::totals() {
 
 // --- The optimizer ---
 
-// Gradients and momentum are read, momentum and directions written.
-void FootprintMaker::direct() {
-  const DirectSize size = direct_size(rank_, i_);
-  make(scratch_holder(0), size.widened);
-  make(slot_holder(i_.outputs[0]), size.made);
-  for (std::size_t k = 1; k < i_.outputs.size(); ++k)
-    share(i_.outputs[k], slot_holder(i_.outputs[0]), 0);
-  release(scratch_holder(0));
-  copies(static_cast<double>(size.elements) *
-         (bytes_of(program_.gradient_dtype) + 3 * bytes_of(program_.optimizer_dtype)));
-  if (size.payload > 0) transfer(Collective::all_gather, {bucket().parts, {}}, size.payload);
+void FootprintMaker::update() {
+  switch (i_.update) {
+    case Update::none:
+      break;
+    case Update::direction:
+      direction();
+      break;
+    case Update::whole:
+      whole();
+      break;
+    case Update::apply:
+      apply();
+      break;
+  }
 }
 
-void FootprintMaker::update_matrix() {
+// Gradients and states are read, states and directions written.
+void FootprintMaker::direction() {
+  const int to = i_.outputs[0];
+  const bool casts = program_.gradient_dtype != program_.optimizer_dtype;
+  if (program_.slots[to].persistent) {
+    open(to);
+  } else {
+    casts ? fresh(to) : share(to, slot_holder(i_.inputs[0]), 0);
+  }
+  const double elements = touched(to) / bytes_of(program_.slots[to].dtype);
+  copies(elements * bytes_of(program_.gradient_dtype) +
+         static_cast<double>(2 * bucket().flat.states.size() + 1) * elements *
+             bytes_of(program_.optimizer_dtype));
+}
+
+void FootprintMaker::whole() {
   const MatrixUpdate update = matrix_update(rank_, i_);
-  pass(update.workspace);
-  works({.gemms = 3 * program_.ns_steps, .flops = update.flops});
-  works({.bytes = static_cast<double>(update.end - update.begin) *
-                  (bytes_of(program_.dtype) + 3 * bytes_of(program_.optimizer_dtype))});
+  if (update.begin >= update.end) return;
+  const MatrixOp::Cost cost = bucket().rule->whole->cost(
+      update.stacked, update.rows, update.columns, bytes_of(program_.optimizer_dtype));
+  const int from = i_.inputs[0], to = i_.outputs[0];
+  if (cost.in_place) {
+    share(to, slot_holder(from), 0);
+  } else {
+    fresh(to);
+  }
+  pass(cost.workspace);
+  works({.gemms = cost.gemms, .flops = cost.flops});
 }
 
 // Parameters and states are read and written, gradients read.
-void FootprintMaker::update() {
-  const Offload offload = bucket().offload;
+void FootprintMaker::apply() {
   const FlatSlots& flat = bucket().flat;
-  const std::int64_t elements = rank_.shard_elements(i_.bucket);
-  const std::int64_t optimizer = bytes_of(program_.optimizer_dtype);
-  const std::int64_t state = bucket().tally    ? (program_.has_masters() ? optimizer : 0)
-                             : bucket().matrix ? state_.matrices
-                                               : state_.others;
-  const double moved =
-      static_cast<double>(elements) * static_cast<double>(2 * state + 2 * bytes_of(program_.dtype) +
-                                                          bytes_of(program_.gradient_dtype));
-  if (offload == Offload::nothing) {
-    if (program_.has_masters() && program_.gradient_dtype != program_.optimizer_dtype)
-      pass(optimizer * std::min(elements, cast_at_a_time));
+  std::int64_t elements = rank_.shard_elements(i_.bucket);
+  std::int64_t states = static_cast<std::int64_t>(flat.states.size());
+  if (i_.parameter >= 0) {
+    const MatrixUpdate update = matrix_update(rank_, i_);
+    elements = std::max<std::int64_t>(0, update.end - update.begin);
+    states = 0;  // of the direction
+    if (elements > 0) pass(update.apart);
+  } else if (bucket().offload == Offload::nothing && flat.master >= 0 && bucket().rule &&
+             program_.gradient_dtype != program_.optimizer_dtype) {
+    pass(bytes_of(program_.optimizer_dtype) * std::min(elements, cast_at_a_time));
+  }
+  const double moved = static_cast<double>(elements) *
+                       static_cast<double>(2 * (states + 1) * bytes_of(program_.optimizer_dtype) +
+                                           bytes_of(program_.slots[i_.inputs[0]].dtype));
+  if (bucket().offload == Offload::nothing) {
     copies(moved);
     return;
   }
-  // The gradient goes to the host, and the parameters that do not lie there come back; without masters they
-  // went there first.
-  const int ways = offload == Offload::parameters ? 0 : program_.has_masters() ? 1 : 2;
+  // The gradient goes to the host; parameters that do not lie there and have no master go there and come back.
+  const bool both = bucket().offload != Offload::parameters && flat.master < 0;
   works({.calls = 1,
          .host = moved,
-         .link = static_cast<double>(rank_.bytes(flat.reduced) + ways * rank_.bytes(flat.stored))});
+         .link = static_cast<double>(elements * (bytes_of(program_.slots[i_.inputs[0]].dtype) +
+                                                 (both ? 2 * bytes_of(program_.dtype) : 0)))});
 }
 
 }  // namespace mw

@@ -208,7 +208,7 @@ void grant_in_place(Program& program) {
     for (std::size_t n = 0; n < program.segments[s].code.size(); ++n) {
       Instruction& i = program.segments[s].code[n];
       const int segment = static_cast<int>(s), index = static_cast<int>(n);
-      if (i.code == Code::compute) {
+      if (i.op >= 0) {
         grant_compute(program, uses, segment, index);
       } else if (i.code == Code::start && i.move.kind == Move::Kind::all_reduce &&
                  ours(program, i.inputs[0]) && !uses.later(i.inputs[0], segment, index)) {

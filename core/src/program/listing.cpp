@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "meshwright/optimizer.h"
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 #include "program/footprint.h"
@@ -10,22 +11,32 @@
 namespace mw {
 
 const char* name_of(Code code) {
-  static constexpr std::array names{"load",  "compute", "move", "start",  "wait",   "seed",
-                                    "alias", "add",     "copy", "totals", "direct", "update"};
-  static_assert(names.size() == static_cast<std::size_t>(Code::update) + 1);
+  static constexpr std::array names{"load", "compute", "move", "start", "wait",
+                                    "seed", "alias",   "add",  "copy",  "totals"};
+  static_assert(names.size() == static_cast<std::size_t>(Code::totals) + 1);
   return names.at(static_cast<std::size_t>(code));
 }
 
 namespace {
 
+std::string name_of(const Program& program, const Instruction& i) {
+  if (i.op >= 0) return name_of(i.piece);
+  if (i.update == Update::none) return name_of(i.code);
+  const auto& rule = program.buckets[i.bucket].rule;
+  if (!rule) return "even out";
+  return i.update == Update::direction ? rule->direction->name()
+         : i.update == Update::whole   ? rule->whole->name()
+                                       : rule->apply->name();
+}
+
 std::string describe(const RankView& rank, const Instruction& i) {
   const Program& program = rank.program();
   const Footprint made = footprint(rank, i, Asks::work);
   const bool waits = made.awaits >= 0 || (made.between_stages && made.begins < 0);
-  std::string text = fmt::format("{:8} ", i.op >= 0 ? name_of(i.piece) : name_of(i.code));
+  std::string text = fmt::format("{:8} ", name_of(program, i));
   const std::string over =
       made.transfers.empty() ? "" : " over " + program.name_of(made.transfers.front().set);
-  if (i.bucket >= 0 && i.parameter < 0 && (waits || made.begins >= 0 || i.inputs.empty())) {
+  if (i.bucket >= 0 && i.parameter < 0 && (waits || made.begins >= 0 || i.update != Update::none)) {
     const Bucket& bucket = program.buckets[i.bucket];
     if (made.begins >= 0) text += std::string(name_of(i.move.kind)) + " ";
     text += fmt::format("{} ({} parameters){}", bucket.name, bucket.parameters.size(), over);

@@ -24,24 +24,6 @@ bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Rang
 
 }  // namespace
 
-DirectSize direct_size(const RankView& rank, const Instruction& direct) {
-  const Program& program = rank.program();
-  const Bucket& bucket = program.buckets[direct.bucket];
-  const std::int64_t element = bytes_of(program.optimizer_dtype);
-  const bool widens = program.optimizer_dtype != program.gradient_dtype;
-  DirectSize size;
-  if (bucket.parts.empty()) {
-    size.elements = rank.bytes(direct.outputs[0]) / element;
-    size.made = widens ? size.elements * element : 0;
-    return size;
-  }
-  size.elements = rank.shard_elements(direct.bucket);
-  size.widened = widens ? size.elements * element : 0;
-  size.payload = size.elements * element * program.mesh.ways(bucket.parts);
-  size.made = widens || bucket.parted >= Parted::gradients ? size.payload : 0;
-  return size;
-}
-
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   const Program& program = rank.program();
   const Bucket& bucket = program.buckets[update.bucket];
@@ -75,18 +57,7 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   if (bucket.parts.empty()) made.end = count;
   if (made.begin >= made.end) return made;
 
-  const auto m = static_cast<double>(std::min(made.rows, made.columns)),
-             n = static_cast<double>(std::max(made.rows, made.columns));
-  made.flops =
-      static_cast<double>(made.stacked) * program.ns_steps * (4 * m * m * n + 2 * m * m * m);
-  const std::int64_t element = bytes_of(program.optimizer_dtype);
-  const std::int64_t least = std::min(made.rows, made.columns);
-  const std::int64_t all = element * product(shape, 0, shape.size());
-  made.workspace = all + 2 * element * made.stacked * least * least;
-  if (!in_one_piece(shape, made.own)) {  // the rank's own is copied out, the squares are gone
-    made.workspace =
-        std::max(made.workspace, (program.ns_steps % 2 == 1 ? all : 0) + element * count);
-  }
+  if (!in_one_piece(shape, made.own)) made.apart = bytes_of(program.optimizer_dtype) * count;
   return made;
 }
 

@@ -82,7 +82,7 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
   return highest;
 }
 
-MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
+MemoryForecast forecast_memory(const RankView& rank) {
   const Program& program = rank.program();
   MemoryForecast forecast;
   for (std::size_t k = 0; k < program.slots.size(); ++k) {
@@ -90,14 +90,6 @@ MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
     if (!slot.persistent || slot.transient || slot.alias_of >= 0 || slot.bucket < 0) continue;
     forecast[slot.memory == Memory::host ? Category::host : slot.category] +=
         rank.bytes(static_cast<int>(k));
-  }
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const Bucket& bucket = program.buckets[b];
-    const std::int64_t master = program.has_masters() ? bytes_of(program.optimizer_dtype) : 0;
-    forecast[bucket.offload == Offload::nothing ? Category::optimizer : Category::host] +=
-        rank.shard_elements(static_cast<int>(b)) * (bucket.tally    ? master
-                                                    : bucket.matrix ? state.matrices
-                                                                    : state.others);
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];
@@ -111,11 +103,11 @@ MemoryForecast forecast_memory(const RankView& rank, StateBytes state) {
   return forecast;
 }
 
-std::int64_t highest_peak(const std::vector<Program>& stages, StateBytes state) {
+std::int64_t highest_peak(const std::vector<Program>& stages) {
   std::int64_t peak = 0;
   for (const Program& program : stages) {
     for (const RankClass& kind : rank_classes(program)) {
-      peak = std::max(peak, forecast_memory(RankView(program, kind.at), state).peak);
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at)).peak);
     }
   }
   return peak;

@@ -27,10 +27,10 @@ struct MemoryForecast {
 // The higher of each.
 MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b);
 
-MemoryForecast forecast_memory(const RankView& rank, StateBytes state);
+MemoryForecast forecast_memory(const RankView& rank);
 
 // The highest peak of the ranks of these stages.
-std::int64_t highest_peak(const std::vector<Program>& stages, StateBytes state);
+std::int64_t highest_peak(const std::vector<Program>& stages);
 
 // Bytes that one microbatch holds after these segments have run one after the other.
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);

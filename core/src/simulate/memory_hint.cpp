@@ -9,7 +9,6 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
-#include "engine/precision.h"
 #include "engine/ranks.h"
 #include "plan/limits.h"
 #include "plan/microbatch_fit.h"
@@ -43,8 +42,7 @@ class Search {
         base_(needs_most),
         request_(experiment.plan->request),
         together_(limit.together),
-        limit_(std::min(limit.bytes,
-                        predicted_need(needs_most, *experiment.optimizer, limit.together) - 1)),
+        limit_(std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1)),
         most_ranks_(runs ? most_thread_ranks
                          : std::max(most_thread_ranks, experiment.plan->ranks())) {
     // A policy that the change would be asked to heed is left for what it made here.
@@ -187,8 +185,7 @@ class Search {
     work_ += plan ? plan->work : experiment_.plan->work;
     ++tried_;
     if (!plan || plan->ranks() > most_ranks_) return;
-    Candidate candidate{text(*plan, change),
-                        predicted_need(*plan, *experiment_.optimizer, together_)};
+    Candidate candidate{text(*plan, change), predicted_need(*plan, together_)};
     if (!lowest_ || candidate.need < lowest_->need) lowest_ = candidate;
     if (candidate.need <= limit_) found_ = candidate;
   }
@@ -253,13 +250,12 @@ class Search {
 
 }  // namespace
 
-std::int64_t predicted_need(const Plan& plan, const Optimizer& optimizer, bool together) {
-  const StateBytes state = optimizer_bytes(plan.programs.front(), optimizer);
-  if (!together) return highest_peak(plan.programs, state);
+std::int64_t predicted_need(const Plan& plan, bool together) {
+  if (!together) return highest_peak(plan.programs);
   TotalMemory all;
   for (const Program& program : plan.programs) {
     for (const RankClass& kind : rank_classes(program)) {
-      all.add(kind, forecast_memory(RankView(program, kind.at), state));
+      all.add(kind, forecast_memory(RankView(program, kind.at)));
     }
   }
   return all.bytes();

@@ -26,6 +26,6 @@ std::string memory_hint(const Experiment& experiment, const Plan& needs_most, Me
 
 // The highest predicted peak of a rank, or what all of them hold together, in bytes: together, with
 // what they keep in host memory, which is the same.
-std::int64_t predicted_need(const Plan& plan, const Optimizer& optimizer, bool together);
+std::int64_t predicted_need(const Plan& plan, bool together);
 
 }  // namespace mw

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/precision.h"
 #include "engine/verify.h"
 
 namespace mw {
@@ -24,7 +23,7 @@ const Plan& highest(const Experiment& experiment, bool together, std::int64_t* s
   std::size_t most = 0;
   std::int64_t need = -1;
   for (std::size_t p = 0; p < steps.plans.size(); ++p) {
-    const std::int64_t own = predicted_need(*steps.plans[p], *experiment.optimizer, together);
+    const std::int64_t own = predicted_need(*steps.plans[p], together);
     if (own <= need) continue;
     need = own;
     most = p;
@@ -47,8 +46,8 @@ constexpr const char* anyway = "--force (or force = true) starts it all the same
 
 }  // namespace
 
-std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer) {
-  return predicted_need(plan, optimizer, /*together=*/false);
+std::int64_t predicted_peak(const Plan& plan) {
+  return predicted_need(plan, /*together=*/false);
 }
 
 std::string memory_hint(const Experiment& experiment, bool runs) {
@@ -59,7 +58,7 @@ std::string check_memory_limit(const Experiment& experiment) {
   std::int64_t step = 0;
   const Plan& plan = highest(experiment, false, &step);
   std::string hint = memory_hint(experiment, plan, {experiment.memory, false}, /*runs=*/true);
-  const std::int64_t peak = predicted_peak(plan, *experiment.optimizer);
+  const std::int64_t peak = predicted_peak(plan);
   if (peak > experiment.memory) {
     throw Error(
         Stage::plan, "memory.limit", "memory",
@@ -74,9 +73,9 @@ std::string check_memory_limit(const Experiment& experiment) {
 
 std::string check_machine_memory(const Experiment& experiment, std::int64_t available) {
   const Plan& plan = highest(experiment, true);
-  const std::int64_t need = predicted_need(plan, *experiment.optimizer, true);
+  const std::int64_t need = predicted_need(plan, true);
   if (need <= available) return "";
-  const std::int64_t peak = predicted_peak(plan, *experiment.optimizer);
+  const std::int64_t peak = predicted_peak(plan);
   return refuse(
       experiment,
       fmt::format("plan: {} does not fit: {} of up to {}, {} together, against {} of memory here",
@@ -91,9 +90,8 @@ std::string check_machine_memory(const Experiment& experiment, std::int64_t avai
 std::string check_verify_memory(const Experiment& experiment, std::int64_t available) {
   const auto plan = in_double(highest(experiment, true));
   const auto one = one_rank_plan(*plan, false);
-  const Optimizer& optimizer = *experiment.optimizer;
-  const std::int64_t ranks = predicted_need(*plan, optimizer, true);
-  const std::int64_t alone = predicted_need(*one, optimizer, true);
+  const std::int64_t ranks = predicted_need(*plan, true);
+  const std::int64_t alone = predicted_need(*one, true);
   // Whole tensors of what was done stay: of the one rank its first gradients and each step's
   // parameters; and where it follows the mix (engine/verify_follow.h), each step's gradients and
   // parameters of that, and parameters of its own.

@@ -10,7 +10,7 @@
 namespace mw {
 
 // The highest predicted peak of a rank, in bytes.
-std::int64_t predicted_peak(const Plan& plan, const Optimizer& optimizer);
+std::int64_t predicted_peak(const Plan& plan);
 
 // What to do where the experiment's own limit does not suffice.
 std::string memory_hint(const Experiment& experiment, bool runs);

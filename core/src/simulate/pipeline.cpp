@@ -20,10 +20,10 @@ struct StageTransfer {
 // One stage, and where it is in its timeline.
 class StageClock {
  public:
-  StageClock(const RankView& rank, const Device& device, StateBytes state, int threads)
+  StageClock(const RankView& rank, const Device& device, int threads)
       : program_(rank.program()),
         shared_(device.shared()),
-        pricer_(rank, device, state, threads, program_.mesh.size() / program_.stages),
+        pricer_(rank, device, threads, program_.mesh.size() / program_.stages),
         sends_(program_.segments.size()),
         awaits_(program_.segments.size()),
         totals_(program_.segments.size(), false) {
@@ -96,13 +96,12 @@ class StageClock {
 
 class Simulation {
  public:
-  Simulation(const std::vector<RankView>& stages, const Device& device, StateBytes state,
-             int threads)
+  Simulation(const std::vector<RankView>& stages, const Device& device, int threads)
       : device_(device), busy_(stages.size(), false), work_(stages.size(), 0) {
     const int ranks = stages.front().program().mesh.size();
     // What each rank computes with is decided by all ranks, not by those of one stage.
     const int own = device.threads_of(ranks, threads);
-    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, state, own);
+    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, own);
     load_ = device.shared() ? static_cast<double>(ranks) / static_cast<double>(stages.size()) *
                                   own / device.cores
                             : 0;
@@ -239,8 +238,8 @@ class Simulation {
 }  // namespace
 
 PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
-                            StateBytes state, int threads) {
-  return Simulation(stages, device, state, threads).run();
+                            int threads) {
+  return Simulation(stages, device, threads).run();
 }
 
 std::string action_name(const Segment& segment) {

@@ -19,7 +19,7 @@ struct PipelineTime {
 // `stages`: of each stage, the rank that decides. On a device that ranks share, they also share its
 // cores: a stage runs the slower the more others compute at that moment.
 PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
-                            StateBytes state, int threads = 0);
+                            int threads = 0);
 
 // "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the
 // drawings call a segment.

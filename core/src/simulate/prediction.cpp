@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/precision.h"
 #include "program/flops.h"
 #include "program/rank_view.h"
 #include "simulate/pipeline.h"
@@ -68,19 +67,18 @@ void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
   }
 }
 
-StageRanks look_at(const Program& program, const Device& device, const Optimizer& optimizer,
-                   int threads, TotalMemory& together) {
-  const StateBytes state = optimizer_bytes(program, optimizer);
+StageRanks look_at(const Program& program, const Device& device, int threads,
+                   TotalMemory& together) {
   StageRanks found;
   found.forecast.stage = program.stage;
   double slowest = -1;
   const auto kinds = rank_classes(program);
   for (const RankClass& kind : kinds) {
     const RankView rank(program, kind.at);
-    const MemoryForecast memory = forecast_memory(rank, state);
+    const MemoryForecast memory = forecast_memory(rank);
     together.add(kind, memory);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
-    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, device, state, threads).step;
+    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, device, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
       slowest = seconds;
@@ -103,8 +101,7 @@ Json memory_json(const StageForecast& stage) {
 
 }  // namespace
 
-Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
-                   int threads) {
+Prediction predict(const Plan& plan, const Device& device, int threads) {
   const int element = bytes_of(plan.programs.front().dtype);
   Prediction p;
   p.ranks = plan.ranks();
@@ -119,15 +116,14 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {
-    const StageRanks stage = look_at(program, device, optimizer, threads, together);
+    const StageRanks stage = look_at(program, device, threads, together);
     p.stages.push_back(stage.forecast);
     last = stage;
     peak = std::max(peak, stage.forecast.memory.peak);
     slowest.emplace_back(program, stage.slowest);
     ranks.push_back(stage.slowest);
   }
-  const PipelineTime time =
-      price_pipeline(slowest, device, optimizer_bytes(plan.programs.front(), optimizer), threads);
+  const PipelineTime time = price_pipeline(slowest, device, threads);
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;
@@ -159,10 +155,9 @@ Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& d
   return p;
 }
 
-RankPrediction predict_rank(const Plan& plan, const Optimizer& optimizer, int rank) {
+RankPrediction predict_rank(const Plan& plan, int rank) {
   const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
-  return {forecast_memory(view, optimizer_bytes(view.program(), optimizer)),
-          forecast_traffic(view)};
+  return {forecast_memory(view), forecast_traffic(view)};
 }
 
 const StageForecast& Prediction::fullest() const {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/optimizer.h"
 #include "meshwright/json.h"
 #include "plan/plan.h"
 #include "program/memory.h"
@@ -53,15 +52,14 @@ struct Prediction {
 };
 
 // `threads`: of each rank's ops (Experiment::threads); 0: the cores over the ranks.
-Prediction predict(const Plan& plan, const Optimizer& optimizer, const Device& device,
-                   int threads = 0);
+Prediction predict(const Plan& plan, const Device& device, int threads = 0);
 
 // What one rank's ledger will read.
 struct RankPrediction {
   MemoryForecast memory;
   Traffic communication;  // calls and bytes
 };
-RankPrediction predict_rank(const Plan& plan, const Optimizer& optimizer, int rank);
+RankPrediction predict_rank(const Plan& plan, int rank);
 
 // For people: the mix, the rules, who holds what, what is sent, how long it takes.
 std::string print(const Plan& plan, const Prediction& prediction);

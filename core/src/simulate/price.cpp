@@ -30,12 +30,11 @@ struct Priced {
 // One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
 class Pricer::State {
  public:
-  State(const RankView& rank, const Device& device, StateBytes state, int threads, int sharing)
+  State(const RankView& rank, const Device& device, int threads, int sharing)
       : ranks_(rank),
         rank_(&ranks_.of_kind(0)),
         program_(rank.program()),
         device_(device),
-        state_(state),
         speed_(speed_of(device, sharing, bytes_of(program_.dtype), threads)) {}
 
   void play(const SegmentRun& what) {
@@ -166,7 +165,7 @@ class Pricer::State {
   }
 
   Priced price(const Instruction& i) {
-    const Footprint made = footprint(*rank_, i, Asks::work, state_);
+    const Footprint made = footprint(*rank_, i, Asks::work);
     Priced p{made.awaits, made.begins, 0, {}, made.between_stages, made.executed()};
     for (const LocalWork& work : made.work) p.before += seconds_of(work) * speed_.stretch;
     for (const Transfer& transfer : made.transfers) {
@@ -210,7 +209,6 @@ class Pricer::State {
   const RankView* rank_;  // of the microbatch that is played
   const Program& program_;
   const Device& device_;
-  const StateBytes state_;
   const Speed speed_;
   Run run_;
   // By segment and kind of microbatch; known: begun with nothing under way.
@@ -222,9 +220,8 @@ class Pricer::State {
   std::map<int, std::vector<Underway>> flights_;  // by pending
 };
 
-Pricer::Pricer(const RankView& rank, const Device& device, StateBytes state, int threads,
-               int sharing)
-    : state_(std::make_unique<State>(rank, device, state, threads, sharing)) {}
+Pricer::Pricer(const RankView& rank, const Device& device, int threads, int sharing)
+    : state_(std::make_unique<State>(rank, device, threads, sharing)) {}
 Pricer::Pricer(Pricer&&) noexcept = default;
 Pricer::~Pricer() = default;
 
@@ -247,8 +244,8 @@ StepTime Pricer::times() const {
   return state_->times();
 }
 
-StepTime price_step(const RankView& rank, const Device& device, StateBytes state, int threads) {
-  Pricer pricer(rank, device, state, threads, rank.program().mesh.size());
+StepTime price_step(const RankView& rank, const Device& device, int threads) {
+  Pricer pricer(rank, device, threads, rank.program().mesh.size());
   for (const SegmentRun& run : rank.program().timeline) {
     throw_if_stopped();
     pricer.play(run);

@@ -30,9 +30,9 @@ struct StepTime {
 // microbatches.
 class Pricer {
  public:
-  // `state`: what the optimizer keeps. `threads` of each rank; 0: see Device::threads_of.
+  // `threads` of each rank; 0: see Device::threads_of.
   // `sharing`: ranks that compute at the same time on a shared device.
-  Pricer(const RankView& rank, const Device& device, StateBytes state, int threads, int sharing);
+  Pricer(const RankView& rank, const Device& device, int threads, int sharing);
   Pricer(Pricer&&) noexcept;
   ~Pricer();
 
@@ -51,6 +51,6 @@ class Pricer {
 };
 
 // The step of a rank that waits for no other stage.
-StepTime price_step(const RankView& rank, const Device& device, StateBytes state, int threads = 0);
+StepTime price_step(const RankView& rank, const Device& device, int threads = 0);
 
 }  // namespace mw

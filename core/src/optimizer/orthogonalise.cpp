@@ -2,7 +2,7 @@
 // Muon.
 #include <utility>
 
-#include "engine/optimizer.h"
+#include "optimizer/optimizer.h"
 
 namespace mw {
 

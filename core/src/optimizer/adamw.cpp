@@ -4,13 +4,13 @@
 
 #include "base/json_text.h"
 
-#include "engine/optimizer.h"
+#include "optimizer/optimizer.h"
 
 namespace mw {
 
 namespace {
 
-class AdamW final : public Optimizer {
+class AdamW final : public Optimizer, public ElementOp {
  public:
   explicit AdamW(const Values& values)
       : lr_(values.number("lr")),
@@ -21,16 +21,19 @@ class AdamW final : public Optimizer {
         clip_(values.has("clip") ? values.number("clip") : 0) {}
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-
- protected:
-  void update(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
-              std::int64_t step_index) const override {
+  std::string name() const override { return "adamw"; }
+  UpdateRule rule(bool) const override {
+    return {.states = {"exp_avg", "exp_avg_sq"}, .apply = this};
+  }
+  void run(const UpdateCall& call) const override {
+    const at::Tensor &param = call.parameter, &grad = call.gradient;
+    if (call.grad_scale != 1.0) grad.mul_(call.grad_scale);
     // The kernel reads the step, counted from 1, from an fp32 tensor on the parameter's device.
     const at::Tensor step =
-        at::full({}, static_cast<double>(step_index + 1), param.options().dtype(at::kFloat));
-    at::_fused_adamw_({param}, {grad}, {state.tensors[0]}, {state.tensors[1]}, {}, {step}, lr,
-                      beta1_, beta2_, weight_decay_, eps_, /*amsgrad=*/false, /*maximize=*/false);
+        at::full({}, static_cast<double>(call.step + 1), param.options().dtype(at::kFloat));
+    at::_fused_adamw_({param}, {grad}, {call.state.tensors[0]}, {call.state.tensors[1]}, {}, {step},
+                      call.lr, beta1_, beta2_, weight_decay_, eps_, /*amsgrad=*/false,
+                      /*maximize=*/false);
   }
 
  private:
@@ -76,11 +79,9 @@ class AdamWKind final : public OptimizerKind {
   Options options_;
 };
 
-}  // namespace
+const AdamWKind adamw_kind;
+const RegisterOptimizer adamw_is_known(adamw_kind);
 
-const OptimizerKind& adamw_kind() {
-  static const AdamWKind kind;
-  return kind;
-}
+}  // namespace
 
 }  // namespace mw

@@ -5,61 +5,102 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/optimizer.h"
+#include "optimizer/optimizer.h"
 
 namespace mw {
 
 namespace {
 
-class Muon final : public Optimizer, public MatrixOptimizer {
+// The running average of gradients, of one element at a time.
+class Momentum final : public ElementOp {
+ public:
+  Momentum(double decay, bool nesterov) : decay_(decay), nesterov_(nesterov) {}
+  std::string name() const override { return "momentum"; }
+  void run(const UpdateCall& call) const override {
+    const at::Tensor &grad = call.gradient, &average = call.state.tensors.front();
+    if (call.grad_scale != 1.0) grad.mul_(call.grad_scale);
+    average.lerp_(grad, 1 - decay_);
+    if (nesterov_) {
+      grad.lerp_(average, decay_);
+    } else {
+      grad.copy_(average);
+    }
+  }
+
+ private:
+  double decay_;
+  bool nesterov_;
+};
+
+class Orthogonalise final : public MatrixOp {
+ public:
+  explicit Orthogonalise(int steps) : steps_(steps) {}
+  std::string name() const override { return "orthogonalise"; }
+  at::Tensor run(const at::Tensor& stack) const override { return orthogonalised(stack, steps_); }
+  // Each step 4 m^2 n + 2 m^3 for a matrix of m by n, m <= n. Two tensors take turns, and two squares.
+  Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
+            int element) const override {
+    const std::int64_t least = std::min(rows, columns);
+    const auto m = static_cast<double>(least), n = static_cast<double>(std::max(rows, columns));
+    Cost cost;
+    cost.flops = static_cast<double>(matrices) * steps_ * (4 * m * m * n + 2 * m * m * m);
+    cost.gemms = 3 * steps_;
+    cost.in_place = steps_ % 2 == 0;
+    cost.workspace = element * matrices * 2 * least * least;
+    if (cost.in_place) cost.workspace += element * matrices * rows * columns;
+    return cost;
+  }
+
+ private:
+  int steps_;
+};
+
+class Apply final : public ElementOp {
+ public:
+  Apply(double weight_decay, bool match_rms) : weight_decay_(weight_decay), match_rms_(match_rms) {}
+  std::string name() const override { return "apply"; }
+  void run(const UpdateCall& call) const override {
+    const auto m = static_cast<double>(call.rows), n = static_cast<double>(call.columns);
+    const double factor =
+        match_rms_ ? 0.2 * std::sqrt(std::max(m, n)) : std::sqrt(std::max(1.0, m / n));
+    call.parameter.mul_(1 - call.lr * weight_decay_).add_(call.gradient, -call.lr * factor);
+  }
+
+ private:
+  double weight_decay_;
+  bool match_rms_;
+};
+
+class Muon final : public Optimizer, public ElementOp {
  public:
   Muon(const Values& values, std::shared_ptr<const Optimizer> others)
       : others_(std::move(others)),
         lr_(values.number("lr")),
-        momentum_(values.number("momentum")),
-        weight_decay_(values.number("weight_decay")),
         clip_(values.has("clip") ? values.number("clip") : 0),
-        ns_steps_(values.int32("ns_steps")),
-        nesterov_(values.flag("nesterov")),
-        match_rms_(values.text("adjust_lr") == "match_rms_adamw") {}
+        momentum_(values.number("momentum"), values.flag("nesterov")),
+        orthogonalise_(values.int32("ns_steps")),
+        apply_(values.number("weight_decay"), values.text("adjust_lr") == "match_rms_adamw") {}
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
-  const MatrixOptimizer* matrices() const override { return this; }
-  int ns_steps() const override { return ns_steps_; }
-  // Of matrices one tensor, of all else AdamW's.
-  std::vector<std::string> state_names() const override { return others_->state_names(); }
-  std::vector<std::string> matrix_state_names() const override { return {"momentum_buffer"}; }
-
-  void direct(const at::Tensor& grad, OptimizerState& state, double grad_scale) const override {
-    if (grad_scale != 1.0) grad.mul_(grad_scale);
-    const at::Tensor& momentum = state.tensors.front();
-    momentum.lerp_(grad, 1 - momentum_);
-    if (nesterov_) {
-      grad.lerp_(momentum, momentum_);
-    } else {
-      grad.copy_(momentum);
-    }
+  bool takes_matrices() const override { return true; }
+  UpdateRule rule(bool matrices) const override {
+    if (matrices) return {{"momentum_buffer"}, &momentum_, &orthogonalise_, &apply_};
+    return {.states = others_->rule(false).states, .apply = this};
   }
-
-  void step(const at::Tensor& param, const at::Tensor& turn, double lr, std::int64_t rows,
-            std::int64_t columns) const override {
-    const auto m = static_cast<double>(rows), n = static_cast<double>(columns);
-    const double factor =
-        match_rms_ ? 0.2 * std::sqrt(std::max(m, n)) : std::sqrt(std::max(1.0, m / n));
-    param.mul_(1 - lr * weight_decay_).add_(turn, -lr * factor);
-  }
-
- protected:
-  void update(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
-              std::int64_t step_index) const override {
-    others_->step(param, grad, state, lr * (others_->lr() / lr_), step_index);
+  std::string name() const override { return "adamw"; }
+  // Of all but matrices.
+  void run(const UpdateCall& call) const override {
+    UpdateCall other = call;
+    other.lr = call.lr * (others_->lr() / lr_);
+    others_->rule(false).apply->run(other);
   }
 
  private:
   std::shared_ptr<const Optimizer> others_;
-  double lr_, momentum_, weight_decay_, clip_;
-  int ns_steps_;
-  bool nesterov_, match_rms_;
+  double lr_, clip_;
+  const Momentum momentum_;
+  const Orthogonalise orthogonalise_;
+  const Apply apply_;
 };
 
 // AdamW's own, beside the matrices.
@@ -127,7 +168,7 @@ class MuonKind final : public OptimizerKind {
                      {"betas", own.at("betas")},
                      {"eps", own.at("eps")},
                      {"weight_decay", values.at("weight_decay")}};
-      others = adamw_kind().make(Values(all), path + ".adamw", found);
+      others = find_optimizer_kind("adamw")->make(Values(all), path + ".adamw", found);
     }
     problems.add(found);
     return found.empty() ? std::make_shared<Muon>(values, std::move(others)) : nullptr;
@@ -137,11 +178,9 @@ class MuonKind final : public OptimizerKind {
   Options options_;
 };
 
-}  // namespace
+const MuonKind muon_kind;
+const RegisterOptimizer muon_is_known(muon_kind);
 
-const OptimizerKind& muon_kind() {
-  static const MuonKind kind;
-  return kind;
-}
+}  // namespace
 
 }  // namespace mw

@@ -1,11 +1,11 @@
 // Stochastic gradient descent with momentum and weight decay, as an optimizer of scripts.
-#include "engine/optimizer.h"
+#include "optimizer/optimizer.h"
 
 namespace mw {
 
 namespace {
 
-class Sgd final : public Optimizer {
+class Sgd final : public Optimizer, public ElementOp {
  public:
   explicit Sgd(const Values& values)
       : lr_(values.number("lr")),
@@ -14,24 +14,26 @@ class Sgd final : public Optimizer {
         clip_(values.has("clip") ? values.number("clip") : 0) {}
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
-  std::vector<std::string> state_names() const override {
-    return momentum_ == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum"};
+  std::string name() const override { return "sgd"; }
+  UpdateRule rule(bool) const override {
+    UpdateRule rule{.apply = this};
+    if (momentum_ != 0) rule.states = {"momentum"};
+    return rule;
   }
-
- protected:
   // Without temporaries: the decay goes straight into whatever holds the update.
-  void update(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
-              std::int64_t) const override {
+  void run(const UpdateCall& call) const override {
+    const at::Tensor &param = call.parameter, &grad = call.gradient;
+    if (call.grad_scale != 1.0) grad.mul_(call.grad_scale);
     if (momentum_ == 0) {
       if (weight_decay_ != 0) grad.add_(param, weight_decay_);
-      param.add_(grad, -lr);
+      param.add_(grad, -call.lr);
       return;
     }
-    const at::Tensor& velocity =
-        state.tensors[0];  // starts at zero: the first step's is the gradient
+    // Starts at zero: the first step's is the gradient.
+    const at::Tensor& velocity = call.state.tensors[0];
     velocity.mul_(momentum_).add_(grad);
     if (weight_decay_ != 0) velocity.add_(param, weight_decay_);
-    param.add_(velocity, -lr);
+    param.add_(velocity, -call.lr);
   }
 
  private:
@@ -67,11 +69,9 @@ class SgdKind final : public OptimizerKind {
   Options options_;
 };
 
-}  // namespace
+const SgdKind sgd_kind;
+const RegisterOptimizer sgd_is_known(sgd_kind);
 
-const OptimizerKind& sgd_kind() {
-  static const SgdKind kind;
-  return kind;
-}
+}  // namespace
 
 }  // namespace mw

@@ -1,0 +1,113 @@
+// Optimizers. One is a file: its kind with the options that a script gives, what it keeps beside each element of
+// a parameter, and the ops that it adds to the update segment of a program for each bucket.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/options.h"
+
+namespace mw {
+
+// What an optimizer remembers of a flat parameter: tensors of its shape, dtype and device, in the order of
+// UpdateRule::states.
+struct OptimizerState {
+  std::vector<at::Tensor> tensors;
+};
+
+// What an op of the update works on, on one rank: flat tensors of one dtype (the optimizer's), updated in place.
+struct UpdateCall {
+  at::Tensor parameter;  // of apply alone
+  // Of the parameter's elements: the gradient, or what the ops before made of it. What it holds afterwards is
+  // unspecified but for that which the next op reads.
+  at::Tensor gradient;
+  OptimizerState state;
+  double lr = 0;
+  std::int64_t step = 0;               // counts from 0
+  double grad_scale = 1;               // the gradient counts times this (clipping)
+  std::int64_t rows = 0, columns = 0;  // of each matrix, where the rule is for matrices
+};
+
+class UpdateOp {
+ public:
+  virtual ~UpdateOp() = default;
+  virtual std::string name() const = 0;  // "adamw", "momentum"
+};
+
+// Treats one element at a time, so that it runs over any part of the parameters. How they are cut and joined
+// matters to the last bit only: ATen's kernels round the few elements after the last whole vector (16 fp32,
+// 8 fp64) differently. Cuts at such multiples change nothing.
+class ElementOp : public UpdateOp {
+ public:
+  virtual void run(const UpdateCall& call) const = 0;
+};
+
+// Makes of the directions of whole matrices what is then applied to them.
+class MatrixOp : public UpdateOp {
+ public:
+  struct Cost {
+    double flops = 0;
+    int gemms = 0;
+    bool in_place = true;  // the result lies in the operand's own storage
+    std::int64_t workspace =
+        0;  // bytes that it allocates beside operand and result, at most at a time
+  };
+  // `stack` (matrices, rows, columns) is overwritten.
+  virtual at::Tensor run(const at::Tensor& stack) const = 0;
+  virtual Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
+                    int element) const = 0;
+};
+
+// How the parameters of a bucket are updated. The ops belong to the optimizer.
+struct UpdateRule {
+  std::vector<std::string> states;  // kept for each element, zero at first
+  // Of matrices: gradient to direction, and what is made of each matrix of directions. Null where `apply` reads
+  // the gradient itself.
+  const ElementOp* direction = nullptr;
+  const MatrixOp* whole = nullptr;
+  const ElementOp* apply = nullptr;
+};
+
+// Immutable and thread-safe: all ranks share one.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  virtual double lr() const = 0;  // as given; a schedule starts from it
+  // Largest norm that gradients may have, over all parameters of all ranks; 0: not clipped.
+  virtual double clip() const = 0;
+  // Whether matrices of layers (plan/matrices.h) have a rule of their own, and the rule of these or of all else.
+  virtual bool takes_matrices() const { return false; }
+  virtual UpdateRule rule(bool matrices) const = 0;
+
+  // The update by itself, beside any program: zeros for `param`, and one step of all but matrices. `param` and
+  // `grad`: contiguous, one shape, fp32 or fp64.
+  OptimizerState make_state(const at::Tensor& param, bool matrices = false) const;
+  void step(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
+            std::int64_t step_index, double grad_scale = 1.0) const;
+};
+
+class OptimizerKind {
+ public:
+  virtual ~OptimizerKind() = default;
+  virtual std::string name() const = 0;  // "adamw": the function in Lua
+  virtual std::string doc() const = 0;
+  virtual const Options& options() const = 0;
+  // Checks what options alone cannot; messages start with `path`. Null if there are problems.
+  virtual std::shared_ptr<const Optimizer> make(const Values& values, const std::string& path,
+                                                Problems& problems) const = 0;
+};
+
+// Makes a kind known to scripts: one object of it in the optimizer's own file.
+class RegisterOptimizer {
+ public:
+  explicit RegisterOptimizer(const OptimizerKind& kind);
+};
+// By name.
+const std::vector<const OptimizerKind*>& optimizer_kinds();
+const OptimizerKind* find_optimizer_kind(const std::string& name);  // nullptr if there is none
+
+}  // namespace mw

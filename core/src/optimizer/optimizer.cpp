@@ -1,0 +1,52 @@
+// The kinds of optimizers that there are, and an update outside any program.
+#include "optimizer/optimizer.h"
+
+#include <algorithm>
+
+namespace mw {
+namespace {
+
+std::vector<const OptimizerKind*>& known_optimizers() {
+  static std::vector<const OptimizerKind*> kinds;
+  return kinds;
+}
+
+}  // namespace
+
+RegisterOptimizer::RegisterOptimizer(const OptimizerKind& kind) {
+  auto& kinds = known_optimizers();
+  const auto place = std::find_if(kinds.begin(), kinds.end(), [&](const OptimizerKind* other) {
+    return kind.name() < other->name();
+  });
+  kinds.insert(place, &kind);
+}
+
+const std::vector<const OptimizerKind*>& optimizer_kinds() {
+  return known_optimizers();
+}
+
+const OptimizerKind* find_optimizer_kind(const std::string& name) {
+  for (const OptimizerKind* kind : optimizer_kinds())
+    if (kind->name() == name) return kind;
+  return nullptr;
+}
+
+OptimizerState Optimizer::make_state(const at::Tensor& param, bool matrices) const {
+  OptimizerState state;
+  for (std::size_t i = 0, n = rule(matrices).states.size(); i < n; ++i)
+    state.tensors.push_back(at::zeros_like(param, at::MemoryFormat::Contiguous));
+  return state;
+}
+
+void Optimizer::step(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state,
+                     double lr, std::int64_t step_index, double grad_scale) const {
+  if (param.numel() > 0) rule(false).apply->run({param, grad, state, lr, step_index, grad_scale});
+}
+
+double clip_factor(double norm, double clip) {
+  if (clip == 0) return 1.0;
+  const double factor = clip / (norm + 1e-6);
+  return factor > 1.0 ? 1.0 : factor;  // not std::min: a NaN must come through
+}
+
+}  // namespace mw
