@@ -98,7 +98,7 @@ class ScheduleCommand(ProgramCase):
                 (2, "usage.option", ("1f1b", "--stage", 2)),
                 (2, "usage.option", ("1f1b", "--stages", 0, "--microbatches", 2)),
                 (2, "usage.value", ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,2")),
-                (2, "usage.value", ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,-2,3")),
+                (2, "usage.option", ("1f1b", "--stages", 2, "--microbatches", 2, "--times", "1,-2,3")),
                 (2, "plan.size", ("1f1b", "--stages", 65536, "--microbatches", 1 << 20)),
                 (2, "file.write", ("1f1b", "--stages", 2, "--microbatches", 2, "--svg", ".")),
                 (3, "schedule.chunks chunks", ("zbv", "--stages", 2, "--microbatches", 2, "--chunks", 3))):

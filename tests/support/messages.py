@@ -36,8 +36,8 @@ MESSAGES = {
     "file.missing": [r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
-    "file.write": [r"--svg \.: cannot write it: .* \[name a file in a folder that you may write to\]", r"-o "
-                     r"run\.h5: that is the run file \[name another file\]"],
+    "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
+                   r"-o run\.h5: that is the run file \[name another file\]"],
     "function.result": [r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
                      r"\"none\", \"bf16\", \"powersgd\"\]",
                         r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry "
@@ -84,7 +84,8 @@ MESSAGES = {
                         r"recompute: what, every, ops and fit are four ways to choose; take one \[.*",
                         r"recompute: gathers = true brings again what collectives = \"keep\" keeps \[take one of "
                      r"them\]"],
-    "option.divides": [r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
+    "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = \d+( or \d+)?\]",
+                       r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
     "option.missing": [rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
                        r"microbatch\.fit: there is no limit to fit \[write mw\.microbatch\.fit .*",
@@ -160,8 +161,8 @@ MESSAGES = {
     "script.unreadable": [r".*: (there is no such script|this is a folder, not a script|this is compiled Lua, and "
                      r"scripts are text) \[.*"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
-    "set.value": [r".*these are 2 values, of which a key takes one \[the value is a number, a word, or a Lua "
-                     r"expression\]"],
+    "set.value": [r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
+                  r"expression\]"],
     "trace.missing": [r"run\.h5: it has no steps: .* \[.*", r"run\.h5: --step -?\d+: it has steps 0 to 3 "
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
