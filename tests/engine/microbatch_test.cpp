@@ -1,10 +1,11 @@
-// Microbatch policies: what they read, which plan a step gets, what the numbers of a run are with them.
+// Microbatch policies: what they read, which plan a step gets,
+// what the numbers of a run are with them.
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "engine/microbatch.h"
 #include "engine/trainer.h"
 #include "program/memory.h"
+#include "support/problems.h"
 #include "support/setup.h"
 
 using namespace mw;

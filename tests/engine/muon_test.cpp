@@ -1,10 +1,11 @@
-// Muon beside a dense implementation of its own, matrix by matrix, with the tests' own Newton-Schulz.
+// Muon beside a dense implementation of its own, matrix by matrix,
+// with the tests' own Newton-Schulz.
 #include <catch2/catch.hpp>
 
 #include <cmath>
 
-#include "support/problems.h"
 #include "engine/ranks.h"
+#include "support/problems.h"
 #include "support/setup.h"
 
 using namespace mw;
@@ -117,7 +118,8 @@ TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's", "[kernel
 TEST_CASE("What Muon does not take is refused with the key's path", "[kernels]") {
   CHECK(muon_refusal({{"lr", 0.02}}) == "none");
   CHECK(muon_refusal({{"lr", 0.0}}) == "option.range optimizer.lr");
-  CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"beta", 1}}}}) == "option.unknown optimizer.adamw.beta");
+  CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"beta", 1}}}}) ==
+        "option.unknown optimizer.adamw.beta");
   CHECK(muon_refusal({{"lr", 0.02}, {"adamw", {{"betas", {0.9}}}}}) ==
         "option.value optimizer.adamw.betas");
 }

@@ -1,10 +1,10 @@
 // Pipelines priced: closed forms on devices of their own, shared cores, and where stages meet.
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "plan/work.h"
 #include "setups.h"
 #include "simulate/prediction.h"
+#include "support/problems.h"
 
 using namespace mw;
 using namespace mw::test;
