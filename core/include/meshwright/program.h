@@ -1,9 +1,9 @@
 // The program of one pipeline stage: what the engine runs, the simulator prices and `plan` prints.
 // It is the same for every rank of the stage; local shapes follow from a rank's coordinates.
 //
-// A stage's step is a timeline: segments, lists of instructions over slots, each run for a
-// microbatch ("the forward of microbatch 3"). Slots of a segment exist once for each microbatch in
-// flight; persistent slots (parameters, gradients, optimizer state) exist once.
+// A stage's step is a timeline: segments, lists of instructions over slots, each run for a microbatch
+// ("the forward of microbatch 3"). Slots of a segment exist once for each microbatch in flight;
+// persistent slots (parameters, gradients, optimizer state) exist once.
 #pragma once
 
 #include <cstdint>
@@ -51,12 +51,12 @@ const char* name_of(Move::Kind kind);
 Collective collective_of(Move::Kind kind);
 
 // The moves that take a tensor from one layout to the other, in order. Atoms that cut the same dim
-// nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one
-// let go first and cut again after. Adjacent atoms that make the same move go together.
+// nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one let
+// go first and cut again after. Adjacent atoms that make the same move go together.
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
-// The same for a sparse tensor, whose rows are grouped by `group`: rows go from the ranks that hold
-// tokens to those that hold their groups, or back, in one exchange over all atoms where that
-// changes; sums are made before. Throws std::invalid_argument where that is not enough.
+// The same for a sparse tensor, whose rows are grouped by `group`: rows go from the ranks that hold tokens to
+// those that hold their groups, or back, in one exchange over all atoms where that changes; sums are made
+// before. Throws std::invalid_argument where that is not enough.
 std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group);
 // The layout that a move leads to.
 Layout after(const Layout& layout, const Move& move);
@@ -72,13 +72,12 @@ struct Slot {
   std::int64_t extra = 0;   // a last, unnamed dim of that size (0: none)
   bool persistent = false;  // exists once, not for each microbatch
   bool transient = false;   // of a persistent one: comes and goes in the course of a step
-  // The bucket whose flat tensor it is: of one dim, `flat`, of as many elements as the bucket's
-  // parameters have on the rank, with zeros at the end so that its shards are equal.
+  // The bucket whose flat tensor it is: of one dim, `flat`, of as many elements as the bucket's parameters have
+  // on the rank, with zeros at the end so that its shards are equal.
   int bucket = -1;
   Category category = Category::activations;
   int value = -1;  // the graph's value that it is (a view of), -1: none
-  // What goes round the ranks of `ring` (Rotation) and is here in this turn:
-  // the part of the turn-th rank before.
+  // What goes round the ranks of `ring` (Rotation) and is here in this turn: the part of the turn-th rank before.
   std::vector<int> ring;
   int turn = 0;
   int alias_of = -1;  // shares the storage of that slot
@@ -136,9 +135,8 @@ enum class SegmentKind : std::uint8_t {
 };
 
 struct Segment {
-  // "forward", "backward", "dgrad", "wgrad"; where a model is parted into virtual stages
-  // "forward.2" and so on, and "post forward.2", "receive forward.2", "sent forward.2"; "gather",
-  // "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
+  // "forward", "backward", "dgrad", "wgrad"; where a model is parted into virtual stages "forward.2" and
+  // so on, and "post forward.2", "receive forward.2", "sent forward.2"; "gather", "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
   std::string name;
   std::vector<Instruction> code;
   SegmentKind kind = SegmentKind::forward;
@@ -164,8 +162,8 @@ struct ProgramParameter {
   int stacked = 0, rows = 0;
 };
 
-// What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to
-// 3: each has also what stands before it).
+// What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to 3:
+// each has also what stands before it).
 enum class Parted : std::uint8_t { nothing, optimizer, gradients, parameters };
 
 // What of a bucket lies in host memory and is updated there (Ren et al. 2021, "ZeRO-Offload"): the
@@ -178,11 +176,10 @@ struct FlatSlots {
   int stored = -1;      // what the rank keeps of them: these, or its shard
   int gradients = -1;   // whole, as backward adds to them
   int reduced = -1;     // what the rank keeps of their sum
-  // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not
-  // `reduced` itself, what arrives, and that in the gradients' dtype. -1: there is none.
+  // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not `reduced`
+  // itself, what arrives, and that in the gradients' dtype. -1: there is none.
   int cast = -1, arriving = -1, cast_back = -1;
-  // Their moves under way: the reduction, what of it remains for the shards,
-  // the gather of parameters.
+  // Their moves under way: the reduction, what of it remains for the shards, the gather of parameters.
   int reduction = -1, shard_reduction = -1, gather = -1;
 };
 
@@ -201,8 +198,7 @@ struct Bucket {
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
   Parted parted = Parted::nothing;
-  // Atoms of `reduce` over which flat tensors are parted:
-  // equally, with zeros after the last parameter.
+  // Atoms of `reduce` over which flat tensors are parted: equally, with zeros after the last parameter.
   std::vector<int> parts;
   bool keeps = false;                  // gathered parameters stay until the step ends
   Offload offload = Offload::nothing;  // parameters: only of those stored in parts
@@ -217,9 +213,8 @@ struct RankSet {
   friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 
-// An op that runs in turns: the parts of a dim that it needs whole go round the ranks of some
-// atoms, and in each turn it computes with the part that is there.
-// In turn t that is the part of the t-th rank before.
+// An op that runs in turns: the parts of a dim that it needs whole go round the ranks of some atoms, and
+// in each turn it computes with the part that is there. In turn t that is the part of the t-th rank before.
 struct Rotation {
   Dim dim;
   std::vector<int> atoms;
@@ -236,13 +231,13 @@ struct Program {
   std::vector<int> stage_of;   // of each virtual stage
   std::vector<int> vstage_of;  // of each op of the graph; -1: wherever its outputs are needed
   int microbatches = 1;
-  // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then
-  // the largest); empty: the graph's in all.
+  // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then the
+  // largest); empty: the graph's in all.
   std::vector<std::int64_t> batches;
   int threads = 1;            // that a rank's kernels have
   Dtype dtype = Dtype::fp32;  // of the reals that it computes with
-  // Of a parameter's gradient while it is added up and reduced; of the optimizer's states, and of
-  // its own copy of the parameters (the masters) where that is wider than those that compute.
+  // Of a parameter's gradient while it is added up and reduced; of the optimizer's states, and of its own
+  // copy of the parameters (the masters) where that is wider than those that compute.
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
   Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
   // Newton-Schulz steps that orthogonalise the updates of matrices (Muon); 0: none are.
@@ -257,8 +252,7 @@ struct Program {
   std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph
-  // Rows of sparse tensors on the rank that has most, over the average,
-  // where groups are cut; for predictions.
+  // Rows of sparse tensors on the rank that has most, over the average, where groups are cut; for predictions.
   double imbalance = 1;
   // Of dims that lie in another order than their own (Draft::arrange): its ranges, as they lie.
   std::map<Dim, std::vector<Range>> order;
@@ -284,8 +278,7 @@ struct Program {
   std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
   // Of a flat slot, where the bucket's shards have `shard` elements.
   std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
-  // The size of "batch" in a microbatch (-1: of the step, which has none),
-  // and its first row in the step's.
+  // The size of "batch" in a microbatch (-1: of the step, which has none), and its first row in the step's.
   std::int64_t batch_of(int microbatch) const;
   std::int64_t first_row(int microbatch) const;
   // A dim's global size where that of "batch" is `batch`; 0: the graph's.
@@ -303,27 +296,27 @@ struct Program {
 };
 
 // A pass edits the program between its derivation and its completion (buckets, overlap, recompute).
-// Whichever strategy brings a pass, those that decide about buckets run before those that place
-// what buckets need.
+// Whichever strategy brings a pass, those that decide about buckets run before those that place what
+// buckets need.
 struct Pass {
   enum Order : std::uint8_t { buckets, reductions, storage, instructions };
   std::string name;
   std::function<void(Program&)> run;
   Order order = instructions;
-  // The axis that it works on, if it is for one; the plan is refused where the mesh lacks it. One
-  // for reductions or storage is refused where no gradient is a sum over that axis.
+  // The axis that it works on, if it is for one; the plan is refused where the mesh lacks it. One for
+  // reductions or storage is refused where no gradient is a sum over that axis.
   std::string axis = {};
   std::string strategy = {}, place = {};  // of who brings it, for messages; set by Draft::add_pass
 };
 
-// Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone),
-// in the order in which gradients become ready in backward.
+// Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in
+// the order in which gradients become ready in backward.
 Pass bucket_gradients(std::int64_t bytes);
-// Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as
-// soon as the last one is there.
+// Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as soon
+// as the last one is there.
 Pass overlap_gradient_reduction();
-// Reduces the buckets that are reduced over `axis` in every microbatch. Those that several stages
-// share are still reduced after the last, as the stages add to them at different times.
+// Reduces the buckets that are reduced over `axis` in every microbatch. Those that several stages share are
+// still reduced after the last, as the stages add to them at different times.
 Pass reduce_each_microbatch(const std::string& axis);
 struct PartedStorage {
   std::string axis;
@@ -332,17 +325,16 @@ struct PartedStorage {
   bool keeps = false;  // gathered once a step, not for each forward and backward
   Offload offload = Offload::nothing;  // of every bucket, in parts or not
 };
-// Parts the flat tensors of the buckets that are reduced over `axis`: gradients are
-// reduce-scattered, and parameters all-gathered after the update, or, stored in parts themselves,
-// before each use and let go after it. Gradients stored in parts are reduced in every microbatch,
-// as each bucket's are there.
+// Parts the flat tensors of the buckets that are reduced over `axis`: gradients are reduce-scattered, and
+// parameters all-gathered after the update, or, stored in parts themselves, before each use and let go
+// after it. Gradients stored in parts are reduced in every microbatch, as each bucket's are there.
 Pass part_storage(const PartedStorage& storage);
-// Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin
-// as soon as what they send is there, and are awaited where what they bring is read.
+// Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin as soon as
+// what they send is there, and are awaited where what they bring is read.
 Pass overlap_exchanges();
-// Lets weight gradients run while an input gradient is on its way: each collective of backward
-// starts right after the last dgrad that feeds it, and the wgrads that stood before it come between
-// start and wait.
+// Lets weight gradients run while an input gradient is on its way: each collective of backward starts
+// right after the last dgrad that feeds it, and the wgrads that stood before it come between start
+// and wait.
 Pass overlap_wgrad();
 
 }  // namespace mw

@@ -21,8 +21,7 @@ struct OptimizerState {
   std::vector<at::Tensor> tensors;
 };
 
-// The update of matrices that is orthogonalised: momentum element by element,
-// then a step for whole matrices.
+// The update of matrices that is orthogonalised: momentum element by element, then a step for whole matrices.
 class MatrixOptimizer {
  public:
   virtual ~MatrixOptimizer() = default;
@@ -30,8 +29,8 @@ class MatrixOptimizer {
   virtual std::vector<std::string> matrix_state_names() const = 0;
   // Turns `grad` (of any part of the parameters, flat) into the direction of the update, in place.
   virtual void direct(const at::Tensor& grad, OptimizerState& state, double grad_scale) const = 0;
-  // The parameter's next value, in place; `turn`: what orthogonalised() made of its direction. Both
-  // of any part of a parameter of matrices of `rows` by `columns`.
+  // The parameter's next value, in place; `turn`: what orthogonalised() made of its direction. Both of any
+  // part of a parameter of matrices of `rows` by `columns`.
   virtual void step(const at::Tensor& param, const at::Tensor& turn, double lr, std::int64_t rows,
                     std::int64_t columns) const = 0;
 };
@@ -76,13 +75,12 @@ class OptimizerKind {
 //   and Hutter 2019), the decay on every tensor; bit for bit ATen's fused kernel.
 // sgd { lr, momentum = 0, weight_decay = 0, clip = nil }: v = momentum v + (g + weight_decay p),
 //   p -= lr v; the first step's v is the gradient. State only with momentum.
-// muon { lr, momentum = 0.95, nesterov = true, weight_decay = 0.1, ns_steps = 5,
-//   adjust_lr = "original", adamw = { lr, betas, eps }, clip = nil }: for matrices of layers
-//   (plan/matrices.h) Muon (Jordan 2024) as torch.optim.Muon has it: v += (1 - momentum) (g - v);
-//   d = g + momentum (v - g), or v without nesterov; p *= 1 - lr weight_decay;
-//   p -= lr a orthogonalised(d), where a is sqrt(max(1, rows / columns)) ("original") or
-//   0.2 sqrt(max(rows, columns)) ("match_rms_adamw"; Liu et al. 2025). For all else AdamW, at a
-//   rate that keeps its ratio to Muon's.
+// muon { lr, momentum = 0.95, nesterov = true, weight_decay = 0.1, ns_steps = 5, adjust_lr = "original",
+//   adamw = { lr, betas, eps }, clip = nil }: for matrices of layers (plan/matrices.h) Muon (Jordan 2024) as
+//   torch.optim.Muon has it: v += (1 - momentum) (g - v); d = g + momentum (v - g), or v without nesterov;
+//   p *= 1 - lr weight_decay; p -= lr a orthogonalised(d), where a is sqrt(max(1, rows / columns)) ("original")
+//   or 0.2 sqrt(max(rows, columns)) ("match_rms_adamw"; Liu et al. 2025). For all else AdamW, at a rate that
+//   keeps its ratio to Muon's.
 const std::vector<const OptimizerKind*>& optimizer_kinds();
 const OptimizerKind* find_optimizer_kind(const std::string& name);  // nullptr if there is none
 
@@ -90,10 +88,9 @@ const OptimizerKind& adamw_kind();
 const OptimizerKind& sgd_kind();
 const OptimizerKind& muon_kind();
 
-// `stack` (matrices, rows, columns): each matrix with its singular values moved towards 1, by
-// `steps` steps of X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| (Frobenius; at least 1e-7),
-// with a, b, c = 3.4445, -4.775, 2.0315 (Jordan 2024). In the precision of `stack`, which is
-// overwritten and may be what is returned.
+// `stack` (matrices, rows, columns): each matrix with its singular values moved towards 1, by `steps` steps of
+// X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| (Frobenius; at least 1e-7), with a, b, c = 3.4445, -4.775,
+// 2.0315 (Jordan 2024). In the precision of `stack`, which is overwritten and may be what is returned.
 at::Tensor orthogonalised(const at::Tensor& stack, int steps);
 
 // The factor that brings gradients of `norm` down to `clip`: min(1, clip / (norm + 1e-6)), 1 if

@@ -8,8 +8,8 @@
 
 namespace mw {
 
-// What an optimizer keeps for each element of a parameter: its states, and the master copy where it
-// is not the parameter itself that it updates. In bytes.
+// What an optimizer keeps for each element of a parameter: its states, and the master copy where it is
+// not the parameter itself that it updates. In bytes.
 inline StateBytes optimizer_bytes(const Optimizer& optimizer, Dtype dtype) {
   const Dtype wide = wider(dtype, Dtype::fp32);
   const int master = wide == dtype ? 0 : bytes_of(wide);

@@ -1,5 +1,4 @@
-// Updates of matrices that an optimizer orthogonalises (Muon):
-// which parameters, and their instructions.
+// Updates of matrices that an optimizer orthogonalises (Muon): which parameters, and their instructions.
 #pragma once
 
 #include <vector>
@@ -8,14 +7,14 @@
 
 namespace mw {
 
-// Sets ProgramParameter::stacked and rows of the weights of linears and experts in transformer
-// layers, the router's too. Not of the head, embeddings, norms and biases.
+// Sets ProgramParameter::stacked and rows of the weights of linears and experts in transformer layers, the
+// router's too. Not of the head, embeddings, norms and biases.
 void mark_matrices(Program& program);
 
-// Appends a bucket's update: every rank makes the directions of its own part, these are gathered
-// until the rank has whole matrices (but only those experts that it holds), then each is
-// orthogonalised and the rank's part of the parameter updated. Each matrix after the other, so that
-// one is whole at a time; where the bucket lies in parts, its directions are gathered together.
+// Appends a bucket's update: every rank makes the directions of its own part, these are gathered until the
+// rank has whole matrices (but only those experts that it holds), then each is orthogonalised and the
+// rank's part of the parameter updated. Each matrix after the other, so that one is whole at a time;
+// where the bucket lies in parts, its directions are gathered together.
 void add_matrix_updates(Program& program, int bucket, std::vector<Instruction>& code);
 
 }  // namespace mw

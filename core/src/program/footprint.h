@@ -1,6 +1,6 @@
-// What one instruction does on one rank: storages that it makes and lets go, collectives that it
-// begins, and work. Memory, traffic, prices and listings read it; but for the executor, which does
-// it, nothing else asks what an instruction's code means.
+// What one instruction does on one rank: storages that it makes and lets go, collectives that it begins, and
+// work. Memory, traffic, prices and listings read it; but for the executor, which does it, nothing else asks
+// what an instruction's code means.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace mw {
 
-// What the optimizer keeps for one element of a parameter, in bytes, its master copy included: of
-// matrices (Bucket::matrix), and of all others.
+// What the optimizer keeps for one element of a parameter, in bytes, its master copy included: of matrices
+// (Bucket::matrix), and of all others.
 struct StateBytes {
   StateBytes() = default;
   StateBytes(std::int64_t all) : others(all), matrices(all) {}  // NOLINT: where it treats all alike

@@ -93,8 +93,8 @@ void FootprintMaker::update() {
     copies(moved);
     return;
   }
-  // The gradient goes to the host, and the parameters that do not lie there come back; without
-  // masters they went there first.
+  // The gradient goes to the host, and the parameters that do not lie there come back; without masters they
+  // went there first.
   const int ways = offload == Offload::parameters ? 0 : program_.has_masters() ? 1 : 2;
   works({.calls = 1,
          .host = moved,

@@ -24,8 +24,7 @@ struct MatrixUpdate {
   std::vector<Range> own;  // of each dim of the whole direction: where the rank's parameter lies
   std::int64_t first = 0;  // its first element in the bucket
   std::int64_t begin = 0, end = 0;  // its elements that the rank updates, from its first on
-  // Newton-Schulz: each step 4 m^2 n + 2 m^3 for a matrix of m by n, m <= n.
-  // 0 if the rank updates no element.
+  // Newton-Schulz: each step 4 m^2 n + 2 m^3 for a matrix of m by n, m <= n. 0 if the rank updates no element.
   double flops = 0;
   std::int64_t workspace = 0;  // highest of what it allocates and lets go
 };
