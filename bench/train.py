@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Training speed beside a baseline trainer's, in one run: tokens/s and CPU seconds per step.
 
-Baseline and Meshwright take turns (A B A B …) on the same weights, tokens and optimizer, one thread a
-rank, and both report medians of their own steps after warm-up. Ratios above 1 favour Meshwright. The
-losses of the two are compared as well. What else ran on the machine is measured beside each run; a
-pair that was disturbed is run again. See bench/README.md for what the baseline must understand.
-"""
+Baseline and Meshwright take turns (A B A B …) on the same weights, tokens and optimizer, one
+thread a rank, and both report medians of their own steps after warm-up. Ratios above 1 favour
+Meshwright. The losses of the two are compared as well. What else ran on the machine is measured
+beside each run; a pair that was disturbed is run again. See bench/README.md for what the
+baseline must understand."""
 
 import argparse
 import json

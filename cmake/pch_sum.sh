@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the sum of all the text that a header includes, and beside it what that was, as make's rules say it.
-# Usage: pch_sum.sh SUM COMPILER… HEADER
+# Writes the sum of all the text that a header includes, and beside it what that was, as make's
+# rules say it. Usage: pch_sum.sh SUM COMPILER… HEADER
 set -euo pipefail
 sum=$1
 shift

@@ -32,8 +32,8 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/pch.cpp" CONTENT "// Holds a header
 add_library(meshwright_pch OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/pch.cpp")
 target_link_libraries(meshwright_pch PRIVATE Meshwright::sdk meshwright_warnings)
 target_precompile_headers(meshwright_pch PRIVATE "${MESHWRIGHT_PCH}")
-# A precompiled header's bytes differ from clone to clone. What ccache looks at instead is a sum over the text
-# of all that it includes, so that a second clone finds what the first one compiled.
+# A precompiled header's bytes differ from clone to clone. What ccache looks at instead is a sum
+# over the text of all that it includes, so that a second clone finds what the first one compiled.
 set(pch "${PROJECT_BINARY_DIR}/CMakeFiles/meshwright_pch.dir/cmake_pch.hxx.gch")
 add_custom_command(OUTPUT "${pch}.sum" DEPFILE "${pch}.sum.d" VERBATIM
   COMMAND bash "${PROJECT_SOURCE_DIR}/cmake/pch_sum.sh" "${pch}.sum" ${CMAKE_CXX_COMPILER}
@@ -86,7 +86,8 @@ function(meshwright_add_own_plugins folder output)
     meshwright_together(files ${files})
     meshwright_add_plugin(${name} ${files} OUTPUT_DIRECTORY "${output}")
     target_link_libraries(plugin_${name} PRIVATE meshwright_warnings)
-    # Of default visibility, as the precompiled header is; what a module exports is what its map says.
+    # Of default visibility, as the precompiled header is;
+    # what a module exports is what its map says.
     set_target_properties(plugin_${name} PROPERTIES
       CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
     target_precompile_headers(plugin_${name} REUSE_FROM meshwright_pch)

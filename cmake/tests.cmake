@@ -1,17 +1,19 @@
 # Tests, found by folder.
-#   tests/<area>/*_test.cpp            one Catch2 program test_<area>; one ctest entry a file, as a process costs
-#                                      half a second before its first test
+#   tests/<area>/*_test.cpp            one Catch2 program test_<area>; one ctest entry a file, as a
+#                                      process costs half a second before its first test
 #   tests/<area>/test_*.py, test_*.sh  one ctest entry each
 #   tests/plugins/<name>/*.cpp         modules for tests, in build/lib/meshwright/test-plugins
 #   tests/support                      what the tests share, of both languages
-# Label: the area's name for parity and cli, else unit; scripts default to cli and may say `# label: x` in their
-# first lines. Full products of options are of the label matrix, which `./meshwright test` leaves out: Catch2's
-# tag [matrix], Python's decorator @matrix (tests/support/cases.py). In the normal run cli/test_pairs stands for
-# them. Time limits end what hangs; a loaded machine must not reach them.
+# Label: the area's name for parity and cli, else unit; scripts default to cli and may say
+# `# label: x` in their first lines. Full products of options are of the label matrix, which
+# `./meshwright test` leaves out: Catch2's tag [matrix], Python's decorator @matrix
+# (tests/support/cases.py). In the normal run cli/test_pairs stands for them. Time limits end what
+# hangs; a loaded machine must not reach them.
 #
-# Catch2's tag [kernels]: run with two more instruction sets (tests/with_instructions.sh), as the result depends
-# on which kernels ATen and oneDNN choose: their scratch, which is predicted to the byte, and their rounding. All
-# else computes with kernels too, but asks only what holds for any, such as equality with one rank.
+# Catch2's tag [kernels]: run with two more instruction sets (tests/with_instructions.sh), as the
+# result depends on which kernels ATen and oneDNN choose: their scratch, which is predicted to the
+# byte, and their rounding. All else computes with kernels too, but asks only what holds for any,
+# such as equality with one rank.
 
 find_package(Catch2 2.13 REQUIRED)
 

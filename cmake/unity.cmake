@@ -1,14 +1,14 @@
-# Files of one folder are compiled together, about ten at a time: what each file pays for the headers of ATen
-# and JSON, even precompiled (instantiating what they left pending), is then paid once for all ten.
-# So names in anonymous namespaces are unique within a folder. The preset `lint` compiles each file apart, and
-# so finds an include that only a neighbour has.
+# Files of one folder are compiled together, about ten at a time: what each file pays for the
+# headers of ATen and JSON, even precompiled (instantiating what they left pending), is then paid
+# once for all ten. So names in anonymous namespaces are unique within a folder. The preset `lint`
+# compiles each file apart, and so finds an include that only a neighbour has.
 
 option(MESHWRIGHT_UNITY "Compile about ten files of a folder together" ON)
 set(meshwright_files_together 10)
 
-# meshwright_together(OUT FILE…): what to compile for these files (absolute paths): files that include some of
-# one folder each. Not CMake's own UNITY_BUILD, whose files name absolute paths: another clone's cache of
-# compiled objects would not know them.
+# meshwright_together(OUT FILE…): what to compile for these files (absolute paths): files that
+# include some of one folder each. Not CMake's own UNITY_BUILD, whose files name absolute paths:
+# another clone's cache of compiled objects would not know them.
 function(meshwright_together out)
   if(NOT MESHWRIGHT_UNITY)
     set(${out} ${ARGN} PARENT_SCOPE)

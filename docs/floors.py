@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Draws which folder of core/src includes which, from the sources themselves, into docs/floors.svg.
+"""Draws which folder of core/src includes which, from the sources themselves, into
+docs/floors.svg.
 
     docs/floors.py          writes the drawing anew
     docs/floors.py --print  prints it
 
-A folder stands above all that it includes; a header of the SDK (core/include) stands for the folder
-that implements it. Arrows that follow from others (a includes b, b includes c, a includes c too) are
-left out of the drawing and stand in the table below it. Folders that include each other are joined
-in red.
-"""
+A folder stands above all that it includes; a header of the SDK (core/include) stands for the
+folder that implements it. Arrows that follow from others (a includes b, b includes c, a includes
+c too) are left out of the drawing and stand in the table below it. Folders that include each
+other are joined in red."""
 
 import pathlib
 import re

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command whose libraries keep to an instruction set: with_instructions.sh avx2|default COMMAND…
-# Ends with 77 where this CPU lacks it: one above the CPU's own would be an illegal instruction.
+# Runs a command whose libraries keep to an instruction set: with_instructions.sh avx2|default
+# COMMAND… Ends with 77 where this CPU lacks it: one above the CPU's own would be an
+# illegal instruction.
 set -euo pipefail
 case $1 in
   avx2)

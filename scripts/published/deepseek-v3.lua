@@ -1,5 +1,5 @@
--- DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", sections 2.1, 3.2 and 4.2): 671.0 B
--- parameters, 37 B of them for a token, on 2048 GPUs: PP 16, EP 64, ZeRO-1, no TP.
+-- DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", sections 2.1, 3.2 and 4.2): 671.0
+-- B parameters, 37 B of them for a token, on 2048 GPUs: PP 16, EP 64, ZeRO-1, no TP.
 -- `./meshwright plan scripts/published/deepseek-v3.lua` resolves and prices it.
 -- Left out: the multi-token prediction module (14 B more), routing limited to 4 nodes, the loss of
 -- 1e-4 that keeps each sequence even beside the bias, FP8, moments in bf16. DualPipe, which keeps

@@ -1,10 +1,10 @@
 // Errors and text for people: exit codes, places in scripts, tables, quotes.
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "meshwright/error.h"
+#include "support/problems.h"
 
 using mw::Error;
 using mw::Json;

@@ -7,9 +7,9 @@
 #include <new>
 #include <stdexcept>
 
-#include "support/problems.h"
 #include "base/divisors.h"
 #include "meshwright/options.h"
+#include "support/problems.h"
 
 using mw::Json;
 using mw::Options;

@@ -2,8 +2,8 @@
 // valid choice.
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "meshwright/options.h"
+#include "support/problems.h"
 
 using mw::Json;
 using mw::Options;

@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <stdexcept>
 
-#include "support/problems.h"
 #include "base/text.h"
+#include "support/problems.h"
 
 using namespace mw;
 

@@ -1,4 +1,5 @@
-"""`check = true` from outside: silent on right mixes in both precisions; a fault ends the run with rank, op and axis."""
+"""`check = true` from outside: silent on right mixes in both precisions; a fault ends the run
+with rank, op and axis."""
 
 import unittest
 

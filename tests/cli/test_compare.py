@@ -1,6 +1,7 @@
-"""mw.compare: correct mixes are equal within the measured bound, in fp32, bf16 and fp64 and between precisions; five
-injected faults are not, in fp32 and in bf16, and the op or the parameter is named; what cannot be compared is
-refused. Prints how near correct mixes come to the bound, and how far beyond it the faults are."""
+"""mw.compare: correct mixes are equal within the measured bound, in fp32, bf16 and fp64 and
+between precisions; five injected faults are not, in fp32 and in bf16, and the op or the
+parameter is named; what cannot be compared is refused. Prints how near correct mixes come to the
+bound, and how far beyond it the faults are."""
 
 import json
 import signal
@@ -103,7 +104,8 @@ class Compare(ProgramCase):
         self.equal(PRODUCT, 40)
 
     def test_embeddings_that_two_stages_tie(self):
-        # Stages are not at the same step: each reads what it has itself. Many times, as it is a matter of timing.
+        # Stages are not at the same step: each reads what it has itself.
+        # Many times, as it is a matter of timing.
         results = self.compare(MODELS + """
 for i = 1, 3 do
   for _, schedule in ipairs { "1f1b", "gpipe" } do

@@ -1,4 +1,5 @@
-"""How a run ends: for each way the exit code, the status in the result and in the run file, and the event that says why."""
+"""How a run ends: for each way the exit code, the status in the result and in the run file, and
+the event that says why."""
 
 import json
 import os
@@ -215,7 +216,8 @@ class Ends(unittest.TestCase):
         self.assertIn("No space left on device", reason)
 
     def test_memory_that_is_not_there(self):
-        # From step 2 on the process may have 200 MB more than it has: the step after takes gigabytes.
+        # From step 2 on the process may have 200 MB more than it has:
+        # the step after takes gigabytes.
         code, lines = self.call("""
             e.batch = 16384
             e.microbatch = function(step) return step < 3 and { batch = 4 } or { batch = 16384 } end

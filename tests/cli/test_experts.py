@@ -1,4 +1,5 @@
-"""Experts: every mix equals one rank, whatever is chosen; books of what was chosen, sent and dropped; refusals."""
+"""Experts: every mix equals one rank, whatever is chosen; books of what was chosen, sent and
+dropped; refusals."""
 
 import unittest
 
@@ -29,7 +30,8 @@ local function e(model, plan, verb)
 end
 """
 
-# Experts 2, 4, 8 ways, with tp 1 and 2, in dp and in ZeRO's stages, in pipelines; the models take turns.
+# Experts 2, 4, 8 ways, with tp 1 and 2, in dp and in ZeRO's stages, in pipelines;
+# the models take turns.
 MATRIX = MODELS + """
 local turn = 0
 local function check(plan)

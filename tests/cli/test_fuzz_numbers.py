@@ -1,9 +1,10 @@
-"""Odd numbers in every option that takes one: no signal, no bare exception, no long wait for a plan that cannot be,
-and no number that wrapped in a plan that was made.
+"""Odd numbers in every option that takes one: no signal, no bare exception, no long wait for a
+plan that cannot be, and no number that wrapped in a plan that was made.
 
-Options are those that the program declares (`lua-types`). Some thousand scripts are planned in few processes: each
-tells which it is at before it begins, so that a crash has a name. The normal run takes a sample by a seed;
-MESHWRIGHT_FUZZ=all (or --all) takes every option with every number in every surrounding, and pairs of them."""
+Options are those that the program declares (`lua-types`). Some thousand scripts are planned in
+few processes: each tells which it is at before it begins, so that a crash has a name. The normal
+run takes a sample by a seed; MESHWRIGHT_FUZZ=all (or --all) takes every option with every number
+in every surrounding, and pairs of them."""
 
 import collections
 import itertools
@@ -56,7 +57,8 @@ PLUGINS = {  # the option's plugin, what stands beside it, and which model
     "dp": ("2", "", "llama"), "tp": ("2", "", "llama"), "zero": ("2, stage = 3", "", "llama"),
     "sp": ('2, form = "ring"', "", "llama"), "pp": ("2", "", "llama"), "ep": ("2", "dp(2)", "moe"),
 }
-# Numbers that no option declares: in lists, in tables of `any`, and what functions return. %s is the number.
+# Numbers that no option declares: in lists, in tables of `any`, and what functions return.
+# %s is the number.
 NESTED = {
     "recompute": ["{ every = %s }", "{ fit = %s }", "%s", "function() return %s end"],
     "offload": ["{ layers = %s }", "{ least = %s }", "{ least = 1, prefetch = %s }", "%s"],

@@ -1,4 +1,5 @@
-"""dp's hooks from a script: what is sent, what a function of the script may choose, what is refused."""
+"""dp's hooks from a script: what is sent, what a function of the script may choose, what is
+refused."""
 
 import unittest
 
@@ -50,7 +51,8 @@ class Hooks(ProgramCase):
     def test_a_function_chooses_for_each_bucket(self):
         calls, plain = self.sent('bucket = "4KiB"')
         self.assertEqual(self.sent('bucket = "4KiB", hook = function() return "bf16" end'), (calls, plain // 2))
-        # The embedding, the output projection and the feed-forward's matrices are those over 5000 bytes.
+        # The embedding, the output projection and the feed-forward's matrices are those
+        # over 5000 bytes.
         some_calls, some = self.sent(
             'bucket = "4KiB", hook = function(b) '
             'assert(b.ways == 2 and #b.parameters > 0 and b.parameters[1]:find("weight") and b.name) '

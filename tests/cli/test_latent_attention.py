@@ -69,7 +69,8 @@ class LatentAttention(ProgramCase):
                            "              v_head_dim = 8", "") + "e(1, { tp(2) }, mw.plan)"))
         grouped = sum(c["bytes"] for c in without["communication"]
                       if (c["axis"], c["op"], c["phase"]) == ("tp", "all-reduce", "backward"))
-        # Grouped attention's gradient of the stream, 32 wide, is summed once a layer; here the latents' are.
+        # Grouped attention's gradient of the stream, 32 wide, is summed once a layer;
+        # here the latents' are.
         self.assertEqual(plain["tp", "all-reduce", "backward"] - grouped, 2 * tokens * (latent - 32) * last)
 
     def test_memory_and_traffic_are_as_predicted(self):

@@ -1,5 +1,5 @@
-"""scripts/long_context.lua: what is predicted to be the longest sequence within the limit runs within it, and the
-chart shows it."""
+"""scripts/long_context.lua: what is predicted to be the longest sequence within the limit runs
+within it, and the chart shows it."""
 import os
 import pathlib
 import re

@@ -75,7 +75,8 @@ class LossScale(unittest.TestCase):
         return done, [json.loads(line) for line in done.stdout.splitlines()], series
 
     def test_a_scaled_gradient_equals_one_ranks(self):
-        # A key's bias has a gradient that is zero but for rounding: it too is measured without the scale.
+        # A key's bias has a gradient that is zero but for rounding:
+        # it too is measured without the scale.
         done, results, _ = self.run_script("verify", VERIFY)
         self.assertEqual([r["verdict"] for r in results], ["equal"] * 6, done.stderr[-2000:])
 

@@ -1,5 +1,5 @@
-"""A plan that this machine's memory cannot hold: `plan` says so and ends well, `run` and `verify` refuse it before
-any rank starts, unless forced."""
+"""A plan that this machine's memory cannot hold: `plan` says so and ends well, `run` and
+`verify` refuse it before any rank starts, unless forced."""
 import resource
 import subprocess
 import unittest

@@ -1,5 +1,5 @@
-"""`memory`: a plan predicted above it is refused with a plan that fits; the one named trains within it; an
-allocation over it ends the run with category, rank and numbers."""
+"""`memory`: a plan predicted above it is refused with a plan that fits; the one named trains
+within it; an allocation over it ends the run with category, rank and numbers."""
 import re
 import unittest
 

@@ -1,5 +1,6 @@
-"""Microbatch policies from outside: uneven microbatches equal one rank, a batch that grows trains and verifies, the
-largest that fit fit, refusals name the numbers; the ablation script runs as it stands."""
+"""Microbatch policies from outside: uneven microbatches equal one rank, a batch that grows
+trains and verifies, the largest that fit fit, refusals name the numbers; the ablation script
+runs as it stands."""
 
 import json
 import subprocess
@@ -46,8 +47,8 @@ e("gpt", { pp { 2, schedule = "zb-h1" } }, function(step) return step < 2 and 5 
 """
 
 
-# What lasts is the same in all steps, whatever their schedules are: with fewer microbatches these part fewer
-# backwards, and end their W's in another order.
+# What lasts is the same in all steps, whatever their schedules are: with fewer microbatches these
+# part fewer backwards, and end their W's in another order.
 SCHEDULES = HEAD + """
 models.tied = mw.llama { layers = 4, hidden = 24, heads = 4, ffn = 40, vocab = 50, tied = true }
 local function mine(s)  -- parts backwards only where there are several microbatches

@@ -1,5 +1,5 @@
-"""Numbers that no plan can hold end at once with one error, in every verb; the largest that are of use do not;
-what takes long is ended by the first signal."""
+"""Numbers that no plan can hold end at once with one error, in every verb; the largest that are
+of use do not; what takes long is ended by the first signal."""
 
 import json
 import resource
@@ -40,8 +40,8 @@ do
 end
 """
 
-# What is changed, exit code, the problem, and the nearest choice if there is one. A number of each kind of fault that
-# was found.
+# What is changed, exit code, the problem, and the nearest choice if there is one. A number of each
+# kind of fault that was found.
 REFUSED = [
     ("e.recompute = { every = 2^32 }", 2, "option.range recompute.every", "2147483647"),
     ("e.plan = { zero { 2, replicas = 2^32 } }", 2, "option.range plan[1].replicas", "1048576"),

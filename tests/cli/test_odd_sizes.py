@@ -1,5 +1,5 @@
-"""Sizes that divide by nothing: every form that cuts the sequence equals one rank with odd ones, beside experts too,
-and holds and sends what is predicted, rank by rank."""
+"""Sizes that divide by nothing: every form that cuts the sequence equals one rank with odd ones,
+beside experts too, and holds and sends what is predicted, rank by rank."""
 
 import unittest
 

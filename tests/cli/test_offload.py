@@ -1,5 +1,5 @@
-"""Activation offload: gradients are those of a run that keeps everything on the device, whatever goes and in every mix;
-what lies on the device and in host memory is what is predicted."""
+"""Activation offload: gradients are those of a run that keeps everything on the device, whatever
+goes and in every mix; what lies on the device and in host memory is what is predicted."""
 
 import unittest
 

@@ -1,6 +1,7 @@
-"""One sample of all options in which every two choices that go together stand together: each mix equals one rank, holds
-and sends what is predicted in its own precision, and its replicas are alike. What does not go together is refused with
-the reason. The full products of a few options each are the matrices (`./meshwright test --label matrix`)."""
+"""One sample of all options in which every two choices that go together stand together: each mix
+equals one rank, holds and sends what is predicted in its own precision, and its replicas are
+alike. What does not go together is refused with the reason. The full products of a few options
+each are the matrices (`./meshwright test --label matrix`)."""
 
 import re
 import unittest

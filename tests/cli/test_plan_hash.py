@@ -1,5 +1,5 @@
-"""A plan's hash: another for whatever makes another run, whichever functions say so; the same in every process, and
-for what a run begins with and how long it lasts."""
+"""A plan's hash: another for whatever makes another run, whichever functions say so; the same in
+every process, and for what a run begins with and how long it lasts."""
 import json
 import unittest
 

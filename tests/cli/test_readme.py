@@ -1,5 +1,5 @@
-"""README.md is true: its commands do what it says, its output is what is printed, its scripts are those
-of the repository."""
+"""README.md is true: its commands do what it says, its output is what is printed, its scripts
+are those of the repository."""
 import os
 import pathlib
 import re

@@ -1,5 +1,5 @@
-"""Recompute: gradients are those of a run that keeps everything, in every mode and mix; memory is what is predicted and
-less; what is made again is counted."""
+"""Recompute: gradients are those of a run that keeps everything, in every mode and mix; memory
+is what is predicted and less; what is made again is counted."""
 
 import unittest
 
@@ -70,7 +70,8 @@ class Recompute(ProgramCase):
         none, again, kept = self.ran("llama", plan, '"none"', '"full"', '{ every = 1, collectives = "keep" }')
         self.assertEqual(bytes_of(none), 0)
         forward = sum(c["bytes"] for c in again["communication"] if c["phase"] == "forward")
-        # Of a layer, attention's sum is made again; the mlp's is not, as nothing of the layer reads it.
+        # Of a layer, attention's sum is made again; the mlp's is not,
+        # as nothing of the layer reads it.
         self.assertGreater(bytes_of(again), 0.3 * forward)
         self.assertEqual(bytes_of(kept), 0)
 

@@ -1,4 +1,5 @@
-"""`meshwright schedule`, schedules of a script's own and from files, and what a pipeline's plan refuses."""
+"""`meshwright schedule`, schedules of a script's own and from files, and what a pipeline's plan
+refuses."""
 import csv
 import json
 import re
@@ -42,7 +43,8 @@ class ScheduleCommand(ProgramCase):
                 self.assertAlmostEqual(made["makespan"], 3 * (m + p - 1))
                 held = [m] * p if name == "gpipe" else [min(m, p - i) for i in range(p)]
                 self.assertEqual(made["high_water"], held)
-        # Chunks take their share: the same work in all, and a bubble that is smaller by their number.
+        # Chunks take their share: the same work in all, and a bubble that is smaller by
+        # their number.
         one = self.schedule("1f1b", "--stages", 4, "--microbatches", 8)
         two = self.schedule("interleaved", "--stages", 4, "--microbatches", 8, "--chunks", 2)
         self.assertAlmostEqual(two["makespan"] - 24, (one["makespan"] - 24) / 2)

@@ -1,5 +1,5 @@
-"""Sequence and context parallelism: every form equals one rank, alone and in mixes; what is sent is what the
-closed forms say; what cannot be is refused."""
+"""Sequence and context parallelism: every form equals one rank, alone and in mixes; what is sent
+is what the closed forms say; what cannot be is refused."""
 
 import unittest
 
@@ -71,7 +71,8 @@ class Sequence(ProgramCase):
         for ways in (2, 4):
             plain, whole = self.sent("mha", f"{{ tp({ways}) }}")
             cut, parts = self.sent("mha", f"{{ tp({ways}), sp() }}")
-            # Cross-entropy's sums stay all-reduces; the rest is a reduce-scatter and an all-gather each.
+            # Cross-entropy's sums stay all-reduces; the rest is a reduce-scatter and an
+            # all-gather each.
             self.assertEqual(cut["tp", "all-gather"], cut["tp", "reduce-scatter"])
             self.assertEqual(cut["tp", "all-gather"] + cut["tp", "reduce-scatter"] + cut["tp", "all-reduce"],
                              plain["tp", "all-reduce"])
@@ -90,7 +91,8 @@ class Sequence(ProgramCase):
         for model, kv in (("mha", 12), ("gqa", 4)):
             for ways in (2, 3, 4):
                 total, _ = self.sent(model, f"{{ sp {{ {ways} }} }}")
-                # K and V take n - 1 steps each way; their gradients, on their way with them, one more: home.
+                # K and V take n - 1 steps each way; their gradients,
+                # on their way with them, one more: home.
                 part = 2 * 2 * 8 * 24 * kv * 4 * 4 // ways
                 self.assertEqual(total, {("cp", "send"): part * (3 * (ways - 1) + 1), ("cp", "recv"): 0})
 

@@ -1,5 +1,5 @@
-"""`meshwright trace`: a run's step as a Chrome trace and a drawing, measured beside predicted; runs with
-pipelines that end before their time."""
+"""`meshwright trace`: a run's step as a Chrome trace and a drawing, measured beside predicted;
+runs with pipelines that end before their time."""
 import collections
 import json
 import os
@@ -222,8 +222,8 @@ class EndedEarly(ProgramCase):
             self.assertEqual(self.read("interrupted"), run["steps"])
 
     def test_a_failed_rank_ends_all_stages(self):
-        # The last norm runs on the last stage alone, once for each microbatch: the 10th call of four in
-        # each step is in the third step.
+        # The last norm runs on the last stage alone, once for each microbatch: the 10th call of
+        # four in each step is in the third step.
         for plan in ("pp(2)", 'pp { 2, schedule = "zb-h1" }, dp(2)'):
             with self.subTest(plan=plan):
                 began = time.monotonic()

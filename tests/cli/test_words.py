@@ -1,4 +1,5 @@
-"""What the program says, and with which exit code, where there is little to say or much to explain."""
+"""What the program says, and with which exit code, where there is little to say or much to
+explain."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""scripts/zero_memory.lua: the ZeRO paper's table 1 and a small model's measured bytes beside the formulas."""
+"""scripts/zero_memory.lua: the ZeRO paper's table 1 and a small model's measured bytes beside
+the formulas."""
 import os
 import pathlib
 import re
@@ -8,7 +9,8 @@ import unittest
 BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 WAYS = (1, 2, 4, 8)
-# Rajbhandari et al. 2020, table 1: GB a device by ways; for 7.5 B, 128 B and 1 T parameters, stages 1 to 3.
+# Rajbhandari et al. 2020, table 1: GB a device by ways; for 7.5 B,
+# 128 B and 1 T parameters, stages 1 to 3.
 PAPER = {
     1: (120, 120, 120, 2048, 2048, 2048, 16000, 16000, 16000),
     4: (52.5, 41.3, 30, 896, 704, 512, 7000, 5500, 4000),

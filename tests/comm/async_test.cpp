@@ -136,8 +136,8 @@ TEST_CASE("Two axes over the same ranks do not mix") {
   REQUIRE(wrong == 0);
 }
 
-// The last to arrive has other things to do: whoever sleeps must be woken to carry the round out, even if
-// it is a single chunk.
+// The last to arrive has other things to do: whoever sleeps must be woken to carry the round out,
+// even if it is a single chunk.
 TEST_CASE("A sleeping receiver takes what a sender that does not wait has left") {
   const std::int64_t size = GENERATE(1'000, 65'536, 300'000);
   std::atomic<bool> received{false};

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "support/problems.h"
 #include "meshwright/world.h"
+#include "support/problems.h"
 
 namespace mw::testing {
 

@@ -33,7 +33,8 @@ struct Reduced {
   std::int64_t bytes = 0;                 // sent in the last step, by the ledger
 };
 
-// Every rank's gradients through the hook, step by step; what all ranks got, which must be the same.
+// Every rank's gradients through the hook, step by step;
+// what all ranks got, which must be the same.
 template <class Gradient>
 Reduced reduce(const ReductionHook& hook, const Shapes& shapes, int ways, at::ScalarType type,
                int steps, Gradient gradient) {
@@ -139,8 +140,8 @@ TEST_CASE("What PowerSGD leaves out of a step comes later") {
 }
 
 TEST_CASE("The subspace iteration goes on from the last step") {
-  // One gradient again and again, with two large singular values: the error of a single step shrinks to
-  // that of the best approximation.
+  // One gradient again and again, with two large singular values: the error of a single step
+  // shrinks to that of the best approximation.
   const Shapes one = {{32, 32}};
   const at::Tensor u = std::get<0>(at::linalg_qr(noise(32 * 32, 1, at::kDouble).view({32, 32})));
   const at::Tensor v = std::get<0>(at::linalg_qr(noise(32 * 32, 2, at::kDouble).view({32, 32})));

@@ -3,8 +3,8 @@
 
 #include <torch/csrc/autograd/generated/variable_factories.h>
 
-#include "support/problems.h"
 #include "comm_testing.h"
+#include "support/problems.h"
 
 using namespace mw;           // NOLINT
 using namespace mw::testing;  // NOLINT

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <set>
 
-#include "support/problems.h"
 #include "engine/permutation.h"
 #include "engine/synthetic_data.h"
 #include "engine/text_data.h"
+#include "support/problems.h"
 #include "support/temporary_folder.h"
 
 using mw::DataContext;

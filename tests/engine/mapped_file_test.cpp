@@ -4,11 +4,11 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "support/problems.h"
 #include "engine/mapped_file.h"
 #include "engine/safetensors.h"
 #include "engine/text_data.h"
 #include "meshwright/error.h"
+#include "support/problems.h"
 #include "support/temporary_folder.h"
 
 namespace {

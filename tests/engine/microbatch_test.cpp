@@ -1,4 +1,5 @@
-// Microbatch policies: what they read, which plan a step gets, what the numbers of a run are with them.
+// Microbatch policies: what they read, which plan a step gets,
+// what the numbers of a run are with them.
 #include <catch2/catch.hpp>
 
 #include "engine/microbatch.h"

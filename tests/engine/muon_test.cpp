@@ -1,4 +1,5 @@
-// Muon beside a dense implementation of its own, matrix by matrix, with the tests' own Newton-Schulz.
+// Muon beside a dense implementation of its own, matrix by matrix,
+// with the tests' own Newton-Schulz.
 #include <catch2/catch.hpp>
 
 #include <cmath>

@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 
-#include "support/problems.h"
 #include "engine/trainer.h"
+#include "support/problems.h"
 #include "support/setup.h"
 
 using namespace mw;

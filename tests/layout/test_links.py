@@ -1,9 +1,9 @@
 # label: unit
-"""Every floor of core/src links with the floors below it alone: what its objects use is defined there or in it.
+"""Every floor of core/src links with the floors below it alone: what its objects use is defined
+there or in it.
 
-So nobody below declares, calls or throws what stands above, through whatever header; and predicting needs no
-runtime: `predict` is below `run`.
-"""
+So nobody below declares, calls or throws what stands above, through whatever header; and
+predicting needs no runtime: `predict` is below `run`."""
 
 import collections
 import os

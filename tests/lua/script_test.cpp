@@ -7,9 +7,9 @@
 #include <sstream>
 #include <thread>
 
-#include "support/problems.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "support/problems.h"
 
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;

@@ -3,10 +3,10 @@
 
 #include <limits>
 
-#include "support/problems.h"
 #include "meshwright/error.h"
 #include "meshwright/mesh.h"
 #include "meshwright/placement.h"
+#include "support/problems.h"
 
 using namespace mw;
 

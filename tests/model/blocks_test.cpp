@@ -1,4 +1,5 @@
-// Blocks of causal attention over parts of a sequence: each query meets each key that it may see once, and no other.
+// Blocks of causal attention over parts of a sequence: each query meets each key that it
+// may see once, and no other.
 #include "model/ops/blocks.h"
 
 #include <catch2/catch.hpp>

@@ -386,17 +386,15 @@ TEST_CASE("experts' ops declare the memory that the allocator sees", "[kernels]"
   z.real(0);
   check_memory(z, type);
   const Layer l = layer_of(picks, experts, hidden, 2 * hidden);
+  // A product is as large as an expert has rows: as many for each.
+  const at::Tensor even = at::arange(batch * seq * top, at::kLong).remainder(experts);
+  const Layer fair = layer_of(even.view({batch, seq, top}), experts, hidden, 2 * hidden);
   for (const Range part : {Range{0, experts}, Range{experts / 2, experts / 4}}) {
     const OpCase sent = dispatch_case(l, part);
     check_memory(sent, type);
     OpCase home = combine_case(sent, l, part);
     home.wide[1] = true;
     check_memory(home, type);
-  }
-  // A product is as large as an expert has rows: as many for each.
-  const at::Tensor even =
-      at::arange(batch * seq * top, at::kLong).remainder(experts).view({batch, seq, top});
-  const Layer fair = layer_of(even, experts, hidden, 2 * hidden);
-  for (const Range part : {Range{0, experts}, Range{experts / 2, experts / 4}})
     check_memory(linear_case(dispatch_case(fair, part), fair, part), type);
+  }
 }

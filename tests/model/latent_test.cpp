@@ -1,4 +1,5 @@
-// Latent attention: its ops one by one, and the whole of it against DeepSeek-V3 written plainly, in float64.
+// Latent attention: its ops one by one, and the whole of it against DeepSeek-V3 written
+// plainly, in float64.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <ATen/core/grad_mode.h>

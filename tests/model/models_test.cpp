@@ -1,5 +1,5 @@
-// Whole models: their graphs run op by op against Llama and GPT-2 written plainly, their parameters,
-// and what they refuse.
+// Whole models: their graphs run op by op against Llama and GPT-2 written plainly, their
+// parameters, and what they refuse.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <ATen/core/grad_mode.h>
@@ -9,10 +9,10 @@
 #include <cmath>
 #include <set>
 
-#include "support/problems.h"
 #include "interpreter.h"
 #include "meshwright/model.h"
 #include "model/init.h"
+#include "support/problems.h"
 
 namespace mw::test {
 
@@ -217,7 +217,8 @@ void compare(const Graph& graph, const std::function<at::Tensor(const Given&)>& 
     const at::Tensor& got = made.gradients.at(graph.value(p).name);
     INFO(graph.value(p).name);
     REQUIRE(got.defined());
-    // The gradient of a key's bias is nought, up to rounding: it shifts all scores of a query alike.
+    // The gradient of a key's bias is nought, up to rounding:
+    // it shifts all scores of a query alike.
     CHECK((got - expected).norm().item<double>() <
           1e-12 * std::max(expected.norm().item<double>(), 1e-2 * whole));
   }

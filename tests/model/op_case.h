@@ -42,8 +42,8 @@ struct OpCase {
   Sparse sparse_;
 };
 
-// |a - b| over the largest of |b|, or over 1 where that is less: operands here are of that order, and what is zero
-// but for their rounding has no relative error.
+// |a - b| over the largest of |b|, or over 1 where that is less: operands here are of that order,
+// and what is zero but for their rounding has no relative error.
 double error(const at::Tensor& a, const at::Tensor& b);
 
 struct Gradients {
@@ -64,8 +64,9 @@ void check_op(const OpCase& c, const Reference& reference);
 Tensors reference_gradients(const OpCase& c, const Reference& reference, const Tensors& seeds);
 
 // Compares what the allocator saw with what traits and cost declare, for the forward piece and each
-// backward piece, in each way to take a product's result: outputs and saved exactly, workspace within 2 % or 4 KiB.
-// What library calls take is asked of this CPU (program/scratch.h). With one thread, and with two.
+// backward piece, in each way to take a product's result: outputs and saved exactly, workspace
+// within 2 % or 4 KiB. What library calls take is asked of this CPU (program/scratch.h).
+// With one thread, and with two.
 void check_memory(OpCase c, at::ScalarType type);
 
 }  // namespace mw::test

@@ -1,4 +1,5 @@
-// Scratch of libraries' kernels, as this CPU takes it: measured, kept, and estimated where a call is too large.
+// Scratch of libraries' kernels, as this CPU takes it: measured, kept,
+// and estimated where a call is too large.
 #include "program/scratch.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// An axis that borrows ranks: experts live on ep, which takes dp's inner ranks, while the batch is cut by dp
-// everywhere else.
+// An axis that borrows ranks: experts live on ep, which takes dp's inner ranks, while the batch is
+// cut by dp everywhere else.
 #include <catch2/catch.hpp>
 
 #include "support/problems.h"

@@ -1,5 +1,5 @@
-// fp16: losses beside fp32's with a scaled loss; what overflows is left out everywhere; a scale changes nothing
-// else.
+// fp16: losses beside fp32's with a scaled loss; what overflows is left out everywhere; a scale
+// changes nothing else.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // How dp's gradients are summed: in every microbatch, or through hooks.
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "engine/trainer.h"
+#include "support/problems.h"
 #include "support/setup.h"
 
 using namespace mw;

@@ -1,5 +1,5 @@
-// Where a program gathers, lets go and reduces what is kept in parts: the same numbers would come out of
-// worse orders, so they are looked at one by one. And the bytes, by closed forms.
+// Where a program gathers, lets go and reduces what is kept in parts: the same numbers would come
+// out of worse orders, so they are looked at one by one. And the bytes, by closed forms.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 """The weights, text and configurations that tests/parity/data/peer_losses.json was made with.
 
-The weights follow a rule that stock PyTorch states in a line: norm weights are 1, every other tensor
-is normal(0, 0.02) from a fresh CPU generator seeded seed * 1000003 + crc32(its short name). The
-generator is repeated here, so that no torch is needed: a Mersenne twister's 24 low bits as uniform
-floats, then Box-Muller in blocks of 16.
+The weights follow a rule that stock PyTorch states in a line: norm weights are 1, every other
+tensor is normal(0, 0.02) from a fresh CPU generator seeded seed * 1000003 + crc32(its short
+name). The generator is repeated here, so that no torch is needed: a Mersenne twister's 24 low
+bits as uniform floats, then Box-Muller in blocks of 16.
 
   python3 tests/parity/peer.py text FILE             writes the text
   python3 tests/parity/peer.py weights CONFIG FILE   writes the weights (safetensors, HF names)

@@ -1,4 +1,5 @@
-// bf16: losses beside fp32's, masters that keep what bf16 cannot, the same numbers in every mix's parts.
+// bf16: losses beside fp32's, masters that keep what bf16 cannot,
+// the same numbers in every mix's parts.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
-// Ring attention on paper becomes: blocks by the library's flash kernel, merged by log-sum-exp, K and V
-// handed round with send and recv; backward block by block with the merged output and log-sum-exp, dK
-// and dV handed round with K and V (Liu et al. 2023, "Ring Attention"; Dao 2023, "FlashAttention-2").
-// This is the expansion that the architecture describes, on real ranks and a real communicator.
+// Ring attention on paper becomes: blocks by the library's flash kernel, merged by log-sum-exp, K
+// and V handed round with send and recv; backward block by block with the merged output and
+// log-sum-exp, dK and dV handed round with K and V (Liu et al. 2023, "Ring Attention"; Dao 2023,
+// "FlashAttention-2"). This is the expansion that the architecture describes,
+// on real ranks and a real communicator.
 #include <catch2/catch.hpp>
 
 #include <mutex>

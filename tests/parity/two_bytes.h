@@ -1,4 +1,5 @@
-// What the tests of bf16 and fp16 run: a small model whose losses are compared over some tens of steps.
+// What the tests of bf16 and fp16 run: a small model whose losses are compared over some
+// tens of steps.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Every redistribution there is on a small mesh, carried out by ranks: what each holds afterwards is
-// what its layout says, uneven parts and nested cuts included.
+// Every redistribution there is on a small mesh, carried out by ranks: what each holds afterwards
+// is what its layout says, uneven parts and nested cuts included.
 #include <catch2/catch.hpp>
 
 #include <mutex>

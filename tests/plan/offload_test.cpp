@@ -1,4 +1,5 @@
-// The pass that sends activations to the host: each once, back once where it is read, no sooner than asked.
+// The pass that sends activations to the host: each once, back once where it is read,
+// no sooner than asked.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

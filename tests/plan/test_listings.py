@@ -1,6 +1,7 @@
 # label: unit
-"""Programs of a dozen mixes, word for word: tests/plan/listings holds what `plan --program` lists, so that a change of
-a program shows as a diff. With MESHWRIGHT_WRITE_LISTINGS=1 the files are written anew: look at the diff, then commit."""
+"""Programs of a dozen mixes, word for word: tests/plan/listings holds what `plan --program`
+lists, so that a change of a program shows as a diff. With MESHWRIGHT_WRITE_LISTINGS=1 the files
+are written anew: look at the diff, then commit."""
 
 import os
 import pathlib

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <string>
 
-#include "support/problems.h"
 #include "plugin/module.h"
+#include "support/problems.h"
 
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;

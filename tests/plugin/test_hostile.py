@@ -1,5 +1,6 @@
-"""A plugin that throws anything from anywhere, or asks for what cannot be: one clear error with its name and the
-script's line, in plan, run and verify; and what it asks for that can be computes what one rank does."""
+"""A plugin that throws anything from anywhere, or asks for what cannot be: one clear error with
+its name and the script's line, in plan, run and verify; and what it asks for that can be
+computes what one rank does."""
 import json
 import os
 import pathlib

@@ -9,10 +9,10 @@
 #include <set>
 #include <sstream>
 
-#include "support/problems.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
 #include "record/run_writer.h"
+#include "support/problems.h"
 #include "support/temporary_folder.h"
 
 namespace fs = std::filesystem;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "support/problems.h"
 #include "record/run_writer.h"
+#include "support/problems.h"
 #include "support/temporary_folder.h"
 
 namespace {

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <thread>
 
-#include "support/problems.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
+#include "support/problems.h"
 #include "support/temporary_folder.h"
 
 namespace fs = std::filesystem;

@@ -18,7 +18,8 @@ TEST_CASE("Every schedule passes the check at every size") {
           CHECK(faults(schedule, request) == "none");
           CHECK(schedule.name == scheduler->name());
           CHECK(schedule.stage_of == scheduler->placement(p, chunks));
-          // Two stages and eight microbatches show whether it parts backwards at any size (plugins/pp).
+          // Two stages and eight microbatches show whether it parts backwards at any size
+          // (plugins/pp).
           if (schedule.splits()) CHECK(scheduler->make(request_of(2, chunks, 8)).splits());
           const auto timeline = simulate(schedule, request);
           // No stage is done before its own works, none works twice at once.

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "support/problems.h"
 #include "meshwright/schedule.h"
+#include "support/problems.h"
 
 namespace mw {
 

@@ -1,16 +1,19 @@
-// Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer Models", table 2): bytes of
-// activations of a transformer layer, in 16 bits, with s tokens, b sequences, h wide, a heads, t ways of tp. What
-// `plan` predicts is the paper's form, to the byte, less what no layer here makes:
+// Predicted activations of a transformer layer beside the forms of Korthikanti et al. 2022
+// ("Reducing Activation Recomputation in Large Transformer Models", table 2), in 16 bits, with s
+// tokens, b sequences, h wide, a heads, t ways of tp. What `plan` predicts is the paper's form, to
+// the byte, less what no layer here makes:
 //
-//   paper's term                  here           why
-//   sbh   mask of dropout after attention   0    there is no dropout
+//   paper's term                            here   why
+//   sbh   mask of dropout after attention   0      there is no dropout
 //   sbh   mask of dropout after the mlp     0
-//   5as2b scores: softmax, dropout's mask   4asb a fused kernel keeps the log-sum-exp of each row, in 4 bytes
-//         and output
-//   -     (left out as small)              16sb  two norms' means and reciprocal deviations, in 4 bytes each
+//   5as2b scores: softmax, dropout's mask   4asb   a fused kernel keeps the log-sum-exp of each
+//         and output                               row, in 4 bytes
+//   -     (left out as small)               16sb   two norms' means and reciprocal deviations, in 4
+//                                                  bytes each
 //
-// The masks and the scores are attention's and the mlp's ends: 34 = 32 + 2 masks, 10 = 8 + 2 masks. Selective
-// recompute here also makes attention's output again, which the paper keeps for the projection: 2sbh / t less.
+// The masks and the scores are attention's and the mlp's ends: 34 = 32 + 2 masks, 10 = 8 + 2 masks.
+// Selective recompute here also makes attention's output again, which the paper keeps for the
+// projection: 2sbh / t less.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 

@@ -22,8 +22,9 @@ void check(const Setup& setup) {
       CHECK(predicted.memory[c] == rank.memory[static_cast<int>(c)].bytes);
     }
     CHECK(predicted.memory[Category::host] == rank.memory[static_cast<int>(Category::host)].peak);
-    // Kernels of 2 bytes have temporaries that are not accounted for: in pipelines, beside Muon, and where gradients
-    // are widened as they are added (docs/precision.md). Elsewhere none is known, on the CPUs that were tried.
+    // Kernels of 2 bytes have temporaries that are not accounted for: in pipelines, beside Muon,
+    // and where gradients are widened as they are added (docs/precision.md). Elsewhere none is
+    // known, on the CPUs that were tried.
     const bool known = e.plan->stages() == 1 && setup.optimizer != "muon" && !setup.fp32_gradients;
     const double slack = bytes_of(setup.precision) == 2 ? (known ? 16384 : 65536) : 0;
     auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {

@@ -1,5 +1,5 @@
-// What activation offload is predicted to leave on the device and to hold in host memory (this to the byte), beside
-// the ledgers of real runs.
+// What activation offload is predicted to leave on the device and to hold in host memory (this to
+// the byte), beside the ledgers of real runs.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -121,8 +121,8 @@ TEST_CASE("What goes to the host is what was chosen") {
     CHECK(host() - two == two - one);
   }
   SECTION("what is large") {
-    // 4 sequences of 32 tokens in fp32: a log-sum-exp of 8 heads has 4096 bytes, a norm's statistics 512, a
-    // rotary table 1024.
+    // 4 sequences of 32 tokens in fp32: a log-sum-exp of 8 heads has 4096 bytes, a norm's
+    // statistics 512, a rotary table 1024.
     setup.offload.least = 4096;
     const std::int64_t large = host();
     CHECK(all - large == 4 * 2 * 512 + 2 * 1024);

@@ -1,4 +1,5 @@
-"""What tests of the program share: small models and scripts, and the program called in a folder of its own."""
+"""What tests of the program share: small models and scripts, and the program called in a folder
+of its own."""
 import json
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""What each problem says: the only place where tests look at words. Of each code the forms of message and hint,
-"message [hint]"; docs/errors.md has every code in a sentence."""
+"""What each problem says: the only place where tests look at words. Of each code the forms of
+message and hint, "message [hint]"; docs/errors.md has every code in a sentence."""
 import os
 import pathlib
 import re

@@ -1,5 +1,5 @@
-"""Covering arrays: few cases in which every two values that can stand together do (Cohen et al. 1997, "The AETG
-system"). Deterministic."""
+"""Covering arrays: few cases in which every two values that can stand together do (Cohen et al.
+1997, "The AETG system"). Deterministic."""
 
 import itertools
 import random

@@ -1,4 +1,5 @@
-"""Problems as tests ask for them: code and key, "option.range plan[2].ways"; their words stand in messages.py alone."""
+"""Problems as tests ask for them: code and key, "option.range plan[2].ways"; their words stand
+in messages.py alone."""
 from messages import check
 
 

@@ -19,7 +19,8 @@
 
 namespace mw::test {
 
-// A plugin's strategy; throws Error as a script would be refused. `call`: does what its functions do.
+// A plugin's strategy; throws Error as a script would be refused.
+// `call`: does what its functions do.
 inline StrategyChoice strategy(
     const std::string& plugin, Json options,
     std::function<Json(std::int64_t, const std::vector<Json>&)> call = nullptr) {
@@ -71,7 +72,8 @@ inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch =
                            {"offload", offload}});
 }
 
-// One stage: all forwards, then all dgrads, then all wgrads. A wgrad reads everything as late as can be.
+// One stage: all forwards, then all dgrads, then all wgrads.
+// A wgrad reads everything as late as can be.
 inline StrategyChoice delayed_wgrads() {
   const auto order = [](std::int64_t, const std::vector<Json>& request) {
     std::string actions;

@@ -8,8 +8,8 @@ namespace mw {
 std::string cpu_model();  // "AMD EPYC 9354"
 int core_count();         // at least 1
 
-// Threads that the kernels of each of `ranks` ranks have where these share a machine: what was asked
-// for (0: nothing), or the machine's cores over the ranks, at least one.
+// Threads that the kernels of each of `ranks` ranks have where these share a machine: what was
+// asked for (0: nothing), or the machine's cores over the ranks, at least one.
 int threads_of_rank(int ranks, int asked, int cores = core_count());
 
 // What decides which kernels run: model and features, the instruction sets that the environment

@@ -35,8 +35,8 @@ std::string key_in(const std::string& table, const std::string& key);
 // "script.lua:12" of the table nearest to the key path ("plan[2].ways") inside `root`; empty if
 // none says. The path counts lists from 1, as Lua does.
 std::string place_of(const Json& root, const std::string& path);
-// { stage =, code =, key =, message =, hint =, file =, line = }, the last two null where no script's
-// line is known.
+// { stage =, code =, key =, message =, hint =, file =, line = }, the last two null where no
+// script's line is known.
 Json json_of(const Problem& problem);
 // `value` without any hidden key but functions, at any depth: what the user wrote.
 Json without_hidden(const Json& value);

@@ -45,8 +45,8 @@ struct StepOutcome {
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  // Forward: an output of an op, just computed. Backward: the whole gradient of an op's output, just
-  // before the op's own backward reads it.
+  // Forward: an output of an op, just computed. Backward: the whole gradient of an op's output,
+  // just before the op's own backward reads it.
   virtual void computed(const Instruction& instruction, int slot, int microbatch,
                         const at::Tensor& tensor) = 0;
   // Forward: an operand of an op, just before it is computed.
@@ -67,7 +67,8 @@ struct StepInput {
   const TokenSource* data = nullptr;
   // The first sample of a step: those of a step follow those of the one before.
   std::function<std::int64_t(std::int64_t step)> first_sample;
-  // Which program a step has: 0 for the executor's own, n for that which was given to also() as the n-th.
+  // Which program a step has: 0 for the executor's own, n for that which was given to
+  // also() as the n-th.
   std::function<int(std::int64_t step)> which;
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
@@ -80,8 +81,8 @@ class Executor {
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
            Ledger& ledger, const StepInput& input);
   ~Executor();
-  // Another program of the same stage, for steps with other microbatches. It keeps the same parameters in
-  // the same tensors and must outlive the executor.
+  // Another program of the same stage, for steps with other microbatches. It keeps the same
+  // parameters in the same tensors and must outlive the executor.
   void also(const Program& program);
 
   StepOutcome step(std::int64_t index, double lr);
@@ -101,12 +102,13 @@ class Executor {
   Communicator& group(const RankSet& set);
   // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
   at::Tensor whole(int bucket, bool gradients);
-  // What tallies have counted in this step, by layer and element; nothing but on the first rank of a stage.
+  // What tallies have counted in this step, by layer and element;
+  // nothing but on the first rank of a stage.
   std::map<std::pair<int, std::int64_t>, std::int64_t> tallies();
   // A parameter's slice of what whole() returned.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
-  // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's phase of training).
-  // `batch`: the size of that dim in what the tensor is of (Program::batch_of).
+  // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's
+  // phase of training). `batch`: the size of that dim in what the tensor is of (Program::batch_of).
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                           const Layout& to, std::int64_t batch = 0);
 
@@ -119,7 +121,8 @@ class Executor {
   };
   Executor(const Program& program, const Executor& other);
   StepOutcome own_step(std::int64_t index, double lr);
-  // Rows of sparse tensors in one layout: how many of each group, and, where they came by an exchange, from whom.
+  // Rows of sparse tensors in one layout: how many of each group, and,
+  // where they came by an exchange, from whom.
   struct Rows {
     std::vector<std::int64_t> of_group;
     std::vector<std::vector<std::int64_t>> from;  // of each rank of the exchange, of each group
@@ -150,8 +153,8 @@ class Executor {
   void start_flat(const Instruction& i);
   void end_flat(const Instruction& i);
   void copy(const Instruction& i, Microbatch& m);
-  // A flat slot to be read, with zeros where nobody wrote it in this step, or to be written: made if it comes
-  // and goes.
+  // A flat slot to be read, with zeros where nobody wrote it in this step, or to be written: made
+  // if it comes and goes.
   const at::Tensor& flat_source(int slot);
   const at::Tensor& open(int slot);
   void let_go(int slot);
@@ -164,8 +167,8 @@ class Executor {
   void whole(const Instruction& i, Microbatch& m);
   void apply_matrix(const Instruction& i, const Microbatch& m);
   void even_out(int bucket);
-  // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this rank's to
-  // give to the world's sum.
+  // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this
+  // rank's to give to the world's sum.
   template <class Whole>
   bool gives(const Whole& whole) const {
     for (std::size_t a = 0; a < at_.size(); ++a) {
@@ -182,7 +185,8 @@ class Executor {
   double share_of_rows(const Instruction& i, const RankView& sizes,
                        const std::vector<std::int64_t>& rows) const;
   bool sparse(int slot) const { return slot >= 0 && rows_of_slot_[slot] >= 0; }
-  // The slot whose rows are those of a compute's sparse operands: of its inputs, else of its outputs; -1.
+  // The slot whose rows are those of a compute's sparse operands:
+  // of its inputs, else of its outputs; -1.
   int sparse_operand(const Instruction& i) const;
   void take_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   void keep_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
@@ -205,14 +209,16 @@ class Executor {
   const std::shared_ptr<Kept> kept_;
   Storage& storage_;
   const RankViews sizes_;
-  // For each slot: which rows it has (equal where the same op made them and they lie alike); -1: not sparse.
+  // For each slot: which rows it has (equal where the same op made them and they lie
+  // alike); -1: not sparse.
   std::vector<int> rows_of_slot_;
   std::vector<std::pair<int, int>> tallies_;  // parameters that count, and their layers
   std::vector<bool> last_run_;                // for each run of the timeline: of its microbatch
   std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
   std::map<int, Pending> flights_;  // between flat slots, by pending
-  // Of each slot the tensor that is no microbatch's, null of others: the storage's, or one of `own_`.
+  // Of each slot the tensor that is no microbatch's, null of others:
+  // the storage's, or one of `own_`.
   std::vector<const at::Tensor*> lasting_;
   std::vector<at::Tensor> own_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;

@@ -116,7 +116,8 @@ at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
 }
 
 // One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
-// A quantity that several ranks hold alike is given by the first of them alone, so that it counts once.
+// A quantity that several ranks hold alike is given by the first of them alone,
+// so that it counts once.
 void Executor::totals(const Instruction& i) {
   at::Tensor sums = at::zeros({3}, at::kDouble);
   sums[0] = lasting_[i.inputs[0]]->item<double>();

@@ -1,4 +1,5 @@
-// What an executor does with ops: gathers their operands, decides where gradients go, calls the kernels.
+// What an executor does with ops: gathers their operands, decides where gradients go,
+// calls the kernels.
 #include <algorithm>
 
 #include "base/clock.h"

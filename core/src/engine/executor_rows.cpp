@@ -1,4 +1,5 @@
-// Sparse tensors: rows grouped by expert, of which only the ranks that hold them know how many there are.
+// Sparse tensors: rows grouped by expert, of which only the ranks that hold them know how
+// many there are.
 #include <algorithm>
 #include <numeric>
 #include <set>

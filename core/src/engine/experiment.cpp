@@ -1,5 +1,4 @@
-// Reads a script's table key by key into an experiment: model, data, plan, batch, optimizer,
-// policies; collects every problem before anything is made.
+// Reads a script's table key by key into an experiment, and collects every problem on the way.
 #include "engine/experiment.h"
 
 #include <fmt/format.h>
@@ -232,8 +231,8 @@ class Reader {
     if (is_function(given)) try_out([this] { experiment_.loss_scale->first(); });
   }
 
-  // What a script's function does wrong at the first step is said before any rank starts, as all else that is wrong with
-  // the script. Such functions are asked once for a step, so the run does not ask again.
+  // What a script's function does wrong at the first step is said before any rank starts. Such
+  // functions are asked once for a step, so the run does not ask again.
   void try_out(const std::function<void()>& first_step) {
     try {
       first_step();
@@ -324,8 +323,7 @@ const Options& experiment_options() {
           .any("loss_scale",
                "factor of the loss in backward; a step that overflows is left out: \"dynamic\" (so "
                "in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, "
-               "or "
-               "a function(step, scale, overflowed)")
+               "or a function(step, scale, overflowed)")
           .optional()
           .choice(
               "reductions", {"compute", "fp32"},

@@ -38,12 +38,13 @@ struct Experiment {
   bool force = false;    // started although this machine's memory does not suffice
   bool check = false;    // what plans say of tensors is asserted (engine/check.h)
   double timeout = 300;  // seconds that a collective waits for a rank
-  // Called after each step on the first rank's thread with the step's index; null if the script has none.
+  // Called after each step on the first rank's thread with the step's index;
+  // null if the script has none.
   std::function<Json(std::int64_t)> observe;
   // What to do if `memory` does not suffice (simulate/memory_limit.h): for the ledger's message.
   std::string memory_hint;
-  // Makes a strategy of an entry such as { plugin = "zero", ways = 4 }; null where there are no plugins.
-  // Throws Error for what the plugin does not take.
+  // Makes a strategy of an entry such as { plugin = "zero", ways = 4 }; null where there are no
+  // plugins. Throws Error for what the plugin does not take.
   std::function<StrategyChoice(const Json& entry)> make_strategy;
   Json table;  // what the user wrote
 

@@ -13,8 +13,8 @@
 
 namespace mw {
 
-// What a step computes with: `batch` sequences over all ranks, in microbatches of `microbatch` on each
-// rank, or of `sizes` where they are given one by one.
+// What a step computes with: `batch` sequences over all ranks, in microbatches of `microbatch` on
+// each rank, or of `sizes` where they are given one by one.
 struct StepShape {
   std::int64_t batch = 0, microbatch = 0;
   std::vector<std::int64_t> sizes;
@@ -57,8 +57,8 @@ MicrobatchPolicy read_microbatch(
     const Json& given, std::int64_t batch, std::int64_t limit,
     const std::function<Json(std::int64_t, const std::vector<Json>&)>& call, Problems& problems);
 
-// The request's plan with the policy; of steps that differ, that of the largest batch, and all of them in
-// `steps`. Null if there are problems.
+// The request's plan with the policy; of steps that differ, that of the largest batch, and all of
+// them in `steps`. Null if there are problems.
 std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
                                             const MicrobatchPolicy& policy, std::int64_t steps,
                                             std::shared_ptr<const StepPlans>& all,

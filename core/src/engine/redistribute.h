@@ -32,7 +32,8 @@ class Underway {
   std::function<at::Tensor()> result_;
 };
 
-// Starts a move that communicates. With `in_place` an all-reduce overwrites its input. `input` must stay alive until finish().
+// Starts a move that communicates. With `in_place` an all-reduce overwrites its input. `input` must
+// stay alive until finish().
 Underway start_move(const Move& move, const Moving& moving, const at::Tensor& input, bool in_place,
                     Communicator& group, Purpose purpose);
 

@@ -1,5 +1,5 @@
-// What a rank keeps from step to step: parameters, gradients and optimizer state, flat tensors for every
-// bucket, whole or this rank's part of them.
+// What a rank keeps from step to step: parameters, gradients and optimizer state, flat tensors for
+// every bucket, whole or this rank's part of them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -30,8 +30,8 @@ class Storage {
   };
   std::vector<Flat>& flats() { return flats_; }
 
-  // Views into whole flat tensors, by index into Program::parameters. A gradient's is allocated if it is
-  // not there.
+  // Views into whole flat tensors, by index into Program::parameters. A gradient's is allocated if
+  // it is not there.
   const at::Tensor& parameter(int index) const { return parameters_[index]; }
   const at::Tensor& gradient(int index);
   int parameter_of(int slot) const {  // of its gradient slot too; -1
@@ -39,7 +39,8 @@ class Storage {
   }
   int bucket_of(int parameter) const { return bucket_of_[parameter]; }
 
-  // Makes the whole tensor of parameters stored in parts, for an all-gather into it, and lets it go.
+  // Makes the whole tensor of parameters stored in parts, for an all-gather into it,
+  // and lets it go.
   const at::Tensor& open_parameters(int bucket);
   void drop_parameters(int bucket);
   void drop_gradients(int bucket);
@@ -73,8 +74,8 @@ class Storage {
   void view_parameters(int bucket);
   void view_gradients(int bucket);
   at::Tensor part_of(int bucket, const at::Tensor& whole) const;
-  // Gives `part`, this rank's of the bucket, those of the numbers from element `at` of the bucket on that
-  // lie in it.
+  // Gives `part`, this rank's of the bucket, those of the numbers from element `at` of the bucket
+  // on that lie in it.
   void fill_part(int bucket, std::int64_t at, const at::Tensor& numbers,
                  const at::Tensor& part) const;
 

@@ -11,8 +11,9 @@
 
 namespace mw {
 
-// Of an entry such as { plugin = "tp", ways = 2 } at `path` ("plan[2]"). Nothing, and problems, if the plugin does
-// not take the options. Throws Error where it cannot be made, whatever the plugin throws.
+// Of an entry such as { plugin = "tp", ways = 2 } at `path` ("plan[2]"). Nothing, and problems, if
+// the plugin does not take the options. Throws Error where it cannot be made,
+// whatever the plugin throws.
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
                                           PluginCatalog& plugins,
                                           const std::shared_ptr<const ScriptReach>& reach,

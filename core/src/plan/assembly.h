@@ -22,9 +22,9 @@ struct Tape {
   std::vector<std::vector<int>> saved;     // for each op
 };
 
-// The way back of a crossing: the gradient leaves the later virtual stage through one slot, whichever
-// form of backward made it, and arrives in one of the earlier stage's program. They are the same slot
-// if one stage holds both.
+// The way back of a crossing: the gradient leaves the later virtual stage through one slot,
+// whichever form of backward made it, and arrives in one of the earlier stage's program. They are
+// the same slot if one stage holds both.
 struct Boundary {
   int leaving = -1, arriving = -1;
   int sending = -1;  // pending number of the send
@@ -61,11 +61,12 @@ Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradie
 int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
                int slot, const Layout& layout, const char* phase);
 
-// Appends a compute of an op in turns: while a turn computes, what rotates goes on to the next rank.
+// Appends a compute of an op in turns: while a turn computes,
+// what rotates goes on to the next rank.
 void forward_in_turns(Program& program, Instruction instruction, const Rotation& rotation,
                       std::vector<Instruction>& code);
-// The gradient of what rotates follows it round: each turn adds its share while the next part is on its
-// way, and after the last it comes home.
+// The gradient of what rotates follows it round: each turn adds its share while the next part is on
+// its way, and after the last it comes home.
 void backward_in_turns(Program& program, Instruction instruction, const Rotation& rotation,
                        std::vector<Instruction>& code);
 

@@ -177,8 +177,8 @@ class Backward {
     disown(contribution);
   }
 
-  // A view's gradient is complete: bring it to where the value's must end. What the wgrads of a split
-  // backward made of a parameter's is brought there with them, apart from what others made.
+  // A view's gradient is complete: bring it to where the value's must end. What the wgrads of a
+  // split backward made of a parameter's is brought there with them, apart from what others made.
   void view(int index) {
     const View& view = derived_.views[index];
     const auto parameter = parameter_of_.find(view.value);

@@ -12,8 +12,8 @@
 namespace mw {
 namespace {
 
-// A parameter that several stages use is replicated along their axis, whose cut of the layers it lacks:
-// each stage leaves a part of its gradient, as everywhere where a cut dim is contracted.
+// A parameter that several stages use is replicated along their axis, whose cut of the layers it
+// lacks: each stage leaves a part of its gradient, as everywhere where a cut dim is contracted.
 Derived with_shared(const Derived& derived, const Partition& partition) {
   Derived amended = derived;
   for (View& view : amended.views) {
@@ -71,8 +71,9 @@ void add_parameters(Assembly& assembly) {
   }
 }
 
-// One bucket for each set (axes to reduce over, axes that shard, stages that hold them, kind of update):
-// their parameters can share flat tensors, one collective, and one share of the gradient norm.
+// One bucket for each set (axes to reduce over, axes that shard, stages that hold them, kind of
+// update): their parameters can share flat tensors, one collective,
+// and one share of the gradient norm.
 void make_buckets(Program& program, const Partition& partition) {
   using Key = std::tuple<bool, bool, std::vector<int>, std::vector<int>, std::vector<int>>;
   std::map<Key, std::vector<int>> sets;

@@ -22,24 +22,24 @@ struct BuildOptions {
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them
 };
 
-// One program for each stage: segments "forward" and "backward" (and the split ones) of each virtual
-// stage, what is sent and received between them, parameters, and one bucket for each set of reduction
-// and storage axes. A timeline and passes come next; complete() makes a program runnable.
+// One program for each stage: segments "forward" and "backward" (and the split ones) of each
+// virtual stage, what is sent and received between them, parameters, and one bucket for each set of
+// reduction and storage axes. A timeline and passes come next; complete() makes a program runnable.
 std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh& mesh,
                            const Derived& derived, const Partition& partition,
                            const BuildOptions& options);
 
 // Numbers the buckets.
 void name_buckets(Program& program);
-// Splits each by the segments that write its gradients, so that each segment reduces its own once; and by
-// layer, if asked. Those that several stages share stay as they are.
+// Splits each by the segments that write its gradients, so that each segment reduces its own once;
+// and by layer, if asked. Those that several stages share stay as they are.
 void split_buckets(Program& program, bool by_layer);
 Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
 
 // Gives buckets that have none yet their flat slots. What decides about buckets comes before.
 void make_flat_slots(Program& program);
-// What begins the reduction of a bucket's gradients, and what awaits it and brings the sum to where it is kept;
-// the same of what remains to be summed of the shards.
+// What begins the reduction of a bucket's gradients, and what awaits it and brings the sum to where
+// it is kept; the same of what remains to be summed of the shards.
 std::vector<Instruction> begin_reduction(const Program& program, int bucket);
 std::vector<Instruction> end_reduction(const Program& program, int bucket);
 std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket);
@@ -50,18 +50,19 @@ Instruction end_gather(const Program& program, int bucket, const char* phase);
 // That of a bucket's directions, awaited.
 std::vector<Instruction> gather_directions(const Program& program, int bucket);
 
-// Each stage's timeline: the schedule's actions, with sends, receives and their waits placed between
-// them. A receive is begun one action ahead; a send's wait
-// stands where something that came back shows that the receive has begun, so that it never blocks; if
-// nothing comes back (the last gradients), at the end.
+// Each stage's timeline: the schedule's actions, with sends, receives and their waits placed
+// between them. A receive is begun one action ahead; a send's wait
+// stands where something that came back shows that the receive has begun, so that it never blocks;
+// if nothing comes back (the last gradients), at the end.
 void add_timelines(std::vector<Program>& programs, const Partition& partition,
                    const Schedule& schedule);
-// The segments that no run of the timeline needs. After the passes: what these decide about buckets is for
-// whatever schedule a step may have.
+// The segments that no run of the timeline needs. After the passes: what these decide about buckets
+// is for whatever schedule a step may have.
 void drop_unused(Program& program);
 
-// Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions, grants in-place work where nobody reads the
-// old value later, and notes for each instruction which slots it releases.
+// Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions,
+// grants in-place work where nobody reads the old value later,
+// and notes for each instruction which slots it releases.
 void complete(Program& program);
 
 }  // namespace mw

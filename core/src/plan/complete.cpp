@@ -14,8 +14,8 @@
 namespace mw {
 namespace {
 
-// The step's end, in three runs, so that each can be timed: what is left to reduce, the totals for which
-// all ranks meet, the optimizer.
+// The step's end, in three runs, so that each can be timed: what is left to reduce, the totals for
+// which all ranks meet, the optimizer.
 class Finish {
  public:
   explicit Finish(Program& program) : program_(program) {}
@@ -89,7 +89,8 @@ class Finish {
   std::vector<int> kept_;  // parameters that were gathered for the whole step
 };
 
-// Puts the starts of reductions after these instructions; of several after one, the last bucket first.
+// Puts the starts of reductions after these instructions;
+// of several after one, the last bucket first.
 void start_after(const Program& program, Segment& segment,
                  std::vector<std::pair<int, int>> starts) {
   std::stable_sort(starts.begin(), starts.end(),
@@ -108,8 +109,9 @@ void start_after(const Program& program, Segment& segment,
   segment.code = std::move(code);
 }
 
-// Puts the starts of overlapped reductions into the timeline's runs that make their gradients whole. A
-// run with reductions gets a segment of its own: each stands right after the last gradient of its bucket.
+// Puts the starts of overlapped reductions into the timeline's runs that make their gradients
+// whole. A run with reductions gets a segment of its own:
+// each stands right after the last gradient of its bucket.
 void place_reductions(Program& program) {
   const auto ready = gradients_ready(program);
   std::map<int, std::vector<std::pair<int, int>>> starts;  // run -> after which instruction, bucket
@@ -134,8 +136,8 @@ void place_reductions(Program& program) {
   }
 }
 
-// Reductions of buckets that every run which adds to them reduces: begun after its last gradient, or at the
-// end, and awaited there.
+// Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
+// or at the end, and awaited there.
 void place_each(Program& program) {
   std::vector<int> bucket_of(program.slots.size(), -1);
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {

@@ -22,8 +22,8 @@ struct View {
   std::vector<Move> backward;  // gradient -> the value's gradient layout
 };
 
-// A problem of a strategy's number of ways, and other numbers that would mend it, which the rest of the plan may
-// not take: the nearest first, below, then above (Problem::hint lists them).
+// A problem of a strategy's number of ways, and other numbers that would mend it, which the rest of
+// the plan may not take: the nearest first, below, then above (Problem::hint lists them).
 struct WrongWays {
   std::string strategy;
   std::size_t problem = 0;  // which of those that were added

@@ -1,5 +1,5 @@
-// What a plan can hold. What is beyond it is refused before anything of its size is made: tensors whose
-// bytes 64 bits do not count, and plans that would take more than seconds to make.
+// What a plan can hold. What is beyond it is refused before anything of its size is made: tensors
+// whose bytes 64 bits do not count, and plans that would take more than seconds to make.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace mw {
 
-// Of the elements of a step's tensors, and of parameters times microbatches, for what is done to them in each.
-// Sums of their bytes, some of them several times, then fit 64 bits.
+// Of the elements of a step's tensors, and of parameters times microbatches, for what is done to
+// them in each. Sums of their bytes, some of them several times, then fit 64 bits.
 constexpr double most_elements = 0x1p56;
 
 // Adds a problem for what of the graph, of all sequences of a step, is too large.
@@ -28,8 +28,8 @@ struct PlanSize {
 };
 constexpr double most_work = 6e6;
 
-// Of one plan after the other, all together: in a search that may find none, to make one better that will do, and
-// of steps that differ.
+// Of one plan after the other, all together: in a search that may find none, to make one better
+// that will do, and of steps that differ.
 constexpr double most_search = most_work, most_improvement = 4 * most_work,
                  most_steps_work = 10 * most_work;
 

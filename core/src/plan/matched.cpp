@@ -19,7 +19,8 @@ Problem refused(const Rule& rule, const char* code, std::string message, std::st
                     {Stage::plan, code, "", std::move(message), std::move(hint)});
 }
 
-// Why a rule takes no op, and what it could take; nothing to say if the model declares the dim and has no op of it.
+// Why a rule takes no op, and what it could take; nothing to say if the model declares the
+// dim and has no op of it.
 void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
   const std::string kinds = kinds_with(graph, rule.dim);
   const bool any = std::any_of(graph.ops().begin(), graph.ops().end(),

@@ -22,9 +22,9 @@ class Matched {
   void add(const RotationRule& rule) { rotations_.insert(&rule); }
   void add(const StorageRule& rule) { storage_.insert(&rule); }
 
-  // Adds a problem for each rule that matched nothing, and for each that says what another one says of the very
-  // same ops. A rule for every op with a dim that the model declares, but has no op of (ffn, where all layers have
-  // experts), is neither.
+  // Adds a problem for each rule that matched nothing, and for each that says what another one says
+  // of the very same ops. A rule for every op with a dim that the model declares, but has no op of
+  // (ffn, where all layers have experts), is neither.
   void refuse(const Graph& graph, const std::vector<RotationRule>& rotations,
               const std::vector<StorageRule>& storage, Problems& problems) const;
 
@@ -35,9 +35,9 @@ class Matched {
   std::set<const StorageRule*> storage_;
 };
 
-// Adds a problem for each axis of several ranks on which nothing lives, and so all of them would do the same work:
-// no op is computed, no parameter stored in parts there, no pass works on it, and it has no stages. `asked`: who
-// asked for each axis.
+// Adds a problem for each axis of several ranks on which nothing lives, and so all of them would do
+// the same work: no op is computed, no parameter stored in parts there, no pass works on it, and it
+// has no stages. `asked`: who asked for each axis.
 void refuse_idle_axes(const Draft& draft, const Derived& derived,
                       const std::map<std::string, Speaker>& asked, Problems& problems);
 

@@ -18,7 +18,8 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// A weight's dims in the order: those that input and output share, those of the output, those of the input.
+// A weight's dims in the order: those that input and output share, those of the output,
+// those of the input.
 std::optional<Shape> shape_of(const Op& op) {
   const Dims &in = op.inputs[0].dims, &weight = op.inputs[1].dims, &out = op.output_dims[0];
   const auto kind = [&](Dim dim) { return !contains(out, dim) ? 2 : contains(in, dim) ? 0 : 1; };

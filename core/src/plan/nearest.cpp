@@ -36,8 +36,8 @@ class Trial {
     return choice != nullptr && choice->with_ways;
   }
 
-  // Whether the plan with so many ways has no problem but others that it has anyway. Where the mesh cannot be
-  // made, those are what it has with one way.
+  // Whether the plan with so many ways has no problem but others that it has anyway. Where the mesh
+  // cannot be made, those are what it has with one way.
   bool accepts(const WrongWays& wrong, int ways) const {
     const std::optional<Problems> found = problems_with(wrong.strategy, ways);
     if (!found) return false;

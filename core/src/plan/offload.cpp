@@ -100,7 +100,8 @@ class Offloader {
     return chosen;
   }
 
-  // Whether an instruction of a backward segment is of a chosen op, or a move of what such an op reads.
+  // Whether an instruction of a backward segment is of a chosen op,
+  // or a move of what such an op reads.
   bool serves(const std::vector<Instruction>& code, int index) const {
     const Instruction& i = code[index];
     if (i.code == Code::compute) {

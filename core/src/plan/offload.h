@@ -24,11 +24,12 @@ struct Offloaded {
   std::int64_t bytes = 0;
 };
 
-// Each tensor that a virtual stage's forward makes or receives, and that the backward of an op of the set reads (or
-// what recompute makes again for it): copied to the host after forward's last use (Code::copy), and back
-// once in each of "backward", "dgrad" and "wgrad" that reads it, as the layer of its first reader
-// begins there, or `prefetch` layers earlier. Lifetimes release the rest. Parameters, their views, data and what
-// another virtual stage uses too stay. To be called after recompute, before buckets, passes and completion.
+// Each tensor that a virtual stage's forward makes or receives, and that the backward of an op of
+// the set reads (or what recompute makes again for it): copied to the host after forward's last use
+// (Code::copy), and back once in each of "backward", "dgrad" and "wgrad" that reads it, as the
+// layer of its first reader begins there, or `prefetch` layers earlier. Lifetimes release the rest.
+// Parameters, their views, data and what another virtual stage uses too stay. To be called after
+// recompute, before buckets, passes and completion.
 Offloaded offload_activations(Program& program, const OffloadSet& set);
 
 }  // namespace mw

@@ -27,8 +27,8 @@ inline constexpr const char* offload_doc =
     "activations that lie in host memory until backward reads them: \"none\", \"full\", "
     "{ layers = n }, { ops = { … } }, or a function of an op";
 
-// "none", "full", { layers = n }, { ops = { "attention", "mlp" } }, a function of an op; a table may also say
-// least = "64KiB" and prefetch = n, and with these alone takes all.
+// "none", "full", { layers = n }, { ops = { "attention", "mlp" } }, a function of an op; a table
+// may also say least = "64KiB" and prefetch = n, and with these alone takes all.
 OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach> reach,
                            Problems& problems);
 

@@ -93,8 +93,8 @@ class Parter {
     return list;
   }
 
-  // After a bucket's last gradient; awaited when the next is about to begin, so that two whole buckets
-  // live at most.
+  // After a bucket's last gradient; awaited when the next is about to begin, so that two whole
+  // buckets live at most.
   void reduce_in(Segment& segment) {
     if (segment.kind == SegmentKind::finish) return;
     std::vector<Span> list = spans(segment, true);

@@ -17,8 +17,9 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
                              program.first());
 }
 
-// Of each parameter the virtual stage whose backward is the last to add to its gradient, and where in it;
-// -1 if none does. Of a step's timeline this must not depend: all steps keep the same buckets.
+// Of each parameter the virtual stage whose backward is the last to add to its gradient, and where
+// in it; -1 if none does. Of a step's timeline this must not depend:
+// all steps keep the same buckets.
 std::vector<std::pair<int, int>> makers(const Program& program) {
   std::map<int, int> parameter_of;  // gradient slot -> parameter
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
@@ -74,7 +75,8 @@ void fill_buckets(Program& program, std::int64_t limit) {
 }
 
 void overlap(Program& program) {
-  // Stages that share buckets are ready at different times; they reduce them at the end, in one order.
+  // Stages that share buckets are ready at different times;
+  // they reduce them at the end, in one order.
   for (Bucket& bucket : program.buckets) {
     bucket.overlap = !bucket.reduce.empty() && bucket.stages.empty();
   }

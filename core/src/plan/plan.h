@@ -20,9 +20,9 @@
 
 namespace mw {
 
-// bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and sums whose
-// error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al. 2018, section 3.1).
-// fp16: the same, with its narrower range (engine/loss_scale.h).
+// bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and
+// sums whose error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al.
+// 2018, section 3.1). fp16: the same, with its narrower range (engine/loss_scale.h).
 using Precision = Dtype;  // one of the reals
 Precision precision_of(const std::string& name);
 
@@ -33,7 +33,8 @@ struct StrategyChoice {
   Json options;
   std::shared_ptr<const Strategy> strategy;
   std::vector<AxisRequest> axes = {};  // what it asks for; filled in by make_plan
-  // The same with another number of ways; throws Error if its options do not allow it. Null: cannot be made again.
+  // The same with another number of ways; throws Error if its options do not allow it.
+  // Null: cannot be made again.
   std::function<StrategyChoice(std::int64_t ways)> with_ways = nullptr;
 };
 
@@ -43,8 +44,8 @@ struct PlanRequest {
   std::vector<StrategyChoice> strategies;  // mesh order: the last one's axis is adjacent
   std::int64_t batch = 0;                  // sequences per step, over all ranks
   std::int64_t sequence = 0;               // tokens of each
-  // Sequences that a rank computes at a time, fewer in the last microbatch where they do not divide what it
-  // has; 0: all it has.
+  // Sequences that a rank computes at a time, fewer in the last microbatch where they do not divide
+  // what it has; 0: all it has.
   std::int64_t microbatch = 0;
   bool smaller_batches = false;     // a rank may have fewer than `microbatch`: then all that it has
   std::vector<std::int64_t> sizes;  // of each microbatch, where they are given one by one
@@ -55,11 +56,13 @@ struct PlanRequest {
   std::shared_ptr<const Optimizer> optimizer;  // null: a step updates nothing
   bool fp32_sums = false;                      // Program::reduce_dtype
   bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
-  // The schedule to take instead of the strategies', with no limit of its own: what another plan resolved.
+  // The schedule to take instead of the strategies', with no limit of its own:
+  // what another plan resolved.
   std::optional<Schedule> schedule;
   std::vector<std::string> notes;  // of how the request came about; the plan's begin with them
-  // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss, what makes
-  // batches differ, each with all its numbers; of a function its code. For the hash alone.
+  // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss,
+  // what makes batches differ, each with all its numbers; of a function its code.
+  // For the hash alone.
   Json step_settings;
   bool placements_only = false;  // no schedule and no programs: to see whether it is refused
 };
@@ -85,9 +88,10 @@ struct Plan {
   std::int64_t tokens_per_step() const { return request.batch * request.sequence; }
   // Model, mesh, strategies with their options, batch split, precision: what decides the numbers.
   Json description() const;
-  // 16 hex digits over description(), the programs and `request.step_settings`. Plans that compute, send or
-  // update otherwise have another, whatever functions made them so; it is the same on every machine. What a
-  // run begins with and how long it lasts is no part of a plan: seed, weights, tokens, steps.
+  // 16 hex digits over description(), the programs and `request.step_settings`. Plans that compute,
+  // send or update otherwise have another, whatever functions made them so; it is the same on every
+  // machine. What a run begins with and how long it lasts is no part of a plan:
+  // seed, weights, tokens, steps.
   std::string hash() const;
   // "dp(2) x tp(4)", "one rank".
   std::string mix() const;

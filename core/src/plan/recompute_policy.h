@@ -29,12 +29,14 @@ inline constexpr const char* recompute_doc =
     "activations that backward makes again: \"none\", \"selective\" (attention), \"full\", "
     "{ every = n }, { ops = { … } }, { fit = \"8GiB\" }, or a function of an op";
 
-// "none", "selective", "full", { every = n }, { ops = { "attention", "mlp" } }, { fit = "8GiB" }, a function of an
-// op; a table may also say { what = "selective" } and collectives = "keep" or gathers = true.
+// "none", "selective", "full", { every = n }, { ops = { "attention", "mlp" } }, { fit = "8GiB" }, a
+// function of an op; a table may also say { what = "selective" } and collectives = "keep"
+// or gathers = true.
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
                                Problems& problems);
 
-// The ops of the graph that it takes, of the layers only; not for `fit`. Adds a problem where a name fits nothing.
+// The ops of the graph that it takes, of the layers only; not for `fit`.
+// Adds a problem where a name fits nothing.
 RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems& problems);
 
 }  // namespace mw

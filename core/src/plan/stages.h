@@ -30,8 +30,9 @@ struct Partition {
   int vstages() const { return static_cast<int>(stage_of.size()); }
 };
 
-// Ops before the first layer go to the first virtual stage, those after the last to the last one. Adds
-// problems (plan) for layers that do not add up and for a model whose values would cross backwards.
+// Ops before the first layer go to the first virtual stage, those after the last to the last one.
+// Adds problems (plan) for layers that do not add up and for a model whose values would
+// cross backwards.
 Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipeline,
                       Problems& problems);
 

@@ -1,4 +1,5 @@
-// What a model and a mesh have, for messages about names that they lack: the nearest first, then all.
+// What a model and a mesh have, for messages about names that they lack:
+// the nearest first, then all.
 #pragma once
 
 #include <functional>

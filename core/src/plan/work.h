@@ -8,9 +8,10 @@
 
 namespace mw {
 
-// Of each virtual stage, from its ops' own costs on a nominal device (20 floating-point operations in
-// the time of one byte of memory traffic): right in proportion, which is all that a schedule needs, and
-// the same on every machine, so that a plan is. Seconds on a device of 1e12 operations a second.
+// Of each virtual stage, from its ops' own costs on a nominal device (20 floating-point operations
+// in the time of one byte of memory traffic): right in proportion, which is all that a schedule
+// needs, and the same on every machine, so that a plan is.
+// Seconds on a device of 1e12 operations a second.
 std::vector<WorkTimes> work_times(const std::vector<Program>& programs);
 
 // Bytes of activations and buffers that a forward and a dgrad leave on the first rank of the stage.

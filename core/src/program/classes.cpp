@@ -56,7 +56,8 @@ bool uneven_round(const Program& program, std::size_t atom) {
   });
 }
 
-// Whether ranks whose parts are of one size, from coordinate `from` to `to` of the atom, differ all the same.
+// Whether ranks whose parts are of one size, from coordinate `from` to `to` of the atom,
+// differ all the same.
 bool place_matters(const Program& program, std::size_t atom, int from, int to) {
   // Each rank orthogonalises the matrices of which it updates a part.
   for (const Bucket& bucket : program.buckets) {

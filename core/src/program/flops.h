@@ -14,9 +14,9 @@ struct Flops {
   double hardware = 0;
 };
 
-// Costs one look at each op, however many ranks there are: a convention flop belongs to one point of
-// an op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of an op
-// repeats it.
+// Costs one look at each op, however many ranks there are: a convention flop belongs to one point
+// of an op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of
+// an op repeats it.
 Flops count_flops(const std::vector<Program>& stages);
 
 }  // namespace mw

@@ -1,4 +1,5 @@
-// How a footprint is made: one function for each kind of instruction (footprint.h says what comes out).
+// How a footprint is made: one function for each kind of instruction (footprint.h says
+// what comes out).
 #pragma once
 
 #include "program/footprint.h"

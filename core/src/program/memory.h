@@ -12,7 +12,8 @@
 namespace mw {
 
 // Parameters, gradients and optimizer state are constant; activations and buffers come and go, and
-// here is their highest (and of host memory, with what is constant there). `peak`: the highest of the sum, at most the sum of the categories.
+// here is their highest (and of host memory, with what is constant there). `peak`: the highest of
+// the sum, at most the sum of the categories.
 struct MemoryForecast {
   std::array<std::int64_t, category_count> bytes{};
   std::int64_t peak = 0;

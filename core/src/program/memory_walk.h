@@ -32,8 +32,8 @@ struct Effect {
   int history = 0;
 };
 
-// Runs `segment` with what the microbatch holds, which it brings up to date. `history` is left alone. Without
-// `highest`, only what it leaves is worked out.
+// Runs `segment` with what the microbatch holds, which it brings up to date. `history` is left
+// alone. Without `highest`, only what it leaves is worked out.
 Effect walk(const RankView& rank, Held& held, const Segment& segment, bool highest = true);
 
 }  // namespace mw

@@ -101,7 +101,8 @@ class Mover {
   }
 
  private:
-  // Units that must let go of a dim for a while, because one outside them begins or ceases to cut it.
+  // Units that must let go of a dim for a while, because one outside them begins or ceases
+  // to cut it.
   void disturb() {
     for (bool more = true; more;) {
       more = false;
@@ -123,8 +124,8 @@ class Mover {
   }
   bool moved(std::size_t u) const { return moved_.size() > u && moved_[u]; }
 
-  // Whether `u` may begin to cut `dim` now: nobody inside cuts it, and nobody outside is yet to begin
-  // or cease.
+  // Whether `u` may begin to cut `dim` now: nobody inside cuts it, and nobody outside is yet to
+  // begin or cease.
   bool free_to_cut(std::size_t u, Dim dim) const {
     for (std::size_t other = 0; other < units_.size(); ++other) {
       if (other == u) continue;

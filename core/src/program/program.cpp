@@ -116,7 +116,8 @@ int Program::root(int slot) const {
 
 namespace {
 
-// Where one comes from there by `steps` back around the ranks of `atoms`, the outermost counting most.
+// Where one comes from there by `steps` back around the ranks of `atoms`,
+// the outermost counting most.
 Coordinates before(const Mesh& mesh, Coordinates at, const std::vector<int>& atoms, int steps) {
   int index = 0, ways = 1;
   for (int atom : atoms) {

@@ -210,8 +210,8 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   const Slot &source = program_.slots[instruction.inputs[0]],
              &target = program_.slots[instruction.outputs[0]];
   if (!move.lands.empty()) {
-    // Rows for other ranks are sent as they lie; where several groups are held, they are brought into order
-    // on arrival, or before they leave.
+    // Rows for other ranks are sent as they lie; where several groups are held, they are brought
+    // into order on arrival, or before they leave.
     const Dim group = program_.graph->sparse.dims.front();
     const std::int64_t sent = bytes_[instruction.inputs[0]], kept = bytes_[instruction.outputs[0]];
     const std::int64_t ways = program_.mesh.ways(move.atoms);

@@ -30,8 +30,8 @@ struct MoveSize {
 
 class RankView {
  public:
-  // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches of
-  // that size; 0: the graph's.
+  // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches
+  // of that size; 0: the graph's.
   RankView(const Program& program, Coordinates at, std::int64_t batch = 0);
 
   const Program& program() const { return program_; }
@@ -41,7 +41,8 @@ class RankView {
   // `turn`: of an op that runs in turns.
   const LocalDims& dims(int op, int turn = 0) const;
   const Cost& cost(int op, Piece piece, int turn = 0) const;
-  // Bytes that live only inside a piece, where this machine computes it; an estimate if one of its library calls is.
+  // Bytes that live only inside a piece, where this machine computes it;
+  // an estimate if one of its library calls is.
   Scratch workspace(int op, Piece piece, int turn = 0) const;
   // Whether it is at the start of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
@@ -72,7 +73,8 @@ class RankViews {
   // Of the rank that `largest` views, which must outlive this; or with a view of its own.
   explicit RankViews(const RankView& largest);
   RankViews(const Program& program, const Coordinates& at);
-  // Microbatches of one kind are of one size; kind 0: of the largest, and of what is of no microbatch.
+  // Microbatches of one kind are of one size; kind 0: of the largest,
+  // and of what is of no microbatch.
   int kinds() const { return static_cast<int>(views_.size()); }
   int kind(int microbatch) const { return microbatch < 0 ? 0 : kind_.at(microbatch); }
   const RankView& of_kind(int kind) const { return *views_.at(kind); }

@@ -31,8 +31,8 @@ constexpr double always_tried_flops = 1 << 24;
 // Of calls for whose larger sizes there is an estimate.
 constexpr double most_tried_beside_estimate = 1 << 26;
 
-// A product of which the largest size is halved until it is soon done; of powers of two, so that one trial serves
-// all products that are about as large.
+// A product of which the largest size is halved until it is soon done; of powers of two, so that
+// one trial serves all products that are about as large.
 LibraryCall smaller(LibraryCall call) {
   for (std::size_t i = 0; i < 3; ++i) {
     const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(call.sizes[i], 1));
@@ -124,7 +124,8 @@ Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int thread
   if (call.sizes.size() < 3) return {0, false};  // no product
   const LibraryCall less = smaller(call);
   const auto part = measured(less, type, threads);
-  // A kernel that takes nothing for a smaller one is not tried again and again by a search over sizes.
+  // A kernel that takes nothing for a smaller one is not tried again and again by a search
+  // over sizes.
   if (part && *part == 0) return {0, true};
   if (call.flops <= most_tried_flops) {
     if (const auto scratch = tried()) return *scratch;

@@ -1,5 +1,5 @@
-// What calls of libraries' kernels allocate beside operands and results on this machine: tried once for each CPU, and
-// kept in the user's cache folder.
+// What calls of libraries' kernels allocate beside operands and results on this machine: tried once
+// for each CPU, and kept in the user's cache folder.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,11 +20,13 @@ struct Scratch {
   bool measured = true;  // else an estimate
 };
 
-// A call of more operations is not tried: no plan should wait for it. A product is then cut down to less.
+// A call of more operations is not tried: no plan should wait for it.
+// A product is then cut down to less.
 constexpr double most_tried_flops = 1 << 28, cut_down_flops = 1 << 24;
 
-// Makes the call with operands of its sizes and returns the bytes that it allocated and let go, at most at a time;
-// nothing if it failed. In a thread of its own, which has `threads` threads for its kernels.
+// Makes the call with operands of its sizes and returns the bytes that it allocated and let go, at
+// most at a time; nothing if it failed. In a thread of its own,
+// which has `threads` threads for its kernels.
 std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType type, int threads);
 
 // Measurements of one machine, which any thread may ask for.

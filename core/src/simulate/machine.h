@@ -40,8 +40,8 @@ struct Device {
   double pointwise(int element) const {
     return element == 8 ? pointwise64 : element == 4 ? pointwise32 : pointwise16;
   }
-  // Threads that each of `ranks` ranks computes with: see threads_of_rank where ranks share the cores;
-  // one on a device of the rank's own.
+  // Threads that each of `ranks` ranks computes with: see threads_of_rank where ranks share the
+  // cores; one on a device of the rank's own.
   int threads_of(int ranks, int asked) const;
   // Highest GEMM rate of `ranks` ranks together: what MFU is a fraction of.
   double peak(int ranks, int element, int threads = 0) const;

@@ -1,5 +1,5 @@
-// A form with a fault, for `verify` to find: tp's rules, and a pass that breaks one of the reductions
-// that were derived from them.
+// A form with a fault, for `verify` to find: tp's rules, and a pass that breaks one of the
+// reductions that were derived from them.
 #include <algorithm>
 
 #include "meshwright/plugin.h"

@@ -1,4 +1,5 @@
-// Faults for `compare` to find, beside any mix: no axis and no rule, one pass that edits the derived program.
+// Faults for `compare` to find, beside any mix: no axis and no rule,
+// one pass that edits the derived program.
 #include <algorithm>
 #include <functional>
 
@@ -134,8 +135,8 @@ class Faults : public mw::Strategy {
     return i;
   }
 
-  // Edits the backward of microbatch 1 alone. A copy of a segment has the same instructions but for what they
-  // do, so the others get harmless ones in their place.
+  // Edits the backward of microbatch 1 alone. A copy of a segment has the same instructions but for
+  // what they do, so the others get harmless ones in their place.
   static int in_microbatch(Program& program, bool (*which)(const Instruction&),
                            Instruction (*harmless)(const Instruction&),
                            Instruction (*fault)(const Instruction&)) {
@@ -154,7 +155,8 @@ class Faults : public mw::Strategy {
     return 0;
   }
 
-  // The bucket that holds a parameter: its gradients are not reduced, or what was updated not gathered.
+  // The bucket that holds a parameter: its gradients are not reduced,
+  // or what was updated not gathered.
   static int buckets(Program& program, const std::string& fault, const std::string& at) {
     for (mw::Bucket& bucket : program.buckets) {
       const bool holds =

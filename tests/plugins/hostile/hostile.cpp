@@ -1,5 +1,5 @@
-// A plugin that does what none should: throws anything from anywhere, asks for axes that cannot be, says rules that
-// match nothing. What it does not do wrong is batch -> b.
+// A plugin that does what none should: throws anything from anywhere, asks for axes that cannot be,
+// says rules that match nothing. What it does not do wrong is batch -> b.
 #include <map>
 #include <stdexcept>
 
