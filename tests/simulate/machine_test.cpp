@@ -42,20 +42,20 @@ TEST_CASE("A damaged cache is measured anew, and other machines in it are kept")
   const Folder folder;
   const std::string text = GENERATE(as<std::string>{}, "", "{", "[1]", "null");
   std::ofstream(folder.file()) << text;
-  CHECK(this_device(folder.path()).gemm32.rate > 0);
+  CHECK(this_device(folder.path()).gemm32.rate > 1e8);
   Json json = Json::parse(text_of(folder.file()));
   REQUIRE(json.size() == 1);
   for (auto& [key, device] : json.items()) device["gemm32"]["rate"] = "fast";
   json["another machine"] = {{"name", "x"}};
   std::ofstream(folder.file()) << json;
-  CHECK(this_device(folder.path()).gemm32.rate > 0);
+  CHECK(this_device(folder.path()).gemm32.rate > 1e8);
   json = Json::parse(text_of(folder.file()));
   CHECK(json.size() == 2);
   CHECK(json.begin().value()["gemm32"]["rate"].is_number());
 }
 
 TEST_CASE("A cache that cannot be written is done without") {
-  CHECK(this_device("/proc/no-such-folder").bandwidth > 0);
+  CHECK(this_device("/proc/no-such-folder").bandwidth > 1e8);
 }
 
 TEST_CASE("A device from a description") {

@@ -3,10 +3,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "support/problems.h"
 #include "engine/trainer.h"
 #include "setups.h"
 #include "simulate/prediction.h"
+#include "support/problems.h"
 
 using namespace mw;
 using namespace mw::test;
