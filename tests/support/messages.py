@@ -36,7 +36,8 @@ MESSAGES = {
     "file.missing": [r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
-    "file.write": [r"--svg \.: cannot write it: .* \[name a file in a folder that you may write to\]", r"-o "
+    "file.write": [r"mw\.bar_chart .*: cannot write it: .* \[name a file in a folder that you may write to\]",
+                   r"--svg \.: cannot write it: .* \[name a file in a folder that you may write to\]", r"-o "
                      r"run\.h5: that is the run file \[name another file\]"],
     "function.result": [r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
                      r"\"none\", \"bf16\", \"powersgd\"\]",
@@ -84,7 +85,8 @@ MESSAGES = {
                         r"recompute: what, every, ops and fit are four ways to choose; take one \[.*",
                         r"recompute: gathers = true brings again what collectives = \"keep\" keeps \[take one of "
                      r"them\]"],
-    "option.divides": [r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
+    "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = .*\]",
+                       r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
     "option.missing": [rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
                        r"microbatch\.fit: there is no limit to fit \[write mw\.microbatch\.fit .*",
