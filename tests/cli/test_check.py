@@ -47,7 +47,6 @@ class Check(ProgramCase):
                 self.assertEqual(result["status"], "done")
                 self.assertEqual(result["check"]["unused"], [])
                 self.assertGreater(result["check"]["tensors"], 100)
-                self.assertGreater(result["check"]["seconds_per_step"], 0)
                 sent = [c for c in result["communication"] if c["phase"] == "check"]
                 self.assertEqual(bool(sent), result["ranks"] > 1)
 

@@ -1,18 +1,13 @@
 """The program from outside: exit codes, JSON lines, what bad input leads to, signals."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
-import tempfile
 import textwrap
 import unittest
 
+from cases import BIN, SOURCE, TEST_PLUGINS, ProgramCase
 from problems import problems
-
-BIN = os.environ["MESHWRIGHT_BIN"]
-SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
-TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
 
 # A small experiment; %s takes more keys, the later of two equal keys counts.
 SCRIPT = """\
@@ -32,28 +27,15 @@ print(run)
 """
 
 
-class Commands(unittest.TestCase):
+class Commands(ProgramCase):
     def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory()
-        self.folder = pathlib.Path(self.temporary.name)
+        super().setUp()
         (self.folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 200)
-
-    def tearDown(self):
-        self.temporary.cleanup()
-
-    def call(self, *arguments, stdin=None, **environment):
-        env = {k: v for k, v in os.environ.items() if k != "MESHWRIGHT_PLUGIN_PATH"}
-        env.update(environment)
-        return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env=env, input=stdin,
-                              capture_output=True, text=True, timeout=300)
 
     def script(self, changes="", text=SCRIPT):
         path = self.folder / "script.lua"
         path.write_text(text % changes if "%s" in text else text)
         return path
-
-    def lines(self, done):
-        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def refused(self, changes, code, *wanted, arguments=()):
         """Refused with these problems, and nothing is left behind."""

@@ -3,19 +3,16 @@ the event that says why."""
 
 import json
 import os
-import pathlib
 import resource
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
 import h5py
 
-BIN = os.environ["MESHWRIGHT_BIN"]
-TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+from cases import BIN, TEST_PLUGINS, ProgramCase
 
 # %s: more keys; the later of two equal ones counts.
 SCRIPT = """\
@@ -35,11 +32,9 @@ FOREVER = "e.steps = 1000000"
 LOOP = "while true do end"
 
 
-class Ends(unittest.TestCase):
+class Ends(ProgramCase):
     def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(self.temporary.cleanup)
-        self.folder = pathlib.Path(self.temporary.name)
+        super().setUp()
         (self.folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 4000)
 
     def start(self, changes="", before=None, command=()):

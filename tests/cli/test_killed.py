@@ -3,11 +3,9 @@ holds what was finished."""
 
 import json
 import os
-import pathlib
 import random
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
@@ -15,8 +13,8 @@ import h5py
 import numpy as np
 import pandas
 
-BIN = os.environ["MESHWRIGHT_BIN"]
-TEST_PLUGINS = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+from cases import BIN, TEST_PLUGINS, ProgramCase
+
 KILLS = 8
 INTERVAL = 1  # seconds between two writings of the run file
 
@@ -37,14 +35,7 @@ mw.train {
 """
 
 
-class Killed(unittest.TestCase):
-    def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory()
-        self.folder = pathlib.Path(self.temporary.name)
-
-    def tearDown(self):
-        self.temporary.cleanup()
-
+class Killed(ProgramCase):
     def start(self, observe="", plan=""):
         (self.folder / "script.lua").write_text(SCRIPT % (plan, observe))
         self.stderr = open(self.folder / "stderr", "w+b")

@@ -3,16 +3,14 @@ explain."""
 
 import json
 import os
-import pathlib
 import subprocess
-import tempfile
 import unittest
 
 import h5py
 
+from cases import BIN, ProgramCase
 from problems import problems
 
-BIN = os.environ["MESHWRIGHT_BIN"]
 # %s: more keys; the later of two equal ones counts.
 SCRIPT = """\
 local mw = require "meshwright"
@@ -27,12 +25,7 @@ mw.train(e)
 """
 
 
-class Words(unittest.TestCase):
-    def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(self.temporary.cleanup)
-        self.folder = pathlib.Path(self.temporary.name)
-
+class Words(ProgramCase):
     def call(self, *arguments, stdin=None, text=True):
         done = subprocess.run([BIN, *arguments], cwd=self.folder, input=stdin, capture_output=True, text=text,
                               timeout=120)

@@ -77,7 +77,6 @@ TEST_CASE("A right mix passes, and its replicas are counted") {
   CHECK(report.steps == 2);
   CHECK(report.tensors > 100);
   CHECK((report.replicas > 0) == (mix > 0));
-  CHECK(report.seconds > 0);
   CHECK(report.unused.empty());
 }
 

@@ -1,8 +1,7 @@
 // Scratch of libraries' kernels, as this CPU takes it: measured, kept,
 // and estimated where a call is too large.
 #include "program/scratch.h"
-
-#include <unistd.h>
+#include "support/temporary_folder.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -18,14 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  Folder() {
-    path = fs::temp_directory_path() / ("meshwright-scratch-" + std::to_string(getpid()));
-    fs::remove_all(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path file() const { return path / "scratch.json"; }
-  fs::path path;
+struct ScratchFolder : TemporaryFolder {
+  fs::path file() const { return path() / "scratch.json"; }
 };
 
 // Calls so far of a kernel whose scratch is known.
@@ -67,10 +60,10 @@ TEST_CASE("A call's scratch is what it allocates beside its result", "[kernels]"
 }
 
 TEST_CASE("It is tried once, and kept for the next process", "[kernels]") {
-  const Folder folder;
+  const ScratchFolder folder;
   tried = 0;
   {
-    ScratchBook book(folder.path);
+    ScratchBook book(folder.path());
     CHECK(book.of(known_call(500), at::kFloat, 1).bytes == 2000);
     CHECK(book.of(known_call(500), at::kFloat, 1).measured);
     CHECK(tried == 1);
@@ -79,7 +72,7 @@ TEST_CASE("It is tried once, and kept for the next process", "[kernels]") {
     CHECK(book.of(known_call(501), at::kFloat, 1).bytes == 2004);
     CHECK(tried == 4);
   }
-  ScratchBook next(folder.path);
+  ScratchBook next(folder.path());
   CHECK(next.of(known_call(500), at::kFloat, 1).bytes == 2000);
   CHECK(tried == 4);
   const Json kept = read_cache(folder.file());
@@ -89,8 +82,7 @@ TEST_CASE("It is tried once, and kept for the next process", "[kernels]") {
 }
 
 TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is kept", "[kernels]") {
-  const Folder folder;
-  fs::create_directories(folder.path);
+  const ScratchFolder folder;
   const Json good = {{"another CPU", {{"x", 1}}}};
   for (const Json& own :
        {Json("text"), Json({{"known 500 10 Float on 1", "many"}}),
@@ -98,13 +90,13 @@ TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is ke
     Json cache = good;
     cache[kernels_key()] = own;
     std::ofstream(folder.file()) << cache;
-    CHECK(ScratchBook(folder.path).of(known_call(500), at::kFloat, 1).bytes == 2000);
+    CHECK(ScratchBook(folder.path()).of(known_call(500), at::kFloat, 1).bytes == 2000);
     CHECK(read_cache(folder.file())["another CPU"] == good["another CPU"]);
     CHECK(read_cache(folder.file())[kernels_key()]["known 500 10 Float on 1"] == 2000);
   }
   for (const char* text : {"", "{", "[1]"}) {
     std::ofstream(folder.file()) << text;
-    CHECK(ScratchBook(folder.path).of(known_call(500), at::kFloat, 1).bytes == 2000);
+    CHECK(ScratchBook(folder.path()).of(known_call(500), at::kFloat, 1).bytes == 2000);
   }
   CHECK(ScratchBook("/proc/no-such-folder").of(known_call(500), at::kFloat, 1).bytes == 2000);
 }

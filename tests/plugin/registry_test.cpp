@@ -1,5 +1,6 @@
 // Plugins: how they are found and loaded, and each way in which that fails.
 #include "plugin/registry.h"
+#include "support/temporary_folder.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -24,16 +25,6 @@ fs::path test_plugins() {
   return fs::read_symlink("/proc/self/exe").parent_path().parent_path() /
          "lib/meshwright/test-plugins";
 }
-
-// A folder that goes away with the test.
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "meshwright-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-};
 
 std::string why_not(const std::string& name) {
   PluginRegistry registry({test_plugins()});
@@ -85,23 +76,23 @@ TEST_CASE("an unknown plugin is refused") {
 }
 
 TEST_CASE("a dependency that is not there is named") {
-  Folder folder;
-  copy_with(test_plugins() / "good.so", folder.path / "good.so", "libstdc++.so.6",
+  TemporaryFolder folder;
+  copy_with(test_plugins() / "good.so", folder.path() / "good.so", "libstdc++.so.6",
             "libstdcxx.so.6");
-  PluginRegistry registry({folder.path});
+  PluginRegistry registry({folder.path()});
   CHECK(thrown([&] { registry.find("good"); }) == "plugin.needs-library");
 }
 
 TEST_CASE("files that are no modules are listed with the reason") {
-  Folder folder;
-  std::ofstream(folder.path / "text.so") << "not a module\n";
-  std::ofstream(folder.path / "empty.so");
-  std::ofstream(folder.path / "elf.so") << "\177ELF\2\1\1";
-  std::ofstream(folder.path / "readme.txt") << "not looked at\n";
-  fs::create_directory(folder.path / "folder.so");
-  fs::copy(test_plugins() / "good.so", folder.path / "good.so");
-  fs::resize_file(folder.path / "good.so", fs::file_size(folder.path / "good.so") / 2);
-  PluginRegistry registry({folder.path});
+  TemporaryFolder folder;
+  std::ofstream(folder.path() / "text.so") << "not a module\n";
+  std::ofstream(folder.path() / "empty.so");
+  std::ofstream(folder.path() / "elf.so") << "\177ELF\2\1\1";
+  std::ofstream(folder.path() / "readme.txt") << "not looked at\n";
+  fs::create_directory(folder.path() / "folder.so");
+  fs::copy(test_plugins() / "good.so", folder.path() / "good.so");
+  fs::resize_file(folder.path() / "good.so", fs::file_size(folder.path() / "good.so") / 2);
+  PluginRegistry registry({folder.path()});
   const auto files = registry.list();
   REQUIRE(files.size() == 5);
   for (const auto& file : files) {
@@ -113,9 +104,9 @@ TEST_CASE("files that are no modules are listed with the reason") {
 }
 
 TEST_CASE("two plugins of one name are refused, both files named") {
-  Folder folder;
-  fs::copy(test_plugins() / "good.so", folder.path / "good.so");
-  PluginRegistry registry({folder.path, test_plugins()});
+  TemporaryFolder folder;
+  fs::copy(test_plugins() / "good.so", folder.path() / "good.so");
+  PluginRegistry registry({folder.path(), test_plugins()});
   CHECK(thrown([&] { registry.find("good"); }) == "plugin.twice");
   std::size_t twins = 0;
   for (const auto& file : registry.list()) {
@@ -123,15 +114,15 @@ TEST_CASE("two plugins of one name are refused, both files named") {
   }
   CHECK(twins == 2);
   // A script's own path decides, but not twice.
-  registry.load(folder.path / "good.so");
+  registry.load(folder.path() / "good.so");
   CHECK_NOTHROW(registry.find("good"));
   CHECK(thrown([&] { registry.load(test_plugins() / "good.so"); }) == "plugin.twice");
 }
 
 TEST_CASE("one file reached by two folders is one plugin") {
-  Folder folder;
-  fs::create_symlink(test_plugins() / "good.so", folder.path / "good.so");
-  PluginRegistry registry({folder.path, test_plugins(), test_plugins()});
+  TemporaryFolder folder;
+  fs::create_symlink(test_plugins() / "good.so", folder.path() / "good.so");
+  PluginRegistry registry({folder.path(), test_plugins(), test_plugins()});
   CHECK_NOTHROW(registry.find("good"));
 }
 
@@ -143,12 +134,12 @@ TEST_CASE("a file loaded by path may have any name") {
 }
 
 TEST_CASE("the search path: what is given, then the environment, then the program's own") {
-  Folder folder;
+  TemporaryFolder folder;
   ::setenv("MESHWRIGHT_PLUGIN_PATH", "/a::/b", 1);
-  const auto path = PluginRegistry::search_path({folder.path.string()});
+  const auto path = PluginRegistry::search_path({folder.path().string()});
   ::unsetenv("MESHWRIGHT_PLUGIN_PATH");
   REQUIRE(path.size() == 4);
-  CHECK(path[0] == folder.path);
+  CHECK(path[0] == folder.path());
   CHECK(path[1] == "/a");
   CHECK(path[2] == "/b");
   CHECK_THAT(path[3].string(), Contains("lib/meshwright/plugins"));

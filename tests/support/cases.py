@@ -59,8 +59,9 @@ class ProgramCase(unittest.TestCase):
         self.addCleanup(self.temporary.cleanup)
         self.folder = pathlib.Path(self.temporary.name)
 
-    def call(self, *arguments, **environment):
-        return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env={**os.environ, **environment},
+    def call(self, *arguments, stdin=None, **environment):
+        env = {name: value for name, value in os.environ.items() if name != "MESHWRIGHT_PLUGIN_PATH"}
+        return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env={**env, **environment}, input=stdin,
                               capture_output=True, text=True, timeout=900)
 
     def write(self, text):
