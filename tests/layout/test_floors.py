@@ -8,7 +8,8 @@ import sys
 import tempfile
 import unittest
 
-FLOORS = "base mesh schedule model program plan comm engine simulate record plugin lua app".split()
+FLOORS = ("base mesh comm schedule model program optimizer plan input predict run check record script "
+          "plugin lua app").split()
 MOST_LINES = 400
 
 # header pattern -> the floors that may include it; everywhere else it is a finding

@@ -1,7 +1,7 @@
 // How dp's gradients are summed: in every microbatch, or through hooks.
 #include <catch2/catch.hpp>
 
-#include "engine/trainer.h"
+#include "run/trainer.h"
 #include "support/problems.h"
 #include "support/setup.h"
 

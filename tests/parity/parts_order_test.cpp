@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "engine/trainer.h"
 #include "program/traffic.h"
+#include "run/trainer.h"
 #include "support/setup.h"
 
 using namespace mw;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/ranks.h"
-#include "engine/trainer.h"
+#include "run/ranks.h"
+#include "run/trainer.h"
 #include "two_bytes.h"
 
 using namespace mw;

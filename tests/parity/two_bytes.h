@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/trainer.h"
+#include "run/trainer.h"
 #include "support/setup.h"
 
 namespace mw::test {

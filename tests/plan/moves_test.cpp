@@ -4,8 +4,8 @@
 
 #include <mutex>
 
-#include "engine/redistribute.h"
 #include "meshwright/world.h"
+#include "run/redistribute.h"
 
 using namespace mw;
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/json_text.h"
-#include "engine/experiment.h"
-#include "engine/strategy_choice.h"
-#include "engine/verify.h"
+#include "check/verify.h"
+#include "input/experiment.h"
 #include "plugin/registry.h"
+#include "script/strategy_choice.h"
 
 namespace mw::test {
 

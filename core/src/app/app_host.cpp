@@ -8,8 +8,8 @@
 #include "app/verbs.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "engine/microbatch.h"
 #include "meshwright/data.h"
+#include "script/microbatch.h"
 
 namespace mw {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "app/output.h"
-#include "engine/experiment.h"
 #include "lua/host.h"
 #include "lua/script.h"
+#include "script/read_experiment.h"
 
 namespace mw {
 

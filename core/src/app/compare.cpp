@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "base/interrupt.h"
-#include "engine/compare.h"
-#include "simulate/machine.h"
-#include "simulate/memory_limit.h"
+#include "check/compare.h"
+#include "predict/machine.h"
+#include "predict/memory_limit.h"
 
 namespace mw {
 namespace {

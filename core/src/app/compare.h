@@ -1,7 +1,7 @@
 // mw.compare, and `meshwright compare`, over the engine's comparison.
 #pragma once
 
-#include "engine/experiment.h"
+#include "input/experiment.h"
 #include "meshwright/json.h"
 
 namespace mw {

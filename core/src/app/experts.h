@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/trainer.h"
 #include "meshwright/json.h"
+#include "run/trainer.h"
 
 namespace mw {
 

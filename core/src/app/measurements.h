@@ -8,8 +8,8 @@
 
 #include "app/experts.h"
 #include "app/run_log.h"
-#include "engine/trainer.h"
-#include "simulate/prediction.h"
+#include "predict/prediction.h"
+#include "run/trainer.h"
 
 namespace mw {
 

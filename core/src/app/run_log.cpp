@@ -9,7 +9,7 @@
 
 #include "base/json_text.h"
 #include "meshwright/plugin.h"
-#include "simulate/pipeline.h"
+#include "predict/pipeline.h"
 
 namespace mw {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "app/experts.h"
-#include "engine/trainer.h"
+#include "predict/prediction.h"
 #include "record/run_writer.h"
-#include "simulate/prediction.h"
+#include "run/trainer.h"
 
 namespace mw {
 

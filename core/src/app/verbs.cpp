@@ -11,12 +11,12 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/text.h"
-#include "engine/progress.h"
-#include "engine/ranks.h"
-#include "engine/trainer.h"
-#include "engine/verify.h"
-#include "simulate/memory_limit.h"
-#include "simulate/prediction.h"
+#include "check/verify.h"
+#include "predict/memory_limit.h"
+#include "predict/prediction.h"
+#include "run/progress.h"
+#include "run/ranks.h"
+#include "run/trainer.h"
 
 namespace mw {
 namespace {

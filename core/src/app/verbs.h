@@ -5,7 +5,7 @@
 #include <string>
 
 #include "app/output.h"
-#include "engine/experiment.h"
+#include "input/experiment.h"
 
 namespace mw {
 

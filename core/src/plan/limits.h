@@ -9,6 +9,9 @@
 
 namespace mw {
 
+// Threads that one process can run sensibly: beyond it a plan can be predicted, not executed.
+constexpr int most_thread_ranks = 512;
+
 // Of the elements of a step's tensors, and of parameters times microbatches, for what is done to
 // them in each. Sums of their bytes, some of them several times, then fit 64 bits.
 constexpr double most_elements = 0x1p56;

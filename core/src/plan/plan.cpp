@@ -192,6 +192,16 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   return found.empty() ? plan : give_up();
 }
 
+std::shared_ptr<const Plan> in_double(const Plan& plan) {
+  PlanRequest request = plan.request;
+  request.precision = Precision::fp64;
+  request.schedule = plan.schedule;  // times and sizes differ in float64; what is run must not
+  Problems problems;
+  auto same = make_plan(request, problems);
+  problems.throw_if_any();
+  return same;
+}
+
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches) {
   PlanRequest request = plan.request;
   request.strategies.clear();

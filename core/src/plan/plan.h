@@ -22,7 +22,7 @@ namespace mw {
 
 // bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and
 // sums whose error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al.
-// 2018, section 3.1). fp16: the same, with its narrower range (engine/loss_scale.h).
+// 2018, section 3.1). fp16: the same, with its narrower range (input/loss_scale.h).
 using Precision = Dtype;  // one of the reals
 Precision precision_of(const std::string& name);
 
@@ -103,5 +103,8 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 // The same model, batch and precision on one rank, no strategies. The batch is one microbatch, or,
 // with `same_microbatches`, split as the plan's: then sums over a microbatch can be compared too.
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches);
+
+// The plan in float64, with its schedule: what is verified.
+std::shared_ptr<const Plan> in_double(const Plan& plan);
 
 }  // namespace mw

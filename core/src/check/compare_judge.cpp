@@ -1,0 +1,284 @@
+// Decides, tensor by tensor, whether two runs differ by more than rounding: the bound is a
+// multiple of what lower precision does to one rank, measured at that tensor.
+#include "check/compare_judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace mw {
+namespace {
+// A single error of fewer numbers than this may be small by luck.
+constexpr std::int64_t few = 16;
+
+double finite(double error) {
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+}  // namespace
+
+// A tensor that is zero but for rounding is measured against what it stands beside: the whole
+// gradient, or a move of the optimizer.
+double Judge::size_of(const TensorKey& key, const Differences& d) const {
+  double floor = 1e-30;
+  if (key.stretch == Stretch::backward || key.stretch == Stretch::gradient)
+    floor = 1e-6 * losses[key.step].grad_norm;
+  if (key.stretch == Stretch::parameter)
+    floor = lr[key.step] * std::sqrt(static_cast<double>(d.count));
+  return std::max({d.size, floor, 1e-30});
+}
+
+Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double size, const Side& a,
+                             const Side& b) {
+  const auto of = [&](const Side& side) {
+    // Sums over ranks, and where microbatches add up over these too.
+    const double parts = static_cast<double>(side.ranks) *
+                         (key.stretch >= Stretch::gradient ? side.microbatches : 1);
+    const double measured = static_cast<std::size_t>(side.errors) < d.errors.size()
+                                ? d.errors[side.errors] * side.factor
+                                : 0;
+    return measured / size + std::sqrt(parts) * side.roundoff;
+  };
+  Error error{of(a), of(b)};
+  if (key.stretch != Stretch::forward) return error;
+  if (d.count < few) {
+    for (const Use& use : graph_.ops()[key.place].inputs) {
+      const auto read = errors_.find({key.step, use.value});
+      if (read == errors_.end()) continue;
+      error.a = std::max(error.a, read->second.a);
+      error.b = std::max(error.b, read->second.b);
+    }
+  }
+  errors_[{key.step, value_of(graph_, key)}] = error;
+  return error;
+}
+
+// An optimizer may make much of little: Adam divides an element's gradient by its own size, so that
+// one which is zero but for rounding moves by the whole rate either way. A run that shows it for
+// one element and a run that does not are both right; what the runs in lower precision measure is
+// not enough then. So the optimizer itself is asked: it follows the gradients, and the gradients
+// with all that is not zero off by what k allows, up and down.
+void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
+                   const std::map<TensorKey, at::Tensor>& reference) {
+  const at::Tensor as_is = at::zeros_like(reference.at(first).flatten(), at::kDouble);
+  std::vector<at::Tensor> parameters = {as_is, as_is.clone(), as_is.clone()};
+  std::vector<OptimizerState> states(3);
+  const auto matrix = matrices.find(first.output);
+  for (OptimizerState& state : states)
+    state = optimizer->make_state(as_is, matrix != matrices.end());
+  for (TensorKey key = first; tensors.count(key) > 0; ++key.step) {
+    const Differences& d = tensors.at(key);
+    const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
+    const auto there = static_cast<double>(
+        std::max<std::int64_t>(1, gradient.count_nonzero().item<std::int64_t>()));
+    const double each = 2 * compare_factor *  // an element's error may be twice the typical one
+                        (d.errors[a.errors] * a.factor + d.errors[b.errors] * b.factor +
+                         (a.roundoff + b.roundoff) * d.size) /
+                        std::sqrt(there);
+    const at::Tensor off = gradient.ne(0).to(at::kDouble) * each;
+    const double scale = clip_factor(losses[key.step].grad_norm, optimizer->clip());
+    const at::Tensor gradients[] = {gradient.clone(), gradient + off, gradient - off};
+    for (int i = 0; i < 3; ++i) {
+      if (matrix == matrices.end()) {
+        optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale);
+      } else {
+        turn(parameters[i], gradients[i], states[i], lr[key.step], scale, matrix->second,
+             reference.at(key).sizes());
+      }
+    }
+    const at::Tensor most =
+        at::maximum((parameters[1] - as_is).abs(), (parameters[2] - as_is).abs());
+    moved_[{key.step, key.output}] = at::linalg_vector_norm(most, 2).item<double>();
+  }
+}
+
+// A step of a parameter of matrices: dims before `shape.first` number them,
+// `shape.second` make the rows.
+void Judge::turn(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
+                 double rate, double scale, std::pair<int, int> shape,
+                 at::IntArrayRef sizes) const {
+  const UpdateRule rule = optimizer->rule(/*matrices=*/true);
+  const auto first = static_cast<std::size_t>(shape.first),
+             second = first + static_cast<std::size_t>(shape.second);
+  const std::int64_t stacked = c10::multiply_integers(sizes.slice(0, first)),
+                     rows = c10::multiply_integers(sizes.slice(first, second - first));
+  const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(1, stacked * rows);
+  rule.direction->run({.gradient = gradient, .state = state, .grad_scale = scale});
+  const at::Tensor made = rule.whole->run(gradient.view({stacked, rows, columns}));
+  rule.apply->run({.parameter = parameter,
+                   .gradient = made.reshape(-1),
+                   .lr = rate,
+                   .rows = rows,
+                   .columns = columns});
+}
+
+TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d, const Side& a,
+                                      const Side& b) {
+  TensorDifference t;
+  t.key = key;
+  const int op = op_of(graph_, key);
+  t.op = op < 0 ? "" : graph_.ops()[op].name;
+  t.value = graph_.value(value_of(graph_, key)).name;
+  t.count = d.count;
+  const double size = size_of(key, d);
+  const Error error = error_of(key, d, size, a, b);
+  double slack = slack_;
+  if (key.stretch == Stretch::parameter) slack += moved_[{key.step, key.output}] / size;
+  t.bound = compare_factor * (error.a + error.b) + slack;
+  t.bound_a = compare_factor * error.a + slack;
+  t.bound_b = compare_factor * error.b + slack;
+  t.noise = std::max(error.a, error.b);
+  t.error = d.apart / size;
+  t.of_a = d.a_apart / size;
+  t.of_b = d.b_apart / size;
+  t.same_bits = d.same_bits;
+  t.spread_a = d.spread_a / size;
+  t.spread_b = d.spread_b / size;
+  t.rank_a = d.rank_a;
+  t.rank_b = d.rank_b;
+  return t;
+}
+
+// Each side by itself, against one rank in fp64: a missing sum shows here at once, however little
+// its op adds to what is computed next. Twice k, as a single run's own error is measured,
+// and not two against each other.
+TensorDifference Judge::read_of(const TensorKey& key, const Differences& d) const {
+  TensorDifference t;
+  t.key = key;
+  t.op = graph_.ops()[key.place].name;
+  const int value = value_of(graph_, key);
+  t.value = graph_.value(value).name;
+  t.count = d.count;
+  const double size = std::max(d.size, 1e-30);
+  t.of_a = d.a_apart / size;
+  t.of_b = d.b_apart / size;
+  if (d.parameter) {                  // a copy
+    t.bound_a = t.bound_b = 0x1p-50;  // of the mean over microbatches
+  } else {
+    const auto known = errors_.find({key.step, value});
+    const Error error = known == errors_.end() ? Error{1, 1} : known->second;
+    t.bound_a = 2 * compare_factor * error.a + slack_;
+    t.bound_b = 2 * compare_factor * error.b + slack_;
+  }
+  const bool worse_a = ratio_of(t.of_a, t.bound_a) > ratio_of(t.of_b, t.bound_b);
+  t.error = worse_a ? t.of_a : t.of_b;
+  t.bound = worse_a ? t.bound_a : t.bound_b;
+  t.same_bits = true;  // says nothing of a beside b
+  return t;
+}
+
+void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
+  ++outcome.tensors;
+  // Copies are made, not computed: no rounding is between them.
+  const bool copies_part =
+      t.key.stretch == Stretch::parameter && (t.spread_a > 0 || t.spread_b > 0);
+  if (!t.same_bits && !outcome.first_bits) outcome.first_bits = t;
+  if (outcome.closest.op.empty() || t.ratio() > outcome.bound_ratio) {
+    outcome.bound_ratio = t.ratio();
+    outcome.closest = t;
+  }
+  const bool gradient = t.key.stretch == Stretch::gradient;
+  if ((t.ratio() > 1 || copies_part) && !outcome.first) outcome.first = t;
+  if (t.ratio() > 1 && gradient && !outcome.first_gradient) outcome.first_gradient = t;
+  if (gradient && (!outcome.worst || t.ratio() > outcome.worst->ratio())) outcome.worst = t;
+  if (t.of_a > t.bound_a && t.of_b > t.bound_b) outcome.both_off = true;
+  if (t.key.read()) return;
+  if (t.noise >= 1) return;  // nothing but rounding in these precisions
+  if (gradient) outcome.gradients = std::max(outcome.gradients, t.error);
+  if (t.key.stretch == Stretch::parameter)
+    outcome.parameters = std::max(outcome.parameters, t.error);
+}
+
+// The loss and the norm that a step reports are made of what was judged:
+// a loss is an op's output, and
+// | |x| - |y| | <= |x - y| over all gradients.
+void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b) const {
+  const auto worse = [](ComparedScalar& known, const ComparedScalar& next) {
+    if (known.bound == 0 || next.ratio() > known.ratio()) known = next;
+  };
+  for (std::size_t step = 0; step < a.outcomes.size(); ++step) {
+    ComparedScalar loss, norm;
+    for (const auto& [key, bound] : loss_bound_)
+      if (key.first == static_cast<std::int64_t>(step)) loss.bound += bound;
+    const StepOutcome &x = a.outcomes[step], &y = b.outcomes[step];
+    const double of_loss = std::max(std::abs(losses[step].loss), 1e-30);
+    loss.error = finite(std::abs(x.loss - y.loss) / of_loss);
+    loss.bound /= of_loss;
+    double of_a = 0, of_b = 0;
+    for (const auto& [key, d] : tensors) {
+      if (key.step != static_cast<std::int64_t>(step) || key.stretch != Stretch::gradient) continue;
+      if (graph_.value(key.output).tally || d.errors.empty()) continue;
+      of_a += std::pow(d.errors[a.errors] * a.factor, 2);
+      of_b += std::pow(d.errors[b.errors] * b.factor, 2);
+    }
+    const double size = std::max(losses[step].grad_norm, 1e-30);
+    // It is itself a sum over all elements, in fp32 where the plan computes in less than fp64.
+    const auto elements = static_cast<double>(graph_.parameter_count());
+    const auto parts = [&](const Side& side) {
+      return std::sqrt(elements) * std::min(side.roundoff, 0x1p-24) +
+             std::sqrt(static_cast<double>(side.ranks) * side.microbatches) * side.roundoff;
+    };
+    norm.error = finite(std::abs(x.grad_norm - y.grad_norm) / size);
+    norm.bound =
+        compare_factor * ((std::sqrt(of_a) + std::sqrt(of_b)) / size + parts(a) + parts(b)) +
+        slack_at_end_.at(static_cast<std::int64_t>(step));
+    worse(outcome.reported_loss, loss);
+    worse(outcome.reported_norm, norm);
+    outcome.loss = std::max(outcome.loss, loss.error);
+  }
+}
+
+CompareOutcome Judge::judge(const Side& a, const Side& b,
+                            const std::map<TensorKey, at::Tensor>& reference) {
+  CompareOutcome outcome;
+  const std::vector<int> losses_of_graph = graph_.losses();
+  std::int64_t step = 0;
+  double moved = 0;  // the most that a matrix was, relative; what a bias adds is little
+  for (const auto& [key, d] : tensors) {
+    if (key.step == 0 && key.stretch == Stretch::gradient && d.both &&
+        !graph_.value(key.output).tally)
+      follow(key, a, b, reference);
+  }
+  for (const auto& [key, d] : tensors) {
+    if (key.step != step) slack_ += std::exchange(moved, 0);
+    step = key.step;
+    slack_at_end_[step] = slack_;
+    if (key.read()) {
+      take(outcome, read_of(key, d));
+      continue;
+    }
+    if (!d.both) continue;
+    if (d.index) {
+      if (d.choices_apart == 0) continue;
+      outcome.moved_choices += d.choices_apart;
+      slack_ += 3 * std::sqrt(static_cast<double>(d.choices_apart) / static_cast<double>(d.count));
+      continue;
+    }
+    const int value = value_of(graph_, key);
+    const TensorDifference t = difference_of(key, d, a, b);
+    if (key.stretch == Stretch::forward &&
+        std::find(losses_of_graph.begin(), losses_of_graph.end(), value) != losses_of_graph.end())
+      loss_bound_[{step, value}] = t.bound * size_of(key, d);
+    if (key.stretch == Stretch::parameter && graph_.value(value).dims.size() > 1)
+      moved = std::max(moved, moved_[{step, value}] / size_of(key, d));
+    take(outcome, t);
+  }
+  judge_reports(outcome, a, b);
+  const bool reports = outcome.reported_loss.ratio() <= 1 && outcome.reported_norm.ratio() <= 1;
+  outcome.equal = !outcome.first && reports;
+  outcome.same_bits = !outcome.first_bits && outcome.equal;
+  if (outcome.first) {
+    const TensorDifference& t = *outcome.first;
+    const bool off_a =
+        t.of_a > t.bound_a || (t.key.stretch == Stretch::parameter && t.spread_a > 0);
+    const bool off_b =
+        t.of_b > t.bound_b || (t.key.stretch == Stretch::parameter && t.spread_b > 0);
+    outcome.suspect = off_a && off_b ? Suspect::both
+                      : off_a        ? Suspect::a
+                      : off_b        ? Suspect::b
+                                     : Suspect::neither;
+  }
+  return outcome;
+}
+
+}  // namespace mw

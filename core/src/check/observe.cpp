@@ -1,0 +1,137 @@
+// Brings a value that is cut over ranks together to the whole tensor, measures how far two
+// tensors are apart, and finds who made and who reads a value.
+#include "check/observe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "meshwright/reduction_hook.h"
+#include "run/order.h"
+#include "run/ranks.h"
+
+namespace mw {
+
+double distance(const at::Tensor& x, const at::Tensor& y) {
+  const double norm =
+      at::linalg_vector_norm(x.to(at::kDouble) - y.to(at::kDouble), 2).item<double>();
+  return std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity();
+}
+
+double relative(const at::Tensor& x, const at::Tensor& reference, double floor) {
+  const double size = at::linalg_vector_norm(reference, 2).item<double>();
+  const double difference = at::linalg_vector_norm(x - reference, 2).item<double>();
+  if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+  return difference / std::max({size, floor, 1e-300});
+}
+
+double relative(double x, double reference, double floor) {
+  const double error = std::abs(x - reference) / std::max({std::abs(reference), floor, 1e-300});
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+Layout whole_layout(const Program& program) {
+  return Layout(program.mesh.atoms().size());
+}
+
+at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor) {
+  const Program& program = executor.program();
+  const Slot& s = program.slots[slot];
+  return in_own_order(program,
+                      executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
+                                            program.batch_of(microbatch)),
+                      s.dims);
+}
+
+at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient) {
+  const double scale = executor.loss_scale();
+  if (scale == 1) return gradient;
+  return gradient.to(at::promote_types(at::kFloat, gradient.scalar_type())).div(scale);
+}
+
+void for_each_parameter(Executor& executor, bool gradients,
+                        const std::function<void(int parameter, const at::Tensor& whole)>& visit) {
+  const Program& program = executor.program();
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    const at::Tensor flat = executor.whole(static_cast<int>(b), gradients);
+    for (int p : program.buckets[b].parameters) {
+      const ProgramParameter& parameter = program.parameters[p];
+      const at::Tensor whole =
+          executor.redistribute(executor.slice(p, flat), program.graph->value(parameter.value).dims,
+                                parameter.stored, whole_layout(program));
+      visit(p, gradients ? unscaled(executor, whole) : whole);
+    }
+  }
+}
+
+std::vector<std::string> consumers(const Graph& graph, const Op& producer) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops()) {
+    for (const Use& use : op.inputs) {
+      const auto& made = producer.outputs;
+      if (std::find(made.begin(), made.end(), use.value) != made.end()) names.push_back(op.name);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> producers(const Graph& graph, const Op& consumer) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops()) {
+    const bool read = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int value) {
+      return std::any_of(consumer.inputs.begin(), consumer.inputs.end(),
+                         [&](const Use& use) { return use.value == value; });
+    });
+    if (read) names.push_back(op.name);
+  }
+  return names;
+}
+
+int last_user(const Graph& graph, int parameter) {
+  const auto& ops = graph.ops();
+  for (std::size_t o = ops.size(); o-- > 0;) {
+    for (const Use& use : ops[o].inputs)
+      if (use.value == parameter) return static_cast<int>(o);
+  }
+  return -1;
+}
+
+LossyHooks lossy_hooks(const Plan& plan) {
+  LossyHooks lossy;
+  std::set<std::string> names;
+  for (const Program& program : plan.programs) {
+    for (const Bucket& bucket : program.buckets) {
+      if (!bucket.hook) continue;
+      const BucketShape shape = shape_of(program, bucket, program.first());
+      if (bucket.hook->exact(shape)) continue;
+      names.insert(bucket.hook->name());
+      lossy.parameters.insert(shape.parameters.begin(), shape.parameters.end());
+    }
+  }
+  lossy.names.assign(names.begin(), names.end());
+  return lossy;
+}
+
+void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
+               const std::atomic<bool>* stop,
+               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
+  std::atomic<bool> interrupted = false;
+  Experiment alike = experiment;  // every step with this plan
+  alike.steps_apart = nullptr;
+  with_executors(alike, plan, stop, [&](Executor& executor, Ledger&) {
+    const auto watcher = begin(executor);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      executor.watch(watcher.get());
+      const StepOutcome outcome = executor.step(step, experiment.schedule(step));
+      executor.watch(nullptr);
+      watcher->stepped(executor, step, outcome);
+      if (outcome.stop && step + 1 < steps) {  // all ranks agree
+        interrupted = true;
+        return;
+      }
+    }
+  });
+  if (interrupted) throw Interrupted{};
+}
+
+}  // namespace mw

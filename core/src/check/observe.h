@@ -1,0 +1,66 @@
+// What verify and compare share: whole tensors of a run, whatever its mix, while it goes on.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "input/experiment.h"
+#include "run/executor.h"
+
+namespace mw {
+
+// The 2-norm of x - y, in fp64; infinity where it is not finite.
+double distance(const at::Tensor& x, const at::Tensor& y);
+// |x - reference| / max(|reference|, floor), 2-norms; infinity where it is not finite.
+double relative(const at::Tensor& x, const at::Tensor& reference, double floor);
+double relative(double x, double reference, double floor);
+
+// The layout of what each rank has whole.
+Layout whole_layout(const Program& program);
+
+// A slot's tensor of a microbatch as one rank would have it, every dim in its own order. All ranks
+// that hold parts of it call alike. It may be `tensor` itself.
+at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor);
+
+// A gradient as it would be without a loss scale.
+at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient);
+
+// Each parameter's whole gradient, without a loss scale, or numbers, by its index in the program:
+// of what the rank holds, gathered where that is a part. All ranks call alike.
+void for_each_parameter(Executor& executor, bool gradients,
+                        const std::function<void(int parameter, const at::Tensor& whole)>& visit);
+
+// The names of the ops that read an op's outputs, and of those whose outputs it reads.
+std::vector<std::string> consumers(const Graph& graph, const Op& op);
+std::vector<std::string> producers(const Graph& graph, const Op& op);
+// The op that uses a parameter first in backward; -1 if none does.
+int last_user(const Graph& graph, int parameter);
+
+// What a plan's hooks reduce that lose bits (ReductionHook::exact).
+struct LossyHooks {
+  std::vector<std::string> names;    // of hooks, each once
+  std::set<std::string> parameters;  // whose gradients they reduce
+};
+LossyHooks lossy_hooks(const Plan& plan);
+
+// A watcher that is told of the end of each step too.
+class StepWatcher : public Watcher {
+ public:
+  virtual void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) = 0;
+};
+
+// Thrown on the caller's thread, after all ranks have ended,
+// if `stop` was set before the last step.
+struct Interrupted {};
+
+// Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
+// watcher, in its thread. Throws Interrupted, and Error (run) if a rank fails.
+void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
+               const std::atomic<bool>* stop,
+               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);
+
+}  // namespace mw

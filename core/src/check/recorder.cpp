@@ -1,0 +1,194 @@
+// Puts the parts that ranks and microbatches hold of each tensor together, so that runs of
+// different mixes can be compared number by number.
+#include "check/recorder.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mw {
+namespace {
+
+const Dim batch_dim("batch");
+
+// Where a microbatch's rows lie in the step's batch.
+Range rows_of(const Program& program, int microbatch) {
+  return {program.first_row(microbatch), program.batch_of(microbatch)};
+}
+
+std::int64_t rows_of_step(const Program& program) {
+  const Range last = rows_of(program, program.microbatches - 1);
+  return last.offset + last.size;
+}
+
+int batch_at(const Program& program, const TensorKey& key) {
+  if (key.stretch > Stretch::backward) return -1;
+  const Dims& dims = program.graph->value(value_of(*program.graph, key)).dims;
+  const auto found = std::find(dims.begin(), dims.end(), batch_dim);
+  return found == dims.end() ? -1 : static_cast<int>(found - dims.begin());
+}
+
+}  // namespace
+
+int op_of(const Graph& graph, const TensorKey& key) {
+  if (key.stretch == Stretch::forward) return key.place;
+  const int op = static_cast<int>(graph.ops().size()) - 1 - key.place;
+  return op < static_cast<int>(graph.ops().size()) ? op : -1;
+}
+
+int value_of(const Graph& graph, const TensorKey& key) {
+  if (key.stretch >= Stretch::gradient) return key.output;
+  const Op& op = graph.ops()[op_of(graph, key)];
+  return key.read() ? op.inputs[-1 - key.output].value : op.outputs[key.output];
+}
+
+class Recorder::RankWatcher final : public StepWatcher {
+ public:
+  RankWatcher(Recorder& recorder, Executor& executor) : recorder_(recorder), executor_(executor) {
+    const Program& program = executor.program();
+    if (program.mesh.size() == 1) return;
+    made_.resize(program.slots.size(), false);
+    for (const Segment& segment : program.segments) {
+      for (const Instruction& i : segment.code) {
+        if (i.op < 0 || i.piece != Piece::forward) continue;
+        for (int slot : i.outputs) made_[slot] = true;
+      }
+    }
+    step_ = -1;
+    parameters(executor, Stretch::parameter);
+    step_ = 0;
+  }
+
+  void reads(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
+    if (made_.empty() || made_[slot]) return;
+    const Program& program = executor_.program();
+    const Slot& s = program.slots[slot];
+    if (s.value < 0 || s.dtype == Dtype::int64 || program.graph->sparse.has(s.dims)) return;
+    if (program.graph->value(s.value).source == Value::Source::data) return;
+    const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
+    const auto stored = stored_.find(s.value);  // this rank's own: others may be a step ahead
+    const auto operand = std::find(i.inputs.begin(), i.inputs.end(), slot) - i.inputs.begin();
+    recorder_.bring({step_, Stretch::forward, i.op, -1 - static_cast<int>(operand)}, program,
+                    executor_.rank(), microbatch, whole,
+                    stored == stored_.end() ? 0 : distance(whole, stored->second));
+  }
+
+  void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
+    const Program& program = executor_.program();
+    if (program.graph->sparse.has(program.slots[slot].dims)) return;
+    const bool forward = i.piece == Piece::forward;
+    const auto& slots = forward ? i.outputs : i.grad_outputs;
+    const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
+    const int last = static_cast<int>(program.graph->ops().size()) - 1;
+    const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
+    recorder_.bring({step_, forward ? Stretch::forward : Stretch::backward,
+                     forward ? i.op : last - i.op, static_cast<int>(output)},
+                    program, executor_.rank(), microbatch,
+                    forward ? whole : unscaled(executor_, whole));
+  }
+
+  void gradients(Executor& executor) override { parameters(executor, Stretch::gradient); }
+
+  void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
+    parameters(executor, Stretch::parameter);
+    step_ = step + 1;
+    if (executor.rank() == 0) recorder_.outcomes_.push_back(outcome);
+  }
+
+ private:
+  void parameters(Executor& executor, Stretch stretch) {
+    const Program& program = executor.program();
+    const int last = static_cast<int>(program.graph->ops().size()) - 1;
+    for_each_parameter(executor, stretch == Stretch::gradient, [&](int p, const at::Tensor& whole) {
+      const int value = program.parameters[p].value;
+      if (stretch == Stretch::parameter && !made_.empty()) stored_[value] = whole.clone();
+      if (step_ < 0) return;
+      recorder_.bring({step_, stretch, last - last_user(*program.graph, value), value}, program,
+                      executor.rank(), 0, whole);
+    });
+  }
+
+  Recorder& recorder_;
+  Executor& executor_;
+  std::vector<bool> made_;            // by slot: an op's own output; empty: one rank
+  std::map<int, at::Tensor> stored_;  // parameters as the last update left them, on this rank
+  std::int64_t step_ = 0;
+};
+
+Recorder::Recorder(const Plan& plan, Complete complete)
+    : plan_(plan), complete_(std::move(complete)) {
+  const auto ranks = static_cast<std::size_t>(plan.ranks() / plan.stages());
+  for (const Program& program : plan.programs) {
+    std::set<int> ops;
+    for (const Segment& segment : program.segments) {
+      for (const Instruction& i : segment.code)
+        if (i.op >= 0) ops.insert(i.op);
+    }
+    for (int op : ops) ranks_of_op_[op] += ranks;
+    for (const ProgramParameter& p : program.parameters) ranks_of_parameter_[p.value] += ranks;
+  }
+}
+
+std::unique_ptr<StepWatcher> Recorder::watcher(Executor& executor) {
+  return std::make_unique<RankWatcher>(*this, executor);
+}
+
+std::size_t Recorder::holders(const TensorKey& key) const {
+  return key.stretch >= Stretch::gradient ? ranks_of_parameter_.at(key.output)
+                                          : ranks_of_op_.at(op_of(*plan_.graph, key));
+}
+
+void Recorder::bring(const TensorKey& key, const Program& program, int rank, int microbatch,
+                     const at::Tensor& tensor, double from_stored) {
+  const std::lock_guard lock(mutex_);
+  if (completed_.count(key) > 0) return;  // made again
+  Part& part = parts_[key].of[microbatch];
+  if (!part.ranks.insert(rank).second) return;
+  part.tensor.stored = std::max(part.tensor.stored, from_stored);
+  if (!part.tensor.numbers.defined()) {
+    part.tensor.numbers = tensor.clone();
+  } else if (!part.tensor.numbers.equal(tensor)) {
+    const double spread = distance(part.tensor.numbers, tensor);
+    if (spread > part.tensor.spread) {
+      part.tensor.spread = spread;
+      part.tensor.rank = rank;
+    }
+  }
+  if (part.ranks.size() == holders(key)) join(key, program, microbatch, part);
+}
+
+void Recorder::join(const TensorKey& key, const Program& program, int microbatch, Part& part) {
+  Parts& parts = parts_[key];
+  const at::Tensor numbers = std::move(part.tensor.numbers);
+  const int at = batch_at(program, key);
+  const int microbatches = key.stretch >= Stretch::gradient ? 1 : program.microbatches;
+  if (microbatches == 1) {
+    parts.rows = numbers;
+  } else if (at >= 0) {
+    const Range rows = rows_of(program, microbatch);
+    if (!parts.rows.defined()) {
+      std::vector<std::int64_t> shape = numbers.sizes().vec();
+      shape[at] = rows_of_step(program);
+      parts.rows = at::empty(shape, numbers.options());
+    }
+    parts.rows.narrow(at, rows.offset, rows.size).copy_(numbers);
+  } else {
+    const Value& value = program.graph->value(value_of(*program.graph, key));
+    const bool sum = key.stretch == Stretch::forward && value.producer >= 0 &&
+                     program.graph->ops()[value.producer].has(batch_dim);
+    const at::Tensor share = numbers.to(at::kDouble) / (sum ? 1.0 : program.microbatches);
+    parts.rows = parts.rows.defined() ? parts.rows + share : share;
+  }
+  parts.spread += part.tensor.spread * part.tensor.spread;
+  if (part.tensor.spread > parts.most) {
+    parts.most = part.tensor.spread;
+    parts.rank = part.tensor.rank;
+  }
+  parts.stored = std::max(parts.stored, part.tensor.stored);
+  if (++parts.done < microbatches) return;
+  const WholeTensor whole{parts.rows, std::sqrt(parts.spread), parts.rank, parts.stored};
+  parts_.erase(key);
+  completed_.insert(key);
+  complete_(key, whole);
+}
+
+}  // namespace mw

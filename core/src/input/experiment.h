@@ -1,0 +1,59 @@
+// An experiment: everything that a run, a prediction or a check is given, resolved and known to be right.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "input/loss_scale.h"
+#include "input/lr_schedule.h"
+#include "input/weights.h"
+#include "meshwright/data.h"
+#include "meshwright/json.h"
+#include "optimizer/optimizer.h"
+#include "plan/plan.h"
+#include "plan/step_plans.h"
+
+namespace mw {
+
+struct Experiment {
+  // Of the steps with the largest batch; of all, unless there are `steps_apart`.
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const StepPlans> steps_apart;  // null: every step has the same plan
+  std::shared_ptr<const TokenSource> data;
+  std::shared_ptr<const Optimizer> optimizer;
+  LrSchedule schedule;
+  std::shared_ptr<const LossScale> loss_scale;  // null: none
+  std::int64_t steps = 0;
+  std::int64_t seed = 0;
+  int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
+  std::shared_ptr<const Weights> weights;  // null: initialised from the seed
+  std::string log;                         // run file; empty: none
+  std::int64_t memory = 0;                 // bytes that a rank may hold; 0: no limit
+  bool force = false;    // started although this machine's memory does not suffice
+  bool check = false;    // what plans say of tensors is asserted (run/check.h)
+  double timeout = 300;  // seconds that a collective waits for a rank
+  // Called after each step on the first rank's thread with the step's index;
+  // null if the script has none.
+  std::function<Json(std::int64_t)> observe;
+  // What to do if `memory` does not suffice (predict/memory_limit.h): for the ledger's message.
+  std::string memory_hint;
+  // Makes a strategy of an entry such as { plugin = "zero", ways = 4 }; null where there are no
+  // plugins. Throws Error for what the plugin does not take.
+  std::function<StrategyChoice(const Json& entry)> make_strategy;
+  Json table;  // what the user wrote
+
+  // Which of the plans a step has: 0 for `plan`.
+  int which_plan(std::int64_t step) const {
+    return steps_apart ? steps_apart->of_step.at(step) : 0;
+  }
+  const Plan& plan_at(std::int64_t step) const {
+    return steps_apart ? *steps_apart->plans[which_plan(step)] : *plan;
+  }
+  std::int64_t first_sample(std::int64_t step) const {
+    return steps_apart ? steps_apart->first.at(step) : step * plan->request.batch;
+  }
+};
+
+}  // namespace mw

@@ -1,0 +1,79 @@
+// Endless tokens made from a seed: each token has four likely successors, so a model can learn
+// them.
+#include "input/synthetic_data.h"
+
+#include <fmt/core.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "base/hash.h"
+
+namespace mw {
+
+SyntheticSource::SyntheticSource(std::int64_t vocab, std::int64_t seed)
+    : vocab_(vocab), seed_(mix64(static_cast<std::uint64_t>(seed))) {}
+
+void SyntheticSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+                             std::int64_t* labels) const {
+  const std::uint64_t stream = mix64(seed_ ^ mix64(static_cast<std::uint64_t>(k)));
+  const auto vocab = static_cast<std::uint64_t>(vocab_);
+  std::uint64_t token = stream % vocab;
+  for (std::int64_t t = 0; t <= sequence; ++t) {
+    if (t < sequence) inputs[t] = static_cast<std::int64_t>(token);
+    if (t > 0) labels[t - 1] = static_cast<std::int64_t>(token);
+    // Trailing zeros of three random bits: 0, 1, 2, 3 with probability 1/2, 1/4, 1/8, 1/8.
+    const std::uint64_t bits = mix64(stream + static_cast<std::uint64_t>(t)) >> 61;
+    const auto branch = static_cast<std::uint64_t>(std::countr_zero(bits | 8));
+    token = mix64(seed_ + token * 4 + branch) % vocab;
+  }
+}
+
+namespace {
+
+class SyntheticKind final : public DataKind {
+ public:
+  SyntheticKind() {
+    options_.integer("seed", "which chain; the run's seed if left out")
+        .range(INT64_MIN, INT64_MAX)
+        .optional()
+        .integer("sequence", "tokens of one sample")
+        .optional()
+        .at_least(1)
+        .unit("tokens")
+        .choice("order", {"shuffled", "sequential"},
+                "accepted for all data; an endless stream has one order")
+        .fallback("shuffled");
+  }
+  std::string name() const override { return "synthetic"; }
+  std::string doc() const override {
+    return "Endless tokens of a random Markov chain over the model's vocab: learnable down to a "
+           "loss of 1.213 nats.";
+  }
+  const Options& options() const override { return options_; }
+
+  std::shared_ptr<const TokenSource> open(const Values& values, const std::string& path,
+                                          const DataContext& context,
+                                          Problems& problems) const override {
+    if (context.vocab < 1) {
+      problems.add(Stage::options, "data.vocab", "model.vocab",
+                   fmt::format("{}: the model's vocab is {}", path, context.vocab),
+                   "synthetic tokens need a vocab of 1 or more");
+      return nullptr;
+    }
+    const std::int64_t seed = values.has("seed") ? values.integer("seed") : context.seed;
+    return std::make_shared<SyntheticSource>(context.vocab, seed);
+  }
+
+ private:
+  Options options_;
+};
+
+}  // namespace
+
+const DataKind& synthetic_data_kind() {
+  static const SyntheticKind kind;
+  return kind;
+}
+
+}  // namespace mw

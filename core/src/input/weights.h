@@ -1,0 +1,65 @@
+// Parameters to and from Hugging Face checkpoints: names, fused and transposed tensors, slices.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "input/safetensors.h"
+#include "meshwright/graph.h"
+
+namespace mw {
+
+// A parameter and where it lies in a checkpoint. A tensor of the file may be flatter than the
+// parameter (heads and head_dim are one dim there): its shape, after transposing and taking the
+// part, must come from `shape` by joining adjacent dims.
+struct WeightSpec {
+  std::string name;  // of the parameter
+  HfName hf;
+  std::vector<std::int64_t> shape;  // global
+};
+std::vector<WeightSpec> weight_specs(const Graph& graph);
+
+// A safetensors file, or a folder with model.safetensors.index.json or model.safetensors (or one
+// *.safetensors file). Thread-safe once opened: ranks load their slices at the same time.
+class Weights {
+ public:
+  // Throws Error (options) naming `path`: missing, not valid, or an index whose files are not
+  // there.
+  explicit Weights(const std::filesystem::path& path);
+
+  // Compares the files with the parameters: tensors that are missing, that have another shape, and
+  // that no parameter takes each become a Problem (options) with their names. Buffers that
+  // checkpoints carry but no model learns (rotary inv_freq, GPT-2's masks) are passed over, and so
+  // is the head of a model whose head is tied.
+  void check(const std::vector<WeightSpec>& specs, Problems& problems) const;
+
+  // Copies the slice `ranges` (one for each dim of spec.shape) into `out`, of that slice's shape,
+  // converting to its dtype. `check` must have passed.
+  void load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out) const;
+
+ private:
+  // The file's name for it, which may have, or lack, a leading "model." or "transformer.".
+  const std::string* resolve(const std::string& name) const;
+
+  std::filesystem::path path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, const SafetensorsFile*> where_;
+};
+
+// What `write_safetensors` takes: full parameters, given in the order of `specs`, under their names
+// in a checkpoint, with parts joined (all of them must be among `specs`) and transposed tensors
+// turned back. `hf_shapes[i]` is the shape that spec i's part has before that (see hf_shape).
+std::vector<std::pair<std::string, at::Tensor>> export_weights(
+    const std::vector<WeightSpec>& specs, const std::vector<std::vector<std::int64_t>>& hf_shapes,
+    const std::vector<at::Tensor>& parameters);
+// The shape of a parameter in a checkpoint: the width of a head joined to the heads before it.
+std::vector<std::int64_t> hf_shape(const Value& value, const Graph& graph);
+
+}  // namespace mw

@@ -1,0 +1,138 @@
+// Makes a plan for each kind of step that a microbatch policy leads to.
+#include "plan/step_plans.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/interrupt.h"
+#include "meshwright/reduction_hook.h"
+#include "plan/limits.h"
+#include "plan/microbatch_fit.h"
+
+namespace mw {
+namespace {
+
+constexpr std::size_t most_plans = 256;
+constexpr std::int64_t most_steps = 1 << 20;  // that are looked at one by one
+
+// Whether the same tensors serve both.
+bool keep_alike(const Plan& a, const Plan& b) {
+  if (a.programs.size() != b.programs.size()) return false;
+  for (std::size_t s = 0; s < a.programs.size(); ++s) {
+    const Program &x = a.programs[s], &y = b.programs[s];
+    if (x.parameters.size() != y.parameters.size() || x.buckets.size() != y.buckets.size())
+      return false;
+    for (std::size_t p = 0; p < x.parameters.size(); ++p) {
+      if (x.parameters[p].slot != y.parameters[p].slot ||
+          x.parameters[p].gradient_slot != y.parameters[p].gradient_slot ||
+          x.parameters[p].stored != y.parameters[p].stored)
+        return false;
+    }
+    for (std::size_t k = 0; k < x.buckets.size(); ++k) {
+      const Bucket &a_bucket = x.buckets[k], &b_bucket = y.buckets[k];
+      const auto hook = [](const Bucket& bucket) {
+        return bucket.hook ? bucket.hook->name() : std::string();
+      };
+      const auto kept = [](const Bucket& bucket) {
+        return std::tie(bucket.parameters, bucket.reduce, bucket.sharded, bucket.stages,
+                        bucket.parts, bucket.parted, bucket.matrix, bucket.tally, bucket.keeps,
+                        bucket.offload);
+      };
+      if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
+                                            const MicrobatchPolicy& policy, std::int64_t steps,
+                                            std::shared_ptr<const StepPlans>& all,
+                                            Problems& problems) {
+  PlanRequest made = request;
+  made.microbatch = policy.size;
+  if (policy.fit > 0) return fit_microbatch(made, policy.fit, problems);
+  if (!policy.shape) return make_plan(made, problems);
+  if (steps > most_steps) {
+    problems.add(Stage::plan, "plan.size", "microbatch",
+                 fmt::format("microbatch: of {} steps each may have a batch of its own, and a plan "
+                             "looks at {} of them at most",
+                             steps, most_steps),
+                 fmt::format("nearest: steps = {}, or microbatches that are the same in all steps",
+                             most_steps));
+    return nullptr;
+  }
+  std::vector<StepShape> shapes;
+  std::map<StepShape, std::int64_t> begins;  // at which step
+  StepPlans plans;
+  std::int64_t sample = 0;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    if (step % 1024 == 0) throw_if_stopped();
+    shapes.push_back(policy.shape(step, sample));
+    begins.emplace(shapes.back(), step);
+    plans.first.push_back(sample);
+    sample += shapes.back().batch;
+  }
+  if (begins.size() > most_plans) {
+    problems.add(
+        Stage::plan, "plan.size", "microbatch",
+        fmt::format("microbatch: the {} steps differ in {} ways, and {} plans are the most", steps,
+                    begins.size(), most_plans),
+        "let the batch grow by larger increments");
+    return nullptr;
+  }
+  if (begins.size() > 1) {
+    made.notes.push_back(fmt::format(
+        "steps of {} kinds, batches of {} to {}: this is the plan of a batch of {}", begins.size(),
+        begins.begin()->first.batch, begins.rbegin()->first.batch, begins.rbegin()->first.batch));
+  }
+  std::map<StepShape, int> index;
+  std::set<std::string> said;
+  double work = 0;
+  for (auto shape = begins.rbegin(); shape != begins.rend(); ++shape) {  // the largest batch first
+    if (work > most_steps_work) {
+      problems.add(Stage::plan, "plan.size", "microbatch",
+                   fmt::format("microbatch: the {} steps differ in {} ways, and plans of this size "
+                               "are too many",
+                               steps, begins.size()),
+                   fmt::format("{} of them at most: let the batch grow by larger increments",
+                               plans.plans.size()));
+      return nullptr;
+    }
+    made.batch = shape->first.batch;
+    made.microbatch = shape->first.microbatch;
+    made.sizes = shape->first.sizes;
+    made.smaller_batches = shape->first.at_most;
+    Problems found;
+    auto plan = make_plan(made, found);
+    for (Problem p : found.list()) {
+      if (!said.insert(p.message).second) continue;
+      if (p.key == "batch" || p.key == "microbatch")
+        p.message += fmt::format(" (what microbatch makes of step {})", shape->second);
+      problems.add(std::move(p));
+    }
+    if (plan == nullptr) continue;
+    work += plan->work;
+    if (!plans.plans.empty() && !keep_alike(*plans.plans.front(), *plan)) {
+      problems.add(Stage::plan, "microbatch.buckets", "microbatch",
+                   fmt::format("microbatch: the plan of step {} keeps its parameters in other "
+                               "buckets than those of other steps",
+                               shape->second),
+                   "let bucket choices depend on the bucket alone");
+      continue;
+    }
+    index[shape->first] = static_cast<int>(plans.plans.size());
+    plans.plans.push_back(std::move(plan));
+  }
+  if (!problems.empty() || plans.plans.empty()) return nullptr;
+  for (const StepShape& shape : shapes) plans.of_step.push_back(index.at(shape));
+  auto plan = plans.plans.front();
+  if (plans.plans.size() > 1) all = std::make_shared<StepPlans>(std::move(plans));
+  return plan;
+}
+
+}  // namespace mw

@@ -1,0 +1,44 @@
+// Plans of a run whose steps differ: how each step's batch is cut into microbatches, and a plan for each kind of step.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace mw {
+
+// What a step computes with: `batch` sequences over all ranks, in microbatches of `microbatch` on
+// each rank, or of `sizes` where they are given one by one.
+struct StepShape {
+  std::int64_t batch = 0, microbatch = 0;
+  std::vector<std::int64_t> sizes;
+  bool at_most = false;  // a rank may have fewer than `microbatch`
+  friend auto operator<=>(const StepShape&, const StepShape&) = default;
+};
+
+// The plans of a run whose steps differ. All keep the same parameters in the same tensors.
+struct StepPlans {
+  std::vector<std::shared_ptr<const Plan>> plans;  // the first: of the largest batch
+  std::vector<int> of_step;                        // which of them
+  std::vector<std::int64_t> first;                 // sample of each step
+};
+
+struct MicrobatchPolicy {
+  std::int64_t size = 0;  // sequences of a microbatch; 0: all that a rank has
+  std::int64_t fit = 0;   // bytes that a rank may hold; 0: no limit decides
+  // The shape of a step, if not all are alike; `sample`: its first.
+  std::function<StepShape(std::int64_t step, std::int64_t sample)> shape;
+};
+
+// The request's plan with the policy; of steps that differ, that of the largest batch, and all of
+// them in `steps`. Null if there are problems.
+std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
+                                            const MicrobatchPolicy& policy, std::int64_t steps,
+                                            std::shared_ptr<const StepPlans>& all,
+                                            Problems& problems);
+
+}  // namespace mw

@@ -1,0 +1,274 @@
+// Measures this machine (matrix products, elementwise work, copies, wake-ups) and keeps the
+// result for later runs.
+#include "predict/machine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <ctime>
+#include <stdexcept>
+#include <thread>
+
+#include "base/cache.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/json_text.h"
+#include "predict/machine_memory.h"
+
+namespace mw {
+namespace {
+
+// Seconds that this thread had a core: other programs on the machine do not count.
+double worked() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Seconds of one call: the median of batches of `calls` that fit into `budget`, after one to warm
+// up. The quickest would be a speed that a step never has.
+template <class Body>
+double median_seconds(double budget, int calls, Body&& body) {
+  body();
+  std::vector<double> seconds;
+  const double end = worked() + budget;
+  do {
+    const double start = worked();
+    for (int i = 0; i < calls; ++i) body();
+    seconds.push_back((worked() - start) / calls);
+  } while (worked() < end);
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+constexpr std::int64_t small = 64, large = 384;
+
+double gemm_flops(std::int64_t n) {
+  return 2.0 * static_cast<double>(n * n * n);
+}
+
+double gemm_seconds(std::int64_t n, at::ScalarType type, double budget) {
+  const at::Tensor a = at::ones({n, n}, type), b = at::ones({n, n}, type);
+  at::Tensor c = at::empty({n, n}, type);
+  return median_seconds(budget, n == small ? 20 : 1, [&] { at::mm_out(c, a, b); });
+}
+
+GemmFit fit_gemm(at::ScalarType type) {
+  const double s = gemm_seconds(small, type, 0.008), l = gemm_seconds(large, type, 0.02);
+  GemmFit fit;
+  fit.rate = (gemm_flops(large) - gemm_flops(small)) / std::max(l - s, 1e-9);
+  fit.overhead = std::max(s - gemm_flops(small) / fit.rate, 1e-9);
+  return fit;
+}
+
+// exp counts as 10 operations (as the ops count it), a multiplication as one.
+double pointwise_rate(at::ScalarType type) {
+  const std::int64_t n = 16384;
+  const at::Tensor x = at::full({n}, 0.5, type), y = at::full({n}, 0.5, type);
+  at::Tensor z = at::empty({n}, type);
+  const double seconds = median_seconds(0.008, 10, [&] {
+    at::mul_out(z, x, y);
+    z.add_(x);
+    at::exp_out(z, z);
+    z.mul_(y);
+  });
+  return 13.0 * n / seconds;
+}
+
+double copy_rate() {
+  const std::int64_t n = 1 << 20;  // 4 MiB: the size of an activation
+  // A step comes back to an activation after it touched all others, so no cache holds it: in turn
+  // through more than the caches do.
+  constexpr std::int64_t pairs = 16;
+  const at::Tensor from = at::ones({pairs, n}, at::kFloat);
+  const at::Tensor to = at::ones({pairs, n}, at::kFloat);
+  std::int64_t turn = 0;
+  return 8.0 * n / median_seconds(0.03, 1, [&] {
+           to[turn].copy_(from[turn]);
+           turn = (turn + 1) % pairs;
+         });
+}
+
+double call_overhead() {
+  const at::Tensor x = at::ones({8}, at::kFloat);
+  at::Tensor y = at::ones({8}, at::kFloat);
+  return median_seconds(0.004, 50, [&] { y.add_(x); });
+}
+
+// Half of a round trip between two threads that sleep.
+double handoff_seconds() {
+  std::atomic<int> turn{0};
+  constexpr int rounds = 200;
+  std::thread other([&] {
+    for (int i = 0; i < rounds; ++i) {
+      turn.wait(2 * i);
+      turn.store(2 * i + 2);
+      turn.notify_one();
+    }
+  });
+  const double start = seconds_now();
+  for (int i = 0; i < rounds; ++i) {
+    turn.store(2 * i + 1);
+    turn.notify_one();
+    for (int seen = turn.load(); seen != 2 * i + 2; seen = turn.load()) turn.wait(seen);
+  }
+  const double seconds = seconds_now() - start;
+  other.join();
+  return seconds / (2 * rounds);
+}
+
+// What remains of a core's GEMM rate when every core works.
+double rate_of_all_cores(int cores, double alone) {
+  if (cores == 1) return 1;
+  std::vector<double> seconds(static_cast<std::size_t>(cores));
+  std::vector<std::thread> threads;
+  for (double& mine : seconds) {
+    threads.emplace_back([&mine] {
+      at::set_num_threads(1);
+      const at::Tensor a = at::ones({large, large}, at::kFloat), b = at::ones_like(a);
+      at::Tensor c = at::empty_like(a);
+      at::mm_out(c, a, b);
+      int calls = 0;
+      const double start = worked();
+      do {
+        at::mm_out(c, a, b);
+        ++calls;
+      } while (worked() - start < 0.03);
+      mine = (worked() - start) / calls;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  double mean = 0;
+  for (double s : seconds) mean += s / cores;
+  return std::clamp(alone / mean, 0.1, 1.0);
+}
+
+std::string cache_key() {
+  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 4);
+}
+
+double positive(const Json& json, const char* key) {
+  const double value = json.at(key).get<double>();
+  if (!(value > 0) || !std::isfinite(value)) throw std::invalid_argument(key);
+  return value;
+}
+
+Json fit_json(const GemmFit& fit) {
+  return {{"rate", fit.rate}, {"overhead", fit.overhead}};
+}
+GemmFit read_fit(const Json& json) {
+  return {positive(json, "rate"), positive(json, "overhead")};
+}
+
+}  // namespace
+
+int Device::threads_of(int ranks, int asked) const {
+  return shared() ? threads_of_rank(ranks, asked, cores) : 1;
+}
+
+double Device::peak(int ranks, int element, int threads) const {
+  const double rate = gemm(element).rate;
+  if (!shared()) return rate * ranks;
+  const int busy = std::min(ranks * threads_of(ranks, threads), cores);
+  return rate * busy * (busy == cores ? all_cores : 1);
+}
+
+Json Device::to_json() const {
+  return {{"name", name},
+          {"gemm16", fit_json(gemm16)},
+          {"gemm32", fit_json(gemm32)},
+          {"gemm64", fit_json(gemm64)},
+          {"pointwise16", pointwise16},
+          {"pointwise32", pointwise32},
+          {"pointwise64", pointwise64},
+          {"bandwidth", bandwidth},
+          {"op_overhead", op_overhead},
+          {"handoff", handoff},
+          {"cores", cores},
+          {"all_cores", all_cores},
+          {"link", link},
+          {"host", host},
+          {"memory", memory}};
+}
+
+Device Device::from_json(const Json& json) {
+  Device d;
+  d.name = json.at("name").get<std::string>();
+  d.gemm16 = read_fit(json.at("gemm16"));
+  d.gemm32 = read_fit(json.at("gemm32"));
+  d.gemm64 = read_fit(json.at("gemm64"));
+  d.pointwise16 = positive(json, "pointwise16");
+  d.pointwise32 = positive(json, "pointwise32");
+  d.pointwise64 = positive(json, "pointwise64");
+  d.bandwidth = positive(json, "bandwidth");
+  d.op_overhead = positive(json, "op_overhead");
+  d.handoff = positive(json, "handoff");
+  d.cores = json.at("cores").get<int>();
+  d.all_cores = positive(json, "all_cores");
+  d.link = json.at("link").get<double>();
+  d.host = json.value("host", 0.0);
+  d.memory = json.at("memory").get<std::int64_t>();
+  if (d.cores < 0 || d.memory <= 0 || (d.cores == 0 && !(d.link > 0))) {
+    throw std::invalid_argument("cores, memory, link");
+  }
+  return d;
+}
+
+Device measure_device() {
+  at::NoGradGuard no_grad;
+  const int threads_before = at::get_num_threads();
+  Device d;
+  // In a thread of its own: ATen's thread count belongs to the thread that sets it.
+  std::thread([&d] {
+    at::set_num_threads(1);
+    d.name = cpu_model();
+    d.gemm16 = fit_gemm(at::kBFloat16);
+    d.gemm32 = fit_gemm(at::kFloat);
+    d.gemm64 = fit_gemm(at::kDouble);
+    d.pointwise16 = pointwise_rate(at::kBFloat16);
+    d.pointwise32 = pointwise_rate(at::kFloat);
+    d.pointwise64 = pointwise_rate(at::kDouble);
+    d.bandwidth = copy_rate();
+    d.op_overhead = call_overhead();
+    d.handoff = handoff_seconds();
+    d.cores = core_count();
+    d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
+    d.memory = machine_memory();
+  }).join();
+  at::set_num_threads(threads_before);
+  return d;
+}
+
+Device this_device(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "devices.json";
+  const std::string key = cache_key();
+  Json cache = read_cache(file);
+  if (const auto found = cache.find(key); found != cache.end()) {
+    try {
+      return Device::from_json(*found);
+    } catch (const std::exception&) {  // someone else's, or damaged: measured anew
+    }
+  }
+  Device device = measure_device();
+  cache[key] = device.to_json();
+  write_cache(file, cache);
+  return device;
+}
+
+const Device& this_device() {
+  static const Device device = [] {
+    Device found = this_device(cache_folder());
+    found.memory = machine_memory();  // a container's limit is none of the CPU's
+    return found;
+  }();
+  return device;
+}
+
+}  // namespace mw

@@ -1,0 +1,268 @@
+// The search for a change with which a plan fits its memory.
+#include "predict/memory_hint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/interrupt.h"
+#include "base/json_text.h"
+#include "plan/limits.h"
+#include "plan/microbatch_fit.h"
+#include "predict/total_memory.h"
+#include "program/memory.h"
+
+namespace mw {
+namespace {
+
+// What is written otherwise; what is empty stays as it is.
+struct Change {
+  std::optional<std::vector<StrategyChoice>> strategies;
+  std::int64_t microbatch = 0;
+  std::string recompute;
+};
+
+struct Candidate {
+  std::string text;
+  std::int64_t need = 0;
+};
+
+bool holds_function(const Json& value) {
+  if (is_function(value)) return true;
+  return value.is_structured() && std::any_of(value.begin(), value.end(), holds_function);
+}
+
+class Search {
+ public:
+  Search(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit, bool runs)
+      : experiment_(experiment),
+        base_(needs_most),
+        request_(experiment.plan->request),
+        together_(limit.together),
+        limit_(std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1)),
+        most_ranks_(runs ? most_thread_ranks
+                         : std::max(most_thread_ranks, experiment.plan->ranks())) {
+    // A policy that the change would be asked to heed is left for what it made here.
+    if (experiment.table.contains("microbatch") && experiment.table["microbatch"].is_object()) {
+      fixed_ = base_.microbatch;
+    }
+    if (request_.recompute.fit > 0) request_.recompute.kind = RecomputePolicy::Kind::fit;
+  }
+
+  std::string run() {
+    const std::vector<std::int64_t> sizes = smaller();
+    const std::vector<std::string> again = heavier();
+    const auto all = [&](const Strategies& strategies, bool micro, bool recompute) {
+      if (micro && recompute) {
+        if (!again.empty())
+          for (std::int64_t m : sizes) consider({strategies, m, again.back()});
+      } else if (micro) {
+        for (std::int64_t m : sizes) consider({strategies, m, ""});
+      } else if (recompute) {
+        for (const std::string& what : again) consider({strategies, 0, what});
+      }
+    };
+    for (int stage = 1; stage <= 3; ++stage) {
+      if (const Strategies zero = with_zero(stage, 0)) consider({zero, 0, ""});
+    }
+    all({}, true, false);
+    all({}, false, true);
+    if (const Strategies zero = with_zero(3, 0)) {
+      all(zero, true, false);
+      all(zero, false, true);
+      all({}, true, true);
+      all(zero, true, true);
+    } else {
+      all({}, true, true);
+    }
+    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) {
+      if (const Strategies zero = with_zero(3, ways)) consider({zero, 0, ""});
+    }
+    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) {
+      const Strategies zero = with_zero(3, ways);
+      if (!zero) continue;
+      consider({zero, 1, ""});
+      if (!again.empty()) consider({zero, 1, again.back()});
+    }
+    if (found_) return fmt::format("{} would fit: {}", found_->text, text_of(found_->need));
+    const std::string none =
+        work_ > most_search
+            ? fmt::format(
+                  "of the {} changes that were tried none would fit, and to plan them all "
+                  "would take too long",
+                  tried_)
+            : "no ZeRO stage, no recompute and no smaller microbatch would fit";
+    return lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,
+                                 text_of(lowest_->need))
+                   : none;
+  }
+
+ private:
+  using Strategies = std::optional<std::vector<StrategyChoice>>;
+
+  std::string text_of(std::int64_t bytes) const {
+    return format_bytes(static_cast<double>(bytes)) +
+           (together_ ? " predicted for all ranks together" : " a rank predicted");
+  }
+
+  // Sequences of a microbatch with which there are more of them, as even as they can be, largest
+  // first; of many, each about half of the one before.
+  std::vector<std::int64_t> smaller() const {
+    const Plan& plan = *experiment_.plan;
+    std::vector<std::int64_t> list =
+        even_sizes(request_.batch / plan.batch_ways, base_.microbatches + 1);
+    std::erase_if(list, [&](std::int64_t size) { return size >= base_.microbatch; });
+    if (list.size() <= 6) return list;
+    std::vector<std::int64_t> few;
+    for (std::int64_t size : list) {
+      if (few.empty() || 2 * size <= few.back() || size == list.back()) few.push_back(size);
+    }
+    return few;
+  }
+
+  // What recomputes more than the experiment does.
+  std::vector<std::string> heavier() const {
+    using Kind = RecomputePolicy::Kind;
+    const RecomputePolicy& now = request_.recompute;
+    if (now.kind == Kind::full && now.every == 1 && !now.keep_collectives) return {};
+    if (now.kind == Kind::none) return {"selective", "full"};
+    return {"full"};
+  }
+
+  // The plan with its data parallelism, or `more` ways of it where it has none, as ZeRO of that
+  // stage. Nothing if that is no change.
+  Strategies with_zero(int stage, int more) const {
+    if (found_ || !experiment_.make_strategy) return std::nullopt;
+    std::vector<StrategyChoice> list = request_.strategies;
+    auto found = std::find_if(list.begin(), list.end(), named("zero"));
+    if (found == list.end()) found = std::find_if(list.begin(), list.end(), named("dp"));
+    if ((found == list.end()) != (more > 0)) return std::nullopt;
+    Json entry = {{"plugin", "zero"}, {"ways", more}};
+    if (found != list.end()) {
+      if (found->name == "zero") entry = found->options;
+      if (found->options.contains("bucket")) entry["bucket"] = found->options.at("bucket");
+      if (entry.contains("stage") && entry["stage"].get<int>() >= stage) return std::nullopt;
+      entry["plugin"] = "zero";
+      entry["ways"] = found->options.at("ways");
+    } else {
+      const bool stages = !list.empty() && list.front().name == "pp";
+      found = list.insert(list.begin() + (stages ? 1 : 0), StrategyChoice{});
+    }
+    entry["stage"] = stage;
+    try {
+      *found = experiment_.make_strategy(entry);
+    } catch (const Error&) {  // no such plugin here
+      return std::nullopt;
+    }
+    return list;
+  }
+
+  void consider(Change change) {
+    throw_if_stopped();
+    if (found_ || work_ > most_search) return;
+    PlanRequest request = request_;
+    if (change.strategies) request.strategies = *change.strategies;
+    if (change.microbatch == 0) change.microbatch = fixed_;
+    if (change.microbatch > 0) {
+      request.microbatch = change.microbatch;
+      request.sizes.clear();
+      request.smaller_batches = false;
+    }
+    if (!change.recompute.empty()) {
+      request.recompute = {};
+      request.recompute.kind = change.recompute == "full" ? RecomputePolicy::Kind::full
+                                                          : RecomputePolicy::Kind::selective;
+    }
+    Problems problems;
+    std::shared_ptr<const Plan> plan;
+    try {
+      plan = make_plan(request, problems);
+    } catch (const Error&) {  // of a strategy's own
+    }
+    work_ += plan ? plan->work : experiment_.plan->work;
+    ++tried_;
+    if (!plan || plan->ranks() > most_ranks_) return;
+    Candidate candidate{text(*plan, change), predicted_need(*plan, together_)};
+    if (!lowest_ || candidate.need < lowest_->need) lowest_ = candidate;
+    if (candidate.need <= limit_) found_ = candidate;
+  }
+
+  static std::function<bool(const StrategyChoice&)> named(const char* name) {
+    return [name](const StrategyChoice& choice) { return choice.name == name; };
+  }
+
+  // A plan that stays is named too, so that all of it can be copied, unless it has functions.
+  std::string text(const Plan& plan, const Change& change) const {
+    std::string entries, settings;
+    bool functions = false;
+    for (const StrategyChoice& choice : plan.request.strategies) {
+      entries += (entries.empty() ? "" : ", ") + text(choice);
+      functions = functions || holds_function(choice.options);
+    }
+    if (change.microbatch > 0) settings = fmt::format("microbatch = {}", change.microbatch);
+    if (!change.recompute.empty()) {
+      settings +=
+          fmt::format("{}recompute = \"{}\"", settings.empty() ? "" : ", ", change.recompute);
+    }
+    if (functions && !change.strategies) return settings;
+    return fmt::format("plan = {{ {} }}{}{}", entries, settings.empty() ? "" : " with ", settings);
+  }
+
+  // With every option that is not what it would be if left out.
+  std::string text(const StrategyChoice& choice) const {
+    Json plain = Json::object();
+    if (experiment_.make_strategy && choice.options.contains("ways")) {
+      try {
+        plain = experiment_
+                    .make_strategy({{"plugin", choice.name}, {"ways", choice.options.at("ways")}})
+                    .options;
+      } catch (const Error&) {  // needs more than ways
+      }
+    }
+    std::string options;
+    for (const auto& [key, value] : choice.options.items()) {
+      if (key == "ways" || key.starts_with("$")) continue;
+      if (key != "stage" && plain.contains(key) && plain.at(key) == value) continue;
+      options += fmt::format(", {} = {}", key, lua_text(value));
+    }
+    const std::string ways =
+        choice.options.contains("ways") ? json_text(choice.options.at("ways")) : "";
+    if (options.empty()) return fmt::format("{}({})", choice.name, ways);
+    return fmt::format("{} {{ {} }}", choice.name,
+                       ways.empty() ? options.substr(2) : ways + options);
+  }
+
+  const Experiment& experiment_;
+  const Plan& base_;
+  PlanRequest request_;
+  const bool together_;
+  const std::int64_t limit_;
+  const int most_ranks_;
+  std::int64_t fixed_ =
+      0;  // sequences of a microbatch, where the experiment leaves them to a policy
+  std::optional<Candidate> found_, lowest_;
+  double work_ = 0;  // of the plans made so far
+  int tried_ = 0;
+};
+
+}  // namespace
+
+std::int64_t predicted_need(const Plan& plan, bool together) {
+  if (!together) return highest_peak(plan.programs);
+  TotalMemory all;
+  for (const Program& program : plan.programs) {
+    for (const RankClass& kind : rank_classes(program)) {
+      all.add(kind, forecast_memory(RankView(program, kind.at)));
+    }
+  }
+  return all.bytes();
+}
+
+std::string memory_hint(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit,
+                        bool runs) {
+  return Search(experiment, needs_most, limit, runs).run();
+}
+
+}  // namespace mw

@@ -1,0 +1,270 @@
+// Simulates the stages of a pipeline together: each advances through its timeline, waits for the
+// others' transfers, and shares cores where ranks do.
+#include "predict/pipeline.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <stdexcept>
+
+#include "base/interrupt.h"
+
+namespace mw {
+namespace {
+
+struct StageTransfer {
+  int tag = 0;
+  const Instruction* start = nullptr;
+};
+
+// One stage, and where it is in its timeline.
+class StageClock {
+ public:
+  StageClock(const RankView& rank, const Device& device, int threads)
+      : program_(rank.program()),
+        shared_(device.shared()),
+        pricer_(rank, device, threads, program_.mesh.size() / program_.stages),
+        sends_(program_.segments.size()),
+        awaits_(program_.segments.size()),
+        totals_(program_.segments.size(), false) {
+    std::map<int, const Instruction*> recv;  // by pending
+    for (const Segment& s : program_.segments) {
+      for (const Instruction& i : s.code) {
+        if (i.code == Code::start && i.move.kind == Move::Kind::recv) recv[i.pending] = &i;
+      }
+    }
+    for (std::size_t s = 0; s < program_.segments.size(); ++s) {
+      for (const Instruction& i : program_.segments[s].code) {
+        if (i.code == Code::totals) totals_[s] = true;
+        if (i.code == Code::start && i.move.kind == Move::Kind::send) {
+          sends_[s].push_back({i.move.tag, &i});
+        } else if (i.code == Code::wait && i.move.kind == Move::Kind::recv) {
+          awaits_[s].push_back({i.move.tag, recv.at(i.pending)});
+        }
+      }
+    }
+  }
+
+  bool done() const { return next_ == program_.timeline.size(); }
+  const SegmentRun& run() const { return program_.timeline[next_]; }
+  const std::vector<StageTransfer>& awaits() const { return awaits_[run().segment]; }
+  const std::vector<StageTransfer>& sends() const { return sends_[run().segment]; }
+  double seconds(const StageTransfer& t) const {
+    return pricer_.transfer_seconds(*t.start, run().microbatch);
+  }
+  const Segment& segment() const { return program_.segments[run().segment]; }
+  const Program& program() const { return program_; }
+  bool meets() const { return !done() && totals_[run().segment]; }
+  bool met() const { return met_; }
+
+  // The work of the next run, in seconds by itself. `arrived`: when all that it waits for is there.
+  double begin(double arrived, double now) {
+    if (!shared_) pricer_.idle_until(now);  // what is under way goes on meanwhile
+    const double before = pricer_.clock();
+    if (!awaits().empty()) {
+      for (const StageTransfer& t : awaits()) {
+        // Threads copy when both are there; links carry it while the receiver computes.
+        if (shared_) pricer_.transferred(*t.start, seconds(t));
+      }
+      if (!shared_ && arrived > now) {
+        pricer_.transferred(*awaits().front().start, arrived - now);
+      }
+    }
+    pricer_.play(run());
+    return pricer_.clock() - before;
+  }
+  void advance() {
+    met_ = met_ || meets();
+    ++next_;
+  }
+  StepTime times(double step) {
+    StepTime time = pricer_.times();
+    time.idle = std::max(0.0, step - time.compute - time.exposed);
+    time.step = step;
+    return time;
+  }
+
+ private:
+  const Program& program_;
+  const bool shared_;
+  Pricer pricer_;
+  std::size_t next_ = 0;
+  std::vector<std::vector<StageTransfer>> sends_, awaits_;  // by segment
+  std::vector<bool> totals_;                                // by segment
+  bool met_ = false;
+};
+
+class Simulation {
+ public:
+  Simulation(const std::vector<RankView>& stages, const Device& device, int threads)
+      : device_(device), busy_(stages.size(), false), work_(stages.size(), 0) {
+    const int ranks = stages.front().program().mesh.size();
+    // What each rank computes with is decided by all ranks, not by those of one stage.
+    const int own = device.threads_of(ranks, threads);
+    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, own);
+    load_ = device.shared() ? static_cast<double>(ranks) / static_cast<double>(stages.size()) *
+                                  own / device.cores
+                            : 0;
+    result_.actions.resize(stages.size());
+    started_.resize(stages.size());
+  }
+
+  PipelineTime run() {
+    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
+    while (advance()) {
+    }
+    for (const StageClock& clock : clocks_) {
+      if (!clock.done())
+        throw std::logic_error("a stage waits for ever in " + clock.segment().name);
+    }
+    result_.step = now_;
+    for (StageClock& clock : clocks_) result_.stages.push_back(clock.times(now_));
+    return finish();
+  }
+
+ private:
+  // How much slower a stage runs while `active` stages compute than it would by itself.
+  double slowdown(int active) const {
+    if (load_ <= 0) return 1;
+    // A core is slower while all are busy; a stage by itself was priced so only if it fills them.
+    const bool fills = active * load_ >= 1 && load_ < 1;
+    return std::max(1.0, active * load_) / std::max(1.0, load_) / (fills ? device_.all_cores : 1);
+  }
+
+  // All stages add to the totals: none goes on before the last has come.
+  bool all_meet() const {
+    return std::all_of(clocks_.begin(), clocks_.end(),
+                       [](const StageClock& c) { return c.done() || c.meets() || c.met(); });
+  }
+
+  // Begins the stage's next run if what it waits for is there; else it stays idle.
+  void start(std::size_t s) {
+    StageClock& clock = clocks_[s];
+    if (busy_[s] || clock.done()) return;
+    if (clock.meets() && !all_meet()) return;
+    double arrived = 0;
+    for (const StageTransfer& t : clock.awaits()) {
+      const auto found = messages_.find({t.tag, clock.run().microbatch});
+      if (found == messages_.end()) return;
+      arrived = std::max(arrived, found->second);
+    }
+    for (const StageTransfer& t : clock.awaits()) messages_.erase({t.tag, clock.run().microbatch});
+    started_[s] = now_;
+    work_[s] = clock.begin(arrived, now_);
+    busy_[s] = true;
+  }
+
+  // To the next end of a run; false if nothing runs.
+  bool advance() {
+    throw_if_stopped();
+    const auto active = static_cast<int>(std::count(busy_.begin(), busy_.end(), true));
+    if (active == 0) return false;
+    const double slow = slowdown(active);
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t s = 0; s < clocks_.size(); ++s) {
+      if (busy_[s]) least = std::min(least, work_[s]);
+    }
+    now_ += least * slow;
+    std::vector<std::size_t> ended;
+    for (std::size_t s = 0; s < clocks_.size(); ++s) {
+      if (!busy_[s]) continue;
+      work_[s] -= least;
+      if (work_[s] <= 1e-15) ended.push_back(s);
+    }
+    for (std::size_t s : ended) end(s);
+    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
+    return true;
+  }
+
+  void end(std::size_t s) {
+    StageClock& clock = clocks_[s];
+    busy_[s] = false;
+    for (const StageTransfer& t : clock.sends()) {
+      messages_[{t.tag, clock.run().microbatch}] = now_ + clock.seconds(t);
+    }
+    const Segment& segment = clock.segment();
+    if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {
+      TimedAction action;
+      action.rank = static_cast<int>(s);
+      action.stage = static_cast<int>(s);
+      action.vstage = segment.kind == SegmentKind::finish ? -1 : segment.vstage;
+      action.chunk = action.vstage < 0 ? 0 : clock.program().chunk_of(segment.vstage);
+      action.name = action_name(segment);
+      action.microbatch = clock.run().microbatch;
+      action.start = started_[s];
+      action.end = now_;
+      result_.actions[s].push_back(std::move(action));
+    }
+    clock.advance();
+  }
+
+  PipelineTime finish() {
+    const Device& device = device_;
+    double idle = 0;
+    for (StepTime& stage : result_.stages) {
+      // On shared cores the stages' own times pass more slowly than by themselves.
+      if (device.shared()) {
+        double busy = 0;
+        const std::size_t s = &stage - result_.stages.data();
+        for (const TimedAction& a : result_.actions[s]) busy += a.end - a.start;
+        const double own = stage.compute + stage.exposed;
+        const double stretch = own > 0 ? std::max(1.0, busy / own) : 1;
+        stage.compute *= stretch;
+        stage.exposed *= stretch;
+        for (auto& [key, transfer] : stage.transfers) {
+          transfer.seconds *= stretch;
+          transfer.exposed *= stretch;
+        }
+        stage.idle = std::max(0.0, result_.step - stage.compute - stage.exposed);
+      }
+      idle += stage.idle;
+    }
+    result_.bubble =
+        result_.step > 0 ? idle / (result_.step * static_cast<double>(result_.stages.size())) : 0;
+    return std::move(result_);
+  }
+
+  const Device& device_;
+  std::vector<StageClock> clocks_;
+  std::vector<bool> busy_;
+  std::vector<double> work_;                        // left of each stage's run, by itself
+  std::vector<double> started_;                     // of each stage's run
+  std::map<std::pair<int, int>, double> messages_;  // by tag and microbatch: when they are there
+  double load_ = 0;  // of one stage: its threads over the cores that all share; 0: cores of its own
+  double now_ = 0;
+  PipelineTime result_;
+};
+
+}  // namespace
+
+PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
+                            int threads) {
+  return Simulation(stages, device, threads).run();
+}
+
+std::string action_name(const Segment& segment) {
+  const std::string of = segment.gradient ? " B" : " F";
+  switch (segment.kind) {
+    case SegmentKind::forward:
+      return "F";
+    case SegmentKind::backward:
+      return "B";
+    case SegmentKind::dgrad:
+      return "I";
+    case SegmentKind::wgrad:
+      return "W";
+    case SegmentKind::post:
+      return "post" + of;
+    case SegmentKind::receive:
+      return "receive" + of;
+    case SegmentKind::sent:
+      return "sent" + of;
+    case SegmentKind::gather:
+      return "gather";
+    case SegmentKind::finish:
+      return segment.name;
+  }
+  return "?";
+}
+
+}  // namespace mw

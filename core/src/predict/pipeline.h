@@ -1,0 +1,28 @@
+// The step of all stages together: each stage's clock through its timeline, with what one sends and
+// another waits for.
+#pragma once
+
+#include <vector>
+
+#include "meshwright/schedule.h"
+#include "predict/price.h"
+
+namespace mw {
+
+struct PipelineTime {
+  double step = 0;                                // seconds, until the last stage is done
+  std::vector<StepTime> stages;                   // of each stage's slowest rank
+  std::vector<std::vector<TimedAction>> actions;  // of each stage, without posts and sents
+  double bubble = 0;  // of the stages' time: idle for want of another stage's work
+};
+
+// `stages`: of each stage, the rank that decides. On a device that ranks share, they also share its
+// cores: a stage runs the slower the more others compute at that moment.
+PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
+                            int threads = 0);
+
+// "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the
+// drawings call a segment.
+std::string action_name(const Segment& segment);
+
+}  // namespace mw

@@ -1,0 +1,203 @@
+// Predicts a plan's step: seconds, memory of each stage, bytes of each axis, tokens per second
+// and MFU.
+#include "predict/prediction.h"
+
+#include <algorithm>
+
+#include "predict/pipeline.h"
+#include "predict/speed.h"
+#include "predict/total_memory.h"
+#include "program/flops.h"
+#include "program/rank_view.h"
+
+namespace mw {
+namespace {
+
+void add_communication(Prediction& p, const StepTime& time, const Traffic& traffic) {
+  for (const auto& [key, use] : traffic) {
+    const auto known = std::find_if(p.communication.begin(), p.communication.end(),
+                                    [&, k = key](const auto& c) { return c.key == k; });
+    const TransferTime& transfer = time.transfers.at(key);
+    const CommunicationForecast forecast{key, use.calls, use.bytes, transfer.seconds,
+                                         transfer.exposed};
+    if (known == p.communication.end()) {
+      p.communication.push_back(forecast);
+      continue;
+    }
+    if (std::pair(use.bytes, use.calls) > std::pair(known->bytes, known->calls)) {
+      known->calls = use.calls;
+      known->bytes = use.bytes;
+    }
+    known->seconds = std::max(known->seconds, transfer.seconds);
+    known->exposed_seconds = std::max(known->exposed_seconds, transfer.exposed);
+  }
+}
+
+// What the ranks of a stage hold, and the rank that the others wait for.
+struct StageRanks {
+  StageForecast forecast;
+  Coordinates slowest;
+  double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
+};
+
+// The parameters that a token goes through: of the experts only those that it chose.
+double active_parameters(const Graph& graph) {
+  double active = 0;
+  for (int value : graph.parameters()) {
+    const Dims& dims = graph.value(value).dims;
+    const bool some = !graph.sparse.dims.empty() &&
+                      std::find(dims.begin(), dims.end(), graph.sparse.dims.front()) != dims.end();
+    active += (some ? graph.sparse.share : 1) * static_cast<double>(graph.count(value));
+  }
+  return active;
+}
+
+// Where ranks share cores, one that is done leaves its share to the others: the step takes what all
+// their work takes, or the longest alone.
+void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
+  if (ranks.most <= 0) return;
+  const double share = std::max(ranks.mean, ranks.most / stretch) / ranks.most;
+  for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds})
+    *seconds *= share;
+  for (auto& stage : p.actions) {
+    for (TimedAction& action : stage) {
+      action.start *= share;
+      action.end *= share;
+    }
+  }
+}
+
+StageRanks look_at(const Program& program, const Device& device, int threads,
+                   TotalMemory& together) {
+  StageRanks found;
+  found.forecast.stage = program.stage;
+  double slowest = -1;
+  const auto kinds = rank_classes(program);
+  for (const RankClass& kind : kinds) {
+    const RankView rank(program, kind.at);
+    const MemoryForecast memory = forecast_memory(rank);
+    together.add(kind, memory);
+    if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
+    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, device, threads).step;
+    found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
+    if (seconds > slowest) {
+      slowest = seconds;
+      found.slowest = kind.at;
+    }
+  }
+  found.most = slowest;
+  return found;
+}
+
+Json memory_json(const StageForecast& stage) {
+  Json json{{"stage", stage.stage}};
+  for (int c = 0; c < category_count; ++c) {
+    json[name_of(static_cast<Category>(c))] = stage.memory.bytes[static_cast<std::size_t>(c)];
+  }
+  json["peak"] = stage.memory.peak;
+  json["scratch"] = stage.memory.measured ? "measured" : "estimated";
+  return json;
+}
+
+}  // namespace
+
+Prediction predict(const Plan& plan, const Device& device, int threads) {
+  const int element = bytes_of(plan.programs.front().dtype);
+  Prediction p;
+  p.ranks = plan.ranks();
+  p.parameters = plan.graph->parameter_count();
+  const Flops flops = count_flops(plan.programs);
+  p.flops_per_step = flops.model;
+  p.hardware_flops_per_step = flops.hardware;
+
+  TotalMemory together;
+  std::int64_t peak = 0;
+  std::vector<RankView> slowest;
+  std::vector<Coordinates> ranks;  // theirs
+  StageRanks last;
+  for (const Program& program : plan.programs) {
+    const StageRanks stage = look_at(program, device, threads, together);
+    p.stages.push_back(stage.forecast);
+    last = stage;
+    peak = std::max(peak, stage.forecast.memory.peak);
+    slowest.emplace_back(program, stage.slowest);
+    ranks.push_back(stage.slowest);
+  }
+  const PipelineTime time = price_pipeline(slowest, device, threads);
+  p.step_seconds = time.step;
+  p.bubble_fraction = time.bubble;
+  p.actions = time.actions;
+  for (std::size_t s = 0; s < p.actions.size(); ++s) {
+    for (TimedAction& action : p.actions[s]) action.rank = plan.mesh.rank(ranks[s]);
+  }
+  for (std::size_t s = 0; s < time.stages.size(); ++s) {
+    p.compute_seconds = std::max(p.compute_seconds, time.stages[s].compute);
+    p.exposed_seconds = std::max(p.exposed_seconds, time.stages[s].exposed);
+    add_communication(p, time.stages[s], forecast_traffic(slowest[s]));
+  }
+  if (device.shared() && ranks.size() == 1) {
+    share_cores(p, last, speed_of(device, p.ranks, element, threads).stretch);
+  }
+  std::sort(p.communication.begin(), p.communication.end(),
+            [](const auto& a, const auto& b) { return a.key < b.key; });
+  p.memory_limit = device.memory;
+  p.memory_needed = device.shared() ? together.bytes() : peak;
+  p.fits = p.memory_needed <= p.memory_limit;
+
+  const double tokens = static_cast<double>(plan.tokens_per_step());
+  p.peak_flops = device.peak(p.ranks, element, threads);
+  p.tokens_per_second = tokens / p.step_seconds;
+  p.tokens_per_second_per_device = p.tokens_per_second / p.ranks;
+  const double possible = p.peak_flops * p.step_seconds;
+  p.mfu = p.flops_per_step / possible;
+  p.hfu = p.hardware_flops_per_step / possible;
+  p.mfu_6n = 6.0 * active_parameters(*plan.graph) * tokens / possible;
+  return p;
+}
+
+RankPrediction predict_rank(const Plan& plan, int rank) {
+  const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
+  return {forecast_memory(view), forecast_traffic(view)};
+}
+
+const StageForecast& Prediction::fullest() const {
+  return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
+    return a.memory.peak < b.memory.peak;
+  });
+}
+
+Json Prediction::to_json() const {
+  Json json;
+  json["ranks"] = ranks;
+  json["parameters"] = parameters;
+  json["flops_per_step"] = flops_per_step;
+  json["hardware_flops_per_step"] = hardware_flops_per_step;
+  json["memory"] = Json::array();
+  for (const StageForecast& stage : stages) json["memory"].push_back(memory_json(stage));
+  json["communication"] = Json::array();
+  for (const CommunicationForecast& c : communication) {
+    json["communication"].push_back({{"axis", c.key.axis},
+                                     {"op", c.key.op},
+                                     {"phase", c.key.phase},
+                                     {"calls", c.calls},
+                                     {"bytes", c.bytes},
+                                     {"seconds", c.seconds},
+                                     {"exposed_seconds", c.exposed_seconds}});
+  }
+  json["step_seconds"] = step_seconds;
+  json["compute_seconds"] = compute_seconds;
+  json["exposed_seconds"] = exposed_seconds;
+  json["bubble_fraction"] = bubble_fraction;
+  json["tokens_per_second"] = tokens_per_second;
+  json["tokens_per_second_per_device"] = tokens_per_second_per_device;
+  json["peak_flops"] = peak_flops;
+  json["mfu"] = mfu;
+  json["mfu_6n"] = mfu_6n;
+  json["hfu"] = hfu;
+  json["memory_needed"] = memory_needed;
+  json["memory_limit"] = memory_limit;
+  json["fits"] = fits;
+  return json;
+}
+
+}  // namespace mw

@@ -1,0 +1,67 @@
+// The prediction of a plan: what `plan` prints and what a run is compared with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+#include "plan/plan.h"
+#include "predict/machine.h"
+#include "predict/pipeline.h"
+#include "program/memory.h"
+#include "program/traffic.h"
+
+namespace mw {
+
+struct CommunicationForecast {
+  CommunicationKey key;
+  std::int64_t calls = 0, bytes = 0;  // of one rank and step
+  double seconds = 0, exposed_seconds = 0;
+};
+
+struct StageForecast {
+  int stage = 0;
+  MemoryForecast memory;  // of the rank with the highest peak
+};
+
+struct Prediction {
+  int ranks = 1;
+  std::int64_t parameters = 0;  // of the model
+  double flops_per_step = 0;    // see Flops
+  double hardware_flops_per_step = 0;
+  std::vector<StageForecast> stages;
+  // What the slowest rank sends; with several stages, the most of any stage's slowest rank in
+  // bytes, and in seconds.
+  std::vector<CommunicationForecast> communication;
+  std::vector<std::vector<TimedAction>> actions;  // of each stage's slowest rank
+  double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
+  double bubble_fraction = 0;  // of all stages' time: waiting for another stage
+  double tokens_per_second = 0, tokens_per_second_per_device = 0;
+  double peak_flops = 0;  // per second, of the ranks' devices together
+  // Fractions of the peak; mfu_6n counts 6 flops for each parameter and token.
+  double mfu = 0, mfu_6n = 0, hfu = 0;
+  // Bytes that are needed, and that there are: of all ranks together if they share a machine, else
+  // of the rank that needs most.
+  std::int64_t memory_needed = 0, memory_limit = 0;
+  bool fits = true;
+
+  // The stage with the highest peak.
+  const StageForecast& fullest() const;
+  Json to_json() const;
+};
+
+// `threads`: of each rank's ops (Experiment::threads); 0: the cores over the ranks.
+Prediction predict(const Plan& plan, const Device& device, int threads = 0);
+
+// What one rank's ledger will read.
+struct RankPrediction {
+  MemoryForecast memory;
+  Traffic communication;  // calls and bytes
+};
+RankPrediction predict_rank(const Plan& plan, int rank);
+
+// For people: the mix, the rules, who holds what, what is sent, how long it takes.
+std::string print(const Plan& plan, const Prediction& prediction);
+
+}  // namespace mw

@@ -1,0 +1,56 @@
+// Prices a step: seconds of each instruction by a roofline, and a timeline of one rank in which
+// transfers are begun and awaited.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "predict/machine.h"
+#include "program/footprint.h"
+#include "program/rank_view.h"
+
+namespace mw {
+
+struct TransferTime {
+  double seconds = 0;  // that the transfers take
+  double exposed = 0;  // ... in which the rank did nothing else
+};
+
+struct StepTime {
+  double step = 0;
+  double compute = 0;  // in ops, copies and the optimizer
+  double exposed = 0;  // waiting for transfers
+  double idle = 0;     // neither: waiting for another stage
+  std::map<CommunicationKey, TransferTime> transfers;
+  double executed = 0;  // floating-point operations that the rank really does
+};
+
+// One rank's clock through its program. Work is priced once for each instruction of a segment and
+// once for each run of a segment whose start finds no transfer under way, so it does not grow with
+// microbatches.
+class Pricer {
+ public:
+  // `threads` of each rank; 0: see Device::threads_of.
+  // `sharing`: ranks that compute at the same time on a shared device.
+  Pricer(const RankView& rank, const Device& device, int threads, int sharing);
+  Pricer(Pricer&&) noexcept;
+  ~Pricer();
+
+  // Runs a segment. Transfers between stages take no time here: whoever knows both clocks adds it.
+  void play(const SegmentRun& run);
+  double clock() const;
+  void idle_until(double time);
+  // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
+  void transferred(const Instruction& start, double seconds);
+  double transfer_seconds(const Instruction& start, int microbatch) const;
+  StepTime times() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// The step of a rank that waits for no other stage.
+StepTime price_step(const RankView& rank, const Device& device, int threads = 0);
+
+}  // namespace mw

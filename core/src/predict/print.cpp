@@ -1,0 +1,149 @@
+// Prints a plan and its prediction as people read them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "meshwright/options.h"
+#include "predict/prediction.h"
+
+namespace mw {
+namespace {
+
+// 1.23e9 -> "1.23 G".
+std::string scaled(double value) {
+  static const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g}{}", value, units[unit]);
+}
+
+std::string seconds(double value) {
+  if (value >= 1) return fmt::format("{:.3g} s", value);
+  if (value >= 1e-3) return fmt::format("{:.3g} ms", value * 1e3);
+  return fmt::format("{:.3g} us", value * 1e6);
+}
+
+std::string rules(const Plan& plan) {
+  std::vector<std::string> lines;
+  for (const Rule& rule : plan.rules) {
+    std::string line = fmt::format("{} -> {} ({}{})", rule.dim.name(), rule.axis, rule.strategy,
+                                   rule.named || rule.where ? ", some ops" : "");
+    if (std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(std::move(line));
+  }
+  return join(lines);
+}
+
+std::string batch(const Plan& plan) {
+  std::string text = fmt::format("{} x {} tokens a step; ", plural(plan.request.batch, "sequence"),
+                                 plan.request.sequence);
+  const std::int64_t own = plan.request.batch / plan.batch_ways;
+  text += plan.batch_ways == 1 ? "not split"
+                               : fmt::format("{} to each of {} parts", own, plan.batch_ways);
+  // Runs of equal ones: "2 x 3 + 1".
+  std::string sizes;
+  for (std::size_t m = 0; m < plan.sizes.size();) {
+    std::size_t end = m;
+    while (end < plan.sizes.size() && plan.sizes[end] == plan.sizes[m]) ++end;
+    sizes += sizes.empty() ? "" : " + ";
+    if (end - m > 1 && end - m < plan.sizes.size()) sizes += fmt::format("{} x ", end - m);
+    sizes += std::to_string(plan.sizes[m]);
+    m = end;
+  }
+  return text + fmt::format(", in {} microbatch{} of {}", plan.microbatches,
+                            plan.microbatches == 1 ? "" : "es", sizes);
+}
+
+std::string memory(const Prediction& prediction) {
+  const bool offloads =
+      std::any_of(prediction.stages.begin(), prediction.stages.end(),
+                  [](const StageForecast& s) { return s.memory[Category::host] > 0; });
+  std::vector<std::string> header{"memory a rank"};
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (category != Category::host) header.emplace_back(name_of(category));
+  }
+  header.emplace_back("peak");
+  if (offloads) header.emplace_back(name_of(Category::host));
+  TextTable table(header, {1, 2, 3, 4, 5, 6, 7});
+  for (const StageForecast& stage : prediction.stages) {
+    std::vector<std::string> row{
+        prediction.stages.size() == 1 ? "" : fmt::format("stage {}", stage.stage)};
+    for (int c = 0; c < category_count; ++c) {
+      const auto category = static_cast<Category>(c);
+      if (category == Category::host) continue;
+      row.push_back(format_bytes(static_cast<double>(stage.memory[category])));
+    }
+    row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
+    if (offloads) row.push_back(format_bytes(static_cast<double>(stage.memory[Category::host])));
+    table.add(std::move(row));
+  }
+  return table.text("  ");
+}
+
+std::string communication(const Prediction& prediction) {
+  if (prediction.communication.empty()) return "  no communication\n";
+  TextTable table({"axis", "op", "phase", "calls", "bytes a rank", "time", "exposed"},
+                  {3, 4, 5, 6});
+  for (const CommunicationForecast& c : prediction.communication) {
+    table.add({c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
+               format_bytes(static_cast<double>(c.bytes)), seconds(c.seconds),
+               seconds(c.exposed_seconds)});
+  }
+  return table.text("  ");
+}
+
+}  // namespace
+
+std::string print(const Plan& plan, const Prediction& p) {
+  std::string text =
+      fmt::format("plan {}  {}, {}\n", plan.hash(), plan.mix(), plan.mesh.describe());
+  text += fmt::format("  model   {}, {} parameters, {}\n", plan.request.model->name(),
+                      scaled(static_cast<double>(p.parameters)), name_of(plan.request.precision));
+  text += fmt::format("  batch   {}\n", batch(plan));
+  if (const std::string all = rules(plan); !all.empty()) text += fmt::format("  rules   {}\n", all);
+  if (plan.programs.front().stage_atom >= 0) {
+    const int stages = plan.stages(), chunks = plan.schedule.vstages() / stages;
+    text += fmt::format("  stages  {}{}, schedule {}\n", stages,
+                        chunks > 1 ? fmt::format(" of {} chunks", chunks) : "", plan.schedule.name);
+  }
+  for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
+  text += "\n" + memory(p);
+  const auto estimated = [](const StageForecast& s) { return !s.memory.measured; };
+  if (std::any_of(p.stages.begin(), p.stages.end(), estimated)) {
+    text +=
+        "  (activations and peak hold estimates of kernels' scratch: calls of these sizes are too "
+        "large to be tried here)\n";
+  }
+  text += "\n" + communication(p) + "\n";
+  text +=
+      fmt::format("  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n",
+                  seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),
+                  100 * p.bubble_fraction);
+  text += fmt::format(
+      "  speed   {}tokens/s, {}FLOP a step ({}FLOP on the hardware), "
+      "MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n",
+      scaled(p.tokens_per_second) + " ", scaled(p.flops_per_step) + " ",
+      scaled(p.hardware_flops_per_step) + " ", 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n);
+  if (!p.fits) {
+    const StageForecast& worst = p.fullest();
+    const auto peak = static_cast<double>(worst.memory.peak);
+    const auto limit = static_cast<double>(p.memory_limit);
+    // A rank that fits by itself shares its memory with the others.
+    text += peak > limit
+                ? fmt::format("  does not fit: {} a rank against {} of memory\n",
+                              format_bytes(peak), format_bytes(limit))
+                : fmt::format(
+                      "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
+                      p.ranks, format_bytes(peak),
+                      format_bytes(static_cast<double>(p.memory_needed)), format_bytes(limit));
+  }
+  return text;
+}
+
+}  // namespace mw

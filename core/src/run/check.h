@@ -1,0 +1,73 @@
+// The run-time check: what a plan says of its tensors, asserted while they are there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "run/executor.h"
+
+namespace mw {
+
+// What a rank's check came to.
+struct CheckReport {
+  std::int64_t steps = 0;
+  std::int64_t tensors = 0;   // looked at
+  std::int64_t replicas = 0;  // ... of which, compared with those of other ranks
+  double seconds = 0;         // of the rank's time
+  std::vector<std::string>
+      unused;  // parameters whose gradient was zero, on all ranks, in every step
+};
+
+// Watches one rank's executor. Every output of an op, every gradient that reaches one, and what
+// every collective brings has the shape and type of its slot's placement, is finite, and, where it
+// is called Replicate, has the same bits on all ranks of the axis; so have parameters and optimizer
+// state after each step. Throws Error (run) naming the step, the op and the axis, and the rank by
+// being thrown there. Replicas are compared by 63-bit sums of their bits, those of a segment in one
+// all-reduce for each set of axes, booked under the phase "check";
+// the memory that this takes is not booked.
+class Check : public Watcher {
+ public:
+  // `overflows`: gradients may be infinite, as a loss scale finds its size by that;
+  // not in a step that counts.
+  explicit Check(bool overflows = false) : overflows_(overflows) {}
+
+  void begin(Executor& executor, std::int64_t step) override;
+  void computed(const Instruction& instruction, int slot, int microbatch,
+                const at::Tensor& tensor) override;
+  void moved(const Instruction& instruction, int slot, int microbatch,
+             const at::Tensor& tensor) override;
+  void ran(int microbatch) override;
+  void gradients(Executor& executor) override;
+  void ended() override;
+
+  CheckReport report() const;
+
+ private:
+  struct Seen {
+    std::string what;  // "the output of layers.0.attention.q"
+    std::int64_t bits = 0;
+  };
+
+  void look(const std::string& what, bool backward, int slot, int microbatch,
+            const at::Tensor& tensor);
+  void look_for_infinities(const std::string& what, bool backward, const std::string& where,
+                           const at::Tensor& tensor);
+  void compare(int microbatch);
+  void compare_kept();
+
+  const bool overflows_;
+  Executor* executor_ = nullptr;
+  std::int64_t step_ = 0;
+  std::string overflowed_;  // of this step's backward: the first that is not finite, if it may be
+  std::map<RankSet, std::vector<Seen>> seen_;  // since the last comparison
+  std::map<std::string, bool> used_;           // by parameter, of all steps and ranks
+  CheckReport report_;
+};
+
+// A sum of the tensor's bits, each place weighed differently: equal for equal bits, and for others
+// but once in 2^63 or so.
+std::int64_t sum_of_bits(const at::Tensor& tensor);
+
+}  // namespace mw

@@ -1,0 +1,282 @@
+// Runs the timeline of a rank's program: for each segment its instructions, each handed to the
+// part of the executor that knows its kind.
+#include "run/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "base/clock.h"
+#include "meshwright/error.h"
+#include "program/scalar_type.h"
+#include "run/host_copy.h"
+#include "run/order.h"
+
+namespace mw {
+namespace {
+
+// A kernel's, an op's or the ledger's own words, and where they were said.
+Error failed(const Instruction& i, int microbatch, Problem said) {
+  said.stage = Stage::run;
+  said.message = fmt::format("{} (in the {} of {}, microbatch {})", said.message, name_of(i.piece),
+                             i.label, microbatch);
+  return Error(std::move(said));
+}
+
+}  // namespace
+
+Executor::Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
+                   Ledger& ledger, const StepInput& input)
+    : program_(program),
+      graph_(*program.graph),
+      rank_(rank),
+      at_(program.mesh.coordinates(rank)),
+      real_(scalar_type(program.dtype)),
+      device_(device),
+      source_(source),
+      ledger_(ledger),
+      input_(input),
+      kept_(new Kept{Storage(program, at_, device, ledger), {}, {}}),
+      storage_(kept_->storage),
+      sizes_(program, at_),
+      groups_(kept_->groups),
+      hooked_(kept_->hooked),
+      scaler_(std::make_shared<LossScaler>(input.loss_scale)) {
+  number_rows();
+  find_lasting();
+  make_hooks();
+}
+
+Executor::Executor(const Program& program, const Executor& other)
+    : program_(program),
+      graph_(*program.graph),
+      rank_(other.rank_),
+      at_(other.at_),
+      real_(other.real_),
+      device_(other.device_),
+      source_(other.source_),
+      ledger_(other.ledger_),
+      input_(other.input_),
+      kept_(other.kept_),
+      storage_(kept_->storage),
+      sizes_(program, at_),
+      groups_(kept_->groups),
+      hooked_(kept_->hooked),
+      scaler_(other.scaler_) {
+  number_rows();
+  find_lasting();
+}
+
+Executor::~Executor() = default;
+
+void Executor::also(const Program& program) {
+  others_.push_back(std::unique_ptr<Executor>(new Executor(program, *this)));
+}
+
+void Executor::watch(Watcher* watcher) {
+  watcher_ = watcher;
+  for (const auto& other : others_) other->watch(watcher);
+}
+
+StepOutcome Executor::step(std::int64_t index, double lr) {
+  const int which = input_.which ? input_.which(index) : 0;
+  return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
+}
+
+Communicator& Executor::group(const RankSet& set) {
+  auto& communicator = groups_[set];
+  if (!communicator) {
+    const std::vector<int> ranks = program_.ranks_of(set, rank_);
+    const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    communicator =
+        make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index), &ledger_);
+  }
+  return *communicator;
+}
+
+at::TensorOptions Executor::options(int slot) const {
+  return at::TensorOptions().dtype(scalar_type(program_.slots[slot].dtype)).device(device_);
+}
+
+StepOutcome Executor::own_step(std::int64_t index, double lr) {
+  const at::NoGradGuard no_grad;
+  step_ = index;
+  outcome_ = {};
+  outcome_.lr = lr;
+  if (scaler_->begin(index)) make_hooks();
+  storage_.begin_step();
+  if (watcher_ != nullptr) watcher_->begin(*this, index);
+  {
+    Ledger::Scope scope(ledger_, Category::buffers);
+    at::Tensor& loss = own_[program_.loss];
+    loss = at::Tensor();  // the last step's is not held beside it
+    loss = at::zeros({}, options(program_.loss));
+  }
+  const double begin = seconds_now();
+  outcome_.began = begin;
+  for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
+    const SegmentRun& part = program_.timeline[r];
+    RunTime time{part.segment, part.microbatch, seconds_now() - begin, 0};
+    for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
+    time.end = seconds_now() - begin;
+    outcome_.runs.push_back(time);
+    if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
+    if (watcher_ != nullptr) watcher_->ran(part.microbatch);
+  }
+  microbatches_.clear();
+  if (watcher_ != nullptr) watcher_->ended();
+  return std::move(outcome_);
+}
+
+void Executor::run(const Instruction& i, int microbatch) {
+  Microbatch& m = microbatches_[microbatch];
+  if (m.slots.empty()) {
+    m.slots.resize(program_.slots.size());
+    m.sizes = &sizes_.of(microbatch);
+  }
+  Ledger::Scope scope(ledger_, Category::activations);
+  switch (i.code) {
+    case Code::load:
+      load(i, m, microbatch);
+      break;
+    case Code::compute:
+      if (i.update != Update::none) {
+        update(i, m);
+        break;
+      }
+      try {
+        compute(i, m, microbatch);
+      } catch (const Error& error) {
+        throw failed(i, microbatch, error.problems().front());
+      } catch (const c10::Error& error) {
+        throw failed(i, microbatch,
+                     {Stage::run, "run.exception", "", error.what_without_backtrace()});
+      } catch (const std::exception& error) {
+        throw failed(i, microbatch, problem_of(error));
+      }
+      break;
+    case Code::move:
+    case Code::start: {
+      if (i.bucket >= 0) {
+        start_flat(i);
+        break;
+      }
+      if (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv) {
+        start_transfer(i, m, microbatch);
+        break;
+      }
+      if (i.move.kind == Move::Kind::shift) {
+        start_shift(i, m, microbatch);
+        break;
+      }
+      if (!i.move.lands.empty()) {
+        m.underway[i.pending] = start_exchange(i, m);
+        break;
+      }
+      const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+      const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
+      if (i.code == Code::start) {
+        m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
+                                           group({i.move.atoms, {}}), {i.phase, &i.label});
+      } else {
+        m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
+                                           program_.mesh.index_in_group(rank_, i.move.atoms));
+      }
+      break;
+    }
+    case Code::wait: {
+      if (i.bucket >= 0) {
+        end_flat(i);
+        break;
+      }
+      const at::Tensor done = m.underway.at(i.pending).finish();
+      if (!i.outputs.empty()) m.slots[i.outputs[0]] = done;
+      m.underway.erase(i.pending);
+      break;
+    }
+    case Code::seed:
+      m.slots[i.outputs[0]] = at::full({}, scaler_->scale(), options(i.outputs[0]));
+      break;
+    case Code::add:
+      add(i, m);
+      break;
+    case Code::alias:  // of a flat slot: its parameter's part of it
+      m.slots[i.outputs[0]] = i.parameter >= 0 ? storage_.slice(i.parameter, *lasting_[i.inputs[0]])
+                                               : tensor(m, i.inputs[0]);
+      break;
+    case Code::copy:
+      copy(i, m);
+      break;
+    case Code::totals:
+      totals(i);
+      break;
+  }
+  if (watcher_ != nullptr &&
+      (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) && i.bucket < 0 &&
+      !i.outputs.empty()) {
+    watcher_->moved(i, i.outputs[0], microbatch, tensor(m, i.outputs[0]));
+  }
+  for (int slot : i.release) {
+    if (lasting_[slot] == nullptr) {
+      m.slots[slot].reset();
+    } else {
+      let_go(slot);
+    }
+  }
+}
+
+void Executor::copy(const Instruction& i, Microbatch& m) {
+  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+  const at::Tensor& source = i.bucket >= 0 ? flat_source(i.inputs[0]) : tensor(m, i.inputs[0]);
+  if (to.persistent) {
+    open(i.outputs[0]).copy_(source);
+  } else if (from.memory == to.memory) {
+    m.slots[i.outputs[0]] =
+        from.dtype == to.dtype
+            ? source.clone()
+            : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
+                        /*copy=*/true, at::MemoryFormat::Contiguous);
+  } else {
+    const bool host = to.memory == Memory::host;
+    const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
+    m.slots[i.outputs[0]] = host ? to_host(source) : to_device(source, device_);
+  }
+}
+
+void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
+  static const Dim batch("batch"), seq("seq");
+  Ledger::Scope scope(ledger_, Category::buffers);
+  const std::int64_t rows = program_.batch_of(microbatch), sequence = graph_.size(seq);
+  const auto cpu = at::TensorOptions().dtype(at::kLong);
+  at::Tensor tokens, labels;
+  for (int slot : i.outputs) {
+    const Slot& s = program_.slots[slot];
+    const std::vector<Range> columns =
+        program_.lying(seq, local_range(seq, sequence, s.layout, program_.mesh, at_));
+    at::Tensor data;
+    if (s.name == "positions") {
+      std::vector<at::Tensor> runs;
+      for (const Range& run : columns) {
+        runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
+      }
+      data = runs.size() == 1 ? runs[0] : at::cat(runs);
+    } else if (s.name == "tokens" || s.name == "labels") {
+      const Range part = local_range(batch, rows, s.layout, program_.mesh, at_);
+      if (!tokens.defined()) {
+        tokens = at::empty({part.size, sequence}, cpu);
+        labels = at::empty({part.size, sequence}, cpu);
+        input_.data->sample_rows(
+            input_.first_sample(step_) + program_.first_row(microbatch) + part.offset, tokens,
+            labels);
+      }
+      data = in_runs(s.name == "labels" ? labels : tokens, 1, columns).contiguous();
+    } else {  // a model file's mistake
+      throw std::logic_error("the model asks for the data value \"" + s.name +
+                             "\"; there are tokens, labels and positions");
+    }
+    m.slots[slot] = data.to(device_);
+  }
+}
+
+}  // namespace mw

@@ -1,0 +1,192 @@
+// Sparse tensors: rows grouped by expert, of which only the ranks that hold them know how
+// many there are.
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "run/executor.h"
+
+namespace mw {
+namespace {
+
+std::int64_t sum(const std::vector<std::int64_t>& list) {
+  return std::accumulate(list.begin(), list.end(), std::int64_t{0});
+}
+
+// Sums over equal runs: rows for each rank, of rows for each group.
+std::vector<std::int64_t> by_rank(const std::vector<std::int64_t>& groups, int ranks) {
+  const std::size_t each = groups.size() / static_cast<std::size_t>(ranks);
+  std::vector<std::int64_t> rows;
+  for (auto at = groups.begin(); at != groups.end(); at += static_cast<std::ptrdiff_t>(each)) {
+    rows.push_back(std::accumulate(at, at + static_cast<std::ptrdiff_t>(each), std::int64_t{0}));
+  }
+  return rows;
+}
+
+}  // namespace
+
+void Executor::number_rows() {
+  rows_of_slot_.assign(program_.slots.size(), -1);
+  std::set<int> seen;
+  last_run_.assign(program_.timeline.size(), false);
+  for (std::size_t r = last_run_.size(); r-- > 0;) {
+    last_run_[r] = seen.insert(program_.timeline[r].microbatch).second;
+  }
+  for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+    const int value = program_.parameters[p].value;
+    if (!graph_.value(value).tally) continue;
+    const auto user = std::find_if(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
+      return std::any_of(op.inputs.begin(), op.inputs.end(),
+                         [&](const Use& use) { return use.value == value; });
+    });
+    tallies_.emplace_back(static_cast<int>(p), user->layer);
+  }
+  if (graph_.sparse.dims.empty()) return;
+  std::vector<std::pair<int, Layout>> known;
+  for (std::size_t s = 0; s < program_.slots.size(); ++s) {
+    const Slot& slot = program_.slots[s];
+    if (slot.value < 0 || !graph_.sparse.has(slot.dims)) continue;
+    Layout layout = slot.layout;  // only what cuts cells parts rows
+    const Dims& cells = graph_.sparse.dims;
+    for (Placement& p : layout) {
+      if (!p.is_shard() || std::find(cells.begin(), cells.end(), p.dim) == cells.end()) {
+        p = Placement::replicate();
+      }
+    }
+    const std::pair<int, Layout> key{graph_.ops()[graph_.value(slot.value).producer].layer, layout};
+    const auto found = std::find(known.begin(), known.end(), key);
+    rows_of_slot_[s] = static_cast<int>(found - known.begin());
+    if (found == known.end()) known.push_back(key);
+  }
+}
+
+double Executor::share_of_rows(const Instruction& i, const RankView& sizes,
+                               const std::vector<std::int64_t>& rows) const {
+  const std::int64_t supposed = sizes.dims(i.op).count(graph_.sparse.dims);
+  return supposed > 0 ? static_cast<double>(sum(rows)) / static_cast<double>(supposed) : 1;
+}
+
+int Executor::sparse_operand(const Instruction& i) const {
+  if (graph_.sparse.dims.empty()) return -1;
+  for (const auto* slots : {&i.inputs, &i.grad_outputs, &i.outputs, &i.grad_inputs}) {
+    const auto found = std::find_if(slots->begin(), slots->end(), [&](int s) { return sparse(s); });
+    if (found != slots->end()) return *found;
+  }
+  return -1;
+}
+
+void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
+  const int slot = sparse_operand(i);
+  if (slot < 0) return;
+  const auto known = m.rows.find(rows_of_slot_[slot]);
+  if (known == m.rows.end()) return;  // to be made
+  call.rows = known->second.of_group;
+  const Op& op = graph_.ops()[i.op];
+  if (!op.counts_rows || i.piece != Piece::forward || recomputes(i)) return;
+  // Where several ranks work on the same rows, the first of them counts.
+  const Dims& cells = graph_.sparse.dims;
+  const auto alike = [&](int atom) {
+    const Placement& cut = program_.cut[i.op][atom];
+    return !cut.is_shard() || std::find(cells.begin(), cells.end(), cut.dim) == cells.end();
+  };
+  if (gives(alike)) {
+    const std::int64_t first = m.sizes->dims(i.op).at(graph_.sparse.dims.front()).offset;
+    for (std::size_t g = 0; g < call.rows.size(); ++g) {
+      ledger_.took_rows(op.layer, first + static_cast<std::int64_t>(g), call.rows[g]);
+    }
+  }
+}
+
+void Executor::keep_rows(const Instruction& i, Microbatch& m, OpCall& call) {
+  const int slot = sparse_operand(i);
+  if (slot < 0) return;
+  const bool makes =
+      std::none_of(graph_.ops()[i.op].inputs.begin(), graph_.ops()[i.op].inputs.end(),
+                   [&](const Use& use) { return graph_.sparse.has(use.dims); });
+  if (!makes) return;
+  if (i.piece == Piece::forward) m.rows[rows_of_slot_[slot]] = {call.rows, {}, {}};
+}
+
+std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::tallies() {
+  std::map<std::pair<int, std::int64_t>, std::int64_t> counts;
+  if (!gives([](int) { return true; })) return counts;
+  for (const auto& [parameter, layer] : tallies_) {
+    const at::Tensor count = storage_.gradient(parameter).to(at::kCPU, at::kLong).contiguous();
+    const auto* element = count.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < count.numel(); ++i) counts[{layer, i}] = element[i];
+  }
+  return counts;
+}
+
+Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
+  const at::Tensor& input = tensor(m, i.inputs[0]);
+  Communicator& ranks = group({i.move.atoms, {}, true});
+  const Purpose purpose{i.phase, &i.label};
+  const int ways = ranks.ways();
+  const auto counts = at::TensorOptions().dtype(at::kLong);
+  Rows& source = m.rows.at(rows_of_slot_[i.inputs[0]]);
+  const auto shape_of = [&](std::int64_t rows) {
+    auto shape = input.sizes().vec();
+    shape[0] = rows;
+    return shape;
+  };
+  if (i.move.to != graph_.sparse.dims.front()) {  // home: to those that hold the tokens
+    const Rows& target = m.rows.at(rows_of_slot_[i.outputs[0]]);
+    at::Tensor in = input;
+    if (source.order.defined()) {
+      in = at::empty_like(input);
+      in.index_copy_(0, source.order, input);
+    }
+    std::vector<std::int64_t> in_splits;
+    for (const auto& from : source.from) in_splits.push_back(sum(from));
+    at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
+    Pending pending =
+        ranks.all_to_all(out, in.contiguous(), by_rank(target.of_group, ways), in_splits, purpose);
+    return {std::move(pending), [out, in] { return out; }};
+  }
+  Rows& target = m.rows[rows_of_slot_[i.outputs[0]]];
+  if (target.of_group.empty()) {  // the first that goes this way: how many will come, and from whom
+    const std::size_t here = source.of_group.size() / static_cast<std::size_t>(ways);
+    const at::Tensor mine = at::tensor(source.of_group, counts).to(device_);
+    const at::Tensor theirs = at::empty_like(mine);
+    ranks.all_to_all(theirs, mine, {}, {}, purpose).wait();
+    const at::Tensor arrived = theirs.cpu();
+    target.of_group.assign(here, 0);
+    target.from.assign(ways, std::vector<std::int64_t>(here));
+    for (std::size_t rank = 0; rank < target.from.size(); ++rank) {
+      for (std::size_t g = 0; g < here; ++g) {
+        const std::int64_t rows = arrived.const_data_ptr<std::int64_t>()[rank * here + g];
+        target.from[rank][g] = rows;
+        target.of_group[g] += rows;
+      }
+    }
+    if (here > 1 && ways > 1) {  // they arrive by rank, and lie by group
+      std::vector<std::vector<std::int64_t>> at(target.from.size(),
+                                                std::vector<std::int64_t>(here));
+      std::int64_t place = 0;
+      for (std::size_t rank = 0; rank < at.size(); ++rank) {
+        for (std::size_t g = 0; g < here; ++g) {
+          at[rank][g] = place;
+          place += target.from[rank][g];
+        }
+      }
+      std::vector<at::Tensor> runs;
+      for (std::size_t g = 0; g < here; ++g) {
+        for (std::size_t rank = 0; rank < at.size(); ++rank) {
+          runs.push_back(at::arange(at[rank][g], at[rank][g] + target.from[rank][g], counts));
+        }
+      }
+      target.order = at::cat(runs).to(device_);
+    }
+  }
+  std::vector<std::int64_t> out_splits;
+  for (const auto& from : target.from) out_splits.push_back(sum(from));
+  const at::Tensor in = input.contiguous();
+  const at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
+  const at::Tensor order = target.order;
+  Pending pending = ranks.all_to_all(out, in, out_splits, by_rank(source.of_group, ways), purpose);
+  return {std::move(pending),
+          [out, in, order] { return order.defined() ? out.index_select(0, order) : out; }};
+}
+
+}  // namespace mw

@@ -1,0 +1,129 @@
+// What an executor does with the optimizer's ops (meshwright/optimizer.h): brings their operands together, in the
+// optimizer's dtype and where its state lies.
+#include "meshwright/optimizer.h"
+#include "program/matrices.h"
+#include "run/executor.h"
+
+namespace mw {
+
+void Executor::update(const Instruction& i, Microbatch& m) {
+  switch (i.update) {
+    case Update::none:
+      break;
+    case Update::direction:
+      direction(i, m);
+      break;
+    case Update::whole:
+      whole(i, m);
+      break;
+    case Update::apply:
+      if (outcome_.left_out) break;
+      i.parameter >= 0 ? apply_matrix(i, m) : apply(i);
+      break;
+  }
+}
+
+// A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
+void Executor::apply(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  Storage::Flat& flat = storage_.flats()[i.bucket];
+  // Copies only between a device and its host; what lies in host memory is updated in place.
+  const bool host = bucket.offload != Offload::nothing;
+  const at::Device home = host ? at::Device(at::kCPU) : device_;
+  const Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
+  if (bucket.tally) {
+    even_out(i.bucket);
+    return;
+  }
+  const at::Tensor own = *lasting_[i.outputs[0]], updated = own.to(home);
+  const at::Tensor& gradient = *lasting_[i.inputs[0]];
+  const std::int64_t elements = updated.numel();
+  const std::int64_t at_a_time =
+      gradient.scalar_type() == updated.scalar_type() ? elements : cast_at_a_time;
+  for (std::int64_t at = 0; at < elements; at += at_a_time) {
+    const auto piece = [&](const at::Tensor& whole) {
+      return whole.narrow(0, at, std::min(at_a_time, elements - at));
+    };
+    UpdateCall call{piece(updated), piece(gradient).to(updated.options())};
+    for (const at::Tensor& state : flat.state.tensors) call.state.tensors.push_back(piece(state));
+    call.lr = outcome_.lr;
+    call.step = updates();
+    call.grad_scale = scale_;
+    bucket.rule->apply->run(call);
+  }
+  if (!updated.is_same(own)) own.copy_(updated);
+}
+
+// The bias of a group that got less than the mean goes up, of one that got more goes down.
+void Executor::even_out(int bucket) {
+  Storage::Flat& flat = storage_.flats()[bucket];
+  const at::Tensor& sum = flat.master.defined() ? flat.master : flat.parameters;
+  for (int p : program_.buckets[bucket].parameters) {
+    const Tally& tally = *graph_.value(program_.parameters[p].value).tally;
+    const at::Tensor step = storage_.slice(p, flat.gradients).neg().add_(tally.mean).sign_();
+    storage_.slice(p, sum).add_(step.to(sum.scalar_type()), tally.rate);
+  }
+}
+
+// Of one parameter of a bucket that is whole, or of the rank's shard of all.
+void Executor::direction(const Instruction& i, Microbatch& m) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  Storage::Flat& flat = storage_.flats()[i.bucket];
+  const auto own = [&](const at::Tensor& tensor) {
+    return i.parameter < 0 ? tensor : storage_.slice(i.parameter, tensor).view(-1);
+  };
+  const at::Tensor gradient = own(flat.own_gradients);
+  UpdateCall call;
+  for (const at::Tensor& state : flat.state.tensors) call.state.tensors.push_back(own(state));
+  call.grad_scale = scale_;
+  call.step = updates();
+  const int to = i.outputs[0];
+  const auto options = call.state.tensors.front().options();
+  if (i.parameter < 0) {
+    const at::Tensor& direction = open(to);
+    call.gradient = direction.to(options);
+    if (!call.gradient.is_same(gradient)) call.gradient.copy_(gradient);
+    if (!outcome_.left_out) bucket.rule->direction->run(call);
+    if (!call.gradient.is_same(direction)) direction.copy_(call.gradient);
+    return;
+  }
+  call.gradient = gradient.to(options);
+  if (!outcome_.left_out) bucket.rule->direction->run(call);
+  m.slots[to] = call.gradient.to(device_).view(program_.local_shape(program_.slots[to], at_));
+}
+
+// Only on ranks that update an element of the parameter.
+void Executor::whole(const Instruction& i, Microbatch& m) {
+  const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
+  if (size.begin >= size.end || outcome_.left_out) return;
+  const at::Tensor& direction = tensor(m, i.inputs[0]);
+  m.slots[i.outputs[0]] =
+      program_.buckets[i.bucket]
+          .rule->whole->run(direction.view({size.stacked, size.rows, size.columns}))
+          .view(direction.sizes());
+}
+
+void Executor::apply_matrix(const Instruction& i, const Microbatch& m) {
+  const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
+  if (size.begin >= size.end) return;
+  at::Tensor made = tensor(m, i.inputs[0]);
+  for (std::size_t d = 0; d < size.own.size(); ++d)
+    made = made.narrow(static_cast<std::int64_t>(d), size.own[d].offset, size.own[d].size);
+  made = made.reshape(-1).narrow(0, size.begin, size.end - size.begin);
+
+  const Storage::Flat& flat = storage_.flats()[i.bucket];
+  // Where it lies in the rank's shard.
+  const std::int64_t first = size.first + size.begin - storage_.part_begin(i.bucket);
+  const at::Tensor own = lasting_[i.outputs[0]]->narrow(0, first, made.numel());
+  UpdateCall call;
+  call.parameter = own.to(flat.state.tensors.front().device());
+  call.gradient = made.to(call.parameter.device());
+  call.lr = outcome_.lr;
+  call.step = updates();
+  call.rows = size.rows;
+  call.columns = size.columns;
+  program_.buckets[i.bucket].rule->apply->run(call);
+  if (!call.parameter.is_same(own)) own.copy_(call.parameter);
+}
+
+}  // namespace mw

@@ -1,0 +1,159 @@
+// Runs the steps of a training run on all ranks and collects their reports, until the steps are
+// done, someone stops it or a rank fails.
+#include "run/trainer.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+
+#include "run/ranks.h"
+
+namespace mw {
+namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// Where the ranks lay their reports for the first rank to collect. The ranks meet once in every
+// step, so none is more than one step ahead: two places for each are enough.
+class Mailbox {
+ public:
+  explicit Mailbox(int ranks)
+      : places_{Place(ranks), Place(ranks)}, failed_(static_cast<std::size_t>(ranks), false) {}
+
+  void put(std::int64_t step, RankReport report) {
+    std::lock_guard lock(mutex_);
+    Place& place = places_[step % 2];
+    const int rank = report.rank;
+    place.reports[rank] = std::move(report);
+    place.there[rank] = true;
+    if (place.complete()) changed_.notify_all();
+  }
+
+  // Waits for all; false if a rank failed before its report. One that fails in the step after does
+  // not take this step away.
+  bool collect(std::int64_t step, std::vector<RankReport>& into) {
+    std::unique_lock lock(mutex_);
+    Place& place = places_[step % 2];
+    changed_.wait(lock, [&] { return place.complete() || lacks_for_good(place); });
+    if (!place.complete()) return false;
+    into.assign(place.reports.size(), {});
+    into.swap(place.reports);
+    place.there.assign(place.there.size(), false);
+    return true;
+  }
+
+  void fail(int rank) {
+    std::lock_guard lock(mutex_);
+    failed_[rank] = true;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Place {
+    explicit Place(int ranks) : reports(ranks), there(ranks, false) {}
+    bool complete() const { return std::find(there.begin(), there.end(), false) == there.end(); }
+    std::vector<RankReport> reports;
+    std::vector<bool> there;  // of each rank
+  };
+  bool lacks_for_good(const Place& place) const {
+    for (std::size_t r = 0; r < failed_.size(); ++r)
+      if (failed_[r] && !place.there[r]) return true;
+    return false;
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Place places_[2];
+  std::vector<bool> failed_;  // of each rank
+};
+
+RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
+  RankReport report;
+  report.rank = executor.rank();
+  for (int c = 0; c < category_count; ++c)
+    report.memory[c] = ledger.memory(static_cast<Category>(c));
+  report.peak_bytes = ledger.peak_bytes();
+  report.communication = ledger.communication();
+  report.work = ledger.work();
+  report.rows = ledger.rows();
+  report.chosen = executor.tallies();
+  report.began = outcome.began;
+  report.runs = std::move(outcome.runs);
+  ledger.clear_step();
+  return report;
+}
+
+class Run {
+ public:
+  Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step)
+      : experiment_(experiment),
+        stop_(stop),
+        on_step_(on_step),
+        mailbox_(experiment.plan->ranks()) {}
+
+  TrainOutcome run() {
+    with_executors(
+        experiment_, *experiment_.plan, stop_,
+        [this](Executor& executor, Ledger& ledger) { rank(executor, ledger); }, true);
+    return outcome_;
+  }
+
+ private:
+  void rank(Executor& executor, Ledger& ledger) try {
+    Check check(experiment_.loss_scale != nullptr);
+    if (experiment_.check) executor.watch(&check);
+    ledger.reset_peaks();
+    double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    for (std::int64_t step = 0; step < experiment_.steps; ++step) {
+      StepOutcome done = executor.step(step, experiment_.schedule(step));
+      StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
+                        done.left_out, {}};
+      const bool stop = done.stop;
+      mailbox_.put(step, report_of(executor, ledger, done));
+      if (executor.rank() == 0) {
+        if (!mailbox_.collect(step, report.ranks)) return;
+        const double wall_now = seconds_of(CLOCK_MONOTONIC),
+                     cpu_now = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+        report.seconds = wall_now - wall;
+        report.cpu_seconds = cpu_now - cpu;
+        wall = wall_now;
+        cpu = cpu_now;
+        outcome_.steps = step + 1;
+        outcome_.interrupted = stop && step + 1 < experiment_.steps;
+        if (on_step_) on_step_(report);
+      }
+      if (stop) break;
+    }
+    executor.watch(nullptr);
+    keep(check.report());
+  } catch (...) {
+    mailbox_.fail(executor.rank());
+    throw;
+  }
+
+  void keep(const CheckReport& report) {
+    const std::lock_guard lock(mutex_);
+    if (outcome_.check.steps == 0 || report.seconds > outcome_.check.seconds)
+      outcome_.check = report;
+  }
+
+  const Experiment& experiment_;
+  const std::atomic<bool>* stop_;
+  const OnStep& on_step_;
+  Mailbox mailbox_;
+  std::mutex mutex_;      // of outcome_.check
+  TrainOutcome outcome_;  // the rest is the first rank's to write
+};
+
+}  // namespace
+
+TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
+                   const OnStep& on_step) {
+  return Run(experiment, stop, on_step).run();
+}
+
+}  // namespace mw

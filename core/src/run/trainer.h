@@ -1,0 +1,56 @@
+// Training: the ranks, the steps, and what is known after each.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "input/experiment.h"
+#include "meshwright/ledger.h"
+#include "run/check.h"
+#include "run/executor.h"
+
+namespace mw {
+
+// The books of one rank after a step.
+struct RankReport {
+  int rank = 0;
+  std::array<MemoryUse, category_count> memory{};
+  std::int64_t peak_bytes = 0;
+  std::map<CommunicationKey, CommunicationUse> communication;  // of this step
+  // Rows that experts worked on, by layer and expert; and, of each stage's first rank,
+  // choices of all ranks.
+  std::map<std::pair<int, std::int64_t>, std::int64_t> rows, chosen;
+  std::map<WorkKey, WorkUse> work;  // ... and this
+  double began = 0;                 // the rank's step: seconds of a clock that all ranks share
+  std::vector<RunTime> runs;
+};
+
+struct StepReport {
+  std::int64_t step = 0;
+  double seconds = 0;      // wall time of the step on the first rank
+  double cpu_seconds = 0;  // of the whole process
+  double loss = 0, grad_norm = 0, lr = 0;
+  double loss_scale = 1;  // and whether the update was left out, as gradients overflowed
+  bool left_out = false;
+  std::vector<RankReport> ranks;
+};
+
+struct TrainOutcome {
+  bool interrupted = false;
+  std::int64_t steps = 0;  // finished
+  CheckReport check;       // of the rank whose check took longest; of no steps without one
+};
+
+// Called on the first rank's thread after each step; the other ranks may be at the next
+// one already.
+using OnStep = std::function<void(const StepReport&)>;
+
+// Runs the experiment's steps, ranks as threads of this process. Throws Error (plan) before any
+// rank starts if there are too many (run/ranks.h), Error (run) naming the rank if one fails;
+// what was reported until then stands. `stop`: set to end after the current step.
+TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
+                   const OnStep& on_step);
+
+}  // namespace mw

@@ -1,0 +1,395 @@
+// Reads a script's table key by key into an experiment, and collects every problem on the way.
+#include "script/read_experiment.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+
+#include "base/json_text.h"
+#include "base/text.h"
+#include "script/kinds.h"
+#include "script/strategy_choice.h"
+
+namespace mw {
+namespace {
+
+class Reader {
+ public:
+  Reader(const Json& table, const ReadContext& context)
+      : table_(table),
+        context_(context),
+        reach_(std::make_shared<ScriptReach>(ScriptReach{context.call, context.roots})) {}
+
+  Experiment run() {
+    values_ = experiment_options().read(table_, "", problems_);
+    values_.set_reach(reach_);
+    read_model();
+    read_plan();
+    read_optimizer();
+    read_schedule();
+    read_data_options();
+    const std::int64_t sequence = read_sequence();
+    open_data(sequence);
+    read_scalars();
+    make(sequence);
+    read_weights();
+    problems_.throw_if_any();
+    if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
+      throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
+    experiment_.table = without_hidden(table_);
+    if (context_.plugins != nullptr) {
+      experiment_.make_strategy = [plugins = context_.plugins, reach = reach_](const Json& entry) {
+        Problems found;
+        const auto made = make_choice(entry, "plan", *plugins, reach, found);
+        found.throw_if_any();
+        return *made;
+      };
+    }
+    return std::move(experiment_);
+  }
+
+ private:
+  bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
+
+  void read_model() {
+    if (!has("model")) return;
+    const ModelKind* kind = kind_of(values_.at("model"), "model", model_kinds(), problems_);
+    if (kind == nullptr) return;
+    Problems found;
+    const Values values =
+        kind->options().read(untagged(values_.at("model"), "kind"), "model", found);
+    if (found.empty()) kind->check(values, "model", found);
+    if (found.empty()) {
+      request_.model = kind;
+      request_.model_options = values;
+    }
+    problems_.add(found);
+  }
+
+  void read_plan() {
+    if (!has("plan")) return;
+    const Json& list = values_.at("plan");
+    if (list.is_object() && list.empty()) return;  // Lua's {} may be either
+    std::int64_t position = 0;
+    for (const Json& entry : list.is_array() ? list : Json::array({list})) {
+      read_strategy(entry, fmt::format("plan[{}]", ++position));
+    }
+  }
+
+  void read_strategy(const Json& entry, const std::string& path) {
+    if (!entry.is_object() || !entry.contains("plugin")) {
+      problems_.add(Stage::options, "option.value", path,
+                    fmt::format("{}: got {}", path, describe(entry)),
+                    "each entry is a strategy such as dp(2), from mw.plugins(\"dp\")");
+      return;
+    }
+    try {
+      Problems found;
+      if (auto made = make_choice(entry, path, *context_.plugins, reach_, found)) {
+        request_.strategies.push_back(std::move(*made));
+      } else {
+        plan_broken_ = true;
+      }
+      problems_.add(found);
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        p.key = key_in(path, p.key);
+        problems_.add(std::move(p));
+      }
+      plan_broken_ = true;
+    }
+  }
+
+  // For the plan's hash (PlanRequest::step_settings).
+  void decides(const char* key, const Json& given) {
+    request_.step_settings[key] =
+        is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);
+  }
+  void decides(const char* key, const std::string& kind, const Values& values) {
+    Json settings = values.json();
+    settings["kind"] = kind;
+    decides(key, settings);
+  }
+
+  void read_optimizer() {
+    if (!has("optimizer")) return;
+    const OptimizerKind* kind =
+        kind_of(values_.at("optimizer"), "optimizer", optimizer_kinds(), problems_);
+    if (kind == nullptr) return;
+    Problems found;
+    const Values values =
+        kind->options().read(untagged(values_.at("optimizer"), "kind"), "optimizer", found);
+    if (found.empty()) experiment_.optimizer = kind->make(values, "optimizer", found);
+    decides("optimizer", kind->name(), values);
+    problems_.add(found);
+  }
+
+  void read_schedule() {
+    if (!experiment_.optimizer) return;
+    const LrContext context{experiment_.optimizer->lr(),
+                            values_.has("steps") ? values_.integer("steps") : 1};
+    const Json given = has("schedule") ? values_.at("schedule") : Json{{"kind", "constant"}};
+    if (is_function(given)) {
+      decides("schedule", given);
+      experiment_.schedule =
+          checked_lr_schedule([call = call_in_run(context_, given)](std::int64_t step) {
+            const Json result = call({Json(step)});
+            return result.is_number() ? result.get<double>() : std::nan("");
+          });
+      try_out([this] { experiment_.schedule(0); });
+      return;
+    }
+    const LrScheduleKind* kind = kind_of(given, "schedule", lr_schedule_kinds(), problems_);
+    if (kind == nullptr) return;
+    Problems found;
+    const Values values = kind->options().read(untagged(given, "kind"), "schedule", found);
+    if (found.empty()) experiment_.schedule = kind->make(values, "schedule", context, found);
+    decides("schedule", kind->name(), values);
+    problems_.add(found);
+  }
+
+  void read_data_options() {
+    if (!has("data")) return;
+    data_ = kind_of(values_.at("data"), "data", data_kinds(), problems_);
+    if (data_ == nullptr) return;
+    Problems found;
+    data_values_ = data_->options().read(untagged(values_.at("data"), "kind"), "data", found);
+    data_good_ = found.empty();
+    problems_.add(found);
+  }
+
+  // From the experiment, or from its data; 0 if neither says one that will do.
+  std::int64_t read_sequence() {
+    const bool inside = data_values_.has("sequence");
+    if (has("sequence")) {
+      const std::int64_t given = values_.integer("sequence");
+      if (inside && data_values_.integer("sequence") != given) {
+        problems_.add(Stage::options, "option.conflict", "sequence",
+                      fmt::format("sequence is {} but data.sequence is {}", given,
+                                  data_values_.integer("sequence")),
+                      "keep one of the two");
+      }
+      return given;
+    }
+    if (inside) return data_values_.integer("sequence");
+    const Json& data = has("data") ? values_.at("data") : Json();
+    const bool refused =
+        table_.contains("sequence") || (data.is_object() && data.contains("sequence"));
+    if (!refused) {
+      problems_.add(Stage::options, "option.missing", "sequence",
+                    "sequence is missing: the tokens of one sample",
+                    "write sequence = 128 in the experiment or in its data");
+    }
+    return 0;
+  }
+
+  void open_data(std::int64_t sequence) {
+    if (!data_good_ || sequence < 1) return;
+    DataContext context;
+    context.seed = values_.has("seed") ? values_.integer("seed") : 0;
+    context.sequence = sequence;
+    // A model that was refused says so itself.
+    context.vocab = request_.model != nullptr ? request_.model_options.integer("vocab") : 256;
+    context.roots = context_.roots;
+    Problems found;
+    experiment_.data = data_->open(data_values_, "data", context, found);
+    problems_.add(found);
+  }
+
+  void read_scalars() {
+    if (!values_.has("steps")) return;
+    experiment_.steps = values_.integer("steps");
+    experiment_.seed = values_.integer("seed");
+    experiment_.threads = values_.int32("threads");
+    request_.threads = experiment_.threads;
+    if (has("memory")) experiment_.memory = values_.integer("memory");
+    experiment_.timeout = values_.number("timeout");
+    experiment_.force = values_.flag("force");
+    experiment_.check = values_.flag("check");
+    if (has("log")) experiment_.log = values_.text("log");
+    if (has("observe")) {
+      experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
+                                std::int64_t step) { return call({Json(step)}); };
+    }
+    const std::string precision = values_.text("precision");
+    request_.precision = precision_of(precision);
+    if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
+    request_.fp32_sums = values_.text("reductions") == "fp32";
+    request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
+    request_.offload = read_offload(values_.at("offload"), reach_, problems_);
+    request_.fp32_gradients = values_.text("main_gradients") == "fp32";
+  }
+
+  void read_loss_scaling() {
+    const Json given = has("loss_scale") ? values_.at("loss_scale") : Json("dynamic");
+    Call call;
+    if (is_function(given)) call = call_in_run(context_, given);
+    decides("loss_scale", given);
+    experiment_.loss_scale = read_loss_scale(given, std::move(call), problems_);
+    if (is_function(given)) try_out([this] { experiment_.loss_scale->first(); });
+  }
+
+  // What a script's function does wrong at the first step is said before any rank starts. Such
+  // functions are asked once for a step, so the run does not ask again.
+  void try_out(const std::function<void()>& first_step) {
+    try {
+      first_step();
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        p.stage = Stage::script;
+        problems_.add(std::move(p));
+      }
+    }
+  }
+
+  void read_weights() {
+    if (!has("weights") || !experiment_.plan) return;
+    try {
+      experiment_.weights = std::make_shared<Weights>(values_.find_file(values_.text("weights")));
+      Problems found;
+      experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
+      problems_.add(found);
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        p.key = "weights";
+        problems_.add(std::move(p));
+      }
+    }
+  }
+
+  void make(std::int64_t sequence) {
+    if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) return;
+    request_.batch = values_.integer("batch");
+    request_.sequence = sequence;
+    request_.optimizer = experiment_.optimizer;
+    if (has("microbatch") &&
+        (is_function(values_.at("microbatch")) || values_.at("microbatch").is_object())) {
+      decides("microbatch", values_.at("microbatch"));
+    }
+    Problems found;
+    const MicrobatchPolicy policy =
+        read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(), request_.batch,
+                        experiment_.memory, context_.call, found);
+    if (found.empty()) {
+      experiment_.plan =
+          make_step_plans(request_, policy, experiment_.steps, experiment_.steps_apart, found);
+    }
+    problems_.add(found);
+  }
+
+  const Json& table_;
+  const ReadContext& context_;
+  const std::shared_ptr<const ScriptReach> reach_;
+  Problems problems_;
+  Values values_;
+  const DataKind* data_ = nullptr;
+  Values data_values_;
+  bool data_good_ = false;
+  PlanRequest request_;
+  bool plan_broken_ = false;
+  Experiment experiment_;
+};
+
+}  // namespace
+
+const Options& experiment_options() {
+  static const Options options =
+      Options()
+          .table("model", "what is trained: mw.llama { … }, mw.gpt { … }")
+          .table("data", "tokens: mw.text { \"file\", sequence = 128 }, mw.synthetic { … }")
+          .integer("sequence", "tokens of one sample; may stand in data instead")
+          .at_least(1)
+          .optional()
+          .unit("tokens")
+          .any("plan", "strategies, in mesh order: the ranks of the last one are adjacent")
+          .fallback(Json::array())
+          .integer("batch", "sequences of one step, over all ranks")
+          .at_least(1)
+          .unit("sequences")
+          .any(
+              "microbatch",
+              "sequences that a rank computes at a time (all that it has if left out), a list of "
+              "each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function "
+              "of the step that returns one of these, or { batch = …, microbatch = … }")
+          .optional()
+          .choice("precision", {"fp64", "fp32", "bf16", "fp16"},
+                  "of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 "
+                  "masters")
+          .fallback("fp32")
+          .any("loss_scale",
+               "factor of the loss in backward; a step that overflows is left out: \"dynamic\" (so "
+               "in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, "
+               "or a function(step, scale, overflowed)")
+          .optional()
+          .choice(
+              "reductions", {"compute", "fp32"},
+              "what reals are summed in over ranks: the precision of computation, or fp32 where "
+              "that is less")
+          .fallback("compute")
+          .choice(
+              "main_gradients", {"compute", "fp32"},
+              "what gradients are added up and reduced in: the precision of computation, or fp32 "
+              "where that is less")
+          .fallback("compute")
+          .any("recompute", recompute_doc)
+          .fallback("none")
+          .any("offload", offload_doc)
+          .fallback("none")
+          .choice("device", {"cpu"}, "where ranks compute")
+          .fallback("cpu")
+          .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
+          .any("schedule",
+               "of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step")
+          .optional()
+          .integer("steps", "how many optimizer steps")
+          .at_least(1)
+          .unit("steps")
+          .integer("seed", "of the initial weights and of the order of the data")
+          .fallback(0)
+          .range(0, INT64_MAX)
+          .text("weights",
+                "initial weights: a safetensors file or folder with Hugging Face's names")
+          .optional()
+          .text("log", "the run file (HDF5)")
+          .optional()
+          .integer("threads", "threads of one rank; 0: the cores over the ranks")
+          .fallback(0)
+          .range(0, 4096)
+          .bytes(
+              "memory",
+              "what a rank may hold; a plan predicted above it is refused, an allocation over it "
+              "ends the run")
+          .at_least(1)
+          .optional()
+          .boolean(
+              "force",
+              "start although the ranks are predicted to need more memory than this machine has")
+          .fallback(false)
+          .boolean(
+              "check",
+              "assert while training that replicas have equal bits, tensors lie as the plan says, "
+              "and nothing is NaN or Inf; names parameters without a gradient")
+          .fallback(false)
+          .number("timeout",
+                  "how long a rank waits for the others in a collective, and a function of the "
+                  "script may "
+                  "take, before the run ends")
+          .fallback(300)
+          .range(0.001, 1e9)
+          .unit("seconds")
+          .function(
+              "observe",
+              "called after each step with its index; returns { name = number } for the run file")
+          .optional();
+  return options;
+}
+
+Experiment read_experiment(const Json& table, const ReadContext& context) {
+  return Reader(table, context).run();
+}
+
+}  // namespace mw

@@ -1,0 +1,29 @@
+// Reads a script's table into an experiment. Nothing is written and no rank is started before all of it is known
+// to be right.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "input/experiment.h"
+#include "meshwright/options.h"
+#include "meshwright/plugin.h"
+
+namespace mw {
+
+// The keys of an experiment table.
+const Options& experiment_options();
+
+struct ReadContext {
+  PluginCatalog* plugins = nullptr;
+  std::vector<std::filesystem::path> roots;  // where relative paths are looked for
+  // Calls a script's function; see lua/host.h.
+  std::function<Json(std::int64_t, const std::vector<Json>&)> call;
+};
+
+// Throws Error with every problem found.
+Experiment read_experiment(const Json& table, const ReadContext& context);
+
+}  // namespace mw

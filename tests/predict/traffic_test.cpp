@@ -1,0 +1,74 @@
+// Predicted bytes of each axis, beside what the forms are known to send.
+#include <catch2/catch.hpp>
+
+#include "predict/prediction.h"
+#include "setups.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+Traffic traffic(const Setup& setup, int rank = 0) {
+  const Experiment e = experiment(setup);
+  return predict_rank(*e.plan, rank).communication;
+}
+
+constexpr auto reduce = Collective::all_reduce;
+
+}  // namespace
+
+TEST_CASE("dp all-reduces every gradient once") {
+  for (int ways : {2, 4}) {
+    Setup setup = llama({dp(ways, 1 << 30)}, 1);
+    const Experiment e = experiment(setup);
+    const Traffic t = predict_rank(*e.plan, 0).communication;
+    const CommunicationUse use = t.at({"dp", "all-reduce", "gradients"});
+    CHECK(use.calls == 1);
+    // 2 (n - 1) / n of the parameters, 4 bytes each, whatever the number of microbatches.
+    CHECK(use.bytes == 2 * (ways - 1) * 4 * e.plan->graph->parameter_count() / ways);
+    CHECK(t.count({"dp", "all-reduce", "forward"}) == 0);
+    CHECK(t.count({"dp", "all-reduce", "backward"}) == 0);
+    CHECK(t.at({"dp", "all-reduce", "report"}).bytes == wire_bytes(reduce, 24, ways));
+  }
+}
+
+TEST_CASE("Smaller buckets send the same bytes in more calls") {
+  const CommunicationUse one =
+      traffic(llama({dp(2, 1 << 30)})).at({"dp", "all-reduce", "gradients"});
+  const CommunicationUse many = traffic(llama({dp(2, 4096)})).at({"dp", "all-reduce", "gradients"});
+  CHECK(many.calls > one.calls);
+  CHECK(many.bytes == one.bytes);
+}
+
+TEST_CASE("tp all-reduces twice a layer each way, after the embedding, and in the cross-entropy") {
+  const int ways = 4, layers = 3, microbatches = 2;
+  const std::int64_t tokens = 4 * 32;  // of a microbatch
+  const Traffic t = traffic(llama({tp(ways)}, 4));
+  const std::int64_t stream = wire_bytes(reduce, tokens * 64 * 4, ways);
+  const CommunicationUse forward = t.at({"tp", "all-reduce", "forward"});
+  CHECK(forward.calls == microbatches * (2 * layers + 1 + 2));
+  CHECK(forward.bytes ==
+        microbatches * ((2 * layers + 1) * stream + wire_bytes(reduce, tokens * 4, ways) +
+                        wire_bytes(reduce, 2 * tokens * 4, ways)));
+  // Backward: before each of a layer's two blocks, and before the head.
+  const CommunicationUse backward = t.at({"tp", "all-reduce", "backward"});
+  CHECK(backward.calls == microbatches * (2 * layers + 1));
+  CHECK(backward.bytes == microbatches * (2 * layers + 1) * stream);
+  CHECK(t.count({"tp", "all-reduce", "gradients"}) == 0);
+}
+
+TEST_CASE("dp and tp: each on its own axis, the loss on the world") {
+  const Traffic t = traffic(llama({dp(2, 1 << 30), tp(4)}), 6);
+  const Experiment e = experiment(llama({dp(2, 1 << 30), tp(4)}));
+  const std::int64_t held = predict_rank(*e.plan, 6).memory[Category::gradients];
+  CHECK(t.at({"dp", "all-reduce", "gradients"}).bytes == held);  // 2 (2 - 1) / 2 of it
+  CHECK(t.at({"world", "all-reduce", "report"}).bytes == wire_bytes(reduce, 24, 8));
+  CHECK(t.at({"tp", "all-reduce", "forward"}).calls == 9);
+  CHECK(t.size() == 4);
+}
+
+TEST_CASE("One rank sends nothing") {
+  CHECK(traffic(llama({})).empty());
+  CHECK(traffic(gpt({})).empty());
+}

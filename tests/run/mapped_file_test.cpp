@@ -1,0 +1,79 @@
+// Files that are cut off while they are mapped: an error that names them, and the process lives.
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "input/mapped_file.h"
+#include "input/safetensors.h"
+#include "input/text_data.h"
+#include "meshwright/error.h"
+#include "support/problems.h"
+#include "support/temporary_folder.h"
+
+namespace {
+
+constexpr std::int64_t pages = 64 << 10;  // bytes of some pages, whatever their size
+
+void cut(const std::filesystem::path& path, std::int64_t bytes) {
+  REQUIRE(::truncate(path.c_str(), bytes) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a mapped file that is cut off reads as zeros, and says so") {
+  TemporaryFolder folder;
+  const auto path = folder.write("a.bin", std::string(4 * pages, 'x'));
+  const auto other = folder.write("b.bin", std::string(4 * pages, 'y'));
+  const mw::MappedFile file(path), whole(other);
+  CHECK(file.data()[4 * pages - 1] == 'x');
+  file.check();
+  cut(path, pages);
+  CHECK(file.data()[3 * pages] == 0);
+  CHECK(file.data()[4 * pages - 1] == 0);
+  CHECK(file.data()[0] == 'x');
+  CHECK(mw::test::thrown([&] { file.check(); }) == "file.changed");
+  CHECK(whole.data()[4 * pages - 1] == 'y');
+  whole.check();
+}
+
+TEST_CASE("a file that is cut off within its last page is noticed too") {
+  TemporaryFolder folder;
+  const auto path = folder.write("a.bin", std::string(100, 'x'));
+  const mw::MappedFile file(path);
+  cut(path, 50);
+  CHECK(file.data()[99] == 0);
+  CHECK(mw::test::thrown([&] { file.check(); }) == "file.changed");
+}
+
+TEST_CASE("a file that has another's place is not cut off") {
+  TemporaryFolder folder;
+  const auto path = folder.write("a.bin", std::string(100, 'x'));
+  const mw::MappedFile file(path);
+  std::filesystem::remove(path);
+  file.check();
+  folder.write("a.bin", "short");
+  file.check();
+  CHECK(file.data()[99] == 'x');
+}
+
+TEST_CASE("samples of a text that is cut off are refused, as are weights") {
+  TemporaryFolder folder;
+  const auto path = folder.write("a.txt", std::string(4 * pages, 'x'));
+  std::vector<mw::MappedFile> files;
+  files.emplace_back(path);
+  const mw::TextSource source(std::move(files), mw::SampleOrder::sequential, 0);
+  std::vector<std::int64_t> inputs(128), labels(128);
+  source.sample(0, 128, inputs.data(), labels.data());
+  cut(path, pages);
+  CHECK_THROWS_AS(source.sample(0, 128, inputs.data(), labels.data()), mw::Error);
+  CHECK_THROWS_AS(source.sample(3 * pages / 128, 128, inputs.data(), labels.data()), mw::Error);
+
+  const auto weights = folder.path() / "a.safetensors";
+  mw::write_safetensors(weights, {{"w", at::ones({4 * pages}, at::kFloat)}});
+  const mw::SafetensorsFile tensors(weights);
+  CHECK(tensors.tensor("w").sum().item<float>() == 4 * pages);
+  cut(weights, pages);
+  CHECK(tensors.tensor("w").sum().item<float>() < 4 * pages);
+  CHECK(mw::test::thrown([&] { tensors.check(); }) == "file.changed");
+}

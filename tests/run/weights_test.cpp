@@ -1,0 +1,162 @@
+// Weights from checkpoints: slices, fused and transposed tensors, names, and what does not fit.
+#include "input/weights.h"
+
+#include <catch2/catch.hpp>
+
+#include "support/problems.h"
+#include "support/temporary_folder.h"
+
+using mw::Range;
+
+namespace {
+
+mw::WeightSpec spec(std::string name, std::vector<std::int64_t> shape, mw::HfName hf) {
+  return {std::move(name), std::move(hf), std::move(shape)};
+}
+
+at::Tensor load(const mw::Weights& weights, const mw::WeightSpec& spec,
+                const std::vector<Range>& ranges, at::ScalarType dtype = at::kDouble) {
+  std::vector<std::int64_t> shape;
+  for (const Range& range : ranges) shape.push_back(range.size);
+  const at::Tensor out = at::empty(shape, dtype);
+  weights.load(spec, ranges, out);
+  return out;
+}
+
+std::string problems_of(const mw::Weights& weights, const std::vector<mw::WeightSpec>& specs) {
+  mw::Problems problems;
+  weights.check(specs, problems);
+  return mw::test::codes(problems);
+}
+
+}  // namespace
+
+TEST_CASE("slices come out of plain, split, fused and transposed tensors") {
+  TemporaryFolder folder;
+  at::manual_seed(0);
+  const at::Tensor q = at::randn({6, 10}, at::kDouble);     // heads 3, head_dim 2
+  const at::Tensor o = at::randn({10, 6}, at::kDouble);     // the other way round
+  const at::Tensor qkv = at::randn({10, 18}, at::kDouble);  // Conv1D: [in, 3 * out]
+  const at::Tensor bias = at::randn({18}, at::kDouble);
+  mw::write_safetensors(folder.path() / "w.safetensors",
+                        {{"q", q}, {"o", o}, {"qkv", qkv}, {"bias", bias}});
+  const mw::Weights weights(folder.path() / "w.safetensors");
+  const auto q_spec = spec("q", {3, 2, 10}, {"q"});
+  const auto o_spec = spec("o", {10, 3, 2}, {"o"});
+  const auto k_spec = spec("k", {3, 2, 10}, {"qkv", true, 1, 3});
+  const auto all = std::vector<mw::WeightSpec>{q_spec,
+                                               o_spec,
+                                               spec("qf", {3, 2, 10}, {"qkv", true, 0, 3}),
+                                               k_spec,
+                                               spec("v", {3, 2, 10}, {"qkv", true, 2, 3}),
+                                               spec("bias q", {3, 2}, {"bias", true, 0, 3}),
+                                               spec("bias v", {3, 2}, {"bias", true, 2, 3}),
+                                               spec("bias k", {3, 2}, {"bias", true, 1, 3})};
+  CHECK(problems_of(weights, all) == "none");
+
+  CHECK(at::equal(load(weights, q_spec, {{1, 2}, {0, 2}, {4, 5}}),
+                  q.view({3, 2, 10}).narrow(0, 1, 2).narrow(2, 4, 5)));
+  CHECK(at::equal(load(weights, o_spec, {{0, 10}, {2, 1}, {1, 1}}),
+                  o.view({10, 3, 2}).narrow(1, 2, 1).narrow(2, 1, 1)));
+  const at::Tensor k = qkv.t().narrow(0, 6, 6).reshape({3, 2, 10});
+  CHECK(at::equal(load(weights, k_spec, {{1, 2}, {0, 2}, {3, 4}}),
+                  k.narrow(0, 1, 2).narrow(2, 3, 4)));
+  CHECK(at::equal(load(weights, all.back(), {{2, 1}, {0, 2}}),
+                  bias.narrow(0, 6, 6).view({3, 2}).narrow(0, 2, 1)));
+  CHECK(load(weights, q_spec, {{0, 0}, {0, 2}, {0, 10}}).numel() == 0);
+
+  // Exported again, the file's tensors come back.
+  std::vector<at::Tensor> whole;
+  std::vector<std::vector<std::int64_t>> shapes{{6, 10}, {10, 6}, {6, 10}, {6, 10},
+                                                {6, 10}, {6},     {6},     {6}};
+  for (const auto& s : all) {
+    std::vector<Range> ranges;
+    for (const std::int64_t size : s.shape) ranges.push_back({0, size});
+    whole.push_back(load(weights, s, ranges));
+  }
+  const std::map<std::string, at::Tensor> want{{"q", q}, {"o", o}, {"qkv", qkv}, {"bias", bias}};
+  const auto exported = mw::export_weights(all, shapes, whole);
+  CHECK(exported.size() == 4);
+  for (const auto& [name, tensor] : exported) {
+    INFO(name);
+    CHECK(at::equal(tensor, want.at(name)));
+  }
+}
+
+TEST_CASE("dtypes convert on loading") {
+  TemporaryFolder folder;
+  at::manual_seed(0);
+  const at::Tensor w = at::randn({4, 4}, at::kDouble);
+  for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    mw::write_safetensors(folder.path() / "w.safetensors", {{"w", w.to(dtype)}});
+    const mw::Weights weights(folder.path() / "w.safetensors");
+    for (const auto wanted : {at::kFloat, at::kDouble, at::kBFloat16})
+      CHECK(at::equal(load(weights, spec("w", {4, 4}, {"w"}), {{0, 4}, {0, 4}}, wanted),
+                      w.to(dtype).to(wanted)));
+  }
+}
+
+TEST_CASE("what does not fit is reported at once, by name") {
+  TemporaryFolder folder;
+  mw::write_safetensors(folder.path() / "w.safetensors",
+                        {{"model.a", at::ones({4, 4})},
+                         {"model.b", at::ones({4, 5})},
+                         {"model.extra", at::ones({1})},
+                         {"model.c", at::ones({7, 4})},
+                         {"model.layers.0.self_attn.rotary_emb.inv_freq", at::ones({2})},
+                         {"model.ints", at::arange(3)},
+                         {"lm_head.weight", at::ones({2})}});
+  const mw::Weights weights(folder.path() / "w.safetensors");
+  mw::Problems problems;
+  weights.check({spec("a", {4, 4}, {"model.a"}), spec("b", {4, 4}, {"model.b"}),
+                 spec("c", {2, 4}, {"model.c", false, 0, 3}), spec("d", {4}, {"model.d"}),
+                 spec("e", {4}, {"model.e"}), spec("ints", {3}, {"model.ints"})},
+                problems);
+  CHECK(mw::test::codes(problems) ==
+        "weights.shape weights; weights.shape weights; weights.shape weights; weights.missing "
+        "weights; weights.extra weights");
+  const std::string text = mw::Error(problems.list()).what();
+  for (const char* at_fault : {"model.b", "model.c", "model.d, model.e", "model.extra", "I64"})
+    CHECK_THAT(text, Catch::Contains(at_fault));
+  CHECK_THAT(text, !Catch::Contains("inv_freq") && !Catch::Contains("lm_head"));
+
+  // A model with a head of its own does want it.
+  CHECK(problems_of(weights, {spec("head", {3}, {"lm_head.weight"})}) ==
+        "weights.shape weights; weights.extra weights");
+}
+
+TEST_CASE("names may lack the family's prefix, as GPT-2's do") {
+  TemporaryFolder folder;
+  mw::write_safetensors(folder.path() / "w.safetensors", {{"wte.weight", at::ones({2, 3})}});
+  const mw::Weights weights(folder.path());
+  const auto wte = spec("embedding", {2, 3}, {"transformer.wte.weight"});
+  CHECK(problems_of(weights, {wte}) == "none");
+  CHECK(at::equal(load(weights, wte, {{0, 2}, {0, 3}}), at::ones({2, 3}, at::kDouble)));
+
+  mw::write_safetensors(folder.path() / "w.safetensors",
+                        {{"transformer.wte.weight", at::ones({2, 3})}});
+  CHECK(problems_of(mw::Weights(folder.path()), {spec("embedding", {2, 3}, {"wte.weight"})}) ==
+        "none");
+}
+
+TEST_CASE("a folder with an index is one checkpoint") {
+  TemporaryFolder folder;
+  mw::write_safetensors(folder.path() / "m-1.safetensors", {{"a", at::ones({2})}});
+  mw::write_safetensors(folder.path() / "m-2.safetensors", {{"b", at::zeros({2})}});
+  const auto opened = [](const std::filesystem::path& path) {
+    return mw::test::thrown([&] { mw::Weights weights(path); });
+  };
+  CHECK(opened(folder.path()) == "weights.no-index weights");
+  folder.write("model.safetensors.index.json",
+               R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})");
+  const mw::Weights weights(folder.path());
+  CHECK(problems_of(weights, {spec("a", {2}, {"a"}), spec("b", {2}, {"b"})}) == "none");
+
+  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "../m-1.safetensors"}})");
+  CHECK(opened(folder.path()) == "weights.outside weights");
+  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "m-9.safetensors"}})");
+  CHECK(opened(folder.path()) == "file.missing weights");
+  folder.write("model.safetensors.index.json", "nonsense");
+  CHECK(opened(folder.path()) == "weights.index weights");
+  CHECK(opened(folder.path() / "none") == "file.missing weights");
+}
