@@ -248,7 +248,7 @@ class SequenceParallel : public mw::Strategy {
       end -= back;
       if (back > 0) order.push_back({end, back});
     }
-    draft.arrange("seq", std::move(order));
+    draft.permute_tokens("seq", std::move(order));
     draft.note(
         fmt::format("sp({}): zigzag: of {} parts of the sequence rank r has parts r and {} - r",
                     ways_, 2 * ranks, 2 * ranks - 1));

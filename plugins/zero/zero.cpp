@@ -92,15 +92,15 @@ class Zero : public mw::Strategy {
     draft.shard("batch", "zero");
     if (stage_ < 3) draft.add_pass(mw::bucket_gradients(bucket_));
     if (ways_ > 1) draft.add_pass(mw::overlap_gradient_reduction());
-    mw::PartedStorage storage;
+    mw::ShardedStorage storage;
     storage.axis = parts_axis();
-    storage.parted = stage_ == 1   ? mw::Parted::optimizer
-                     : stage_ == 2 ? mw::Parted::gradients
-                                   : mw::Parted::parameters;
+    storage.sharded_state = stage_ == 1   ? mw::ShardedState::optimizer
+                            : stage_ == 2 ? mw::ShardedState::gradients
+                                          : mw::ShardedState::parameters;
     storage.prefetch = prefetch_;
-    storage.keeps = keep_ && stage_ == 3;
+    storage.reshard_after_forward = !(keep_ && stage_ == 3);
     storage.offload = offload_;
-    draft.add_pass(mw::part_storage(storage));
+    draft.add_pass(mw::shard_storage(storage));
     if (stage_ < 3 && prefetch_ != 1) {
       draft.note(fmt::format("zero({}): prefetch is for stage 3, this is stage {}", ways_, stage_));
     }

@@ -64,7 +64,7 @@ TEST_CASE("route: chosen by affinity and bias, weighed by affinity", "[kernels]"
   const at::Tensor free = affinities(c.inputs[0], options.score);
   const at::Tensor picks = highest(free + c.inputs[1], top);
   CHECK_FALSE(picks.equal(highest(free, top)));
-  c.tallies[1] = is_choice(picks, experts).sum({0, 1, 2});
+  c.expert_loads[1] = is_choice(picks, experts).sum({0, 1, 2});
   if (constant) {
     const Tensors made = run(c, {at::randn({3, 5, 1}, at::kDouble), {}}, Into::fresh).inputs;
     CHECK(made[0].abs().max().item<double>() < 1e-15);
@@ -369,7 +369,7 @@ TEST_CASE("experts' ops declare the memory that the allocator sees", "[kernels]"
       OpCase c(route({score, normalise, 1}), {logit_dims, {"scores"}}, {chosen, chosen}, sizes);
       c.real(0);
       c.real(1);
-      c.tallies[1] = at::zeros({experts});
+      c.expert_loads[1] = at::zeros({experts});
       check_memory(c, type);
     }
     check_memory(stats_case(score, logits, picks), type);

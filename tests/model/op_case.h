@@ -21,7 +21,7 @@ struct OpCase {
   Tensors inputs;                  // float64 or int64
   std::vector<bool> wants;         // inputs that get a gradient
   std::vector<bool> wide;          // inputs that are in fp32 where check_memory computes in bf16
-  Tensors tallies;                 // input i's gradient where it is no derivative (a Tally)
+  Tensors expert_loads;            // input i's gradient where it is no derivative (a ExpertLoad)
   std::vector<std::int64_t> rows;  // OpCall::rows
 
   OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> inputs, std::vector<Dims> outputs,

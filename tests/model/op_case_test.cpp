@@ -29,7 +29,7 @@ OpCase::OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> in, std::ve
     dims.set({dim, 0, size, size, {}});
   }
   inputs.resize(op.inputs.size());
-  tallies.resize(op.inputs.size());
+  expert_loads.resize(op.inputs.size());
   wants.assign(op.inputs.size(), false);
   wide.assign(op.inputs.size(), false);
 }
@@ -159,7 +159,7 @@ Tensors reference_gradients(const OpCase& c, const Reference& reference, const T
   Tensors leaves, all;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     all.push_back(c.inputs[i].detach().clone());
-    if (c.wants[i] && !c.tallies[i].defined()) {
+    if (c.wants[i] && !c.expert_loads[i].defined()) {
       leaves.push_back(all.back().requires_grad_(true));
     }
   }
@@ -176,8 +176,8 @@ Tensors reference_gradients(const OpCase& c, const Reference& reference, const T
   Tensors result(c.inputs.size());
   std::size_t next = 0;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    result[i] = c.tallies[i];
-    if (!c.wants[i] || c.tallies[i].defined()) continue;
+    result[i] = c.expert_loads[i];
+    if (!c.wants[i] || c.expert_loads[i].defined()) continue;
     result[i] = gradients[next].defined() ? gradients[next] : at::zeros_like(c.inputs[i]);
     ++next;
   }
@@ -317,10 +317,10 @@ Seen watch_backward(const OpCase& c, Piece piece, OpCall call, const std::vector
   std::int64_t gradients = 0;
   for (std::size_t i = 0; i < wants.size(); ++i) {
     if (!wants[i]) continue;
-    const bool tally = c.tallies[i].defined();
-    call.accumulate[i] = into == Into::added || tally;
-    if (into != Into::fresh || tally) {
-      const bool counts = tally && c10::elementSize(type) < 4;
+    const bool expert_load = c.expert_loads[i].defined();
+    call.accumulate[i] = into == Into::added || expert_load;
+    if (into != Into::fresh || expert_load) {
+      const bool counts = expert_load && c10::elementSize(type) < 4;
       call.grad_inputs[i] = at::zeros_like(c.inputs[i], counts ? at::kFloat : type);
     } else {
       gradients += static_cast<std::int64_t>(c.inputs[i].nbytes());

@@ -22,7 +22,7 @@ Setup heavy(const StrategyChoice& stages, int layers, std::int64_t batch) {
 
 Device own_devices() {
   Device device = round_device(0);
-  device.handoff = 1e-9;
+  device.latency = 1e-9;
   device.link = 1e14;
   return device;
 }

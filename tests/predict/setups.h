@@ -35,7 +35,7 @@ inline Device round_device(int cores = 2) {
   d.pointwise16 = d.pointwise32 = d.pointwise64 = 1e10;
   d.bandwidth = 1e10;
   d.op_overhead = 1e-6;
-  d.handoff = 1e-5;
+  d.latency = 1e-5;
   d.cores = cores;
   d.link = 1e10;
   d.memory = 16LL << 30;

@@ -44,7 +44,7 @@ Experiment apart(const Setup& setup, const MicrobatchPolicy& policy, std::int64_
   Problems problems;
   e.steps = steps;
   PlanRequest request = e.plan->request;
-  e.plan = make_step_plans(request, policy, steps, e.steps_apart, problems);
+  e.plan = make_step_plans(request, policy, steps, e.step_plans, problems);
   problems.throw_if_any();
   return e;
 }
@@ -141,10 +141,10 @@ TEST_CASE("Steps of different batches are those of one rank, whatever the mix") 
                : mix == 2 ? std::vector{zero(2, 3)}
                           : std::vector{pp(2, "zb-h1", {2, 2}), zero(2, 2)};
   const Experiment e = apart(setup, policy, 6);
-  REQUIRE(e.steps_apart);
-  CHECK(e.steps_apart->plans.size() == 5);
+  REQUIRE(e.step_plans);
+  CHECK(e.step_plans->plans.size() == 5);
   CHECK(e.plan->request.batch == 12);
-  CHECK(e.steps_apart->first == std::vector<std::int64_t>{0, 4, 12, 20, 32, 36});
+  CHECK(e.step_plans->first == std::vector<std::int64_t>{0, 4, 12, 20, 32, 36});
   const std::vector<double> found = losses(e);
   REQUIRE(found.size() == expected.size());
   for (std::size_t k = 0; k < found.size(); ++k)

@@ -36,7 +36,7 @@ struct HfName {
 // chose an expert), over the global batch, and each element moves by `rate` towards evenness: up
 // where the count is below `mean`, down where it is above (Wang et al. 2024, "Auxiliary-Loss-Free
 // Load Balancing", algorithm 1).
-struct Tally {
+struct ExpertLoad {
   double mean = 0, rate = 0;
 };
 
@@ -51,7 +51,7 @@ struct Value {
   int producer = -1, output = 0;  // of Source::op: the op, and which of its outputs
   Init init;                      // of Source::parameter
   HfName hf;
-  std::optional<Tally> tally;  // of Source::parameter
+  std::optional<ExpertLoad> expert_load;  // of Source::parameter
 };
 
 // A dim's global size. For "batch" it is the sequences of one microbatch over all ranks.
@@ -69,7 +69,7 @@ class Graph {
   // Each returns the value's index.
   int add_data(std::string name, Dims dims, Scalar scalar);
   int add_parameter(std::string name, Dims dims, Init init, HfName hf);
-  int add_tally(std::string name, Dims dims, Tally tally, HfName hf);
+  int add_tally(std::string name, Dims dims, ExpertLoad expert_load, HfName hf);
 
   // One output of an op to be: its dims, and whether a gradient flows through it.
   struct Output {

@@ -28,7 +28,7 @@ struct LocalDim {
   Dim dim;
   std::int64_t offset = 0, size = 0;  // this rank's part
   std::int64_t global = 0;            // of the whole dim
-  // Where a strategy permutes the dim's elements (Draft::arrange): which ranges of the whole dim
+  // Where a strategy permutes the dim's elements (Draft::permute_tokens): which ranges of the whole dim
   // are here, in the order in which they lie. Empty: [offset, offset + size).
   std::vector<Range> runs;
 };
@@ -110,7 +110,7 @@ struct OpCall {
   // that is here now. Forward: from step 1 on, `outputs` and `saved` hold what the steps before
   // made, and are brought up to date in place. Backward: each step adds to the gradients of what
   // does not go round.
-  int turn = 0, turns = 1;
+  int ring_step = 0, ring_steps = 1;
 };
 
 // A call of a library's kernel. What such a call allocates beside its operands and results depends

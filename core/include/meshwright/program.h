@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -79,7 +78,7 @@ struct Slot {
   int value = -1;  // the graph's value that it is (a view of), -1: none
   // What goes round the ranks of `ring` (Rotation) and is here in this turn: the part of the turn-th rank before.
   std::vector<int> ring;
-  int turn = 0;
+  int ring_step = 0;
   int alias_of = -1;  // shares the storage of that slot
 };
 
@@ -122,7 +121,7 @@ struct Instruction {
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
   std::vector<std::vector<int>> contributing;
-  int turn = 0, turns = 1;  // of compute, where the op runs in turns (Rotation)
+  int ring_step = 0, ring_steps = 1;  // of compute, where the op runs in turns (Rotation)
   const char* phase = "forward";
   std::string label;         // what it serves: an op, a value, a bucket
   std::vector<int> release;  // slots that nobody reads after this instruction
@@ -170,7 +169,7 @@ struct ProgramParameter {
 
 // What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to 3:
 // each has also what stands before it).
-enum class Parted : std::uint8_t { nothing, optimizer, gradients, parameters };
+enum class ShardedState : std::uint8_t { nothing, optimizer, gradients, parameters };
 
 // What of a bucket lies in host memory and is updated there (Ren et al. 2021, "ZeRO-Offload"): the
 // optimizer's state; the rank's part of parameters stored in parts too.
@@ -202,16 +201,17 @@ struct Bucket {
   std::vector<int> sharded;     // atoms over which the parameters are sharded
   std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
   std::string name;
-  bool tally = false;    // of counts (Tally), which no optimizer sees
+  bool expert_load = false;  // of counts (ExpertLoad), which no optimizer sees
   bool matrix = false;   // of matrices of layers, for which the optimizer has a rule of their own
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
   bool each = false;     // reduced after every run that adds to it, not after the last alone
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
-  Parted parted = Parted::nothing;
+  ShardedState sharded_state = ShardedState::nothing;
   // Atoms of `reduce` over which flat tensors are parted: equally, with zeros after the last parameter.
-  std::vector<int> parts;
-  bool keeps = false;                             // gathered parameters stay until the step ends
+  std::vector<int> shard_atoms;
+  // Gathered parameters are let go after each use; else they stay until the step ends.
+  bool reshard_after_forward = true;
   Offload offload = Offload::nothing;             // parameters: only of those stored in parts
   std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
   FlatSlots flat;                                 // once the passes have decided about buckets
@@ -265,8 +265,8 @@ struct Program {
   std::map<int, Rotation> rotations;  // of ops of the graph
   // Rows of sparse tensors on the rank that has most, over the average, where groups are cut; for predictions.
   double imbalance = 1;
-  // Of dims that lie in another order than their own (Draft::arrange): its ranges, as they lie.
-  std::map<Dim, std::vector<Range>> order;
+  // Of dims that lie in another order than their own (Draft::permute_tokens): its ranges, as they lie.
+  std::map<Dim, std::vector<Range>> token_permutation;
 
   bool has_masters() const { return optimizer_dtype != dtype; }
   // Of a value of the graph.
@@ -283,10 +283,10 @@ struct Program {
   std::string name_of(const RankSet& set) const;
   RankSet reduction(const Bucket& bucket) const { return {bucket.reduce, bucket.stages}; }
   // The ranks that reduce a part: those of the reduction on the atoms that do not part it.
-  RankSet part_reduction(const Bucket& bucket) const;
+  RankSet shard_reduction(const Bucket& bucket) const;
   // Elements of the bucket on a rank: of its parameters, of a shard of its flat tensors.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
-  std::int64_t part_elements(const Bucket& bucket, const Coordinates& at) const;
+  std::int64_t shard_elements(const Bucket& bucket, const Coordinates& at) const;
   // Of a flat slot, where the bucket's shards have `shard` elements.
   std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
   // The size of "batch" in a microbatch (-1: of the step, which has none), and its first row in the step's.
@@ -295,9 +295,10 @@ struct Program {
   // A dim's global size where that of "batch" is `batch`; 0: the graph's.
   std::int64_t size(Dim dim, std::int64_t batch) const;
   // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
-  LocalDims local_dims(int op, const Coordinates& at, int turn = 0, std::int64_t batch = 0) const;
+  LocalDims local_dims(int op, const Coordinates& at, int ring_step = 0,
+                       std::int64_t batch = 0) const;
   // What of a dim lies at `part` of it: [part] but where it lies in another order.
-  std::vector<Range> lying(Dim dim, Range part) const;
+  std::vector<Range> permuted(Dim dim, Range part) const;
   std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at,
                                         std::int64_t batch = 0) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at, std::int64_t batch = 0) const;
@@ -305,47 +306,5 @@ struct Program {
   // A listing for people: one instruction a line.
   std::string print() const;
 };
-
-// A pass edits the program between its derivation and its completion (buckets, overlap, recompute).
-// Whichever strategy brings a pass, those that decide about buckets run before those that place what
-// buckets need.
-struct Pass {
-  enum Order : std::uint8_t { buckets, reductions, storage, instructions };
-  std::string name;
-  std::function<void(Program&)> run;
-  Order order = instructions;
-  // The axis that it works on, if it is for one; the plan is refused where the mesh lacks it. One for
-  // reductions or storage is refused where no gradient is a sum over that axis.
-  std::string axis = {};
-  std::string strategy = {}, place = {};  // of who brings it, for messages; set by Draft::add_pass
-};
-
-// Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone), in
-// the order in which gradients become ready in backward.
-Pass bucket_gradients(std::int64_t bytes);
-// Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as soon
-// as the last one is there.
-Pass overlap_gradient_reduction();
-// Reduces the buckets that are reduced over `axis` in every microbatch. Those that several stages share are
-// still reduced after the last, as the stages add to them at different times.
-Pass reduce_each_microbatch(const std::string& axis);
-struct PartedStorage {
-  std::string axis;
-  Parted parted = Parted::optimizer;
-  int prefetch = 1;    // layers whose parameters are gathered ahead of the one that computes
-  bool keeps = false;  // gathered once a step, not for each forward and backward
-  Offload offload = Offload::nothing;  // of every bucket, in parts or not
-};
-// Parts the flat tensors of the buckets that are reduced over `axis`: gradients are reduce-scattered, and
-// parameters all-gathered after the update, or, stored in parts themselves, before each use and let go
-// after it. Gradients stored in parts are reduced in every microbatch, as each bucket's are there.
-Pass part_storage(const PartedStorage& storage);
-// Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin as soon as
-// what they send is there, and are awaited where what they bring is read.
-Pass overlap_exchanges();
-// Lets weight gradients run while an input gradient is on its way: each collective of backward starts
-// right after the last dgrad that feeds it, and the wgrads that stood before it come between start
-// and wait.
-Pass overlap_wgrad();
 
 }  // namespace mw

@@ -87,12 +87,4 @@ std::shared_ptr<const ReductionHook> bf16_hook();
 // the Qs. P is all-reduced by start, Q by finish.
 std::shared_ptr<const ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger = false);
 
-// Gives a hook, or null for a plain all-reduce, to each bucket that is reduced over `axis`. Called
-// when the plan is made, for each such bucket of each stage, with the shape on the stage's first
-// rank. Where several stages share a bucket, they must get the same: let the choice follow from the
-// bucket alone. Gradients that are kept in parts cannot have one (the plan is refused).
-Pass hook_reductions(
-    const std::string& axis,
-    std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);
-
 }  // namespace mw

@@ -12,6 +12,7 @@
 #include "meshwright/graph.h"
 #include "meshwright/mesh.h"
 #include "meshwright/options.h"
+#include "meshwright/passes.h"
 #include "meshwright/program.h"
 #include "meshwright/schedule.h"
 
@@ -109,7 +110,7 @@ class Draft {
   void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as
   // they lie. The ranges are those of the whole dim, each once.
-  void arrange(Dim dim, std::vector<Range> order);
+  void permute_tokens(Dim dim, std::vector<Range> order);
   // For predictions: rows of sparse tensors on the rank that has most, over the average.
   void expect_imbalance(double factor) { imbalance_ = factor; }
   double imbalance() const { return imbalance_; }

@@ -11,7 +11,7 @@
 
 namespace mw {
 
-struct ExpertLoad {
+struct ExpertCount {
   std::int64_t chosen = 0;  // choices of tokens that fell on it
   std::int64_t taken = 0;   // ... that it worked on: fewer where capacity is limited
 };
@@ -20,7 +20,7 @@ class ExpertLoads {
  public:
   void take(const std::vector<RankReport>& ranks);
   bool empty() const { return layers_.empty(); }
-  const std::map<int, std::map<std::int64_t, ExpertLoad>>& layers() const { return layers_; }
+  const std::map<int, std::map<std::int64_t, ExpertCount>>& layers() const { return layers_; }
   double imbalance()
       const;               // of choices, the most over the mean; of the layer where that is highest
   double dropped() const;  // share of choices
@@ -28,7 +28,7 @@ class ExpertLoads {
   std::string text() const;  // "imbalance 1.31 (layer 2), 0.4 % dropped"
 
  private:
-  std::map<int, std::map<std::int64_t, ExpertLoad>> layers_;
+  std::map<int, std::map<std::int64_t, ExpertCount>> layers_;
   std::pair<double, int> worst() const;
 };
 

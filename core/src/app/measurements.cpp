@@ -63,7 +63,7 @@ std::string Measurements::add(const StepReport& report) {
   norms_.push_back(report.grad_norm);
   seconds_.push_back(report.seconds);
   rates_.push_back(rate_of(report));
-  if (experiment_.steps_apart) batches_.push_back(experiment_.plan_at(report.step).request.batch);
+  if (experiment_.step_plans) batches_.push_back(experiment_.plan_at(report.step).request.batch);
   cpu_seconds_.push_back(report.cpu_seconds);
   loads_.take(report.ranks);
   ranks_ = report.ranks;

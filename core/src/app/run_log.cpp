@@ -19,9 +19,9 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
   if (experiment.log.empty()) return;
   // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
   std::vector<const Plan*> plans = {experiment.plan.get()};
-  if (experiment.steps_apart) {
+  if (experiment.step_plans) {
     plans.clear();
-    for (const auto& plan : experiment.steps_apart->plans) plans.push_back(plan.get());
+    for (const auto& plan : experiment.step_plans->plans) plans.push_back(plan.get());
   }
   highest_.resize(static_cast<std::size_t>(experiment.plan->ranks()));
   for (const Plan* plan : plans) {

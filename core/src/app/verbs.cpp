@@ -87,9 +87,9 @@ Prediction prediction_of(const Experiment& experiment) {
     return predict(plan, this_device(), experiment.threads);
   };
   Prediction prediction = of(*experiment.plan);
-  if (!experiment.steps_apart) return prediction;
-  for (std::size_t p = 1; p < experiment.steps_apart->plans.size(); ++p) {
-    const Prediction other = of(*experiment.steps_apart->plans[p]);
+  if (!experiment.step_plans) return prediction;
+  for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
+    const Prediction other = of(*experiment.step_plans->plans[p]);
     for (std::size_t s = 0; s < prediction.stages.size(); ++s) {
       prediction.stages[s].memory = highest_of(prediction.stages[s].memory, other.stages[s].memory);
     }
@@ -176,12 +176,12 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
 // Verifies the experiment. Where its steps differ, each of their plans by itself until one is not
 // equal; if all are, the outcome with the largest error.
 static VerifyOutcome verify_all(const Experiment& experiment) {
-  if (!experiment.steps_apart) return verify(experiment, 3, 1e-10, stop_flag());
+  if (!experiment.step_plans) return verify(experiment, 3, 1e-10, stop_flag());
   VerifyOutcome worst;
-  for (const auto& plan : experiment.steps_apart->plans) {
+  for (const auto& plan : experiment.step_plans->plans) {
     Experiment one = experiment;
     one.plan = plan;
-    one.steps_apart = nullptr;
+    one.step_plans = nullptr;
     VerifyOutcome outcome = verify(one, 3, 1e-10, stop_flag());
     if (outcome.interrupted || !outcome.equal) return outcome;
     if (worst.worst.empty() || outcome.gradients > worst.gradients) worst = std::move(outcome);
@@ -217,11 +217,11 @@ Json run_verify(const Experiment& experiment, Output& output) {
   result["note"] = note.empty() ? Json() : Json(note);
   result["steps"] = outcome.steps;
   std::string text = describe(outcome, experiment.plan->mix());
-  if (experiment.steps_apart) {
-    result["plans"] = experiment.steps_apart->plans.size();
+  if (experiment.step_plans) {
+    result["plans"] = experiment.step_plans->plans.size();
     text +=
         fmt::format("  of its steps' {}, {}\n",
-                    plural(static_cast<std::int64_t>(experiment.steps_apart->plans.size()), "plan"),
+                    plural(static_cast<std::int64_t>(experiment.step_plans->plans.size()), "plan"),
                     outcome.equal ? "each by itself; this is the worst"
                                   : "this is the first that is not equal");
   }

@@ -111,11 +111,11 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
   same("sequence", x.sequence, y.sequence);
   same("batch", x.batch, y.batch);
   for (const auto& [name, side] : {std::pair("a", &a), std::pair("b", &b)}) {
-    if (!side->steps_apart) continue;
+    if (!side->step_plans) continue;
     problems.add(
         Stage::options, "compare.steps", "microbatch",
         fmt::format("microbatch: the steps of {} have {} plans, and a comparison is of one each",
-                    name, side->steps_apart->plans.size()),
+                    name, side->step_plans->plans.size()),
         "compare with the batch and the microbatches of one of its steps");
   }
   same("seed", a.seed, b.seed);

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "meshwright/reduction_hook.h"
-#include "run/order.h"
 #include "run/ranks.h"
+#include "run/token_permutation.h"
 
 namespace mw {
 
@@ -117,7 +117,7 @@ void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t step
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
   std::atomic<bool> interrupted = false;
   Experiment alike = experiment;  // every step with this plan
-  alike.steps_apart = nullptr;
+  alike.step_plans = nullptr;
   with_executors(alike, plan, stop, [&](Executor& executor, Ledger&) {
     const auto watcher = begin(executor);
     for (std::int64_t step = 0; step < steps; ++step) {

@@ -18,9 +18,9 @@
 namespace mw {
 
 struct Experiment {
-  // Of the steps with the largest batch; of all, unless there are `steps_apart`.
+  // Of the steps with the largest batch; of all, unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
-  std::shared_ptr<const StepPlans> steps_apart;  // null: every step has the same plan
+  std::shared_ptr<const StepPlans> step_plans;  // null: every step has the same plan
   std::shared_ptr<const TokenSource> data;
   std::shared_ptr<const Optimizer> optimizer;
   LrSchedule schedule;
@@ -45,14 +45,12 @@ struct Experiment {
   Json table;  // what the user wrote
 
   // Which of the plans a step has: 0 for `plan`.
-  int which_plan(std::int64_t step) const {
-    return steps_apart ? steps_apart->of_step.at(step) : 0;
-  }
+  int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }
   const Plan& plan_at(std::int64_t step) const {
-    return steps_apart ? *steps_apart->plans[which_plan(step)] : *plan;
+    return step_plans ? *step_plans->plans[which_plan(step)] : *plan;
   }
   std::int64_t first_sample(std::int64_t step) const {
-    return steps_apart ? steps_apart->first.at(step) : step * plan->request.batch;
+    return step_plans ? step_plans->first.at(step) : step * plan->request.batch;
   }
 };
 

@@ -42,10 +42,10 @@ int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf) {
   return static_cast<int>(values_.size()) - 1;
 }
 
-int Graph::add_tally(std::string name, Dims dims, Tally tally, HfName hf) {
+int Graph::add_tally(std::string name, Dims dims, ExpertLoad expert_load, HfName hf) {
   const int value =
       add_parameter(std::move(name), std::move(dims), {Init::Kind::zeros, 0}, std::move(hf));
-  values_[value].tally = tally;
+  values_[value].expert_load = expert_load;
   return value;
 }
 
@@ -96,8 +96,9 @@ std::int64_t Graph::count(int value) const {
 std::int64_t Graph::parameter_count() const {
   std::int64_t sum = 0;
   for (int value : parameters()) {
-    const std::optional<Tally>& tally = values_[value].tally;
-    if (!tally || tally->rate != 0) sum += count(value);  // one that never moves counts, no more
+    const std::optional<ExpertLoad>& expert_load = values_[value].expert_load;
+    if (!expert_load || expert_load->rate != 0)
+      sum += count(value);  // one that never moves counts, no more
   }
   return sum;
 }

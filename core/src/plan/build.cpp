@@ -86,12 +86,12 @@ void make_buckets(Program& program, const Partition& partition) {
     }
     const auto shared = partition.shared.find(parameter.value);
     if (shared != partition.shared.end()) stages = shared->second;
-    const bool tally = program.graph->value(parameter.value).tally.has_value();
-    sets[{tally, parameter.rows > 0, stages, reduce, sharded}].push_back(static_cast<int>(p));
+    const bool expert_load = program.graph->value(parameter.value).expert_load.has_value();
+    sets[{expert_load, parameter.rows > 0, stages, reduce, sharded}].push_back(static_cast<int>(p));
   }
   for (auto& [key, parameters] : sets) {
     Bucket bucket;
-    std::tie(bucket.tally, bucket.matrix, bucket.stages, bucket.reduce, bucket.sharded) = key;
+    std::tie(bucket.expert_load, bucket.matrix, bucket.stages, bucket.reduce, bucket.sharded) = key;
     bucket.parameters = parameters;
     program.buckets.push_back(std::move(bucket));
   }
@@ -135,7 +135,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.cut = derived.cut;
     program.follow = derived.follow;
     program.rotations = derived.rotations;
-    program.order = options.order;
+    program.token_permutation = options.order;
     program.imbalance = options.imbalance;
   }
   const Derived amended = with_shared(derived, partition);

@@ -24,13 +24,13 @@ class Finish {
     using Part = std::vector<Instruction> (*)(const Program&, int);
     using Which = std::function<bool(const Bucket&)>;
     const auto reduces = [](const Bucket& b) {  // else every microbatch does
-      return !b.reduce.empty() && b.parted < Parted::gradients && !b.each;
+      return !b.reduce.empty() && b.sharded_state < ShardedState::gradients && !b.each;
     };
     for (const Bucket& bucket : program_.buckets) {
-      if (bucket.keeps) kept_.push_back(bucket.flat.parameters);
+      if (!bucket.reshard_after_forward) kept_.push_back(bucket.flat.parameters);
     }
     const auto reduces_shards = [](const Bucket& b) {
-      return !b.parts.empty() && b.flat.shard_reduction >= 0;
+      return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0;
     };
     for (const auto& [make, which] :
          {std::pair<Part, Which>{begin_reduction,
@@ -55,7 +55,8 @@ class Finish {
 
     // Parameters that all keep whole are gathered from those who updated them.
     const auto gathers = [](const Bucket& b) {
-      return b.parted == Parted::optimizer || b.parted == Parted::gradients;
+      return b.sharded_state == ShardedState::optimizer ||
+             b.sharded_state == ShardedState::gradients;
     };
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);

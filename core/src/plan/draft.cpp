@@ -182,7 +182,7 @@ void Draft::pipeline(Pipeline pipeline) {
   pipeline_ = std::move(pipeline);
 }
 
-void Draft::arrange(Dim dim, std::vector<Range> order) {
+void Draft::permute_tokens(Dim dim, std::vector<Range> order) {
   if (graph_.dims().count(dim) == 0) {
     refuse("rule.dim", "",
            fmt::format("an order is given for {}, and the model has no such dim", name_of(dim)),

@@ -14,15 +14,15 @@ class Flattener {
       : program_(program), bucket_(bucket), b_(program.buckets[bucket]) {}
 
   void run() {
-    const bool shards = !b_.parts.empty();
+    const bool shards = !b_.shard_atoms.empty();
     const Layout replicate(program_.mesh.atoms().size());
     Layout partial = replicate, shard = replicate;
     for (int atom : b_.reduce) partial[atom] = Placement::partial();
-    for (int atom : b_.parts) shard[atom] = Placement::shard("flat");
+    for (int atom : b_.shard_atoms) shard[atom] = Placement::shard("flat");
     FlatSlots& flat = b_.flat;
 
     flat.parameters = add("parameters", program_.dtype, replicate, Category::parameters,
-                          b_.parted >= Parted::parameters);
+                          b_.sharded_state >= ShardedState::parameters);
     flat.stored = flat.parameters;
     if (shards) {
       flat.stored = add("shard of parameters", program_.dtype, shard, Category::parameters);
@@ -30,18 +30,18 @@ class Flattener {
       if (b_.offload == Offload::parameters) program_.slots[flat.stored].memory = Memory::host;
     }
     const Dtype gradient = program_.gradient_dtype, sum = wider(gradient, program_.reduce_dtype);
-    flat.gradients =
-        add("gradients", gradient, partial, Category::gradients, b_.parted >= Parted::gradients);
+    flat.gradients = add("gradients", gradient, partial, Category::gradients,
+                         b_.sharded_state >= ShardedState::gradients);
     flat.reduced = flat.gradients;
     if (!b_.reduce.empty()) {
       flat.reduced = add("reduced gradients", gradient, shard, Category::gradients);
       own_or_view(flat.reduced, flat.gradients);
       flat.reduction = program_.pendings++;
-      if (!program_.part_reduction(b_).atoms.empty()) flat.shard_reduction = program_.pendings++;
+      if (!program_.shard_reduction(b_).atoms.empty()) flat.shard_reduction = program_.pendings++;
       if (sum != gradient && !b_.hook)
         flat.cast =
             add(std::string("gradients in ") + name_of(sum), sum, partial, Category::buffers, true);
-      const bool apart = b_.parted >= Parted::gradients;
+      const bool apart = b_.sharded_state >= ShardedState::gradients;
       if (shards && (flat.cast >= 0 || apart))
         flat.arriving = add("arriving gradients", sum, shard, Category::buffers, true);
       if (flat.cast >= 0 && apart)
@@ -66,11 +66,12 @@ class Flattener {
       if (b_.offload != Offload::nothing) program_.slots[slot].memory = Memory::host;
       return slot;
     };
-    if (program_.has_masters() && (program_.optimizer || b_.tally)) flat.master = keep("masters");
-    if (!program_.optimizer || b_.tally) return;
+    if (program_.has_masters() && (program_.optimizer || b_.expert_load))
+      flat.master = keep("masters");
+    if (!program_.optimizer || b_.expert_load) return;
     b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
-    if (b_.rule->whole == nullptr || b_.parts.empty()) return;
+    if (b_.rule->whole == nullptr || b_.shard_atoms.empty()) return;
     const bool casts = dtype != program_.gradient_dtype;
     flat.direction =
         casts ? add("shard of directions", dtype, shard, Category::buffers, true) : flat.reduced;
@@ -129,18 +130,18 @@ Instruction reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots& flat = b.flat;
   const int from = flat.cast >= 0 ? flat.cast : flat.gradients;
-  if (b.parts.empty())
+  if (b.shard_atoms.empty())
     return flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b), flat.reduction,
                      from, flat.cast >= 0 ? from : flat.reduced, reducing);
-  return flat_move(program, bucket, Move::Kind::reduce_scatter, {b.parts, {}}, flat.reduction, from,
-                   flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
+  return flat_move(program, bucket, Move::Kind::reduce_scatter, {b.shard_atoms, {}}, flat.reduction,
+                   from, flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
 }
 
 // Of the shards, which are summed where they lie.
 Instruction shard_reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
   const int sum = b.flat.cast >= 0 ? b.flat.arriving : b.flat.reduced;
-  return flat_move(program, bucket, Move::Kind::all_reduce, program.part_reduction(b),
+  return flat_move(program, bucket, Move::Kind::all_reduce, program.shard_reduction(b),
                    b.flat.shard_reduction, sum, sum, reducing);
 }
 
@@ -188,7 +189,7 @@ std::vector<Instruction> end_reduction(const Program& program, int bucket) {
     sum = flat.cast_back;
   }
   if (sum == flat.reduced) return code;
-  const bool adds = program.buckets[bucket].parted >= Parted::gradients;
+  const bool adds = program.buckets[bucket].sharded_state >= ShardedState::gradients;
   code.push_back(emptied(program, bucket, adds ? Code::add : Code::copy, sum, flat.reduced));
   return code;
 }
@@ -212,7 +213,7 @@ std::vector<Instruction> end_shard_reduction(const Program& program, int bucket)
 
 Instruction begin_gather(const Program& program, int bucket, const char* phase) {
   const Bucket& b = program.buckets[bucket];
-  return flat_move(program, bucket, Move::Kind::all_gather, {b.parts, {}}, b.flat.gather,
+  return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, b.flat.gather,
                    b.flat.stored, b.flat.parameters, phase);
 }
 
@@ -222,9 +223,9 @@ Instruction end_gather(const Program& program, int bucket, const char* phase) {
 
 std::vector<Instruction> gather_directions(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
-  std::vector<Instruction> code{flat_move(program, bucket, Move::Kind::all_gather, {b.parts, {}},
-                                          b.flat.gather_directions, b.flat.direction,
-                                          b.flat.directions, "optimizer")};
+  std::vector<Instruction> code{flat_move(program, bucket, Move::Kind::all_gather,
+                                          {b.shard_atoms, {}}, b.flat.gather_directions,
+                                          b.flat.direction, b.flat.directions, "optimizer")};
   code.push_back(awaited(code[0]));
   let_go(program, code[1], b.flat.direction);
   return code;

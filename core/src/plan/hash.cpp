@@ -95,7 +95,7 @@ void Digest::add(const Slot& slot) {
   add(slot.value);
   add(slot.alias_of);
   add(slot.ring);
-  add(slot.turn);
+  add(slot.ring_step);
 }
 
 void Digest::add(const Move& move) {
@@ -125,8 +125,8 @@ void Digest::add(const Instruction& i) {
   add(i.bucket);
   add(i.parameter);
   add(i.contributing);
-  add(i.turn);
-  add(i.turns);
+  add(i.ring_step);
+  add(i.ring_steps);
   add(i.phase);
 }
 
@@ -151,16 +151,16 @@ void Digest::add(const ProgramParameter& p) {
 
 void Digest::add(const Bucket& bucket) {
   for (const auto* numbers :
-       {&bucket.parameters, &bucket.reduce, &bucket.sharded, &bucket.stages, &bucket.parts})
+       {&bucket.parameters, &bucket.reduce, &bucket.sharded, &bucket.stages, &bucket.shard_atoms})
     add(*numbers);
   add(bucket.name);
-  add(bucket.tally);
+  add(bucket.expert_load);
   add(bucket.matrix);
   add(bucket.overlap);
   add(bucket.each);
   add(bucket.hook ? bucket.hook->name() : std::string());
-  add(bucket.parted);
-  add(bucket.keeps);
+  add(bucket.sharded_state);
+  add(bucket.reshard_after_forward);
   add(bucket.offload);
 }
 
@@ -189,7 +189,7 @@ void Digest::add(const Program& p) {
     add(rotation.atoms);
   }
   std::vector<std::pair<std::string, std::vector<Range>>> orders;
-  for (const auto& [dim, order] : p.order) orders.emplace_back(dim.name(), order);
+  for (const auto& [dim, order] : p.token_permutation) orders.emplace_back(dim.name(), order);
   std::sort(orders.begin(), orders.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [dim, order] : orders) {

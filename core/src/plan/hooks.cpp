@@ -2,6 +2,7 @@
 // microbatch.
 #include <algorithm>
 
+#include "meshwright/passes.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 bool reduced_over(const Program& program, const Bucket& bucket, const std::string& axis) {
   const std::vector<int>& atoms = program.mesh.axis(axis).atoms;
-  if (bucket.tally) return false;
+  if (bucket.expert_load) return false;
   return std::any_of(bucket.reduce.begin(), bucket.reduce.end(), [&](int atom) {
     return program.mesh.atoms()[atom].ways > 1 &&
            std::find(atoms.begin(), atoms.end(), atom) != atoms.end();

@@ -80,7 +80,7 @@ class ProgramMaker {
     // Counts must be exact.
     const std::vector<int> parameters = plan_.graph->parameters();
     const bool counts = std::any_of(parameters.begin(), parameters.end(), [&](int value) {
-      return plan_.graph->value(value).tally.has_value();
+      return plan_.graph->value(value).expert_load.has_value();
     });
     const Dtype wide = wider(options.dtype, Dtype::fp32);
     options.gradient_dtype = plan_.request.fp32_gradients || counts ? wide : options.dtype;
@@ -220,7 +220,7 @@ class ProgramMaker {
     std::vector<bool> summed(plan_.mesh.atoms().size(), false);
     for (const Program& program : plan_.programs) {
       for (const Bucket& bucket : program.buckets) {
-        for (int atom : bucket.reduce) summed[atom] = summed[atom] || !bucket.tally;
+        for (int atom : bucket.reduce) summed[atom] = summed[atom] || !bucket.expert_load;
       }
     }
     const auto any = [&](const Axis& axis) {
@@ -299,14 +299,15 @@ class ProgramMaker {
 
   bool check_reductions(const Program& program) {
     for (const Bucket& bucket : program.buckets) {
-      if (bucket.parts.empty() || (bucket.hook == nullptr && !bucket.each)) continue;
+      if (bucket.shard_atoms.empty() || (bucket.hook == nullptr && !bucket.each)) continue;
       problems_.add(
           Stage::plan, "hook.parts", "plan",
           fmt::format("plan: {} gradients that are summed in parts over {} ({} parameters of "
                       "{})",
                       bucket.hook ? fmt::format("the hook {} cannot reduce", bucket.hook->name())
                                   : "no reduction in every microbatch for",
-                      program.mesh.name_of(bucket.parts), bucket.parameters.size(), bucket.name),
+                      program.mesh.name_of(bucket.shard_atoms), bucket.parameters.size(),
+                      bucket.name),
           bucket.hook ? "use zero without a hook, or dp alone with it"
                       : "use reduce = \"last\" beside zero; its stages 2 and 3 reduce their parts "
                         "in every microbatch");

@@ -30,12 +30,12 @@ class Offloader {
     const int slots = static_cast<int>(program_.slots.size());
     for (int slot = 0; slot < slots; ++slot) {
       if (!goes(slot, forward)) continue;
-      const int host = twin(slot, Memory::host);
+      const int host = host_copy(slot, Memory::host);
       inserts[forward][uses_[slot].at(forward).back() + 1].push_back(copy(slot, host, "forward"));
       for (const int segment : backwards_) {
         const auto found = uses_[slot].find(segment);
         if (found == uses_[slot].end()) continue;
-        const int back = twin(slot, Memory::device);
+        const int back = host_copy(slot, Memory::device);
         for (int index : found->second) replace(program_.segments[segment].code[index], slot, back);
         inserts[segment][place(segment, found->second.front())].push_back(
             copy(host, back, "backward"));
@@ -135,7 +135,7 @@ class Offloader {
     return begins.empty() ? reader : std::min(reader, begins[begins.size() - ahead]);
   }
 
-  int twin(int slot, Memory memory) {
+  int host_copy(int slot, Memory memory) {
     Slot other = program_.slots[slot];
     other.alias_of = -1;
     other.memory = memory;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "meshwright/passes.h"
 #include "meshwright/program.h"
 #include "plan/build.h"
 #include "program/lifetimes.h"

@@ -132,10 +132,10 @@ class Fitter {
           const Op& op = graph_->ops()[i.op];
           if (!in_layers(op, *graph_)) continue;
           Saving& part = parts[part_of(op)];
-          const Cost& cost = rank.cost(i.op, Piece::forward, i.turn);
+          const Cost& cost = rank.cost(i.op, Piece::forward, i.ring_step);
           // A device does some tens of operations while it moves a byte (plan/work.cpp).
           part.seconds += std::max(cost.executed, 20 * cost.bytes);
-          if (i.turn > 0) continue;
+          if (i.ring_step > 0) continue;
           for (const auto* slots : {&i.outputs, &i.saved}) {
             for (int slot : *slots) {
               if (kept.count(program.root(slot)) > 0)

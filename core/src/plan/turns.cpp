@@ -24,7 +24,7 @@ Shift shift(Program& program, int slot, const Rotation& rotation, const char* ph
   target.alias_of = -1;
   target.category = Category::activations;
   target.ring = rotation.atoms;
-  ++target.turn;
+  ++target.ring_step;
   Shift made;
   made.slot = add_slot(program, target);
   made.start.code = Code::start;
@@ -50,7 +50,7 @@ Next send_on(Program& program, const Instruction& instruction, const Rotation& r
              std::vector<Instruction>& code) {
   const Op& op = program.graph->ops()[instruction.op];
   Next next{instruction.inputs, {}};
-  if (instruction.turn + 1 == instruction.turns) return next;
+  if (instruction.ring_step + 1 == instruction.ring_steps) return next;
   for (std::size_t i = 0; i < next.inputs.size(); ++i) {
     if (next.inputs[i] < 0 || !rotates(op, i, rotation)) continue;
     Shift shifted = shift(program, next.inputs[i], rotation, instruction.phase);
@@ -74,8 +74,9 @@ struct Travelling {
 
 void forward_in_turns(Program& program, Instruction instruction, const Rotation& rotation,
                       std::vector<Instruction>& code) {
-  instruction.turns = program.mesh.ways(rotation.atoms);
-  for (instruction.turn = 0; instruction.turn < instruction.turns; ++instruction.turn) {
+  instruction.ring_steps = program.mesh.ways(rotation.atoms);
+  for (instruction.ring_step = 0; instruction.ring_step < instruction.ring_steps;
+       ++instruction.ring_step) {
     Next next = send_on(program, instruction, rotation, code);
     code.push_back(instruction);
     code.insert(code.end(), next.waits.begin(), next.waits.end());
@@ -93,24 +94,26 @@ void backward_in_turns(Program& program, Instruction instruction, const Rotation
     gradients.push_back({i, instruction.grad_inputs[i], adds[i], -1, {}});
     instruction.accumulate[i] = false;
   }
-  instruction.turns = program.mesh.ways(rotation.atoms);
-  for (instruction.turn = 0; instruction.turn < instruction.turns; ++instruction.turn) {
-    const bool last = instruction.turn + 1 == instruction.turns;
+  instruction.ring_steps = program.mesh.ways(rotation.atoms);
+  for (instruction.ring_step = 0; instruction.ring_step < instruction.ring_steps;
+       ++instruction.ring_step) {
+    const bool last = instruction.ring_step + 1 == instruction.ring_steps;
     Next next = send_on(program, instruction, rotation, code);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      if (!rotates(op, i, rotation)) instruction.accumulate[i] = adds[i] || instruction.turn > 0;
+      if (!rotates(op, i, rotation))
+        instruction.accumulate[i] = adds[i] || instruction.ring_step > 0;
     }
     for (const Travelling& g : gradients) {
       Slot share = program.slots[g.goal];
       share.alias_of = -1;
       share.ring = rotation.atoms;
-      share.turn = instruction.turn;
+      share.ring_step = instruction.ring_step;
       instruction.grad_inputs[g.input] = add_slot(program, share);
     }
     code.push_back(instruction);
     for (Travelling& g : gradients) {
       const int share = instruction.grad_inputs[g.input];
-      if (instruction.turn == 0) {
+      if (instruction.ring_step == 0) {
         g.slot = share;
       } else {
         code.push_back(std::move(g.arriving));

@@ -16,7 +16,7 @@ double seconds(const Program& program, const RankView& rank, int segment) {
   double total = 0;
   for (const Instruction& i : program.segments[segment].code) {
     if (i.op < 0 || !rank.runs(i)) continue;
-    const Cost& cost = rank.cost(i.op, i.piece, i.turn);
+    const Cost& cost = rank.cost(i.op, i.piece, i.ring_step);
     total += std::max(cost.executed / rate, cost.bytes / bandwidth);
   }
   return total;

@@ -89,10 +89,10 @@ double copy_rate() {
   constexpr std::int64_t pairs = 16;
   const at::Tensor from = at::ones({pairs, n}, at::kFloat);
   const at::Tensor to = at::ones({pairs, n}, at::kFloat);
-  std::int64_t turn = 0;
+  std::int64_t ring_step = 0;
   return 8.0 * n / median_seconds(0.03, 1, [&] {
-           to[turn].copy_(from[turn]);
-           turn = (turn + 1) % pairs;
+           to[ring_step].copy_(from[ring_step]);
+           ring_step = (ring_step + 1) % pairs;
          });
 }
 
@@ -103,21 +103,22 @@ double call_overhead() {
 }
 
 // Half of a round trip between two threads that sleep.
-double handoff_seconds() {
-  std::atomic<int> turn{0};
+double latency_seconds() {
+  std::atomic<int> ring_step{0};
   constexpr int rounds = 200;
   std::thread other([&] {
     for (int i = 0; i < rounds; ++i) {
-      turn.wait(2 * i);
-      turn.store(2 * i + 2);
-      turn.notify_one();
+      ring_step.wait(2 * i);
+      ring_step.store(2 * i + 2);
+      ring_step.notify_one();
     }
   });
   const double start = seconds_now();
   for (int i = 0; i < rounds; ++i) {
-    turn.store(2 * i + 1);
-    turn.notify_one();
-    for (int seen = turn.load(); seen != 2 * i + 2; seen = turn.load()) turn.wait(seen);
+    ring_step.store(2 * i + 1);
+    ring_step.notify_one();
+    for (int seen = ring_step.load(); seen != 2 * i + 2; seen = ring_step.load())
+      ring_step.wait(seen);
   }
   const double seconds = seconds_now() - start;
   other.join();
@@ -190,7 +191,7 @@ Json Device::to_json() const {
           {"pointwise64", pointwise64},
           {"bandwidth", bandwidth},
           {"op_overhead", op_overhead},
-          {"handoff", handoff},
+          {"latency", latency},
           {"cores", cores},
           {"all_cores", all_cores},
           {"link", link},
@@ -209,7 +210,7 @@ Device Device::from_json(const Json& json) {
   d.pointwise64 = positive(json, "pointwise64");
   d.bandwidth = positive(json, "bandwidth");
   d.op_overhead = positive(json, "op_overhead");
-  d.handoff = positive(json, "handoff");
+  d.latency = positive(json, "latency");
   d.cores = json.at("cores").get<int>();
   d.all_cores = positive(json, "all_cores");
   d.link = json.at("link").get<double>();
@@ -237,7 +238,7 @@ Device measure_device() {
     d.pointwise64 = pointwise_rate(at::kDouble);
     d.bandwidth = copy_rate();
     d.op_overhead = call_overhead();
-    d.handoff = handoff_seconds();
+    d.latency = latency_seconds();
     d.cores = core_count();
     d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
     d.memory = machine_memory();

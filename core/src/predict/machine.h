@@ -23,7 +23,7 @@ struct Device {
          pointwise64 = 0;  // elementwise operations a second, in cache, one core
   double bandwidth = 0;    // bytes read and written a second, one core
   double op_overhead = 0;  // seconds of a call that does nothing
-  double handoff = 0;      // seconds for one rank to wake another (latency of a collective's step)
+  double latency = 0;      // seconds for one rank to wake another (latency of a collective's step)
   // Ranks that are threads of one machine share its cores and memory, and copy their messages
   // themselves: nothing overlaps. 0: every rank has a device of its own, `link` to the others, and
   // transfers run beside compute.

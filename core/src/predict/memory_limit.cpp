@@ -16,8 +16,8 @@ std::string text_of(std::int64_t bytes) {
 
 // The plan of its steps that needs most, and the first step that has it.
 const Plan& highest(const Experiment& experiment, bool together, std::int64_t* step = nullptr) {
-  if (!experiment.steps_apart) return *experiment.plan;
-  const StepPlans& steps = *experiment.steps_apart;
+  if (!experiment.step_plans) return *experiment.plan;
+  const StepPlans& steps = *experiment.step_plans;
   std::size_t most = 0;
   std::int64_t need = -1;
   for (std::size_t p = 0; p < steps.plans.size(); ++p) {
@@ -62,7 +62,7 @@ std::string check_memory_limit(const Experiment& experiment) {
         Stage::plan, "memory.limit", "memory",
         fmt::format("memory: {} needs {} a rank ({} bytes predicted{}), the limit is {} ({} bytes)",
                     experiment.plan->mix(), text_of(peak), peak,
-                    experiment.steps_apart ? fmt::format(" in step {}", step) : "",
+                    experiment.step_plans ? fmt::format(" in step {}", step) : "",
                     text_of(experiment.memory), experiment.memory),
         hint);
   }

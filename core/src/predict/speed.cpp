@@ -29,12 +29,12 @@ double transfer_seconds(const Transfer& transfer, const Device& device, const Sp
     // All ranks of a ring copy at once.
     const double others = transfer.set.atoms.front() == stage_atom ? 1 : speed.stretch;
     const double shared = 2 * bytes / speed.bandwidth * others;
-    return device.handoff + (device.shared() ? shared : bytes / device.link);
+    return device.latency + (device.shared() ? shared : bytes / device.link);
   }
   const double steps = transfer.op == Collective::all_reduce ? 2 : 1;
   if (!device.shared()) {
     // Rings: (ways - 1) steps each way.
-    return steps * (transfer.ways - 1) * device.handoff +
+    return steps * (transfer.ways - 1) * device.latency +
            static_cast<double>(transfer.wire) / device.link;
   }
   // Shared memory: a rank reads each other's part once and writes its result once.
@@ -44,7 +44,7 @@ double transfer_seconds(const Transfer& transfer, const Device& device, const Sp
            ? 2.0
            : 1.0 + 1.0 / transfer.ways);
   // Every rank of the group has to come by; those that share a core one after the other.
-  return (bytes / speed.bandwidth + device.handoff) * speed.stretch;
+  return (bytes / speed.bandwidth + device.latency) * speed.stretch;
 }
 
 }  // namespace mw

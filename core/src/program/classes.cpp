@@ -61,7 +61,7 @@ bool uneven_round(const Program& program, std::size_t atom) {
 bool place_matters(const Program& program, std::size_t atom, int from, int to) {
   // Each rank orthogonalises the matrices of which it updates a part.
   for (const Bucket& bucket : program.buckets) {
-    const auto& parts = bucket.parts;
+    const auto& parts = bucket.shard_atoms;
     if (bucket.matrix &&
         std::find(parts.begin(), parts.end(), static_cast<int>(atom)) != parts.end())
       return true;
@@ -75,11 +75,11 @@ bool place_matters(const Program& program, std::size_t atom, int from, int to) {
     const Op& op = program.graph->ops()[i];
     if (!program.cut[i][atom].is_shard() || !seen.insert(op.type.get()).second) continue;
     const auto rotation = program.rotations.find(static_cast<int>(i));
-    const int turns =
+    const int ring_steps =
         rotation == program.rotations.end() ? 1 : program.mesh.ways(rotation->second.atoms);
-    for (int turn = 0; turn < turns; ++turn) {
-      const LocalDims a = program.local_dims(static_cast<int>(i), first, turn);
-      const LocalDims b = program.local_dims(static_cast<int>(i), last, turn);
+    for (int ring_step = 0; ring_step < ring_steps; ++ring_step) {
+      const LocalDims a = program.local_dims(static_cast<int>(i), first, ring_step);
+      const LocalDims b = program.local_dims(static_cast<int>(i), last, ring_step);
       const Dim dim = program.cut[i][atom].dim;
       if (a.at(dim).size != b.at(dim).size) continue;  // of another dim's steps
       const Cost x = op.type->cost(op, Piece::forward, a, bytes_of(program.dtype));

@@ -53,7 +53,7 @@ void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops&
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     if (runs[s] == 0) continue;
     for (const Instruction& i : program.segments[s].code) {
-      if (i.op < 0 || i.turn > 0) continue;  // the whole op is counted
+      if (i.op < 0 || i.ring_step > 0) continue;  // the whole op is counted
       const Op& op = program.graph->ops()[i.op];
       const Cost cost =
           op.type->cost(op, i.piece, whole(*program.graph, op), bytes_of(program.dtype));

@@ -63,7 +63,7 @@ void FootprintMaker::load() {
     const Slot& s = program_.slots[slot];
     bytes += touched(slot);
     const Range columns = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
-    const bool together = program_.lying(seq, columns).size() == 1;
+    const bool together = program_.permuted(seq, columns).size() == 1;
     if (s.name == "positions") {
       if (!together) pass(rank_.bytes(slot));  // joined from its runs
       fresh(slot, Category::buffers);
@@ -104,7 +104,7 @@ void FootprintMaker::compute() {
   if (!rank_.runs(i_)) return;
   if (memory_) compute_memory();
   if (!work_) return;
-  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.turn);
+  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.ring_step);
   const bool gemm = cost.flops > 0;
   works(
       {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
@@ -124,7 +124,7 @@ void FootprintMaker::compute_memory() {
     if (program_.gradient_dtype != program_.dtype && rank_.contributes(i_.contributing[k]))
       apart += rank_.bytes(slot) / bytes_of(program_.gradient_dtype) * bytes_of(program_.dtype);
   }
-  if (i_.piece == Piece::forward && i_.turn == 0) {
+  if (i_.piece == Piece::forward && i_.ring_step == 0) {
     for (std::size_t k = 0; k < i_.outputs.size(); ++k) yield(i_.outputs[k], i_.in_place && k == 0);
     for (int slot : i_.saved) fresh(slot);
   } else if (i_.piece != Piece::forward) {
@@ -135,7 +135,7 @@ void FootprintMaker::compute_memory() {
     }
   }
   if (!scratch_) return;
-  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.turn);
+  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step);
   made_.measured = workspace.measured;
   pass(workspace.bytes + apart);
 }

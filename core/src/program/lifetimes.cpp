@@ -113,7 +113,7 @@ bool same_shape(const Program& program, int a, int b) {
     return true;
   };
   if (x.dtype != y.dtype || x.memory != y.memory) return false;
-  if (x.turn != y.turn) return false;
+  if (x.ring_step != y.ring_step) return false;
   if (x.extra != y.extra || x.dims.size() != y.dims.size()) return false;
   for (std::size_t i = 0; i < x.dims.size(); ++i) {
     if (program.graph->size(x.dims[i]) != program.graph->size(y.dims[i])) return false;

@@ -50,11 +50,12 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
     made.first += rank.bytes(program.parameters[p].slot) / bytes_of(program.dtype);
   }
   std::int64_t index = 0;  // mesh order: the outermost atom counts most
-  for (int atom : bucket.parts) index = index * program.mesh.atoms()[atom].ways + rank.at()[atom];
+  for (int atom : bucket.shard_atoms)
+    index = index * program.mesh.atoms()[atom].ways + rank.at()[atom];
   const std::int64_t part = rank.shard_elements(update.bucket);
   made.begin = std::clamp<std::int64_t>(index * part - made.first, 0, count);
   made.end = std::clamp<std::int64_t>((index + 1) * part - made.first, 0, count);
-  if (bucket.parts.empty()) made.end = count;
+  if (bucket.shard_atoms.empty()) made.end = count;
   if (made.begin >= made.end) return made;
 
   if (!in_one_piece(shape, made.own)) made.apart = bytes_of(program.optimizer_dtype) * count;

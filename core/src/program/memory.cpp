@@ -53,7 +53,7 @@ class Timeline {
   const Effect& of(int segment, int history, int kind) {
     const auto [found, missing] = effects_.try_emplace({segment, history, kind});
     if (missing) {
-      Held held = histories_[history];
+      LiveSet held = histories_[history];
       Effect effect = walk(ranks_.of_kind(kind), held, rank_.program().segments[segment]);
       effect.history = static_cast<int>(histories_.size());
       histories_.push_back(std::move(held));
@@ -64,7 +64,7 @@ class Timeline {
 
   const RankView& rank_;
   const RankViews ranks_;
-  std::vector<Held> histories_;
+  std::vector<LiveSet> histories_;
   std::map<std::tuple<int, int, int>, Effect> effects_;  // by segment, history, kind
   Level highest_;
   std::int64_t sum_ = 0;
@@ -114,7 +114,7 @@ std::int64_t highest_peak(const std::vector<Program>& stages) {
 }
 
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) {
-  Held held;
+  LiveSet held;
   std::int64_t bytes = 0;
   for (int segment : segments) {
     const Effect effect = walk(rank, held, rank.program().segments[segment], false);

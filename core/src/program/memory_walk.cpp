@@ -9,9 +9,9 @@ namespace {
 
 class Walk {
  public:
-  Walk(const RankView& rank, Held& held, bool highest)
-      : rank_(rank), held_(held), highest_(highest) {
-    held_.slots.resize(rank.program().slots.size(), -1);
+  Walk(const RankView& rank, LiveSet& held, bool highest)
+      : rank_(rank), live_(held), highest_(highest) {
+    live_.slots.resize(rank.program().slots.size(), -1);
   }
 
   Effect run(const Segment& segment) {
@@ -52,24 +52,24 @@ class Walk {
   }
 
   int lies(const Holder& holder) const {
-    if (holder.kind == Holder::Kind::slot) return held_.slots[holder.index];
-    const auto found = held_.others.find(holder);
-    return found == held_.others.end() ? -1 : found->second;
+    if (holder.kind == Holder::Kind::slot) return live_.slots[holder.index];
+    const auto found = live_.others.find(holder);
+    return found == live_.others.end() ? -1 : found->second;
   }
 
   int make(const MemoryEvent& event) {
     level(event.bytes, event.category);
-    held_.storages.push_back({event.bytes, 0, event.category});
-    return static_cast<int>(held_.storages.size()) - 1;
+    live_.storages.push_back({event.bytes, 0, event.category});
+    return static_cast<int>(live_.storages.size()) - 1;
   }
 
   void hold(const Holder& holder, int storage) {
-    ++held_.storages[storage].users;
+    ++live_.storages[storage].users;
     release(holder);
     if (holder.kind == Holder::Kind::slot) {
-      held_.slots[holder.index] = storage;
+      live_.slots[holder.index] = storage;
     } else {
-      held_.others[holder] = storage;
+      live_.others[holder] = storage;
     }
   }
 
@@ -77,17 +77,17 @@ class Walk {
     const int storage = lies(holder);
     if (storage < 0) return;
     if (holder.kind == Holder::Kind::slot) {
-      held_.slots[holder.index] = -1;
+      live_.slots[holder.index] = -1;
     } else {
-      held_.others.erase(holder);
+      live_.others.erase(holder);
     }
-    Held::Storage& held = held_.storages[storage];
+    LiveSet::Storage& held = live_.storages[storage];
     if (--held.users == 0) level(-held.bytes, held.category);
   }
 
   void let_go_of_scratch() {
-    while (!held_.others.empty() && held_.others.rbegin()->first.kind == Holder::Kind::scratch)
-      release(held_.others.rbegin()->first);
+    while (!live_.others.empty() && live_.others.rbegin()->first.kind == Holder::Kind::scratch)
+      release(live_.others.rbegin()->first);
   }
 
   void level(std::int64_t bytes, Category category) {
@@ -102,14 +102,14 @@ class Walk {
   }
 
   const RankView& rank_;
-  Held& held_;
+  LiveSet& live_;
   const bool highest_;
   Effect effect_;
 };
 
 }  // namespace
 
-Effect walk(const RankView& rank, Held& held, const Segment& segment, bool highest) {
+Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest) {
   return Walk(rank, held, highest).run(segment);
 }
 

@@ -10,7 +10,7 @@
 namespace mw {
 
 // What a microbatch holds between two of its segments: who holds which storage.
-struct Held {
+struct LiveSet {
   struct Storage {
     std::int64_t bytes = 0;
     int users = 0;
@@ -34,6 +34,6 @@ struct Effect {
 
 // Runs `segment` with what the microbatch holds, which it brings up to date. `history` is left
 // alone. Without `highest`, only what it leaves is worked out.
-Effect walk(const RankView& rank, Held& held, const Segment& segment, bool highest = true);
+Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest = true);
 
 }  // namespace mw

@@ -81,10 +81,11 @@ std::string Program::name_of(const RankSet& set) const {
   return text;
 }
 
-RankSet Program::part_reduction(const Bucket& bucket) const {
+RankSet Program::shard_reduction(const Bucket& bucket) const {
   RankSet set = reduction(bucket);
   std::erase_if(set.atoms, [&](int a) {
-    return std::find(bucket.parts.begin(), bucket.parts.end(), a) != bucket.parts.end();
+    return std::find(bucket.shard_atoms.begin(), bucket.shard_atoms.end(), a) !=
+           bucket.shard_atoms.end();
   });
   return set;
 }
@@ -99,13 +100,13 @@ std::int64_t Program::elements(const Bucket& bucket, const Coordinates& at) cons
   return total;
 }
 
-std::int64_t Program::part_elements(const Bucket& bucket, const Coordinates& at) const {
-  const std::int64_t total = elements(bucket, at), ways = mesh.ways(bucket.parts);
-  return bucket.parts.empty() ? total : (total + ways - 1) / ways;
+std::int64_t Program::shard_elements(const Bucket& bucket, const Coordinates& at) const {
+  const std::int64_t total = elements(bucket, at), ways = mesh.ways(bucket.shard_atoms);
+  return bucket.shard_atoms.empty() ? total : (total + ways - 1) / ways;
 }
 
 std::int64_t Program::flat_elements(const Slot& slot, std::int64_t shard) const {
-  const std::vector<int>& atoms = buckets[slot.bucket].parts;
+  const std::vector<int>& atoms = buckets[slot.bucket].shard_atoms;
   return atoms.empty() || slot.layout[atoms.front()].is_shard() ? shard : shard * mesh.ways(atoms);
 }
 
@@ -159,19 +160,21 @@ std::int64_t Program::size(Dim dim, std::int64_t batch) const {
   return batch > 0 && dim == rows ? batch : graph->size(dim);
 }
 
-LocalDims Program::local_dims(int op, const Coordinates& at, int turn, std::int64_t batch) const {
+LocalDims Program::local_dims(int op, const Coordinates& at, int ring_step,
+                              std::int64_t batch) const {
   LocalDims local;
   for (Dim dim : graph->ops()[op].space()) {
     const std::int64_t size = this->size(dim, batch);
     Range range = local_range(dim, size, cut[op], mesh, at);
     if (range.size == size) range = local_range(dim, size, follow[op], mesh, at);
     const auto rotation = rotations.find(op);
-    if (turn > 0 && rotation != rotations.end() && rotation->second.dim == dim) {
-      range =
-          local_range(dim, size, follow[op], mesh, before(mesh, at, rotation->second.atoms, turn));
+    if (ring_step > 0 && rotation != rotations.end() && rotation->second.dim == dim) {
+      range = local_range(dim, size, follow[op], mesh,
+                          before(mesh, at, rotation->second.atoms, ring_step));
     }
     LocalDim part{dim, range.offset, range.size, size, {}};
-    if (!order.empty()) part.runs = lying(known_as(*graph, graph->ops()[op], dim), range);
+    if (!token_permutation.empty())
+      part.runs = permuted(known_as(*graph, graph->ops()[op], dim), range);
     local.set(std::move(part));
   }
   if (!graph->sparse.dims.empty()) {
@@ -184,19 +187,20 @@ LocalDims Program::local_dims(int op, const Coordinates& at, int turn, std::int6
   return local;
 }
 
-std::vector<Range> Program::lying(Dim dim, Range part) const {
-  const auto found = order.find(dim);
-  return found == order.end() ? std::vector<Range>{part} : lying_at(found->second, part);
+std::vector<Range> Program::permuted(Dim dim, Range part) const {
+  const auto found = token_permutation.find(dim);
+  return found == token_permutation.end() ? std::vector<Range>{part}
+                                          : lying_at(found->second, part);
 }
 
 std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at,
                                                std::int64_t batch) const {
-  if (slot.bucket >= 0) return {flat_elements(slot, part_elements(buckets[slot.bucket], at))};
+  if (slot.bucket >= 0) return {flat_elements(slot, shard_elements(buckets[slot.bucket], at))};
   std::vector<std::int64_t> shape;
   shape.reserve(slot.dims.size() + 1);
   const Sparse& sparse = graph->sparse;
   const bool rows = sparse.has(slot.dims);
-  const Coordinates of = slot.turn > 0 ? before(mesh, at, slot.ring, slot.turn) : at;
+  const Coordinates of = slot.ring_step > 0 ? before(mesh, at, slot.ring, slot.ring_step) : at;
   double cells = 1;
   for (Dim dim : slot.dims) {
     const std::int64_t size = this->size(dim, batch);

@@ -125,7 +125,7 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
       costs_(program.graph->ops().size() * 4) {
   bytes_.reserve(program.slots.size());
   for (const Bucket& bucket : program.buckets)
-    shards_.push_back(program.part_elements(bucket, at_));
+    shards_.push_back(program.shard_elements(bucket, at_));
   for (const Slot& slot : program.slots) {
     bytes_.push_back(slot.bucket < 0 ? program.local_bytes(slot, at_, batch)
                                      : bytes_of(slot.dtype) *
@@ -133,10 +133,10 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
   }
 }
 
-const LocalDims& RankView::dims(int op, int turn) const {
-  if (turn > 0) {
-    const auto [turned, missing] = turned_dims_.try_emplace({op, turn});
-    if (missing) turned->second = program_.local_dims(op, at_, turn, batch_);
+const LocalDims& RankView::dims(int op, int ring_step) const {
+  if (ring_step > 0) {
+    const auto [turned, missing] = turned_dims_.try_emplace({op, ring_step});
+    if (missing) turned->second = program_.local_dims(op, at_, ring_step, batch_);
     return turned->second;
   }
   std::optional<LocalDims>& dims = dims_[op];
@@ -144,13 +144,13 @@ const LocalDims& RankView::dims(int op, int turn) const {
   return *dims;
 }
 
-const Cost& RankView::cost(int op, Piece piece, int turn) const {
+const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
   const auto price = [&] {
     const Op& what = program_.graph->ops()[op];
-    return what.type->cost(what, piece, dims(op, turn), bytes_of(program_.dtype));
+    return what.type->cost(what, piece, dims(op, ring_step), bytes_of(program_.dtype));
   };
-  if (turn > 0) {
-    const auto [cost, missing] = turned_.try_emplace({op, piece, turn});
+  if (ring_step > 0) {
+    const auto [cost, missing] = turned_.try_emplace({op, piece, ring_step});
     if (missing) cost->second = price();
     return cost->second;
   }
@@ -160,10 +160,10 @@ const Cost& RankView::cost(int op, Piece piece, int turn) const {
   return *cost;
 }
 
-Scratch RankView::workspace(int op, Piece piece, int turn) const {
-  const auto [known, missing] = workspaces_.try_emplace({op, piece, turn});
+Scratch RankView::workspace(int op, Piece piece, int ring_step) const {
+  const auto [known, missing] = workspaces_.try_emplace({op, piece, ring_step});
   if (!missing) return known->second;
-  const Cost& of = cost(op, piece, turn);
+  const Cost& of = cost(op, piece, ring_step);
   Scratch& most = known->second;
   most.bytes = of.workspace;
   for (const LibraryCall& call : of.calls) {

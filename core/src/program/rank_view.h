@@ -39,11 +39,11 @@ class RankView {
   std::int64_t batch() const { return batch_; }
   std::int64_t bytes(int slot) const { return bytes_[slot]; }
   // `turn`: of an op that runs in turns.
-  const LocalDims& dims(int op, int turn = 0) const;
-  const Cost& cost(int op, Piece piece, int turn = 0) const;
+  const LocalDims& dims(int op, int ring_step = 0) const;
+  const Cost& cost(int op, Piece piece, int ring_step = 0) const;
   // Bytes that live only inside a piece, where this machine computes it;
   // an estimate if one of its library calls is.
-  Scratch workspace(int op, Piece piece, int turn = 0) const;
+  Scratch workspace(int op, Piece piece, int ring_step = 0) const;
   // Whether it is at the start of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.

@@ -218,7 +218,7 @@ void Check::gradients(Executor& executor) {
   }
   for (std::size_t k = 0; k < all.size(); ++k) {
     const Value& value = program.graph->value(all[k]);
-    if (value.tally) continue;
+    if (value.expert_load) continue;
     bool& known = used_[value.name];
     known = known || used[static_cast<std::int64_t>(k)].item<std::int64_t>() > 0;
   }
@@ -244,9 +244,9 @@ void Check::compare_kept() {
     const auto set_of = [&](bool parts) {
       RankSet set;
       for (int a = 0; a < static_cast<int>(program.mesh.atoms().size()); ++a) {
-        const bool other = a == program.stage_atom
-                               ? bucket.stages.empty()
-                               : among(bucket.sharded, a) || (parts && among(bucket.parts, a));
+        const bool other = a == program.stage_atom ? bucket.stages.empty()
+                                                   : among(bucket.sharded, a) ||
+                                                         (parts && among(bucket.shard_atoms, a));
         if (!other && program.mesh.atoms()[a].ways > 1) set.atoms.push_back(a);
       }
       if (!bucket.stages.empty()) set.stages = bucket.stages;

@@ -11,7 +11,7 @@
 #include "meshwright/error.h"
 #include "program/scalar_type.h"
 #include "run/host_copy.h"
-#include "run/order.h"
+#include "run/token_permutation.h"
 
 namespace mw {
 namespace {
@@ -253,7 +253,7 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
   for (int slot : i.outputs) {
     const Slot& s = program_.slots[slot];
     const std::vector<Range> columns =
-        program_.lying(seq, local_range(seq, sequence, s.layout, program_.mesh, at_));
+        program_.permuted(seq, local_range(seq, sequence, s.layout, program_.mesh, at_));
     at::Tensor data;
     if (s.name == "positions") {
       std::vector<at::Tensor> runs;

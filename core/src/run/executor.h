@@ -102,9 +102,9 @@ class Executor {
   Communicator& group(const RankSet& set);
   // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
   at::Tensor whole(int bucket, bool gradients);
-  // What tallies have counted in this step, by layer and element;
+  // What expert_loads have counted in this step, by layer and element;
   // nothing but on the first rank of a stage.
-  std::map<std::pair<int, std::int64_t>, std::int64_t> tallies();
+  std::map<std::pair<int, std::int64_t>, std::int64_t> expert_loads();
   // A parameter's slice of what whole() returned.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
   // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's

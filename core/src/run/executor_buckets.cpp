@@ -103,8 +103,8 @@ at::Tensor Executor::whole(int bucket, bool gradients) {
   const Storage::Flat& flat = storage_.flats()[bucket];
   if (!gradients && flat.parameters.defined()) return flat.parameters;
   at::Tensor part = gradients ? flat.own_gradients : flat.own_parameters.to(device_);
-  if (b.parts.empty()) return part;
-  Communicator& ranks = group({b.parts, {}});
+  if (b.shard_atoms.empty()) return part;
+  Communicator& ranks = group({b.shard_atoms, {}});
   at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
   static const std::string label = "gather for comparison";
   ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
@@ -124,13 +124,13 @@ void Executor::totals(const Instruction& i) {
   double squares = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     const Bucket& bucket = program_.buckets[b];
-    if (bucket.parts.empty() && bucket.reduce.empty()) storage_.settle(static_cast<int>(b));
-    if (bucket.tally) continue;
+    if (bucket.shard_atoms.empty() && bucket.reduce.empty()) storage_.settle(static_cast<int>(b));
+    if (bucket.expert_load) continue;
     if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
     const auto among = [](const std::vector<int>& atoms, int a) {
       return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
     };
-    if (!gives([&](int a) { return !among(bucket.sharded, a) && !among(bucket.parts, a); }))
+    if (!gives([&](int a) { return !among(bucket.sharded, a) && !among(bucket.shard_atoms, a); }))
       continue;
     storage_.settle_part(static_cast<int>(b));
     const at::Tensor& own = storage_.flats()[b].own_gradients;

@@ -59,7 +59,7 @@ void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
       op.type->wgrad(op, call);
       break;
   }
-  double flops = m.sizes->cost(i.op, i.piece, i.turn).executed;
+  double flops = m.sizes->cost(i.op, i.piece, i.ring_step).executed;
   if (!call.rows.empty()) flops *= share_of_rows(i, *m.sizes, call.rows);
   ledger_.worked(op.kind(), name_of(i.piece), flops, seconds_now() - began);
 }
@@ -72,7 +72,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     }
     return tensors;
   };
-  OpCall call{m.sizes->dims(i.op, i.turn),
+  OpCall call{m.sizes->dims(i.op, i.ring_step),
               gather(i.inputs),
               {},
               {},
@@ -83,10 +83,10 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
               i.in_place,
               real_,
               {},
-              i.turn,
-              i.turns};
+              i.ring_step,
+              i.ring_steps};
   if (i.piece == Piece::forward) {
-    if (i.turn > 0) {
+    if (i.ring_step > 0) {
       call.outputs = gather(i.outputs);
       call.saved = gather(i.saved);
     } else {
@@ -94,7 +94,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
       call.saved.resize(i.saved.size());
     }
     take_rows(i, m, call);
-    if (watcher_ != nullptr && i.turn == 0 && !recomputes(i)) {
+    if (watcher_ != nullptr && i.ring_step == 0 && !recomputes(i)) {
       for (int slot : i.inputs) {
         if (slot >= 0) watcher_->reads(i, slot, microbatch, tensor(m, slot));
       }
@@ -104,7 +104,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     for (std::size_t k = 0; k < i.outputs.size(); ++k)
       m.slots[i.outputs[k]] = std::move(call.outputs[k]);
     for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
-    if (watcher_ != nullptr && i.turn + 1 == i.turns && !recomputes(i)) {
+    if (watcher_ != nullptr && i.ring_step + 1 == i.ring_steps && !recomputes(i)) {
       for (int slot : i.outputs) watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }
     return;
@@ -112,7 +112,7 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   call.outputs = gather(i.outputs);
   call.saved = gather(i.saved);
   call.grad_outputs = gather(i.grad_outputs);
-  if (watcher_ != nullptr && i.piece != Piece::wgrad && i.turn == 0) {
+  if (watcher_ != nullptr && i.piece != Piece::wgrad && i.ring_step == 0) {
     for (int slot : i.grad_outputs) {
       if (slot >= 0) watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }

@@ -34,7 +34,7 @@ void Executor::number_rows() {
   }
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
     const int value = program_.parameters[p].value;
-    if (!graph_.value(value).tally) continue;
+    if (!graph_.value(value).expert_load) continue;
     const auto user = std::find_if(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
       return std::any_of(op.inputs.begin(), op.inputs.end(),
                          [&](const Use& use) { return use.value == value; });
@@ -107,7 +107,7 @@ void Executor::keep_rows(const Instruction& i, Microbatch& m, OpCall& call) {
   if (i.piece == Piece::forward) m.rows[rows_of_slot_[slot]] = {call.rows, {}, {}};
 }
 
-std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::tallies() {
+std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
   std::map<std::pair<int, std::int64_t>, std::int64_t> counts;
   if (!gives([](int) { return true; })) return counts;
   for (const auto& [parameter, layer] : tallies_) {

@@ -31,7 +31,7 @@ void Executor::apply(const Instruction& i) {
   const bool host = bucket.offload != Offload::nothing;
   const at::Device home = host ? at::Device(at::kCPU) : device_;
   const Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
-  if (bucket.tally) {
+  if (bucket.expert_load) {
     even_out(i.bucket);
     return;
   }
@@ -59,9 +59,9 @@ void Executor::even_out(int bucket) {
   Storage::Flat& flat = storage_.flats()[bucket];
   const at::Tensor& sum = flat.master.defined() ? flat.master : flat.parameters;
   for (int p : program_.buckets[bucket].parameters) {
-    const Tally& tally = *graph_.value(program_.parameters[p].value).tally;
-    const at::Tensor step = storage_.slice(p, flat.gradients).neg().add_(tally.mean).sign_();
-    storage_.slice(p, sum).add_(step.to(sum.scalar_type()), tally.rate);
+    const ExpertLoad& expert_load = *graph_.value(program_.parameters[p].value).expert_load;
+    const at::Tensor step = storage_.slice(p, flat.gradients).neg().add_(expert_load.mean).sign_();
+    storage_.slice(p, sum).add_(step.to(sum.scalar_type()), expert_load.rate);
   }
 }
 

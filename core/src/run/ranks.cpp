@@ -32,7 +32,7 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
   // Another plan of the same model has one for all steps.
-  const bool apart = experiment.steps_apart && &plan == experiment.plan.get();
+  const bool apart = experiment.step_plans && &plan == experiment.plan.get();
   StepInput input{experiment.data.get(),      {},   {},
                   experiment.optimizer.get(), stop, experiment.loss_scale};
   if (apart) {
@@ -52,8 +52,8 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
         MemoryWatch watch(ledger);
         Executor executor(plan.program_of(context.rank), context.rank, at::kCPU, *context.source,
                           ledger, input);
-        for (std::size_t p = 1; apart && p < experiment.steps_apart->plans.size(); ++p)
-          executor.also(experiment.steps_apart->plans[p]->program_of(context.rank));
+        for (std::size_t p = 1; apart && p < experiment.step_plans->plans.size(); ++p)
+          executor.also(experiment.step_plans->plans[p]->program_of(context.rank));
         fill_parameters(executor, experiment);
         body(executor, ledger);
       },
@@ -87,7 +87,7 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
   };
   Storage& storage = executor.storage();
   const Bucket& bucket = program.buckets[storage.bucket_of(index)];
-  if (bucket.parted != Parted::parameters && !program.has_masters()) {
+  if (bucket.sharded_state != ShardedState::parameters && !program.has_masters()) {
     numbers(ranges, storage.parameter(index));
     return;
   }

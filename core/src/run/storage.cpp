@@ -35,9 +35,10 @@ Storage::Storage(const Program& program, const Coordinates& at, at::Device devic
       offsets_[p] = total;
       total += c10::multiply_integers(shapes_[p]);
     }
-    const std::int64_t ways = bucket.parts.empty() ? 1 : program.mesh.ways(bucket.parts);
+    const std::int64_t ways =
+        bucket.shard_atoms.empty() ? 1 : program.mesh.ways(bucket.shard_atoms);
     std::int64_t index = 0;  // mesh order: the outermost atom counts most
-    for (int atom : bucket.parts) index = index * program.mesh.atoms()[atom].ways + at[atom];
+    for (int atom : bucket.shard_atoms) index = index * program.mesh.atoms()[atom].ways + at[atom];
     parts_.push_back((total + ways - 1) / ways);
     sizes_.push_back(parts_.back() * ways);
     index_.push_back(index);
@@ -45,7 +46,7 @@ Storage::Storage(const Program& program, const Coordinates& at, at::Device devic
     {
       const bool host = bucket.offload == Offload::parameters;
       Ledger::Scope scope(ledger, host ? Category::host : Category::parameters);
-      if (bucket.parted == Parted::parameters) {
+      if (bucket.sharded_state == ShardedState::parameters) {
         flat.own_parameters = at::zeros({parts_[b]}, host ? options_.device(at::kCPU) : options_);
       } else {
         flat.parameters = at::zeros({sizes_[b]}, options_);
@@ -55,7 +56,7 @@ Storage::Storage(const Program& program, const Coordinates& at, at::Device devic
     }
     {
       Ledger::Scope scope(ledger, Category::gradients);
-      if (bucket.parted >= Parted::gradients) {
+      if (bucket.sharded_state >= ShardedState::gradients) {
         flat.own_gradients = at::zeros({parts_[b]}, gradient_options_);
       } else {
         flat.gradients = at::zeros({sizes_[b]}, gradient_options_);
@@ -172,7 +173,7 @@ const at::Tensor& Storage::settle(int bucket) {
 
 void Storage::settle_part(int bucket) {
   Flat& flat = flats_[bucket];
-  if (program_.buckets[bucket].parted < Parted::gradients || flat.summed) return;
+  if (program_.buckets[bucket].sharded_state < ShardedState::gradients || flat.summed) return;
   flat.own_gradients.zero_();
   flat.summed = true;
 }

@@ -80,7 +80,7 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
   report.communication = ledger.communication();
   report.work = ledger.work();
   report.rows = ledger.rows();
-  report.chosen = executor.tallies();
+  report.chosen = executor.expert_loads();
   report.began = outcome.began;
   report.runs = std::move(outcome.runs);
   ledger.clear_step();

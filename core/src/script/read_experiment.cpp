@@ -276,7 +276,7 @@ class Reader {
                         experiment_.memory, context_.call, found);
     if (found.empty()) {
       experiment_.plan =
-          make_step_plans(request_, policy, experiment_.steps, experiment_.steps_apart, found);
+          make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
     }
     problems_.add(found);
   }

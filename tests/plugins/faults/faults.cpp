@@ -170,8 +170,8 @@ class Faults : public mw::Strategy {
         return 1;
       }
       // Its parts are updated as before; that the others' are fetched is what `parted` says.
-      if (bucket.parted != mw::Parted::optimizer) continue;
-      bucket.parted = mw::Parted::nothing;
+      if (bucket.sharded_state != mw::ShardedState::optimizer) continue;
+      bucket.sharded_state = mw::ShardedState::nothing;
       return 1;
     }
     return 0;

@@ -129,15 +129,15 @@ class Hostile : public mw::Strategy {
          [](mw::Draft& d) { d.rotate("keys", "b", [](const mw::Op&) { return false; }); }},
         {"arranges too little",
          [](mw::Draft& d) {
-           d.arrange("seq", {{0, 4}});
+           d.permute_tokens("seq", {{0, 4}});
          }},
         {"arranges one twice",
          [](mw::Draft& d) {
-           d.arrange("seq", {{0, 4}, {0, 4}});
+           d.permute_tokens("seq", {{0, 4}, {0, 4}});
          }},
         {"arranges no dim",
          [](mw::Draft& d) {
-           d.arrange("sqe", {{0, 8}});
+           d.permute_tokens("sqe", {{0, 8}});
          }},
         {"stages on no axis",
          [](mw::Draft& d) {
@@ -173,7 +173,7 @@ class Hostile : public mw::Strategy {
         {"a pass for no sums",
          [](mw::Draft& d) {
            d.shard("heads", "b");
-           d.add_pass(mw::part_storage({"b", mw::Parted::optimizer, 1, false, {}}));
+           d.add_pass(mw::shard_storage({"b", mw::ShardedState::optimizer, 1, false, {}}));
          }},
     };
     if (const auto rule = rules.find(at_); rule != rules.end()) return rule->second(draft);

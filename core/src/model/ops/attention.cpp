@@ -155,17 +155,17 @@ class Attention final : public OpType {
 
   void forward(const Op& op, OpCall& call) const override {
     const Shape shape = shape_of(op, call.dims, window_);
-    if (shape.blocks.empty() && call.turn > 0) return;
+    if (shape.blocks.empty() && call.ring_step > 0) return;
     const at::Tensor& q = call.inputs[0];
     const at::Tensor k = spread(call.inputs[1].narrow(1, 0, shape.read), shape.map);
     const at::Tensor v = spread(call.inputs[2].narrow(1, 0, shape.read), shape.map);
-    if (shape.one() && call.turn == 0) {
+    if (shape.one() && call.ring_step == 0) {
       Attended made = attend(q, k, v, shape.blocks[0].sight);
       set_outputs(call, {made.out});
       call.saved = {made.lse};
       return;
     }
-    if (call.turn == 0) {
+    if (call.ring_step == 0) {
       set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
       call.saved = {
           at::empty({shape.batch, shape.heads, shape.queries}, q.options().dtype(wide(q)))};

@@ -1,6 +1,6 @@
 // Brings a tensor whose dim lies in another order (zigzag) into that order, and back into its
 // own.
-#include "run/order.h"
+#include "run/token_permutation.h"
 
 namespace mw {
 
@@ -14,8 +14,8 @@ at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<R
 
 at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims) {
   for (std::size_t d = 0; d < dims.size(); ++d) {
-    const auto order = program.order.find(dims[d]);
-    if (order == program.order.end()) continue;
+    const auto order = program.token_permutation.find(dims[d]);
+    if (order == program.token_permutation.end()) continue;
     const auto at = static_cast<std::int64_t>(d);
     at::Tensor own = at::empty_like(whole);
     std::int64_t lies = 0;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "meshwright/passes.h"
 #include "plan/build.h"
 #include "program/lifetimes.h"
 
@@ -33,44 +34,46 @@ struct Span {
   int bucket = -1, first = -1, last = -1;
 };
 
-class Parter {
+class ShardStorage {
  public:
-  Parter(Program& program, const PartedStorage& storage) : program_(program), storage_(storage) {}
+  ShardStorage(Program& program, const ShardedStorage& storage)
+      : program_(program), storage_(storage) {}
 
   void run() {
-    if (storage_.parted >= Parted::gradients) split_buckets(program_, /*by_layer=*/true);
+    if (storage_.sharded_state >= ShardedState::gradients)
+      split_buckets(program_, /*by_layer=*/true);
     bool any = false;
     for (Bucket& bucket : program_.buckets) {
-      if (bucket.tally) continue;  // all see all counts
+      if (bucket.expert_load) continue;  // all see all counts
       for (int atom : program_.mesh.axis(storage_.axis).atoms) {
         const auto& reduce = bucket.reduce;
         const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
-        if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.parts.push_back(atom);
+        if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.shard_atoms.push_back(atom);
       }
-      bucket.offload =
-          bucket.parts.empty() ? std::min(storage_.offload, Offload::optimizer) : storage_.offload;
-      if (bucket.parts.empty()) continue;
+      bucket.offload = bucket.shard_atoms.empty() ? std::min(storage_.offload, Offload::optimizer)
+                                                  : storage_.offload;
+      if (bucket.shard_atoms.empty()) continue;
       any = true;
-      bucket.parted = storage_.parted;
-      bucket.keeps = storage_.keeps;
+      bucket.sharded_state = storage_.sharded_state;
+      bucket.reshard_after_forward = storage_.reshard_after_forward;
       // Reduced in every microbatch, not after the last.
-      if (bucket.parted >= Parted::gradients) bucket.overlap = false;
+      if (bucket.sharded_state >= ShardedState::gradients) bucket.overlap = false;
     }
     if (!any) return;
     make_flat_slots(program_);
-    if (storage_.parted >= Parted::gradients) {
+    if (storage_.sharded_state >= ShardedState::gradients) {
       for (Segment& segment : program_.segments) reduce_in(segment);
     }
-    if (storage_.parted != Parted::parameters) return;
+    if (storage_.sharded_state != ShardedState::parameters) return;
     for (Segment& segment : program_.segments) gather_in(segment);
-    if (storage_.keeps) gather_once();
+    if (!storage_.reshard_after_forward) gather_once();
   }
 
  private:
   std::vector<Span> spans(const Segment& segment, bool gradients) const {
     std::map<int, int> bucket_of;  // slot -> bucket
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-      if (program_.buckets[b].parts.empty()) continue;
+      if (program_.buckets[b].shard_atoms.empty()) continue;
       for (int p : program_.buckets[b].parameters) {
         const ProgramParameter& parameter = program_.parameters[p];
         bucket_of[gradients ? parameter.gradient_slot : parameter.slot] = static_cast<int>(b);
@@ -118,13 +121,13 @@ class Parter {
     const auto ahead = static_cast<std::size_t>(storage_.prefetch);
     const char* phase = segment.kind == SegmentKind::forward ? "forward" : "backward";
     OrderedInserts inserts;
-    if (!storage_.keeps) {
+    if (storage_.reshard_after_forward) {
       for (const Span& span : list) {
         segment.code[span.last].release.push_back(program_.buckets[span.bucket].flat.parameters);
       }
     }
     for (std::size_t n = 0; n < list.size(); ++n) {
-      if (!storage_.keeps) {
+      if (storage_.reshard_after_forward) {
         if (n == 0) {  // what nothing stands before
           for (std::size_t k = 0; k <= ahead && k < list.size(); ++k) {
             inserts.emplace(list[0].first, begin_gather(program_, list[k].bucket, phase));
@@ -158,13 +161,13 @@ class Parter {
   }
 
   Program& program_;
-  const PartedStorage storage_;
+  const ShardedStorage storage_;
 };
 
 }  // namespace
 
-Pass part_storage(const PartedStorage& storage) {
-  return {"part storage", [storage](Program& program) { Parter(program, storage).run(); },
+Pass shard_storage(const ShardedStorage& storage) {
+  return {"shard storage", [storage](Program& program) { ShardStorage(program, storage).run(); },
           Pass::storage, storage.axis};
 }
 

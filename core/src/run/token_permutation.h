@@ -1,5 +1,5 @@
 // Brings tensors into and out of the order in which a dim lies where a strategy permutes its
-// elements (Draft::arrange; zigzag sequences): data on its way in, and what is compared with
+// elements (Draft::permute_tokens; zigzag sequences): data on its way in, and what is compared with
 // another run on its way out.
 #pragma once
 
