@@ -8,9 +8,24 @@ import sys
 import tempfile
 import unittest
 
-FLOORS = ("base mesh comm schedule model program optimizer plan input predict run check record script "
+FLOORS = ("base mesh comm schedule model optimizer program plan input predict run check record script "
           "plugin lua app").split()
 MOST_LINES = 400
+
+# SDK header -> the floor that implements what it declares; a lower floor may not include it, and no other
+# header of the SDK of a lower floor
+HOMES_OF_HEADERS = {
+    "base": "dtype error json json_text options",
+    "mesh": "mesh placement",
+    "comm": "communicator ledger reduction_hook world",
+    "schedule": "schedule",
+    "model": "autograd_op graph model op",
+    "program": "program",
+    "optimizer": "optimizer",
+    "plan": "passes plugin strategy",
+    "input": "data",
+}
+HOME_OF = {f"meshwright/{name}.h": floor for floor, names in HOMES_OF_HEADERS.items() for name in names.split()}
 
 # header pattern -> the floors that may include it; everywhere else it is a finding
 HOMES = {
@@ -43,6 +58,9 @@ def floor_findings(root):
         for line, quoted, name in includes(path):
             first = name.split("/")[0]
             if quoted and first == "meshwright":
+                home = HOME_OF.get(name, "base")
+                if FLOORS.index(home) > FLOORS.index(floor):
+                    yield f"{path}:{line}: {floor} includes {name}, which {home} implements"
                 continue
             if quoted and first not in FLOORS:
                 yield f'{path}:{line}: write "floor/x.h" or "meshwright/x.h", not "{name}"'
@@ -58,9 +76,14 @@ def sdk_findings(root):
     """The SDK includes itself only; a plugin its own folder and the SDK."""
     include = root / "core/include/meshwright"
     for path in sorted(include.rglob("*.h")):
+        if f"meshwright/{path.name}" not in HOME_OF:
+            yield f"{path}: say which floor implements it (HOMES_OF_HEADERS in tests/layout/test_floors.py)"
         for line, quoted, name in includes(path):
             if quoted and not name.startswith("meshwright/"):
                 yield f'{path}:{line}: an SDK header includes "{name}", which is not in the SDK'
+            own, other = HOME_OF.get(f"meshwright/{path.name}"), HOME_OF.get(name)
+            if own and other and FLOORS.index(other) > FLOORS.index(own):
+                yield f"{path}:{line}: {path.name} of {own} includes {name}, which {other} implements"
     for group in ("plugins", "tests/plugins"):
         for path in sorted([*root.glob(f"{group}/**/*.cpp"), *root.glob(f"{group}/**/*.h")]):
             for line, quoted, name in includes(path):
@@ -116,7 +139,10 @@ class House(unittest.TestCase):
             ("core/src/mesh/a.cpp", '#include "plan/plan.h"\n', "higher floor"),
             ("core/src/mesh/a.cpp", '#include "a.h"\n', 'write "floor/x.h"'),
             ("core/src/attic/a.cpp", "int x;\n", "no floor of the house"),
-            ("core/src/engine/a.cpp", "#include <lua.h>\n", "belongs to lua"),
+            ("core/src/run/a.cpp", "#include <lua.h>\n", "belongs to lua"),
+            ("core/src/mesh/a.cpp", '#include "meshwright/program.h"\n', "which program implements"),
+            ("core/include/meshwright/mesh.h", '#pragma once\n#include "meshwright/op.h"\n', "which model implements"),
+            ("core/include/meshwright/other.h", "#pragma once\n", "say which floor"),
             ("core/src/lua/a.cpp", "#include <hdf5.h>\n", "belongs to record"),
             ("core/src/comm/a.cpp", "#include <torch/torch.h>\n", "belongs to no floor"),
             ("core/include/meshwright/a.h", '#pragma once\n#include "base/x.h"\n', "not in the SDK"),

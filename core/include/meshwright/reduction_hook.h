@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "meshwright/communicator.h"
-#include "meshwright/program.h"
 
 namespace mw {
 
@@ -28,7 +27,6 @@ struct BucketShape {
   int element = 4;                                // bytes of one
   int ways = 1;                                   // ranks of the reduction
 };
-BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at);
 
 // Of one reduction on one rank; all sizes in bytes.
 struct ReductionCost {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "meshwright/reduction_hook.h"
+#include "program/bucket_shape.h"
 #include "run/ranks.h"
 #include "run/token_permutation.h"
 

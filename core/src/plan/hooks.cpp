@@ -5,6 +5,7 @@
 #include "meshwright/passes.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
+#include "program/bucket_shape.h"
 
 namespace mw {
 namespace {
@@ -19,20 +20,6 @@ bool reduced_over(const Program& program, const Bucket& bucket, const std::strin
 }
 
 }  // namespace
-
-BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at) {
-  BucketShape shape;
-  shape.name = bucket.name;
-  for (int p : bucket.parameters) {
-    const ProgramParameter& parameter = program.parameters[p];
-    shape.parameters.push_back(program.graph->value(parameter.value).name);
-    shape.shapes.push_back(program.local_shape(program.slots[parameter.slot], at));
-  }
-  shape.elements = program.elements(bucket, at);
-  shape.element = bytes_of(program.gradient_dtype);
-  shape.ways = program.ways(program.reduction(bucket));
-  return shape;
-}
 
 Pass hook_reductions(
     const std::string& axis,

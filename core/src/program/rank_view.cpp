@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "meshwright/communicator.h"
+#include "program/bucket_shape.h"
 #include "program/scalar_type.h"
 
 namespace mw {

@@ -1,6 +1,7 @@
 // What an executor does with whole buckets: reductions, gathers, the step's totals, the optimizer.
 #include <algorithm>
 
+#include "program/bucket_shape.h"
 #include "program/rank_view.h"
 #include "program/scalar_type.h"
 #include "run/executor.h"
