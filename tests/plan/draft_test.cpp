@@ -110,8 +110,9 @@ TEST_CASE("The same rule for the same ops is refused, whoever says it") {
   const Edit rule = [](Draft& d) {
     d.shard_where("seq", "dp", [](const Op& op) { return op.kind() != "attention"; });
   };
+  // Beside each op where they clash with dp's own.
   CHECK_THAT(refusal({dp(2), does("a", {}, rule), does("b", {}, rule)}),
-             Catch::EndsWith("rule.twice plan"));
+             Catch::EndsWith("; rule.twice plan"));
   CHECK(refusal(2, [](Draft& d) {
           d.shard("batch", "x");
           d.shard("batch", "x");
