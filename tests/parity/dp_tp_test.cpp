@@ -57,3 +57,12 @@ TEST_CASE("Weight gradients that run beside an all-reduce give the same gradient
   CHECK(between == (is_gpt ? 2 * 4 + 1 : 2 * 5 + 1));  // q, k, v and the mlp's first; the head
   must_equal_one_rank(setup);
 }
+
+TEST_CASE(
+    "... and each bucket is reduced when its own are there, where that is as backward goes on") {
+  const int stage = GENERATE(2, 3);
+  Setup setup;
+  setup.microbatch = 3;
+  setup.plan = {zero(2, stage), tp(2, true)};
+  must_equal_one_rank(setup);
+}

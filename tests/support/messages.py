@@ -49,6 +49,8 @@ MESSAGES = {
                         r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
+    "hook.dtype": [r"plan\[1\]\.hook: powersgd factors gradients, and .* has them in 2 bytes each "
+                   r"\[write main_gradients = \"fp32\" in the experiment\]"],
     "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ "
                      r"parameters of .*\) \[use zero without a hook, or dp alone with it\]",
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],

@@ -110,6 +110,8 @@ bool overwritten(const Program& program, const std::vector<Instruction>& code, s
 void delay_wgrads(const Program& program, Segment& segment) {
   std::vector<Instruction>& code = segment.code;
   for (std::size_t n = 0; n < code.size(); ++n) {
+    // A bucket's reduction reads what the wgrads before it write: they stay before it.
+    if (code[n].bucket >= 0) continue;
     const bool casts = code[n].code == Code::copy && !code[n].move.atoms.empty();
     if (code[n].code != Code::start && !casts) continue;
     std::size_t first = n;
