@@ -55,7 +55,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
     text += i.label;
   }
   if (i.in_place) text += "  in place";
-  if (i.ring_steps > 1) text += fmt::format("  ring_step {} of {}", i.ring_step + 1, i.ring_steps);
+  if (i.ring_steps > 1) text += fmt::format("  ring step {} of {}", i.ring_step + 1, i.ring_steps);
   for (int slot : i.release) {
     if (program.slots[slot].persistent) text += "  lets go of " + program.slots[slot].name;
   }
