@@ -1,11 +1,19 @@
 // Says what an instruction of a microbatch allocates, frees, sends and computes on one rank.
 #include "program/footprint.h"
 
+#include <array>
 #include <string_view>
 
 #include "program/footprint_maker.h"
 
 namespace mw {
+
+const char* name_of(Code code) {
+  static constexpr std::array names{"load", "compute", "move", "start", "wait",
+                                    "seed", "alias",   "add",  "copy",  "totals"};
+  static_assert(names.size() == static_cast<std::size_t>(Code::totals) + 1);
+  return names.at(static_cast<std::size_t>(code));
+}
 
 Footprint FootprintMaker::run() {
   switch (i_.code) {

@@ -1,21 +1,12 @@
 // Prints a program for people, one instruction a line.
 #include <fmt/format.h>
 
-#include <array>
-
 #include "meshwright/optimizer.h"
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 #include "program/footprint.h"
 
 namespace mw {
-
-const char* name_of(Code code) {
-  static constexpr std::array names{"load", "compute", "move", "start", "wait",
-                                    "seed", "alias",   "add",  "copy",  "totals"};
-  static_assert(names.size() == static_cast<std::size_t>(Code::totals) + 1);
-  return names.at(static_cast<std::size_t>(code));
-}
 
 namespace {
 
