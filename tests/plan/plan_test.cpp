@@ -45,8 +45,7 @@ TEST_CASE("Two problems are told together") {
   setup.options["kv_heads"] = 4;
   setup.batch = 10;
   setup.plan = {dp(4), tp(3)};
-  CHECK(refusal(setup) ==
-        "batch.uneven batch; axis.cannot-split plan.ways");
+  CHECK(refusal(setup) == "batch.uneven batch; axis.cannot-split plan.ways");
 }
 
 TEST_CASE("An axis that is asked for twice") {

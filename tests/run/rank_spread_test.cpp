@@ -1,4 +1,5 @@
-// What verify says of ranks that part from each other after the first step, where each by itself looks right.
+// What verify says of ranks that part from each other after the first step,
+// where each by itself looks right.
 #include <catch2/catch.hpp>
 
 #include <cstring>

@@ -28,8 +28,8 @@ struct LocalDim {
   Dim dim;
   std::int64_t offset = 0, size = 0;  // this rank's part
   std::int64_t global = 0;            // of the whole dim
-  // Where a strategy permutes the dim's elements (Draft::permute_tokens): which ranges of the whole dim
-  // are here, in the order in which they lie. Empty: [offset, offset + size).
+  // Where a strategy permutes the dim's elements (Draft::permute_tokens): which ranges of the whole
+  // dim are here, in the order in which they lie. Empty: [offset, offset + size).
   std::vector<Range> runs;
 };
 

@@ -1,5 +1,6 @@
-// Optimizers. One is a file: its kind with the options that a script gives, what it keeps beside each element of
-// a parameter, and the ops that it adds to the update segment of a program for each bucket.
+// What an optimizer is: one file with its kind and the options that a script gives, what it keeps
+// beside each element of a parameter, and the ops that it adds to the update segment of a program
+// for each bucket.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,17 +14,18 @@
 
 namespace mw {
 
-// What an optimizer remembers of a flat parameter: tensors of its shape, dtype and device, in the order of
-// UpdateRule::states.
+// What an optimizer remembers of a flat parameter: tensors of its shape, dtype and device, in the
+// order of UpdateRule::states.
 struct OptimizerState {
   std::vector<at::Tensor> tensors;
 };
 
-// What an op of the update works on, on one rank: flat tensors of one dtype (the optimizer's), updated in place.
+// What an op of the update works on, on one rank: flat tensors of one dtype (the
+// optimizer's), updated in place.
 struct UpdateCall {
   at::Tensor parameter;  // of apply alone
-  // Of the parameter's elements: the gradient, or what the ops before made of it. What it holds afterwards is
-  // unspecified but for that which the next op reads.
+  // Of the parameter's elements: the gradient, or what the ops before made of it. What it holds
+  // afterwards is unspecified but for that which the next op reads.
   at::Tensor gradient;
   OptimizerState state;
   double lr = 0;
@@ -38,9 +40,9 @@ class UpdateOp {
   virtual std::string name() const = 0;  // "adamw", "momentum"
 };
 
-// Treats one element at a time, so that it runs over any part of the parameters. How they are cut and joined
-// matters to the last bit only: ATen's kernels round the few elements after the last whole vector (16 fp32,
-// 8 fp64) differently. Cuts at such multiples change nothing.
+// Treats one element at a time, so that it runs over any part of the parameters. How they are cut
+// and joined matters to the last bit only: ATen's kernels round the few elements after the last
+// whole vector (16 fp32, 8 fp64) differently. Cuts at such multiples change nothing.
 class ElementOp : public UpdateOp {
  public:
   virtual void run(const UpdateCall& call) const = 0;
@@ -65,8 +67,8 @@ class MatrixOp : public UpdateOp {
 // How the parameters of a bucket are updated. The ops belong to the optimizer.
 struct UpdateRule {
   std::vector<std::string> states;  // kept for each element, zero at first
-  // Of matrices: gradient to direction, and what is made of each matrix of directions. Null where `apply` reads
-  // the gradient itself.
+  // Of matrices: gradient to direction, and what is made of each matrix of directions. Null where
+  // `apply` reads the gradient itself.
   const ElementOp* direction = nullptr;
   const MatrixOp* whole = nullptr;
   const ElementOp* apply = nullptr;
@@ -79,12 +81,13 @@ class Optimizer {
   virtual double lr() const = 0;  // as given; a schedule starts from it
   // Largest norm that gradients may have, over all parameters of all ranks; 0: not clipped.
   virtual double clip() const = 0;
-  // Whether matrices of layers (plan/matrices.h) have a rule of their own, and the rule of these or of all else.
+  // Whether matrices of layers (plan/matrices.h) have a rule of their own,
+  // and the rule of these or of all else.
   virtual bool takes_matrices() const { return false; }
   virtual UpdateRule rule(bool matrices) const = 0;
 
-  // The update by itself, beside any program: zeros for `param`, and one step of all but matrices. `param` and
-  // `grad`: contiguous, one shape, fp32 or fp64.
+  // The update by itself, beside any program: zeros for `param`, and one step of all but matrices.
+  // `param` and `grad`: contiguous, one shape, fp32 or fp64.
   OptimizerState make_state(const at::Tensor& param, bool matrices = false) const;
   void step(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
             std::int64_t step_index, double grad_scale = 1.0) const;

@@ -1,9 +1,9 @@
 // The program of one pipeline stage: what the engine runs, the simulator prices and `plan` prints.
 // It is the same for every rank of the stage; local shapes follow from a rank's coordinates.
 //
-// A stage's step is a timeline: segments, lists of instructions over slots, each run for a microbatch
-// ("the forward of microbatch 3"). Slots of a segment exist once for each microbatch in flight;
-// persistent slots (parameters, gradients, optimizer state) exist once.
+// A stage's step is a timeline: segments, lists of instructions over slots, each run for a
+// microbatch ("the forward of microbatch 3"). Slots of a segment exist once for each microbatch in
+// flight; persistent slots (parameters, gradients, optimizer state) exist once.
 #pragma once
 
 #include <cstdint>
@@ -50,12 +50,12 @@ const char* name_of(Move::Kind kind);
 Collective collective_of(Move::Kind kind);
 
 // The moves that take a tensor from one layout to the other, in order. Atoms that cut the same dim
-// nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one let
-// go first and cut again after. Adjacent atoms that make the same move go together.
+// nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one
+// let go first and cut again after. Adjacent atoms that make the same move go together.
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
-// The same for a sparse tensor, whose rows are grouped by `group`: rows go from the ranks that hold tokens to
-// those that hold their groups, or back, in one exchange over all atoms where that changes; sums are made
-// before. Throws std::invalid_argument where that is not enough.
+// The same for a sparse tensor, whose rows are grouped by `group`: rows go from the ranks that hold
+// tokens to those that hold their groups, or back, in one exchange over all atoms where that
+// changes; sums are made before. Throws std::invalid_argument where that is not enough.
 std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group);
 // The layout that a move leads to.
 Layout after(const Layout& layout, const Move& move);
@@ -71,12 +71,13 @@ struct Slot {
   std::int64_t extra = 0;   // a last, unnamed dim of that size (0: none)
   bool persistent = false;  // exists once, not for each microbatch
   bool transient = false;   // of a persistent one: comes and goes in the course of a step
-  // The bucket whose flat tensor it is: of one dim, `flat`, of as many elements as the bucket's parameters have
-  // on the rank, with zeros at the end so that its shards are equal.
+  // The bucket whose flat tensor it is: of one dim, `flat`, of as many elements as the bucket's
+  // parameters have on the rank, with zeros at the end so that its shards are equal.
   int bucket = -1;
   Category category = Category::activations;
   int value = -1;  // the graph's value that it is (a view of), -1: none
-  // What goes round the ranks of `ring` (Rotation) and is here in this turn: the part of the turn-th rank before.
+  // What goes round the ranks of `ring` (Rotation) and is here in this turn:
+  // the part of the turn-th rank before.
   std::vector<int> ring;
   int ring_step = 0;
   int alias_of = -1;  // shares the storage of that slot
@@ -96,7 +97,8 @@ enum class Code : std::uint8_t {
 };
 const char* name_of(Code code);
 
-// The op of a bucket's rule (UpdateRule) that a compute runs, for the whole bucket or one of its parameters.
+// The op of a bucket's rule (UpdateRule) that a compute runs,
+// for the whole bucket or one of its parameters.
 enum class Update : std::uint8_t {
   none,       // an op of the graph
   direction,  // outputs[0]: of the gradients in inputs[0], which it may share
@@ -140,8 +142,9 @@ enum class SegmentKind : std::uint8_t {
 };
 
 struct Segment {
-  // "forward", "backward", "dgrad", "wgrad"; where a model is parted into virtual stages "forward.2" and
-  // so on, and "post forward.2", "receive forward.2", "sent forward.2"; "gather", "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
+  // "forward", "backward", "dgrad", "wgrad"; where a model is parted into virtual stages
+  // "forward.2" and so on, and "post forward.2", "receive forward.2", "sent forward.2"; "gather",
+  // "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
   std::string name;
   std::vector<Instruction> code;
   SegmentKind kind = SegmentKind::forward;
@@ -167,8 +170,8 @@ struct ProgramParameter {
   int stacked = 0, rows = 0;
 };
 
-// What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to 3:
-// each has also what stands before it).
+// What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to
+// 3: each has also what stands before it).
 enum class ShardedState : std::uint8_t { nothing, optimizer, gradients, parameters };
 
 // What of a bucket lies in host memory and is updated there (Ren et al. 2021, "ZeRO-Offload"): the
@@ -181,15 +184,16 @@ struct FlatSlots {
   int stored = -1;      // what the rank keeps of them: these, or its shard
   int gradients = -1;   // whole, as backward adds to them
   int reduced = -1;     // what the rank keeps of their sum
-  // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not `reduced`
-  // itself, what arrives, and that in the gradients' dtype. -1: there is none.
+  // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not
+  // `reduced` itself, what arrives, and that in the gradients' dtype. -1: there is none.
   int cast = -1, arriving = -1, cast_back = -1;
-  // The optimizer's: its own copy of what it updates, -1 where that is `stored`; what it keeps beside it; of
-  // matrices in shards, the shard of directions and all of them.
+  // The optimizer's: its own copy of what it updates, -1 where that is `stored`; what it keeps
+  // beside it; of matrices in shards, the shard of directions and all of them.
   int master = -1;
   std::vector<int> states;
   int direction = -1, directions = -1;
-  // Their moves under way: the reduction, what of it remains for the shards, the gather of parameters.
+  // Their moves under way: the reduction, what of it remains for the shards,
+  // the gather of parameters.
   int reduction = -1, shard_reduction = -1, gather = -1, gather_directions = -1;
 };
 
@@ -208,7 +212,8 @@ struct Bucket {
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
   ShardedState sharded_state = ShardedState::nothing;
-  // Atoms of `reduce` over which flat tensors are parted: equally, with zeros after the last parameter.
+  // Atoms of `reduce` over which flat tensors are parted:
+  // equally, with zeros after the last parameter.
   std::vector<int> shard_atoms;
   // Gathered parameters are let go after each use; else they stay until the step ends.
   bool reshard_after_forward = true;
@@ -225,8 +230,9 @@ struct RankSet {
   friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 
-// An op that runs in turns: the parts of a dim that it needs whole go round the ranks of some atoms, and
-// in each turn it computes with the part that is there. In turn t that is the part of the t-th rank before.
+// An op that runs in turns: the parts of a dim that it needs whole go round the ranks of some
+// atoms, and in each turn it computes with the part that is there.
+// In turn t that is the part of the t-th rank before.
 struct Rotation {
   Dim dim;
   std::vector<int> atoms;
@@ -243,13 +249,13 @@ struct Program {
   std::vector<int> stage_of;   // of each virtual stage
   std::vector<int> vstage_of;  // of each op of the graph; -1: wherever its outputs are needed
   int microbatches = 1;
-  // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then the
-  // largest); empty: the graph's in all.
+  // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then
+  // the largest); empty: the graph's in all.
   std::vector<std::int64_t> batches;
   int threads = 1;            // that a rank's kernels have
   Dtype dtype = Dtype::fp32;  // of the reals that it computes with
-  // Of a parameter's gradient while it is added up and reduced; of the optimizer's states, and of its own
-  // copy of the parameters (the masters) where that is wider than those that compute.
+  // Of a parameter's gradient while it is added up and reduced; of the optimizer's states, and of
+  // its own copy of the parameters (the masters) where that is wider than those that compute.
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
   Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
   std::shared_ptr<const class Optimizer> optimizer;  // null: the step updates nothing
@@ -263,9 +269,11 @@ struct Program {
   std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph
-  // Rows of sparse tensors on the rank that has most, over the average, where groups are cut; for predictions.
+  // Rows of sparse tensors on the rank that has most, over the average,
+  // where groups are cut; for predictions.
   double imbalance = 1;
-  // Of dims that lie in another order than their own (Draft::permute_tokens): its ranges, as they lie.
+  // Of dims that lie in another order than their own (Draft::permute_tokens):
+  // its ranges, as they lie.
   std::map<Dim, std::vector<Range>> token_permutation;
 
   bool has_masters() const { return optimizer_dtype != dtype; }
@@ -289,7 +297,8 @@ struct Program {
   std::int64_t shard_elements(const Bucket& bucket, const Coordinates& at) const;
   // Of a flat slot, where the bucket's shards have `shard` elements.
   std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
-  // The size of "batch" in a microbatch (-1: of the step, which has none), and its first row in the step's.
+  // The size of "batch" in a microbatch (-1: of the step, which has none),
+  // and its first row in the step's.
   std::int64_t batch_of(int microbatch) const;
   std::int64_t first_row(int microbatch) const;
   // A dim's global size where that of "batch" is `batch`; 0: the graph's.

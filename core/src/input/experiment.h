@@ -1,4 +1,5 @@
-// An experiment: everything that a run, a prediction or a check is given, resolved and known to be right.
+// An experiment: everything that a run, a prediction or a check is given,
+// resolved and known to be right.
 #pragma once
 
 #include <cstdint>

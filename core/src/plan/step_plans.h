@@ -1,4 +1,5 @@
-// Plans of a run whose steps differ: how each step's batch is cut into microbatches, and a plan for each kind of step.
+// Plans of a run whose steps differ: how each step's batch is cut into microbatches,
+// and a plan for each kind of step.
 #pragma once
 
 #include <compare>

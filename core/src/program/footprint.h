@@ -1,6 +1,6 @@
-// What one instruction does on one rank: storages that it makes and lets go, collectives that it begins, and
-// work. Memory, traffic, prices and listings read it; but for the executor, which does it, nothing else asks
-// what an instruction's code means.
+// What one instruction does on one rank: storages that it makes and lets go, collectives that it
+// begins, and work. Memory, traffic, prices and listings read it; but for the executor, which does
+// it, nothing else asks what an instruction's code means.
 #pragma once
 
 #include <cstdint>

@@ -122,7 +122,8 @@ void FootprintMaker::apply() {
     copies(moved);
     return;
   }
-  // The gradient goes to the host; parameters that do not lie there and have no master go there and come back.
+  // The gradient goes to the host; parameters that do not lie there and have no master go
+  // there and come back.
   const bool both = bucket().offload != Offload::parameters && flat.master < 0;
   works({.calls = 1,
          .host = moved,

@@ -1,5 +1,5 @@
-// What an executor does with the optimizer's ops (meshwright/optimizer.h): brings their operands together, in the
-// optimizer's dtype and where its state lies.
+// What an executor does with the optimizer's ops (meshwright/optimizer.h): brings their operands
+// together, in the optimizer's dtype and where its state lies.
 #include "meshwright/optimizer.h"
 #include "program/matrices.h"
 #include "run/executor.h"

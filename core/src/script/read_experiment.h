@@ -1,5 +1,5 @@
-// Reads a script's table into an experiment. Nothing is written and no rank is started before all of it is known
-// to be right.
+// Reads a script's table into an experiment. Nothing is written and no rank is started before all
+// of it is known to be right.
 #pragma once
 
 #include <cstdint>
