@@ -15,8 +15,8 @@ import re
 import sys
 
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
-WIDTH, BOX_WIDTH, BOX_HEIGHT, ROW, MARGIN = 860, 92, 30, 74, 20
-CELL, LINE, NAMES = 48, 22, 90
+WIDTH, BOX_WIDTH, BOX_HEIGHT, ROW, MARGIN = 940, 92, 30, 74, 20
+LINE, NAMES = 22, 90
 
 
 def includes(path):
@@ -141,6 +141,7 @@ def draw(root):
     top = MARGIN + len(rows) * ROW
     order = [f for row in reversed(rows) for f in sorted(row, key=lambda f: at[f][0])]
     height = top + 50 + LINE * len(order)
+    cell = min(56, (WIDTH - NAMES) / len(order))
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}">',
         "<!-- Made by docs/floors.py from the includes of core/src. Do not edit. -->",
@@ -161,13 +162,13 @@ def draw(root):
         out.append(text(x, y + 5, folder))
     out.append(text(MARGIN, top + 10, "what each folder (row) includes:", "start"))
     for j, name in enumerate(order):
-        out.append(text(NAMES + j * CELL + CELL / 2, top + 34, name, kind=' class="n"'))
+        out.append(text(NAMES + (j + 0.5) * cell, top + 34, name, kind=' class="n"'))
     for i, folder in enumerate(order):
         y = top + 56 + LINE * i
         out.append(text(NAMES - 8, y, folder, "end"))
         for j, name in enumerate(order):
             shown = "●" if name in edges[folder] else "·"
-            out.append(text(NAMES + j * CELL + CELL / 2, y, shown, kind=' class="n"'))
+            out.append(text(NAMES + (j + 0.5) * cell, y, shown, kind=' class="n"'))
     out.append("</svg>")
     return "\n".join(out) + "\n"
 

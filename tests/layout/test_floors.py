@@ -12,8 +12,8 @@ FLOORS = ("base mesh comm schedule model optimizer program plan input predict ru
           "plugin lua app").split()
 MOST_LINES = 400
 
-# SDK header -> the floor that implements what it declares; a lower floor may not include it, and no other
-# header of the SDK of a lower floor
+# SDK header -> the floor that implements what it declares; a lower floor may not include it, and no
+# other header of the SDK of a lower floor
 HOMES_OF_HEADERS = {
     "base": "dtype error json json_text options",
     "mesh": "mesh placement",

@@ -15,7 +15,7 @@
 
 namespace mw {
 
-// A move on one rank, in bytes, as engine/redistribute carries it out.
+// A move on one rank, in bytes, as run/redistribute carries it out.
 struct MoveSize {
   std::int64_t wire = 0;        // sent, as Communicator posts it; 0 for local moves
   std::int64_t payload = 0;     // of the collective's larger buffer on this rank
