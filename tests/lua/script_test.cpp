@@ -202,7 +202,7 @@ TEST_CASE_METHOD(Fixture, "a script's own errors have file, line and a hint") {
   }
   CHECK(run("mw.train()") == "s.lua:2: script.call");
   CHECK(run("mw.train(3)") == "s.lua:2: script.call");
-  CHECK(run("os.exit(0)") == "script.error");
+  CHECK(run("os.exit(0)") == "s.lua:2: script.error");
   CHECK(run("error { code = 3 }") == "script.error");
   CHECK(host.calls.empty());
 }

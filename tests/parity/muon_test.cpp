@@ -77,8 +77,8 @@ TEST_CASE("A direction gathered over tp is seen in the program") {
   Setup setup = muon_setup("llama");
   setup.plan = {zero(2, 1), tp(2)};
   const std::string listing = experiment(setup).plan->programs.front().print();
-  CHECK(listing.find("direct   bucket") != std::string::npos);
+  CHECK(listing.find("momentum bucket") != std::string::npos);
   CHECK(listing.find("start    all-gather update of layers.0.attention.q.weight over tp") !=
         std::string::npos);
-  CHECK(listing.find("update   layers.0.attention.q.weight") != std::string::npos);
+  CHECK(listing.find("orthogonalise update of layers.0.attention.q.weight") != std::string::npos);
 }

@@ -45,6 +45,11 @@ struct Hand {
     program.microbatches = microbatches;
     program.cut.resize(workspaces.size());
     program.follow.resize(workspaces.size());
+    Slot loss;
+    loss.dtype = Dtype::fp64;
+    loss.persistent = true;
+    program.slots.push_back(loss);
+    program.loss = 0;
     program.segments.push_back({"forward", {}});
     program.segments.push_back({"backward", {}});
     for (int m = 0; m < microbatches; ++m) {

@@ -33,7 +33,7 @@ namespace {
 
 std::atomic<MappedRange*> ranges{nullptr};
 std::mutex changing_ranges;
-struct sigaction before;  // what SIGBUS did
+struct sigaction handler_before;  // what SIGBUS did
 std::uintptr_t page_size;
 
 // A page that is not there any more becomes one of zeros, so that the reader gets on and can ask.
@@ -50,11 +50,11 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
     errno = error;
     if (mapped) return;
   }
-  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
-    before.sa_sigaction(number, info, context);
+  if ((handler_before.sa_flags & SA_SIGINFO) != 0 && handler_before.sa_sigaction != nullptr) {
+    handler_before.sa_sigaction(number, info, context);
     return;
   }
-  ::sigaction(number, &before, nullptr);  // it is raised again, and ends the process
+  ::sigaction(number, &handler_before, nullptr);  // it is raised again, and ends the process
 }
 
 void catch_bus_errors() {
@@ -65,7 +65,7 @@ void catch_bus_errors() {
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO;
     sigemptyset(&action.sa_mask);
-    ::sigaction(SIGBUS, &action, &before);
+    ::sigaction(SIGBUS, &action, &handler_before);
   });
 }
 

@@ -16,14 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
-// The number in a file; none if it has no number ("max") or is not there.
-// Version 1 writes a huge one for none.
+// The number in a file; no limit if it has no number ("max") or is not there.
+// Version 1 writes a huge one for no limit.
 std::int64_t limit_in(const fs::path& file) {
   std::ifstream stream(file);
   std::uint64_t bytes = 0;
-  if (!(stream >> bytes) || bytes == 0 || bytes > static_cast<std::uint64_t>(none)) return none;
+  if (!(stream >> bytes) || bytes == 0 || bytes > static_cast<std::uint64_t>(no_limit))
+    return no_limit;
   return static_cast<std::int64_t>(bytes);
 }
 
@@ -69,12 +70,12 @@ std::int64_t of_machine(const fs::path& root) {
 }
 
 std::int64_t of_process() {
-  std::int64_t least = none;
+  std::int64_t least = no_limit;
   for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
     rlimit limit{};
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
     least = std::min(least, static_cast<std::int64_t>(
-                                std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(none))));
+                                std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(no_limit))));
   }
   return least;
 }
@@ -82,7 +83,7 @@ std::int64_t of_process() {
 }  // namespace
 
 std::int64_t machine_memory(const fs::path& root) {
-  return std::min({of_machine(root), of_groups(root), root == "/" ? of_process() : none});
+  return std::min({of_machine(root), of_groups(root), root == "/" ? of_process() : no_limit});
 }
 
 }  // namespace mw

@@ -10,7 +10,7 @@
 #include "program/footprint.h"
 
 namespace mw {
-namespace {
+namespace pricing {
 
 struct Timed {
   double seconds = 0;
@@ -25,7 +25,8 @@ struct Priced {
   double executed = 0;
 };
 
-}  // namespace
+}  // namespace pricing
+using pricing::Priced, pricing::Timed;
 
 // One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
 class Pricer::State {

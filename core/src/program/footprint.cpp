@@ -95,7 +95,9 @@ void FootprintMaker::load() {
 void FootprintMaker::copy() {
   const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
   const double bytes = touched(i_.outputs[0]);
-  if (from.persistent) open(i_.inputs[0]);  // where nobody wrote it, it holds zeros
+  const int source = program_.root(i_.inputs[0]);
+  if (program_.slots[source].transient && on_demand(source))
+    open(source);  // where nobody wrote it, it holds zeros
   if (to.persistent) {
     open(i_.outputs[0]);
   } else {
