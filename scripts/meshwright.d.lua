@@ -165,17 +165,6 @@ function mw.synthetic(options) end
 ---@return meshwright.Optimizer
 function mw.adamw(options) end
 
----@class meshwright.sgd
----@field lr number learning rate; a schedule starts from it (>= 0)
----@field momentum? number decay of the running sum of updates (default 0) (0 .. 1)
----@field weight_decay? number added to the gradient, times the parameter (default 0) (>= 0)
----@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
-
----Stochastic gradient descent, with momentum if asked.
----@param options? meshwright.sgd
----@return meshwright.Optimizer
-function mw.sgd(options) end
-
 ---@class meshwright.muon
 ---@field lr number learning rate of matrices; a schedule starts from it (>= 0)
 ---@field momentum? number decay of the running average of gradients (default 0.95) (0 .. 1)
@@ -190,6 +179,17 @@ function mw.sgd(options) end
 ---@param options? meshwright.muon
 ---@return meshwright.Optimizer
 function mw.muon(options) end
+
+---@class meshwright.sgd
+---@field lr number learning rate; a schedule starts from it (>= 0)
+---@field momentum? number decay of the running sum of updates (default 0) (0 .. 1)
+---@field weight_decay? number added to the gradient, times the parameter (default 0) (>= 0)
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---Stochastic gradient descent, with momentum if asked.
+---@param options? meshwright.sgd
+---@return meshwright.Optimizer
+function mw.sgd(options) end
 
 ---@class meshwright.constant
 

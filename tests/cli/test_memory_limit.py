@@ -165,13 +165,14 @@ class MemoryLimit(ProgramCase):
     def test_powersgd_is_told_what_suffices(self):
         for precision in ("bf16", "fp16"):
             more = f'"1GiB", precision = "{precision}"'
-            self.refusal(['main_gradients = "fp32"'], 'dp { 2, hook = "powersgd" }', more)
+            error = self.refused(3, "hook.dtype plan[1].hook", "run", self.write('dp { 2, hook = "powersgd" }', more))
+            self.assertIn('main_gradients = "fp32"', error["hint"])
             result = self.train('dp { 2, hook = "powersgd" }', f'{more}, main_gradients = "fp32"')
             self.assertEqual(result["status"], "done")
 
     def test_nothing_fits(self):
-        self.refusal(["no ZeRO stage, no recompute and no smaller microbatch would fit", "the lowest is"], "dp(2)",
-                     '"1KiB"')
+        error = self.refusal("no ZeRO stage, no recompute and no smaller microbatch would fit", "dp(2)", '"1KiB"')
+        self.assertIn("the lowest is", error["hint"])
 
     def test_enough_is_enough(self):
         self.assertEqual(self.train("dp(2)", '"1GiB"')["status"], "done")

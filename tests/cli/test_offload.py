@@ -88,8 +88,8 @@ class Offload(ProgramCase):
     def test_plans_say_what_goes(self):
         plan = self.call("plan", "--program", self.write(HEAD + 'e("llama", {}, "full", "none", mw.plan)'))
         self.assertEqual(plan.returncode, 0, plan.stderr)
-        for words in ("offload: ", " go to host memory", "offload  host layers.0.mlp.gate <- layers.0.mlp.gate",
-                      "fetch    layers.0.mlp.gate <- host layers.0.mlp.gate"):
+        for words in ("offload: ", " go to host memory", "copy     host layers.0.mlp.gate <- layers.0.mlp.gate",
+                      "copy     layers.0.mlp.gate <- host layers.0.mlp.gate"):
             self.assertIn(words, plan.stdout)
         plan = self.call("plan", self.write(HEAD + 'e("llama", {}, { least = "1GiB" }, "none", mw.plan)'))
         self.assertIn("nothing that forward keeps goes to host memory", plan.stdout)

@@ -12,8 +12,8 @@ MESSAGES = {
     "axis.cannot-borrow": [r"\w+\(\d+\) cannot borrow ranks of \w+(, \w+)* \(\d+ ranks\) \[possible: \d+(, \d+)*\]"],
     "axis.cannot-share": [r"sp\(\d+\)(: ulysses = \d+)? cannot share out \d+ heads( of each rank of tp)? "
                      r"\[nearest: (sp \{ \d+, form = \"ulysses\" \}|ulysses = \d+)\]"],
-    "axis.cannot-split": [r"\w+\(\d+\) cannot split \d+ \w+ \[(nearest: \w+\(\d+\)(, \w+\(\d+\))?|no other number "
-                     r"near it goes .*)\]"],
+    "axis.cannot-split": [r"(b: )?\w+\(\d+\) cannot split \d+ \w+ \[(nearest: \w+\(\d+\)(, \w+\(\d+\))?|no other "
+                     r"number near it goes .*)\]"],
     "axis.too-many": [r"sp\(\): \d+ tokens cannot be split over tp's \d+ ranks( and the \d+ that have parts of "
                      r"it)? \[nearest: a sequence of \d+, or leave sp\(\) out\]"],
     "axis.twice": [r"plan\[\d\]: \w+: it asks for the axis \w+, and so does \w+ \(plan\[\d\]\) \[(name each "
@@ -63,7 +63,7 @@ MESSAGES = {
     "microbatch.fit": [r"microbatch\.fit: a rank holds .* at least, with microbatches of \d+; that is above the .* "
                      r"asked for \[more recompute, .*"],
     "microbatch.sum": [r"microbatch: \d+( \+ \d+)* are \d+ sequences, and each rank has \d+ \(batch \d+ over \d+ "
-                     r"ranks\) \[make them \d+ together\]"],
+                     r"ranks\)( \(what microbatch makes of step \d+\))? \[make them \d+ together\]"],
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
     "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "

@@ -41,7 +41,7 @@ void check_decoder(const Values& values, const std::string& path, Problems& prob
     problems.add(
         Stage::options, "model.odd", path + ".heads",
         fmt::format("{}.heads: hidden / heads = {} / {} = {} is odd; rotary positions "
-                    "ring_step the dims of a head in pairs",
+                    "turn the dims of a head in pairs",
                     path, values.integer("hidden"), values.integer("heads"), width),
         fmt::format("make it even, e.g. hidden = {}", values.integer("heads") * (width + 1)));
   }

@@ -63,12 +63,11 @@ void check_latent(const Values& values, const std::string& path, Problems& probl
                  "leave kv_heads or kv_lora_rank out");
   }
   if (values.has("qk_rope_head_dim") && values.integer("qk_rope_head_dim") % 2 != 0) {
-    problems.add(
-        Stage::options, "model.odd", path + ".qk_rope_head_dim",
-        fmt::format("{}.qk_rope_head_dim: {} is odd; rotary positions ring_step the dims of a "
-                    "head in pairs",
-                    path, values.integer("qk_rope_head_dim")),
-        "make it even");
+    problems.add(Stage::options, "model.odd", path + ".qk_rope_head_dim",
+                 fmt::format("{}.qk_rope_head_dim: {} is odd; rotary positions turn the dims of a "
+                             "head in pairs",
+                             path, values.integer("qk_rope_head_dim")),
+                 "make it even");
   }
 }
 

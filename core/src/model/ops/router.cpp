@@ -47,7 +47,7 @@ class Route final : public OpType {
     if (wanted(call, 0)) deliver(call, 0, logit_gradient(call));
     if (!wanted(call, 1)) return;
     const std::int64_t experts = call.dims.at(op.inputs[1].dims[0]).size;
-    // A expert_load: how many tokens chose each.
+    // Expert load: how many tokens chose each.
     deliver(call, 1,
             at::bincount(picks.flatten(), {}, experts)
                 .to(call.grad_inputs.size() > 1 && call.grad_inputs[1].defined()
