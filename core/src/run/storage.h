@@ -51,8 +51,7 @@ class Storage {
   // Adds `part`, the reduced part, to the step's.
   void sum_part(int bucket, const at::Tensor& part);
 
-  // A bucket's elements, with the zeros at its end, and the first of this rank's part.
-  std::int64_t size(int bucket) const { return sizes_[bucket]; }
+  // The first of a bucket's elements in this rank's part.
   std::int64_t part_begin(int bucket) const { return index_[bucket] * parts_[bucket]; }
   // A parameter's view into a whole flat tensor of its bucket.
   at::Tensor slice(int parameter, const at::Tensor& whole) const;
