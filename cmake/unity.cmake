@@ -1,7 +1,7 @@
 # Files of one folder are compiled together, about ten at a time: what each file pays for the
 # headers of ATen and JSON, even precompiled (instantiating what they left pending), is then paid
-# once for all ten. So names in anonymous namespaces are unique within a folder. The preset `lint`
-# compiles each file apart, and so finds an include that only a neighbour has.
+# once for all ten. So names in anonymous namespaces are unique within a folder. `./meshwright lint`
+# compiles each file apart too, and so finds an include that only a neighbour has.
 
 option(MESHWRIGHT_UNITY "Compile about ten files of a folder together" ON)
 set(meshwright_files_together 10)
