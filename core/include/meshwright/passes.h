@@ -11,7 +11,7 @@
 
 namespace mw {
 
-// A pass edits the program between its derivation and its completion (buckets, overlap, recompute).
+// A pass edits the program between its derivation and its completion, after recompute and offload.
 // Whichever strategy brings a pass, those that decide about buckets run before those that place
 // what buckets need.
 struct Pass {

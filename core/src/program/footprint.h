@@ -1,6 +1,6 @@
 // What one instruction does on one rank: storages that it makes and lets go, collectives that it
-// begins, and work. Memory, traffic, prices and listings read it; but for the executor, which does
-// it, nothing else asks what an instruction's code means.
+// begins, and work. Memory, traffic and prices read it. It and the executor alone switch over all
+// codes; some readers of programs ask for single ones (docs/architecture.md, "Programs").
 #pragma once
 
 #include <cstdint>
