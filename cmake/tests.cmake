@@ -29,6 +29,7 @@ set(test_environment
 # Catch2's main is 650 KB of header: compiled once.
 add_library(catch_main OBJECT "${PROJECT_SOURCE_DIR}/tests/main.cpp")
 target_link_libraries(catch_main PUBLIC Catch2::Catch2)
+target_include_directories(catch_main PRIVATE "${PROJECT_SOURCE_DIR}/core/src")
 
 add_custom_target(test_plugins)
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
