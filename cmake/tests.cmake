@@ -7,7 +7,8 @@
 # Label: the area's name for parity and cli, else unit; scripts default to cli and may say
 # `# label: x` in their first lines. Full products of options are of the label matrix, which
 # `./meshwright test` leaves out: Catch2's tag [matrix], Python's decorator @matrix
-# (tests/support/cases.py). In the normal run cli/test_pairs stands for them. Time limits end what
+# (tests/support/cases.py); Catch2's [sampled] runs in part, and as a whole in the matrix
+# (tests/support/sample.h). In the normal run cli/test_pairs stands for them. Time limits end what
 # hangs; a loaded machine must not reach them.
 #
 # Catch2's tag [kernels]: run with two more instruction sets (tests/with_instructions.sh), as the
@@ -29,6 +30,7 @@ set(test_environment
 # Catch2's main is 650 KB of header: compiled once.
 add_library(catch_main OBJECT "${PROJECT_SOURCE_DIR}/tests/main.cpp")
 target_link_libraries(catch_main PUBLIC Catch2::Catch2)
+target_include_directories(catch_main PRIVATE "${PROJECT_SOURCE_DIR}/core/src")
 
 add_custom_target(test_plugins)
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
@@ -71,9 +73,10 @@ foreach(path IN LISTS areas)
       get_filename_component(name "${source}" NAME_WE)
       meshwright_add_test("${area}/${name}" ${label} 1 ${program} "[#${name}]~[matrix]~[.]")
     endforeach()
-    meshwright_any_has(has_matrix "\\[matrix\\]" ${sources})
+    meshwright_any_has(has_matrix "\\[(matrix|sampled)\\]" ${sources})
     if(has_matrix)
-      meshwright_add_test("${area}/matrix" matrix 100 ${program} "[matrix]")
+      meshwright_add_test("${area}/matrix" matrix 100
+        "${CMAKE_COMMAND}" -E env MESHWRIGHT_MATRIX=1 ${program} "[matrix],[sampled]")
     endif()
     meshwright_any_has(has_kernels "\\[kernels\\]" ${sources})
     if(has_kernels)

@@ -255,7 +255,7 @@ function mw.microbatch.ramp(options) end
 ---@alias meshwright.make.ep fun(options?: meshwright.plugin.ep|integer): meshwright.Strategy
 
 ---@class meshwright.plugin.pp
----@field ways integer stages that the layers are parted into (1 .. 65536)
+---@field ways integer stages that the layers are split into (1 .. 65536)
 ---@field [1]? integer the same as ways
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; 1, or what the schedule needs (1 .. 1024)

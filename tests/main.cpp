@@ -1,3 +1,10 @@
-// The one place that compiles Catch2 and its main().
-#define CATCH_CONFIG_MAIN
+// The one place that compiles Catch2, and the tests' main().
+#define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
+
+#include "base/leave.h"
+
+int main(int argc, char** argv) {
+  mw::leave_libraries_standing();
+  return Catch::Session().run(argc, argv);
+}

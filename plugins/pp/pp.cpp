@@ -84,7 +84,7 @@ class PipelineParallel : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
-        .integer("ways", "stages that the layers are parted into")
+        .integer("ways", "stages that the layers are split into")
         .range(1, 1 << 16)
         .positional("ways")
         .any("schedule", fmt::format("{}; a CSV file of compute actions (2F0, 1I3, ...); or a "

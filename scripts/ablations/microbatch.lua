@@ -1,6 +1,6 @@
 -- What microbatches cost and hold: fixed sizes that divide a rank's sequences and such that do not,
 -- the largest that fit three limits, a batch that grows, and a function of the step. Losses are
--- those of the batch, however it is parted.
+-- those of the batch, however it is split.
 local mw     = require "meshwright"
 local pp, dp = mw.plugins("pp", "dp")
 

@@ -64,13 +64,31 @@ for _, precision in ipairs { "fp32", "bf16" } do
 end
 """
 
-# Each: the model, the plan that is right, where the fault is added, and what must be named.
-FAULT = MODELS + """
+# Fault, where it is added, plan, op that must be named; and what more is known.
+FAULTS = [
+    # Named is the op that reads what should have been whole.
+    ("missing_all_reduce", "layers.1.attention.o", "dp(2), tp(2)", "layers.1.attention_add", {"what": "operand"}),
+    ("missing_all_reduce", "layers.10.mlp.down", "tp(2)", "layers.10.mlp_add", {"model": "deep", "what": "operand"}),
+    ("missing_gradient_reduction", "layers.0.mlp.up.weight", 'dp { 2, bucket = "1B" }', "layers.0.mlp.up",
+     {"parameter": "layers.0.mlp.up.weight", "what": "parameter gradient"}),
+    ("missing_gradient_reduction", "layers.1.attention.q.weight", 'dp { 2, bucket = "1B" }', "layers.1.attention.q",
+     {"model": "deep", "parameter": "layers.1.attention.q.weight"}),
+    ("counted_twice", "layers.0.mlp.down", "tp(2)", "layers.0.mlp_add", {"what": "operand"}),
+    # Biases start at zero: it shows in the second step.
+    ("bias_on_every_rank", "layers.0.attention.o.bias", "tp(2)", "layers.0.attention.o", {"model": "gpt", "what": "operand"}),
+    ("loss_scale", "", "dp(2)", "loss", {"what": "gradient"}),
+    ("stale_gather", "layers.1.mlp.up.weight", 'zero { 2, stage = 1, bucket = "1B" }', "layers.1.mlp.up",
+     {"parameter": "layers.1.mlp.up.weight", "what": "parameter"}),
+    ("microbatch_loss", "", "dp(2)", "loss", {"what": "gradient"}),
+    ("microbatch_weight", "", "dp(2)", "head", {"parameter": "head.weight", "what": "parameter gradient"}),
+]
+FAULTY = MODELS + """
 local faults = mw.plugin "faults"
-local plan = { %(plan)s }
-local changes = { precision = "%(precision)s", microbatch = 2 }
-local broken = { %(plan)s, faults { "%(fault)s", at = "%(at)s" } }
-mw.compare(e("%(model)s", plan, changes), e("%(model)s", broken, changes))
+local function faulty(model, precision, plan, fault, at)
+  local changes, broken = { precision = precision, microbatch = 2 }, { table.unpack(plan) }
+  table.insert(broken, faults { fault, at = at })
+  mw.compare(e(model, plan, changes), e(model, broken, changes))
+end
 """
 
 
@@ -118,58 +136,22 @@ end""")
         self.assertEqual([r["divergence"] for r in results if r["verdict"] != "equal"], [])
         self.assertEqual(len(results), 12)
 
-    def fault(self, fault, at, plan, op, model="llama", parameter=None, what=None):
+    def test_faults(self):
         """In both precisions: different, exit 1, that op, and b the one that is off."""
-        for precision in ("fp32", "bf16"):
-            with self.subTest(fault=fault, precision=precision, model=model):
-                r, = self.compare(FAULT % locals(), code=1)
-                self.assertEqual(r["verdict"], "different")
-                self.assertEqual(r["first_divergence"], op, r["divergence"])
-                self.assertEqual(r["suspect"], "b", r["divergence"])
-                if what is not None:
-                    self.assertEqual(r["first_beyond"]["what"], what)
-                if parameter is not None:
-                    self.assertEqual(r["parameter"], parameter)
-                    self.assertIn(parameter, r["divergence"])
+        cases = [(precision, *fault) for precision in ("fp32", "bf16") for fault in FAULTS]
+        results = self.compare(FAULTY + "".join(
+            f'faulty("{more.get("model", "llama")}", "{precision}", {{ {plan} }}, "{fault}", "{at}")\n'
+            for precision, fault, at, plan, _, more in cases), code=1)
+        for (precision, fault, at, plan, op, more), r in zip(cases, results, strict=True):
+            with self.subTest(fault, at=at, precision=precision):
+                self.assertEqual((r["verdict"], r["first_divergence"], r["suspect"]), ("different", op, "b"), r["divergence"])
                 found = r["first_beyond"]
-                copies = " (copies that differ)" if what == "parameter" else ""
-                print(f"{fault} ({model}, {precision}): {found['error'] / found['bound']:.2g} times the bound at "
+                self.assertEqual(found["what"], more.get("what", found["what"]))
+                self.assertEqual(r["parameter"], more.get("parameter", r["parameter"]))
+                self.assertIn(more.get("parameter", ""), r["divergence"])
+                copies = " (copies that differ)" if found["what"] == "parameter" else ""
+                print(f"{fault} at {at} ({precision}): {found['error'] / found['bound']:.2g} times the bound at "
                       f"{found['text'].split(':')[0]}{copies}")
-
-    def test_a_missing_all_reduce(self):
-        # Named is the op that reads what should have been whole.
-        self.fault("missing_all_reduce", "layers.1.attention.o", "dp(2), tp(2)", "layers.1.attention_add", what="operand")
-
-    def test_a_missing_all_reduce_in_a_deep_model(self):
-        self.fault("missing_all_reduce", "layers.10.mlp.down", "tp(2)", "layers.10.mlp_add", model="deep", what="operand")
-
-    def test_a_missing_reduction_of_gradients(self):
-        self.fault("missing_gradient_reduction", "layers.0.mlp.up.weight", 'dp { 2, bucket = "1B" }', "layers.0.mlp.up",
-                   parameter="layers.0.mlp.up.weight", what="parameter gradient")
-
-    def test_a_replica_counted_twice(self):
-        self.fault("counted_twice", "layers.0.mlp.down", "tp(2)", "layers.0.mlp_add", what="operand")
-
-    def test_a_bias_that_every_rank_adds(self):
-        # Biases start at zero: it shows in the second step.
-        self.fault("bias_on_every_rank", "layers.0.attention.o.bias", "tp(2)", "layers.0.attention.o", model="gpt", what="operand")
-
-    def test_a_wrong_loss_scale(self):
-        self.fault("loss_scale", "", "dp(2)", "loss", what="gradient")
-
-    def test_a_stale_gather(self):
-        self.fault("stale_gather", "layers.1.mlp.up.weight", 'zero { 2, stage = 1, bucket = "1B" }', "layers.1.mlp.up",
-                   parameter="layers.1.mlp.up.weight", what="parameter")
-
-    def test_a_microbatch_whose_loss_counts_twice(self):
-        self.fault("microbatch_loss", "", "dp(2)", "loss", what="gradient")
-
-    def test_a_microbatch_whose_weights_count_twice(self):
-        self.fault("microbatch_weight", "", "dp(2)", "head", parameter="head.weight", what="parameter gradient")
-
-    def test_faults_in_deep_models_of_a_parameter(self):
-        self.fault("missing_gradient_reduction", "layers.1.attention.q.weight", 'dp { 2, bucket = "1B" }', "layers.1.attention.q",
-                   model="deep", parameter="layers.1.attention.q.weight")
 
     def test_refused_before_any_rank_starts(self):
         done = self.call("run", self.write(MODELS + """

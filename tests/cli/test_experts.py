@@ -123,21 +123,21 @@ f(mw.train)
                 self.assertEqual(sorted(layer["taken"]), [0] * (8 - top) + [192] * top)
             self.assertEqual(run["experts"]["imbalance"], 8 / top)
 
-    def run_and_log(self, model, plan):
-        log = self.folder / "experts.h5"
-        result = self.only("run", self.write(MODELS + f"""
+    def run_and_log(self, *cases, table="experts"):
+        """For each model and plan its result and a table of its run file."""
+        logs = [self.folder / f"{n}.h5" for n in range(len(cases))]
+        results = self.all("run", self.write(MODELS + "".join(f"""
 mw.train {{ model = models[{model}], data = mw.synthetic {{}}, sequence = 12, plan = {plan}, batch = 16, microbatch = 1,
-  optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2, log = "{log}" }}"""))
-        return result, pandas.read_hdf(log, "experts")
+  optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2, log = "{log}" }}""" for (model, plan), log in zip(cases, logs))))
+        return [(result, pandas.read_hdf(log, table)) for result, log in zip(results, logs, strict=True)]
 
     def test_what_is_chosen_does_not_depend_on_the_mix(self):
-        for model, limited in ((1, False), (2, True), (4, True)):
+        plans = ("{}", "{ dp(4), ep(4) }", "{ dp(2), tp(2), ep(4) }", "{ sp(2), dp(2), ep(4) }",
+                 "{ pp(2), zero { 2, stage = 3 }, ep(2) }", "{ tp(2) }")
+        for model, top, limited in ((1, 2, False), (2, 1, True), (4, 2, True)):
             reference = None
-            for plan in ("{}", "{ dp(4), ep(4) }", "{ dp(2), tp(2), ep(4) }", "{ sp(2), dp(2), ep(4) }",
-                         "{ pp(2), zero { 2, stage = 3 }, ep(2) }", "{ tp(2) }"):
+            for plan, (result, table) in zip(plans, self.run_and_log(*((model, plan) for plan in plans))):
                 with self.subTest(model=model, plan=plan):
-                    result, table = self.run_and_log(model, plan)
-                    top = {1: 2, 2: 1, 4: 2}[model]
                     counts = table[table["step"] == 0].sort_values(["layer", "expert"])
                     counts = counts[["layer", "expert", "chosen", "taken"]].values.tolist()
                     for layer in set(row[0] for row in counts):
@@ -159,8 +159,8 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
 
     def test_bytes_of_an_exchange(self):
         """A rank sends a share of its choices and their counts, about evenly; predicted for even choices."""
-        for ways in (2, 4):
-            result, _ = self.run_and_log(1, f"{{ dp({ways}), ep({ways}) }}")
+        runs = self.run_and_log(*((1, f"{{ dp({ways}), ep({ways}) }}") for ways in (2, 4)))
+        for ways, (result, _) in zip((2, 4), runs):
             sent = {c["phase"]: c["bytes"] for c in result["communication"] if c["op"] == "all-to-all"}
             axes = {c["axis"] for c in result["communication"] if c["op"] == "all-to-all"}
             self.assertEqual(axes, {"ep"})  # though dp's are the same ranks
@@ -176,13 +176,12 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
             self.assertEqual(calls(result["communication"]), calls(result["predicted"]["communication"]))
 
     def test_work_is_that_of_the_rows_that_came(self):
-        for model, plan in ((1, "{ dp(4), ep(4) }"), (4, "{ dp(2), sp(2), ep(4) }")):
-            with self.subTest(model=model):
-                _, table = self.run_and_log(model, plan)
-                work = pandas.read_hdf(self.folder / "experts.h5", "work")
+        cases = (1, "{ dp(4), ep(4) }"), (4, "{ dp(2), sp(2), ep(4) }")
+        for case, (result, work) in zip(cases, self.run_and_log(*cases, table="work")):
+            with self.subTest(case):
                 is_expert = work["op"].isin(["expert_linear", b"expert_linear"])
                 done = work[is_expert & work["piece"].isin(["forward", b"forward"])].groupby("step")["flops"].sum()
-                taken = table.groupby("step")["taken"].sum()
+                taken = pandas.read_hdf(result["log"], "experts").groupby("step")["taken"].sum()
                 for step in (0, 1):  # gate, up and down of 24 x 32
                     self.assertEqual(done[step], taken[step] * 3 * 2 * 24 * 32)
 
@@ -202,26 +201,22 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
         self.assertGreater(uneven["compute_seconds"], even["compute_seconds"])
 
     def test_what_cannot_be(self):
-        def refuse(plan, code, problem, model="1"):
-            with self.subTest(plan):
-                self.refused(code, problem, "plan", self.write(MODELS + f"e({model}, {plan}, mw.plan)"))
-
-        refuse("{ ep(2) }", 3, "axis.unknown plan[1]")
-        refuse("{ dp(4), ep(3) }", 3, "axis.cannot-borrow plan[2].ways")
-        refuse("{ dp(16), ep(16) }", 3, "axis.cannot-split plan[2].ways")
-        refuse("{ dp(3), tp(2), ep(4) }", 3, "axis.cannot-borrow plan[3].ways")
-        refuse('{ dp(3), tp(2), ep { 3, borrow = { "tp" } } }', 3, "axis.cannot-borrow plan[3].ways")
-        refuse('{ dp(2), ep { 2, borrow = { "dp", "tp" } } }', 3, "axis.unknown plan[2].borrow")
-        refuse("{ dp(2), ep { 2, borrow = {} } }", 2, "option.missing plan[2].borrow")
-        refuse("{ dp(2), ep { 2, borrow = { 2 } } }", 2, "option.value plan[2].borrow")
-        refuse('{ dp(2), ep { 2, dispatch = "post" } }', 2, "option.choice plan[2].dispatch")
-        self.refused(3, "rule.dim plan[2]", "plan", self.write(MODELS + """
-mw.plan { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 40, vocab = 50 }, data = mw.synthetic {},
-  sequence = 12, plan = { dp(2), ep(2) }, batch = 2, optimizer = mw.sgd { lr = 1 }, steps = 1 }"""))
-        self.refused(2, "option.range model.top_k", "plan", self.write(
-            MODELS + "models[1] = moe { top_k = 9 }\ne(1, {}, mw.plan)"))
-        self.refused(2, "option.range model.dense_layers", "plan", self.write(
-            MODELS + "models[1] = moe { dense_layers = 2 }\ne(1, {}, mw.plan)"))
+        e = lambda plan: f"e(1, {plan}, mw.plan)"
+        self.all_refused(
+            MODELS,
+            (e("{ ep(2) }"), 3, "axis.unknown plan[1]"),
+            (e("{ dp(4), ep(3) }"), 3, "axis.cannot-borrow plan[2].ways"),
+            (e("{ dp(16), ep(16) }"), 3, "axis.cannot-split plan[2].ways"),
+            (e("{ dp(3), tp(2), ep(4) }"), 3, "axis.cannot-borrow plan[3].ways"),
+            (e('{ dp(3), tp(2), ep { 3, borrow = { "tp" } } }'), 3, "axis.cannot-borrow plan[3].ways"),
+            (e('{ dp(2), ep { 2, borrow = { "dp", "tp" } } }'), 3, "axis.unknown plan[2].borrow"),
+            (e("{ dp(2), ep { 2, borrow = {} } }"), 2, "option.missing plan[2].borrow"),
+            (e("{ dp(2), ep { 2, borrow = { 2 } } }"), 2, "option.value plan[2].borrow"),
+            (e('{ dp(2), ep { 2, dispatch = "post" } }'), 2, "option.choice plan[2].dispatch"),
+            ("models[1] = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 40, vocab = 50 } " + e("{ dp(2), ep(2) }"),
+             3, "rule.dim plan[2]"),
+            ("models[1] = moe { top_k = 9 } " + e("{}"), 2, "option.range model.top_k"),
+            ("models[1] = moe { dense_layers = 2 } " + e("{}"), 2, "option.range model.dense_layers"))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ launcher=()
 {
   cmake -S "$work/author" -B "$work/author/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_PREFIX_PATH="$work/prefix" "${launcher[@]}" &&
-    cmake --build "$work/author/build"
+    CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1 cmake --build "$work/author/build"
 } >"$work/log" 2>&1 || {
   cat "$work/log"
   exit 1

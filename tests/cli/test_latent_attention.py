@@ -86,20 +86,14 @@ e(1, {plan}, function(t) t.sequence, t.microbatch, t.precision = 64, 4, "fp32" r
                 self.sent_as_predicted(run)
 
     def test_what_cannot_be(self):
-        def refuse(change, problem):
-            with self.subTest(change):
-                self.refused(2, problem, "plan",
-                             self.write(MODELS + f"models[1] = latent {{ {change} }}\ne(1, {{}}, mw.plan)"))
-
-        refuse("kv_heads = 2", "option.conflict model.kv_heads")
-        refuse("qk_rope_head_dim = 5", "model.odd model.qk_rope_head_dim")
-        text = MODELS.replace("kv_lora_rank = 12, ", "").replace("q_lora_rank = 20, ", "")
-        text = text.replace("qk_rope_head_dim = 4,\n              v_head_dim = 8", "")
-        self.refused(2, "option.needs model.qk_nope_head_dim", "plan",
-                     self.write(text + "e(1, {}, mw.plan)"))
-        self.refused(2, "option.missing model.v_head_dim", "plan", self.write(
-            MODELS.replace(",\n              v_head_dim = 8", "") + "e(1, {}, mw.plan)"))
-        self.refused(3, "axis.cannot-split plan[1].ways", "plan", self.write(MODELS + "e(1, { tp(3) }, mw.plan)"))
+        changed = lambda change: f"models[1] = latent {{ {change} }} e(1, {{}}, mw.plan)"
+        self.all_refused(
+            MODELS, (changed("kv_heads = 2"), 2, "option.conflict model.kv_heads"),
+            (changed("qk_rope_head_dim = 5"), 2, "model.odd model.qk_rope_head_dim"),
+            (changed("q_lora_rank = false, kv_lora_rank = false, qk_rope_head_dim = false, v_head_dim = false"), 2,
+             "option.needs model.qk_nope_head_dim"),
+            (changed("v_head_dim = false"), 2, "option.missing model.v_head_dim"),
+            ("e(2, { tp(3) }, mw.plan)", 3, "axis.cannot-split plan[1].ways"))
 
 
 if __name__ == "__main__":

@@ -5,16 +5,30 @@ import unittest
 
 from cases import ProgramCase
 
-MODEL = """\
+HEAD = """\
 local mw = require "meshwright"
-local dp, tp, zero, pp = mw.plugins("dp", "tp", "zero", "pp")
-local e = {
-  model = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 160, vocab = 128 },
-  data = mw.synthetic {}, sequence = 8, plan = { %s }, batch = 8, microbatch = %s,
-  optimizer = mw.adamw { lr = 1e-3 }, steps = 3, timeout = 300, memory = %s,
-}
-mw.%s(e)
+local dp, tp, zero, pp, sp = mw.plugins("dp", "tp", "zero", "pp", "sp")
+local function small(verb, plan, memory, microbatch, more)
+  local e = {
+    model = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 160, vocab = 128 },
+    data = mw.synthetic {}, sequence = 8, plan = plan, batch = 8, microbatch = microbatch,
+    optimizer = mw.adamw { lr = 1e-3 }, steps = 3, timeout = 300, memory = memory,
+  }
+  for key, value in pairs(more or {}) do e[key] = value end
+  return verb(e)
+end
 """
+# Trained, then with a share of the peak as limit; what the hint names, which is trained within it.
+TOO_LARGE = [  # plan, microbatch, share
+    ("", "nil", 0.67, ["stage = 3"]),
+    ("zero { 8, stage = 3 }", 1, 0.97, ["recompute = "]),  # nothing else is left
+    ("zero { 2, stage = 3 }", 4, 0.9, ["microbatch = "]),
+    ('zero { 4, stage = 1, offload = "optimizer" }', "nil", 0.97, ['offload = "optimizer"']),
+    ("zero { 4, stage = 2, replicas = 2 }", "nil", 0.97, ["replicas = 2"]),
+    ('pp { 2, schedule = "zb-h1", layout = { 1, 3 } }, dp { 2, bucket = "16KiB" }', "nil", 0.97,
+     ['schedule = "zb-h1"', "layout = { 1, 3 }"]),
+    ("zero { 2, stage = 3, prefetch = 0 }, tp(2)", "nil", 0.97, ["prefetch = 0"]),
+]
 
 # Over their limits in many ways: a model, a plan, what else the experiment says.
 HINTED = ("model = %s, data = mw.synthetic {}, sequence = 32, batch = 16, steps = 1, "
@@ -31,86 +45,68 @@ def read_bytes(text):
     return float(number) * 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].index(unit)
 
 
+def small(verb, plan, memory="nil", microbatch="nil", more="{}"):
+    return f"small(mw.{verb}, {{ {plan} }}, {memory}, {microbatch}, {more})"
+
+
 class MemoryLimit(ProgramCase):
-    def write(self, plan, memory="nil", microbatch="nil", verb="train"):
-        path = self.folder / "script.lua"
-        path.write_text(MODEL % (plan, microbatch, memory, verb))
-        return path
+    def results(self, *calls):
+        return self.all("run", self.write(HEAD + "\n".join(calls)))
 
-    def train(self, *arguments):
-        return self.only("run", self.write(*arguments))
+    def hints(self, *calls):
+        """Of runs that are all over their limits."""
+        return [error["hint"] for error in self.all_refused(HEAD, *((call, 3, "memory.limit memory") for call in calls))]
 
-    def refusal(self, change, *arguments):
-        """The refusal, whose hint holds this change."""
-        error = self.refused(3, "memory.limit memory", "run", self.write(*arguments))
-        self.assertIn(change, error["hint"])
-        return error
+    def obey(self, hints, limits):
+        """The plans that the hints name, trained within the limits."""
+        named = [re.search(r"plan = \{ (.*?) \}(?: with (?:microbatch = (\d+))?(?:, )?(?:recompute = (.*))?)? would fit", hint)
+                 for hint in hints]
+        results = self.results(*(small("train", plan[1], limit, plan[2] or "nil", f"{{ recompute = {plan[3] or 'nil'} }}")
+                                 for plan, limit in zip(named, limits, strict=True)))
+        for result, limit in zip(results, limits, strict=True):
+            self.assertEqual(result["status"], "done")
+            self.assertLessEqual(result["peak_bytes"], limit)
+        return results
 
-    def obey(self, error, limit):
-        """The plan that the hint names, trained within the limit."""
-        plan = re.search(r"plan = \{ (.*?) \}(?: with (?:microbatch = (\d+))?(?:, )?(?:recompute = (.*))?)? would fit",
-                         error["hint"])
-        self.assertIsNotNone(plan, error["hint"])
-        result = self.train(plan[1], f"{limit}, recompute = {plan[3] or 'nil'}", plan[2] or "nil")
-        self.assertEqual(result["status"], "done")
-        self.assertLessEqual(result["peak_bytes"], limit)
-        return result
+    def test_what_a_hint_names_trains_within_the_limit(self):
+        wholes = self.results(*(small("train", plan, "nil", size) for plan, size, *_ in TOO_LARGE))
+        limits = [int(whole["peak_bytes"] * share) for whole, (_, _, share, _) in zip(wholes, TOO_LARGE)]
+        hints = self.hints(*(small("train", plan, limit, size) for (plan, size, *_), limit in zip(TOO_LARGE, limits)))
+        for hint, (plan, _, _, words) in zip(hints, TOO_LARGE):
+            with self.subTest(plan):
+                for word in words:
+                    self.assertIn(word, hint)
+        self.obey(hints, limits)
 
-    def test_states_that_exceed_the_limit_train_in_parts(self):
-        whole = self.train("dp(4)")
+    def test_states_that_exceed_the_limit_train_in_shards(self):
+        whole, = self.results(small("train", "dp(4)"))
         states = sum(whole["memory"][c] for c in ("parameters", "gradients", "optimizer"))
         limit = states * 6 // 10  # less than the states, and than those of stages 1 and 2 with what they compute
-        error = self.refusal("zero { 4, stage = 3 }", "dp(4)", limit)
-        result = self.obey(error, limit)
+        hint, = self.hints(small("train", "dp(4)", limit))
+        self.assertIn("zero { 4, stage = 3 }", hint)
+        result, = self.obey([hint], [limit])
         self.assertEqual(result["plan"].splitlines()[0].split("  ")[1].split(",")[0], "zero(4)")
-        for one, parts in zip(whole["losses"], result["losses"], strict=True):
-            self.assertAlmostEqual(one, parts, delta=1e-5)
-
-    def test_one_rank_is_told_of_more(self):
-        one = self.train("")
-        limit = one["peak_bytes"] * 2 // 3
-        self.obey(self.refusal("stage = 3", "", limit), limit)
+        for one, shards in zip(whole["losses"], result["losses"], strict=True):
+            self.assertAlmostEqual(one, shards, delta=1e-5)
 
     def test_the_first_stage_that_fits_is_named(self):
         # In one bucket, all gradients of stage 2 would be whole for a moment.
-        peaks = [self.train(f'zero {{ 4, stage = {stage}, bucket = "64KiB" }}')["peak_bytes"] for stage in (1, 2)]
+        buckets = ', bucket = "64KiB"'
+        peaks = [run["peak_bytes"] for run in self.results(*(
+            small("train", f"zero {{ 4, stage = {stage}{more} }}") for stage, more in ((1, buckets), (2, buckets), (3, ""))))]
         self.assertEqual(peaks, sorted(peaks, reverse=True))
-        for stage, peak in enumerate(peaks, 1):
-            self.refusal(f"stage = {stage}, bucket = 65536", 'dp { 4, bucket = "64KiB" }', peak * 101 // 100)
-        parts = self.train("zero { 4, stage = 3 }")["peak_bytes"]
-        self.refusal("stage = 3", "zero { 4, stage = 2 }", parts * 101 // 100)
-
-    def test_recompute(self):
-        # Nothing else is left: ZeRO 3 and microbatches of 1.
-        one = self.train("zero { 8, stage = 3 }", "nil", 1)["peak_bytes"]
-        error = self.refusal("recompute = ", "zero { 8, stage = 3 }", one * 97 // 100, 1)
-        self.obey(error, one * 97 // 100)
-
-    def test_smaller_microbatches(self):
-        four = self.train("zero { 2, stage = 3 }", "nil", 4)["peak_bytes"]
-        error = self.refusal("microbatch = ", "zero { 2, stage = 3 }", four * 9 // 10, 4)
-        self.obey(error, four * 9 // 10)
-
-    def test_the_hint_has_all_options(self):
-        for plan in ('zero { 4, stage = 1, offload = "optimizer" }', "zero { 4, stage = 2, replicas = 2 }",
-                     'pp { 2, schedule = "zb-h1", layout = { 1, 3 } }, dp { 2, bucket = "16KiB" }',
-                     'zero { 2, stage = 3, prefetch = 0 }, tp(2)'):
-            with self.subTest(plan=plan):
-                whole = self.train(plan)["peak_bytes"]
-                error = self.refusal("would fit", plan, whole * 97 // 100)
-                for option in re.findall(r"(?:offload|replicas|schedule|prefetch|layout) = (?:\{.*?\}|[^ ,}]*)", plan):
-                    self.assertIn(option, error["hint"])
-                self.obey(error, whole * 97 // 100)
+        plans = ['dp { 4, bucket = "64KiB" }', 'dp { 4, bucket = "64KiB" }', "zero { 4, stage = 2 }"]
+        hints = self.hints(*(small("train", plan, peak * 101 // 100) for plan, peak in zip(plans, peaks)))
+        for hint, words in zip(hints, ("stage = 1, bucket = 65536", "stage = 2, bucket = 65536", "stage = 3")):
+            self.assertIn(words, hint)
 
     def test_plans_say_it_too(self):
-        result = self.only("plan", self.write("dp(4)", '"1MiB"'))
-        self.assertIs(result["fits"], False)
-        self.assertIn("zero { 4, stage = ", result["hint"])
-        self.assertIs(self.only("plan", self.write("dp(4)", '"1GiB"'))["fits"], True)
         # No ranks run here, so more than this machine's threads may be named.
-        script = self.write("dp(1024)", '"1MiB"')
-        script.write_text(script.read_text().replace("batch = 8", "batch = 1024"))
-        self.assertIn("zero { 1024, stage = ", self.only("plan", script)["hint"])
+        over, within, many = self.results(small("plan", "dp(4)", '"1MiB"'), small("plan", "dp(4)", '"1GiB"'),
+                                          small("plan", "dp(1024)", '"1MiB"', "nil", "{ batch = 1024 }"))
+        self.assertEqual((over["fits"], within["fits"]), (False, True))
+        self.assertIn("zero { 4, stage = ", over["hint"])
+        self.assertIn("zero { 1024, stage = ", many["hint"])
 
     def test_what_a_hint_says_fits_when_it_is_written(self):
         """Of many plans over their limits, each change that is named is taken, and fits as it says."""
@@ -127,14 +123,13 @@ class MemoryLimit(ProgramCase):
 
     def heeded(self, experiments, limits):
         """The hints for each of these limits: sizes, or fractions of what the experiment needs."""
-        head = MODEL.split("local e")[0] + "local sp = mw.plugin \"sp\"\n"
-        need = [r["memory"] for r in self.all("run", self.lua(head, [f"mw.plan {{ {e} }}" for e in experiments]))]
+        need = [r["memory"] for r in self.results(*(f"mw.plan {{ {e} }}" for e in experiments))]
         limited = []
         for experiment, memory in zip(experiments, need, strict=True):
             peak = max(stage["peak"] for stage in memory)
             limited += [(experiment, f'"{limit}"' if isinstance(limit, str) else int(peak * limit))
                         for limit in limits]
-        told = self.all("run", self.lua(head, [f"mw.plan {{ {e}, memory = {limit} }}" for e, limit in limited]))
+        told = self.results(*(f"mw.plan {{ {e}, memory = {limit} }}" for e, limit in limited))
         hints, changed = [], []
         for (experiment, limit), result in zip(limited, told, strict=True):
             self.assertIs(result["fits"], False)
@@ -149,7 +144,7 @@ class MemoryLimit(ProgramCase):
             changed.append((f"local e = {{ {experiment}, memory = {limit} }} "
                             f"for k, v in pairs {{ {settings} }} do e[k] = v end mw.plan(e)", change[2]))
         self.assertGreaterEqual(2 * len(changed), len(limited))
-        results = self.all("run", self.lua(head, [f"do {call} end" for call, _ in changed]))
+        results = self.results(*(f"do {call} end" for call, _ in changed))
         for (call, peak), result in zip(changed, results, strict=True):
             with self.subTest(call):
                 self.assertNotIn("hint", result)
@@ -157,31 +152,26 @@ class MemoryLimit(ProgramCase):
                 self.assertAlmostEqual(read_bytes(peak) / highest, 1, delta=0.01)
         return hints
 
-    def lua(self, head, calls):
-        path = self.folder / "script.lua"
-        path.write_text(head + "\n".join(calls) + "\n")
-        return path
-
     def test_powersgd_is_told_what_suffices(self):
-        for precision in ("bf16", "fp16"):
-            more = f'"1GiB", precision = "{precision}"'
-            error = self.refused(3, "hook.dtype plan[1].hook", "run", self.write('dp { 2, hook = "powersgd" }', more))
+        more = [f'precision = "{precision}"' for precision in ("bf16", "fp16")]
+        for error in self.all_refused(HEAD, *((small("train", 'dp { 2, hook = "powersgd" }', '"1GiB"', "nil", f"{{ {m} }}"), 3,
+                                               "hook.dtype plan[1].hook") for m in more)):
             self.assertIn('main_gradients = "fp32"', error["hint"])
-            result = self.train('dp { 2, hook = "powersgd" }', f'{more}, main_gradients = "fp32"')
-            self.assertEqual(result["status"], "done")
+        runs = self.results(*(small("train", 'dp { 2, hook = "powersgd" }', '"1GiB"', "nil",
+                                    f'{{ {m}, main_gradients = "fp32" }}') for m in more))
+        self.assertEqual([run["status"] for run in runs], ["done"] * 2)
 
     def test_nothing_fits(self):
-        error = self.refusal("no ZeRO stage, no recompute and no smaller microbatch would fit", "dp(2)", '"1KiB"')
-        self.assertIn("the lowest is", error["hint"])
+        hint, = self.hints(small("train", "dp(2)", '"1KiB"'))
+        self.assertIn("no ZeRO stage, no recompute and no smaller microbatch would fit", hint)
+        self.assertIn("the lowest is", hint)
 
-    def test_enough_is_enough(self):
-        self.assertEqual(self.train("dp(2)", '"1GiB"')["status"], "done")
-
-    def test_verify_is_not_limited(self):
-        self.assertEqual(self.only("run", self.write("dp(2)", '"1KiB"', verb="verify"))["verdict"], "equal")
+    def test_enough_is_enough_and_verify_is_not_limited(self):
+        run, verdict = self.results(small("train", "dp(2)", '"1GiB"'), small("verify", "dp(2)", '"1KiB"'))
+        self.assertEqual((run["status"], verdict["verdict"]), ("done", "equal"))
 
     def test_no_size(self):
-        self.refused(2, "option.type memory", "run", self.write("dp(2)", '"much"'))
+        self.all_refused(HEAD, (small("train", "dp(2)", '"much"'), 2, "option.type memory"))
 
 
 if __name__ == "__main__":

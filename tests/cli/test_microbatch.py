@@ -6,6 +6,8 @@ import json
 import subprocess
 import unittest
 
+import h5py
+
 from cases import BIN, MODELS, SOURCE, ProgramCase, matrix
 
 HEAD = MODELS + """models.moe.capacity = 1.0
@@ -89,15 +91,19 @@ class Microbatches(ProgramCase):
         self.assertEqual(len(self.verify_all(SCHEDULES)), 6 * 2 + 3 * 6)
 
     def test_a_ramp_in_v_shaped_schedules_sends_and_holds_what_is_predicted(self):
-        for schedule in ("zbv", "dualpipev", "zb-h1"):
-            for data in ("dp(2)", "zero { 2, stage = 3 }"):
-                with self.subTest(schedule=schedule, data=data):
-                    run = self.only("run", self.write(HEAD + f"""
-e("llama", {{ pp {{ 2, schedule = "{schedule}" }}, {data} }}, mw.microbatch.ramp {{ from = 2, by = 4, steps = 3, size = 1 }},
-  mw.train, {{ sequence = 64, precision = "fp64" }})"""))
-                    self.sent_as_predicted(run)
-                    held = max(stage["peak"] for stage in run["predicted"]["memory"])
-                    self.assertAlmostEqual(run["peak_bytes"] / held, 1, delta=0.02)
+        runs = self.all("run", self.write(HEAD + """
+for _, schedule in ipairs { "zbv", "dualpipev", "zb-h1" } do
+  for _, data in ipairs { dp(2), zero { 2, stage = 3 } } do
+    e("llama", { pp { 2, schedule = schedule }, data }, mw.microbatch.ramp { from = 2, by = 4, steps = 3, size = 1 },
+      mw.train, { sequence = 64, precision = "fp64" })
+  end
+end"""))
+        self.assertEqual(len(runs), 6)
+        for run in runs:
+            with self.subTest(run["plan"]):
+                self.sent_as_predicted(run)
+                held = max(stage["peak"] for stage in run["predicted"]["memory"])
+                self.assertAlmostEqual(run["peak_bytes"] / held, 1, delta=0.02)
 
     @matrix
     def test_uneven_ones_equal_one_rank(self):
@@ -107,14 +113,14 @@ e("llama", {{ pp {{ 2, schedule = "{schedule}" }}, {data} }}, mw.microbatch.ramp
         log = self.folder / "ramp.h5"
         ramp = "mw.microbatch.ramp { from = 2, by = 4, sequences = 12, size = 2 }"
         more = f'{{ steps = 6, precision = "fp64", log = "{log}" }}'
-        one = self.only("run", self.write(HEAD + f'e("llama", {{}}, {ramp}, mw.train, {more})'))
+        plans = ("{}", "{ dp(2), tp(2) }", "{ pp { 2, schedule = 'zb-h1' } }", "{ zero { 2, stage = 3 } }")
+        one, *mixes = self.all("run", self.write(
+            HEAD + "".join(f'e("llama", {plan}, {ramp}, mw.train, {more})\n' for plan in plans)))
         self.assertEqual(one["batches"], [2, 2, 6, 10, 14, 14])
-        for plan in ("{ dp(2), tp(2) }", "{ pp { 2, schedule = 'zb-h1' } }", "{ zero { 2, stage = 3 } }"):
-            with self.subTest(plan):
-                mix = self.only("run", self.write(HEAD + f'e("llama", {plan}, {ramp}, mw.train, {more})'))
+        for mix in mixes:
+            with self.subTest(mix["plan"]):
                 for a, b in zip(one["losses"] + one["grad_norms"], mix["losses"] + mix["grad_norms"]):
                     self.assertAlmostEqual(a / b, 1, delta=1e-10)
-        import h5py
         with h5py.File(log) as file:
             self.assertEqual(list(file["steps"]["tokens"]), [12 * b for b in one["batches"]])
             rows = file["communication"][:]
@@ -130,7 +136,6 @@ e("llama", {{ pp {{ 2, schedule = "{schedule}" }}, {data} }}, mw.microbatch.ramp
         predicted = run["predicted"]["memory"][0]
         self.assertAlmostEqual(run["memory"]["activations"] / predicted["activations"], 1, delta=0.02)
         self.assertAlmostEqual(run["peak_bytes"] / predicted["peak"], 1, delta=0.02)
-        import h5py
         with h5py.File(log) as file:
             for row in file["memory"][:]:
                 self.assertLessEqual(abs(row["peak_bytes"] - row["predicted_bytes"]), 0.02 * row["predicted_bytes"] + 64)
@@ -141,64 +146,62 @@ e("llama", {{ pp {{ 2, schedule = "{schedule}" }}, {data} }}, mw.microbatch.ramp
         self.refused(3, "memory.limit memory", "run", self.write(script))
 
     def test_numbers_as_lua_divides_them(self):
-        for given in ("14 / 2", "{ 7 / 1, 14 / 2 }", "function(step) return 14 / 2 end",
-                      "function(step) return { batch = 28 / 2, microbatch = 7.0 } end"):
-            self.only("plan", self.write(HEAD + f'e("llama", {{}}, {given}, mw.plan)'))
-        self.refused(2, "option.value microbatch", "plan", self.write(HEAD + 'e("llama", {}, 3.5, mw.plan)'))
+        plans = self.all("run", self.write(HEAD + "".join(f'e("llama", {{}}, {given}, mw.plan)\n' for given in (
+            "14 / 2", "{ 7 / 1, 14 / 2 }", "function(step) return 14 / 2 end",
+            "function(step) return { batch = 28 / 2, microbatch = 7.0 } end"))))
+        self.assertEqual(len(plans), 4)
+        self.all_refused(HEAD, ('e("llama", {}, 3.5, mw.plan)', 2, "option.value microbatch"))
 
     def test_losses_do_not_depend_on_how_a_batch_is_parted(self):
-        run = lambda microbatch: self.only("run", self.write(
-            HEAD + f'e("gpt", {{ dp(2) }}, {microbatch}, mw.train, {{ precision = "fp64" }})'))
-        whole = run("nil")
-        for microbatch in ("3", "{ 1, 5, 1 }", "function(step) return step + 1 end"):
-            for a, b in zip(whole["losses"], run(microbatch)["losses"]):
+        whole, *others = self.all("run", self.write(HEAD + "".join(
+            f'e("gpt", {{ dp(2) }}, {microbatch}, mw.train, {{ precision = "fp64" }})\n'
+            for microbatch in ("nil", "3", "{ 1, 5, 1 }", "function(step) return step + 1 end"))))
+        for run in others:
+            for a, b in zip(whole["losses"], run["losses"], strict=True):
                 self.assertAlmostEqual(a / b, 1, delta=1e-10)
 
     def test_the_largest_that_fits(self):
-        big = lambda microbatch, verb, memory="nil": HEAD + (
-            f'e("llama", {{ dp(2) }}, {microbatch}, {verb}, {{ sequence = 128, memory = {memory} }})')
-        plan = lambda *given: self.only("plan", self.write(big(*given)))
+        big = lambda *calls: self.all("run", self.write(HEAD + "".join(
+            f'e("llama", {{ dp(2) }}, {microbatch}, mw.{verb}, {{ sequence = 128, memory = {memory} }})\n'
+            for microbatch, verb, memory in calls)))
         peak = lambda result: result["memory"][0]["peak"]
-        whole, ones = peak(plan("nil", "mw.plan")), peak(plan("1", "mw.plan"))
-        for share in (0.75, 0.5, 0.25):
-            limit = int(ones + share * (whole - ones))
-            fitted = plan(f"mw.microbatch.fit {{ memory = {limit} }}", "mw.plan")
-            with self.subTest(share=share):
+        whole, ones = map(peak, big(("nil", "plan", "nil"), ("1", "plan", "nil")))
+        limits = [int(ones + share * (whole - ones)) for share in (0.75, 0.5, 0.25)]
+        results = iter(big(*(call for limit in limits for call in (
+            (f"mw.microbatch.fit {{ memory = {limit} }}", "plan", "nil"), ("mw.microbatch.fit {}", "train", limit)))))
+        for limit, fitted, run in zip(limits, results, results):
+            with self.subTest(limit=limit):
                 self.assertLessEqual(peak(fitted), limit)
                 self.assertGreater(peak(fitted), ones)
-                run = self.only("run", self.write(big("mw.microbatch.fit {}", "mw.train", limit)))
                 self.assertLessEqual(run["peak_bytes"], limit)
-        self.refused(3, "microbatch.fit microbatch", "plan",
-                     self.write(big('mw.microbatch.fit "1KiB"', "mw.plan")))
+        self.all_refused(HEAD, ('e("llama", { dp(2) }, mw.microbatch.fit "1KiB", mw.plan, { sequence = 128 })', 3,
+                                "microbatch.fit microbatch"))
 
     def test_the_largest_that_fits_in_a_pipeline(self):
         # More, smaller microbatches may hold more: there is more under way.
-        gpipe = lambda microbatch: HEAD + (
-            f'e("llama", {{ pp {{ 2, schedule = "gpipe" }} }}, {microbatch}, mw.plan, {{ batch = 12, sequence = 64 }})')
-        peak = lambda given: max(m["peak"] for m in self.only("plan", self.write(gpipe(given)))["memory"])
-        held = {size: peak(size) for size in (4, 3, 2, 1)}
+        peaks = lambda *given: [max(m["peak"] for m in plan["memory"]) for plan in self.all("run", self.write(HEAD + "".join(
+            f'e("llama", {{ pp {{ 2, schedule = "gpipe" }} }}, {microbatch}, mw.plan, {{ batch = 12, sequence = 64 }})\n'
+            for microbatch in given)))]
+        held = dict(zip((4, 3, 2, 1), peaks(4, 3, 2, 1)))
         least = min(held, key=held.get)
         self.assertGreater(least, 1, held)
-        self.assertEqual(peak(f"mw.microbatch.fit {{ memory = {held[least]} }}"), held[least])
+        self.assertEqual(peaks(f"mw.microbatch.fit {{ memory = {held[least]} }}"), [held[least]])
 
     def test_what_cannot_be(self):
-        def refuse(code, microbatch, problem):
-            with self.subTest(microbatch):
-                self.refused(code, problem, "plan",
-                             self.write(HEAD + f'e("llama", {{ dp(2) }}, {microbatch}, mw.plan)'))
-
-        refuse(2, '"two"', "option.value microbatch")
-        refuse(2, "0", "option.value microbatch")
-        refuse(2, "{ 3, 3.5, 1 }", "option.value microbatch[2]")
-        refuse(3, "8", "microbatch.too-large microbatch")
-        refuse(3, "{ 3, 3 }", "microbatch.sum microbatch")
-        refuse(2, "mw.microbatch.fit {}", "option.missing microbatch.memory")
-        refuse(2, "mw.microbatch.ramp { from = 2 }", "option.conflict microbatch")
-        refuse(2, "mw.microbatch.ramp { from = 2, steps = 3, too = 1 }", "option.unknown microbatch.too")
-        refuse(2, "mw.microbatch.ramp { from = 20, steps = 3 }", "option.range microbatch.from")
-        refuse(3, "mw.microbatch.ramp { from = 4, by = 5, steps = 2 }", "batch.uneven batch")
-        refuse(2, "function(step) return 'x' end", "function.result microbatch")
-        refuse(2, "function(step) return { bach = 2 } end", "function.result microbatch")
+        self.all_refused(HEAD, *((f'e("llama", {{ dp(2) }}, {microbatch}, mw.plan)', code, problem) for code, microbatch, problem in (
+            (2, '"two"', "option.value microbatch"),
+            (2, "0", "option.value microbatch"),
+            (2, "{ 3, 3.5, 1 }", "option.value microbatch[2]"),
+            (3, "8", "microbatch.too-large microbatch"),
+            (3, "{ 3, 3 }", "microbatch.sum microbatch"),
+            (2, "mw.microbatch.fit {}", "option.missing microbatch.memory"),
+            (2, "mw.microbatch.ramp { from = 2 }", "option.conflict microbatch"),
+            (2, "mw.microbatch.ramp { from = 2, steps = 3, too = 1 }", "option.unknown microbatch.too"),
+            (2, "mw.microbatch.ramp { from = 20, steps = 3 }", "option.range microbatch.from"),
+            (3, "mw.microbatch.ramp { from = 4, by = 5, steps = 2 }", "batch.uneven batch"),
+            (2, "function(step) return 'x' end", "function.result microbatch"),
+            (2, "function(step) return { bach = 2 } end", "function.result microbatch"),
+        )))
 
     def test_the_script(self):
         done = subprocess.run([BIN, "run", "scripts/ablations/microbatch.lua", "--json"], cwd=SOURCE, capture_output=True,

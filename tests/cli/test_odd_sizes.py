@@ -125,12 +125,8 @@ class OddSizes(ProgramCase):
         self.assertIn("3 tokens are too few to share out among 4 ranks", plan)
 
     def test_what_cannot_be(self):
-        def refuse(plan, problem):
-            with self.subTest(plan):
-                self.refused(3, problem, "plan", self.write(MODELS + f"e(dense[1], {plan}, 5, mw.plan)"))
-
-        refuse("{ tp(6), sp() }", "axis.too-many plan[2]")
-        refuse("{ sp(6) }", "axis.cannot-split plan[1].ways")
+        self.all_refused(MODELS, ("e(dense[1], { tp(6), sp() }, 5, mw.plan)", 3, "axis.too-many plan[2]"),
+                         ("e(dense[1], { sp(6) }, 5, mw.plan)", 3, "axis.cannot-split plan[1].ways"))
 
 
 if __name__ == "__main__":

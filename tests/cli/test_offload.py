@@ -61,22 +61,23 @@ class Offload(ProgramCase):
         return result
 
     def test_less_lies_on_the_device(self):
-        for model in ("llama", "gpt"):
-            for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }", '{ pp { 2, schedule = "1f1b" } }',
-                         '{ pp { 2, schedule = "zb-h1" } }', "{ zero { 2, stage = 3 } }"):
-                with self.subTest(model=model, plan=plan):
-                    kept, part, full, ahead = self.ran(*(
-                        (model, plan, mode, '"none"') for mode in ('"none"', "{ layers = 1 }", '"full"', "{ prefetch = 1 }")))
-                    self.assertEqual(kept["losses"], part["losses"])
-                    self.assertEqual(kept["losses"], full["losses"])
-                    self.assertEqual(kept["memory"]["host"], 0)
-                    on_device = [r["memory"]["activations"] for r in (kept, part, ahead, full)]
-                    self.assertEqual(on_device, sorted(on_device, reverse=True))
-                    self.assertLess(on_device[1], on_device[0])
-                    self.assertLess(on_device[3], 0.8 * on_device[0])
-                    self.assertLess(part["memory"]["host"], full["memory"]["host"])
-                    self.assertEqual(ahead["memory"]["host"], full["memory"]["host"])
-                    self.assertLess(full["peak_bytes"], kept["peak_bytes"])
+        plans = [(model, plan) for model in ("llama", "gpt")
+                 for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }", '{ pp { 2, schedule = "1f1b" } }',
+                              '{ pp { 2, schedule = "zb-h1" } }', "{ zero { 2, stage = 3 } }")]
+        modes = ('"none"', "{ layers = 1 }", '"full"', "{ prefetch = 1 }")
+        runs = iter(self.ran(*((*plan, mode, '"none"') for plan in plans for mode in modes)))
+        for plan, kept, part, full, ahead in zip(plans, runs, runs, runs, runs):
+            with self.subTest(plan):
+                self.assertEqual(kept["losses"], part["losses"])
+                self.assertEqual(kept["losses"], full["losses"])
+                self.assertEqual(kept["memory"]["host"], 0)
+                on_device = [r["memory"]["activations"] for r in (kept, part, ahead, full)]
+                self.assertEqual(on_device, sorted(on_device, reverse=True))
+                self.assertLess(on_device[1], on_device[0])
+                self.assertLess(on_device[3], 0.8 * on_device[0])
+                self.assertLess(part["memory"]["host"], full["memory"]["host"])
+                self.assertEqual(ahead["memory"]["host"], full["memory"]["host"])
+                self.assertLess(full["peak_bytes"], kept["peak_bytes"])
 
     def test_beside_recompute_what_enters_a_layer_goes(self):
         kept, both = self.ran(*(("llama", "{ tp(2) }", mode, '"full"') for mode in ('"none"', '"full"')))
@@ -95,17 +96,15 @@ class Offload(ProgramCase):
         self.assertIn("nothing that forward keeps goes to host memory", plan.stdout)
 
     def test_what_cannot_be(self):
-        def refuse(mode, problem):
-            with self.subTest(mode):
-                self.refused(2, problem, "plan", self.write(HEAD + f'e("llama", {{}}, {mode}, "none", mw.plan)'))
-
-        refuse('"half"', "option.choice offload")
-        refuse("{ layers = 0 }", "option.range offload.layers")
-        refuse("{ layers = 5 }", "option.range offload.layers")
-        refuse('{ least = "much" }', "option.type offload.least")
-        refuse("{ layers = 1, ops = { \"mlp\" } }", "option.conflict offload")
-        refuse('{ ops = { "mpl" } }', "option.choice offload.ops")
-        refuse("function(op) return op.kind end", "function.result offload")
+        self.all_refused(HEAD, *((f'e("llama", {{}}, {mode}, "none", mw.plan)', 2, problem) for mode, problem in (
+            ('"half"', "option.choice offload"),
+            ("{ layers = 0 }", "option.range offload.layers"),
+            ("{ layers = 5 }", "option.range offload.layers"),
+            ('{ least = "much" }', "option.type offload.least"),
+            ("{ layers = 1, ops = { \"mlp\" } }", "option.conflict offload"),
+            ('{ ops = { "mpl" } }', "option.choice offload.ops"),
+            ("function(op) return op.kind end", "function.result offload"),
+        )))
 
 
 if __name__ == "__main__":

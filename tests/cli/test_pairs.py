@@ -161,9 +161,7 @@ class Pairs(ProgramCase):
             HEAD + "\n".join(f"try({n}, function() {lua(c, 'mw.plan')} end)" for n, c in enumerate(tried))))
         refused = [int(line.split()[1]) for line in done.stderr.splitlines() if line.startswith("refused ")]
         self.assertEqual(refused, list(range(len(tried))), done.stderr[-3000:])
-        for wrong, problem in REFUSED:
-            case = next(c for c in tried if wrong(c))
-            self.refused(3, problem, "plan", self.write(HEAD + lua(case, "mw.plan")))
+        self.all_refused(HEAD, *((lua(next(filter(wrong, tried)), "mw.plan"), 3, problem) for wrong, problem in REFUSED))
 
 
 if __name__ == "__main__":

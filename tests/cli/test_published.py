@@ -13,26 +13,19 @@ CONFIGURATIONS = {
 
 
 class Published(ProgramCase):
-    def plan(self, name):
-        return self.only("plan", SOURCE / "scripts/published" / f"{name}.lua")
-
-    def test_plans(self):
-        for name, (billions, ranks, mix) in CONFIGURATIONS.items():
-            with self.subTest(name):
-                worked = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-                start = worked()  # whatever else the machine does
-                plan = self.plan(name)
-                seconds = worked() - start
-                print(f"{name}: {plan['parameters'] / 1e9:.2f} B parameters, {plan['ranks']} ranks, {seconds:.1f} s")
-                self.assertLess(abs(plan["parameters"] / 1e9 / billions - 1), 1e-3)
-                self.assertEqual((plan["ranks"], plan["plan"]), (ranks, mix))
-                self.assertLess(seconds, 20)
-
     def check(self, name, parameters, matrices, scores, tokens):
         """`matrices`: elements that a token is multiplied by; `scores`: flops of its attention, forward."""
-        plan = self.plan(name)
+        worked = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+        start = worked()  # whatever else the machine does
+        plan = self.only("plan", SOURCE / "scripts/published" / f"{name}.lua")
+        seconds = worked() - start
+        billions, ranks, mix = CONFIGURATIONS[name]
+        self.assertLess(abs(plan["parameters"] / 1e9 / billions - 1), 1e-3)
+        self.assertEqual((plan["ranks"], plan["plan"]), (ranks, mix))
         self.assertEqual(plan["parameters"], parameters)
         self.assertLess(abs(plan["flops_per_step"] / tokens / (6 * matrices + 3 * scores) - 1), 1e-6)
+        print(f"{name}: {parameters / 1e9:.2f} B parameters, {ranks} ranks, {seconds:.1f} s")
+        self.assertLess(seconds, 20)
 
     def test_mixtral_exactly(self):
         h, layers, ffn, vocab, s = 6144, 56, 16384, 32768, 4096

@@ -39,9 +39,9 @@ class Recompute(ProgramCase):
         results = self.verify_all(MIXES)
         self.assertGreater(len(results), 150)
 
-    def ran(self, model, plan, *modes):
-        """Of each mode the result, which is as predicted."""
-        script = "".join(f'e("{model}", {plan}, {mode}, mw.train)\n' for mode in modes)
+    def ran(self, plan, *modes, models=("llama",)):
+        """Of each model and mode the result, which is as predicted."""
+        script = "".join(f'e("{model}", {plan}, {mode}, mw.train)\n' for model in models for mode in modes)
         return [self.as_predicted(result) for result in self.all("run", self.write(HEAD + script))]
 
     def as_predicted(self, result):
@@ -51,10 +51,10 @@ class Recompute(ProgramCase):
         return result
 
     def test_less_is_kept_and_more_is_done(self):
-        for model in ("llama", "gpt"):
-            for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }"):
-                with self.subTest(model=model, plan=plan):
-                    kept, part, full = self.ran(model, plan, '"none"', '"selective"', '"full"')
+        for plan in ("{}", "{ tp(2), sp() }", "{ sp(2) }"):
+            runs = iter(self.ran(plan, '"none"', '"selective"', '"full"', models=("llama", "gpt")))
+            for kept, part, full in zip(runs, runs, runs):
+                with self.subTest(kept["plan"]):
                     self.assertEqual(kept["losses"], part["losses"])
                     self.assertEqual(kept["losses"], full["losses"])
                     self.assertLess(part["memory"]["activations"], kept["memory"]["activations"])
@@ -67,7 +67,7 @@ class Recompute(ProgramCase):
     def test_collectives_are_repeated_or_kept(self):
         plan = "{ tp(2) }"
         bytes_of = lambda r: sum(c["bytes"] for c in r["communication"] if c["phase"] == "recompute")
-        none, again, kept = self.ran("llama", plan, '"none"', '"full"', '{ every = 1, collectives = "keep" }')
+        none, again, kept = self.ran(plan, '"none"', '"full"', '{ every = 1, collectives = "keep" }')
         self.assertEqual(bytes_of(none), 0)
         forward = sum(c["bytes"] for c in again["communication"] if c["phase"] == "forward")
         # Of a layer, attention's sum is made again; the mlp's is not,
@@ -77,7 +77,7 @@ class Recompute(ProgramCase):
 
     def test_gathers_are_repeated_for_what_is_kept(self):
         plan = "{ tp(2), sp() }"
-        kept, again, both = self.ran("llama", plan, '"none"', "{ gathers = true }", '{ what = "selective", gathers = true }')
+        kept, again, both = self.ran(plan, '"none"', "{ gathers = true }", '{ what = "selective", gathers = true }')
         self.assertEqual(kept["losses"], again["losses"])
         self.assertLess(again["memory"]["activations"], kept["memory"]["activations"])
         gathers = lambda run, phase: sum(c["calls"] for c in run["communication"]
@@ -88,23 +88,26 @@ class Recompute(ProgramCase):
         self.assertLess(both["memory"]["activations"], again["memory"]["activations"])
 
     def test_nothing_is_fetched_for_what_is_kept(self):
-        for mode in ('{ ops = { "swiglu" } }', '"selective"'):
-            run, = self.ran("llama", "{ tp(2), sp() }", mode)
+        for run in self.ran("{ tp(2), sp() }", '{ ops = { "swiglu" } }', '"selective"'):
             self.assertEqual([c for c in run["communication"] if c["phase"] == "recompute"], [])
 
     def test_the_cheapest_set_that_fits(self):
-        big = lambda mode, verb: HEAD + f"""
-{verb} {{ model = mw.llama {{ layers = 6, hidden = 64, heads = 4, kv_heads = 2, ffn = 172, vocab = 64 }},
-  data = mw.synthetic {{}}, sequence = 256, plan = {{ tp(2) }}, batch = 4, recompute = {mode}, threads = 1,
-  optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2 }}"""
-        plan = lambda mode: self.only("plan", self.write(big(mode, "mw.plan")))
+        head = HEAD + """
+local function big(verb, mode)
+  return verb { model = mw.llama { layers = 6, hidden = 64, heads = 4, kv_heads = 2, ffn = 172, vocab = 64 },
+    data = mw.synthetic {}, sequence = 256, plan = { tp(2) }, batch = 4, recompute = mode, threads = 1,
+    optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
+end
+"""
+        big = lambda *calls: self.all("run", self.write(head + "".join(f"big(mw.{call})\n" for call in calls)))
         peak = lambda result: result["memory"][0]["peak"]
-        none, selective, full = plan('"none"'), plan('"selective"'), plan('"full"')
+        none, selective, full, ample = big('plan, "none"', 'plan, "selective"', 'plan, "full"', 'plan, { fit = "1GiB" }')
+        self.assertEqual(peak(ample), peak(none))
+        limits = [int(peak(full) + share * (peak(none) - peak(full))) for share in (0.8, 0.5, 0.2)]
+        results = iter(big(*(f"{verb}, {{ fit = {limit} }}" for limit in limits for verb in ("plan", "train", "verify"))))
         flops = []
-        for share in (0.8, 0.5, 0.2):
-            limit = int(peak(full) + share * (peak(none) - peak(full)))
-            with self.subTest(share=share):
-                fitted = plan(f"{{ fit = {limit} }}")
+        for limit, fitted, run, verdict in zip(limits, results, results, results):
+            with self.subTest(limit=limit):
                 self.assertLessEqual(peak(fitted), limit)
                 flops.append(fitted["hardware_flops_per_step"])
                 # Of the other modes those that fit take longer.
@@ -112,27 +115,21 @@ class Recompute(ProgramCase):
                 if peak(selective) <= limit:
                     self.assertLess(fitted["step_seconds"], selective["step_seconds"])
                 self.assertLess(fitted["step_seconds"], full["step_seconds"])
-                run = self.only("run", self.write(big(f"{{ fit = {limit} }}", "mw.train")))
                 self.assertLessEqual(run["peak_bytes"], limit)
-                verdict = self.only("verify", self.write(big(f"{{ fit = {limit} }}", "mw.verify")))
                 self.assertEqual(verdict["verdict"], "equal")
         self.assertEqual(flops, sorted(flops))
-        self.assertEqual(peak(plan('{ fit = "1GiB" }')), peak(none))
-        self.refused(3, "recompute.fit recompute", "plan",
-                     self.write(big('{ fit = "1MiB" }', "mw.plan")))
+        self.all_refused(head, ('big(mw.plan, { fit = "1MiB" })', 3, "recompute.fit recompute"))
 
     def test_what_cannot_be(self):
-        def refuse(mode, problem):
-            with self.subTest(mode):
-                self.refused(2, problem, "plan", self.write(HEAD + f'e("llama", {{}}, {mode}, mw.plan)'))
-
-        refuse('"half"', "option.choice recompute")
-        refuse('{ gathers = true, collectives = "keep" }', "option.conflict recompute.gathers")
-        refuse("{ every = 0 }", "option.range recompute.every")
-        refuse('{ collectives = "keep" }', "option.missing recompute")
-        refuse('{ every = 1, ops = { "mlp" } }', "option.conflict recompute")
-        refuse('{ ops = { "mpl" } }', "option.choice recompute.ops")
-        refuse("function(op) return op.kind end", "function.result recompute")
+        self.all_refused(HEAD, *((f'e("llama", {{}}, {mode}, mw.plan)', 2, problem) for mode, problem in (
+            ('"half"', "option.choice recompute"),
+            ('{ gathers = true, collectives = "keep" }', "option.conflict recompute.gathers"),
+            ("{ every = 0 }", "option.range recompute.every"),
+            ('{ collectives = "keep" }', "option.missing recompute"),
+            ('{ every = 1, ops = { "mlp" } }', "option.conflict recompute"),
+            ('{ ops = { "mpl" } }', "option.choice recompute.ops"),
+            ("function(op) return op.kind end", "function.result recompute"),
+        )))
 
 
 if __name__ == "__main__":

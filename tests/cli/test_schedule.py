@@ -123,41 +123,55 @@ class ScheduleCommand(ProgramCase):
                 self.refused(3, problem, "schedule", "a.csv", *arguments)
 
 
+HEAD = """\
+local mw = require "meshwright"
+local pp = mw.plugin "pp"
+local function try(verb, plan, layers)
+  return verb { model = mw.llama { layers = layers or 2, hidden = 32, heads = 4, ffn = 64, vocab = 64 }, plan = plan,
+    data = mw.synthetic {}, sequence = 16, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-3 }, steps = 4,
+    log = verb == mw.train and "runs/run.h5" or nil }
+end
+"""
+
+
 class PipelinePlans(ProgramCase):
-    def refuse(self, plan, code, problem, verbs=("run",)):
-        """Before any rank starts: nothing is written."""
-        for verb in verbs:
-            with self.subTest(plan=plan, verb=verb):
-                error = self.refused(code, problem, verb, self.script(plan, 'e.log = "runs/refused.h5"'))
-                self.assertFalse((self.folder / "runs").exists())
-                self.assertEqual((error["file"], error["line"]), (str(self.folder / "script.lua"), 6))
+    def refuse(self, *cases, verbs=("train",)):
+        """Plans, exit codes, problems: refused before any rank starts, and nothing is written."""
+        cases = [(f"try(mw.{verb}, {{ {plan} }})", code, problem) for plan, code, problem in cases for verb in verbs]
+        errors = self.all_refused(HEAD, *cases)
+        self.assertFalse((self.folder / "runs").exists())
+        for n, error in enumerate(errors):
+            self.assertEqual((error["file"], error["line"]), (str(self.folder / "script.lua"), HEAD.count("\n") + 1 + n))
+        return errors
 
     def test_sizes(self):
-        self.refuse("pp(3)", 3, "pipeline.layers plan[1].ways", verbs=("run", "plan", "verify"))
-        self.refuse('pp { 2, schedule = "zbv" }', 3, "pipeline.layers plan[1].ways")
-        self.refuse('pp { 2, schedule = "zbv", chunks = 3 }', 3, "schedule.chunks plan[1].chunks")
-        self.refuse("pp { 2, chunks = 2 }", 3, "schedule.chunks plan[1].chunks")
-        self.refuse("pp { 2, layout = { 1, 2 } }", 3, "pipeline.layers plan[1].layout")
-        self.refuse("pp { 2, layout = { 2 } }", 3, "pipeline.layers plan[1].layout")
-        self.refuse("pp { 2, layout = { 3, -1 } }", 2, "option.value plan[1].layout")
-        self.refuse('pp { 2, layout = { "all" } }', 2, "option.value plan[1].layout")
-        self.refuse("pp(0)", 2, "option.range plan[1].ways")
+        self.refuse(("pp(3)", 3, "pipeline.layers plan[1].ways"), verbs=("train", "plan", "verify"))
+        self.refuse(
+            ('pp { 2, schedule = "zbv" }', 3, "pipeline.layers plan[1].ways"),
+            ('pp { 2, schedule = "zbv", chunks = 3 }', 3, "schedule.chunks plan[1].chunks"),
+            ("pp { 2, chunks = 2 }", 3, "schedule.chunks plan[1].chunks"),
+            ("pp { 2, layout = { 1, 2 } }", 3, "pipeline.layers plan[1].layout"),
+            ("pp { 2, layout = { 2 } }", 3, "pipeline.layers plan[1].layout"),
+            ("pp { 2, layout = { 3, -1 } }", 2, "option.value plan[1].layout"),
+            ('pp { 2, layout = { "all" } }', 2, "option.value plan[1].layout"),
+            ("pp(0)", 2, "option.range plan[1].ways"))
 
     def test_names(self):
-        self.refuse('pp { 2, schedule = "1f1" }', 2, "option.choice plan[1].schedule")
-        self.refuse("pp { 2, schedule = 3 }", 2, "option.value plan[1].schedule")
-        self.refuse('pp { 2, schedule = "none.csv" }', 2, "file.missing plan[1].schedule")
-        self.refuse('pp { 2, scedule = "1f1b" }', 2, "option.unknown plan[1].scedule")
+        self.refuse(
+            ('pp { 2, schedule = "1f1" }', 2, "option.choice plan[1].schedule"),
+            ("pp { 2, schedule = 3 }", 2, "option.value plan[1].schedule"),
+            ('pp { 2, schedule = "none.csv" }', 2, "file.missing plan[1].schedule"),
+            ('pp { 2, scedule = "1f1b" }', 2, "option.unknown plan[1].scedule"))
 
     def test_times_and_memory(self):
-        self.refuse("pp { 2, times = { 1, 2 } }", 2, "option.value plan[1].times")
-        self.refuse("pp { 2, times = { { 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 } } }", 3, "pipeline.times plan[1].times")
-        self.refuse('pp { 2, memory = "1KiB" }', 3, "schedule.memory plan[1].memory")
-        error = self.refused(3, "schedule.memory plan[1].memory", "run",
-                             self.script('pp { 2, schedule = "zb-h1", memory = "1KiB" }'))
+        *_, error = self.refuse(
+            ("pp { 2, times = { 1, 2 } }", 2, "option.value plan[1].times"),
+            ("pp { 2, times = { { 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 } } }", 3, "pipeline.times plan[1].times"),
+            ('pp { 2, memory = "1KiB" }', 3, "schedule.memory plan[1].memory"),
+            ('pp { 2, schedule = "zb-h1", memory = "1KiB" }', 3, "schedule.memory plan[1].memory"))
         # What the hint says is enough.
         enough = re.search(r"raise the limit to (\d+)", error["hint"]).group(1)
-        self.only("plan", self.script(f'pp {{ 2, schedule = "zb-h1", memory = {enough} }}'))
+        self.only("plan", self.write(HEAD + f'try(mw.plan, {{ pp {{ 2, schedule = "zb-h1", memory = {enough} }} }})'))
 
     def test_csv_files(self):
         rows = ["0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3", "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3"]
@@ -171,10 +185,11 @@ class PipelinePlans(ProgramCase):
         write("missing.csv", rows[0], rows[1].replace(",1B2", ""))
         verified = self.only("verify", self.script('pp { 2, schedule = "good.csv" }'))
         self.assertEqual(verified["verdict"], "equal")
-        self.refuse('pp { 2, schedule = "two.csv" }', 3, "schedule.microbatches plan[1].schedule")
-        self.refuse('pp { 2, schedule = "doubled.csv" }', 3, "schedule.doubled plan[1].schedule[1][9]")
-        self.refuse('pp { 2, schedule = "missing.csv" }', 3, "schedule.missing plan[1].schedule[2]")
-        self.refuse('pp { 3, schedule = "good.csv" }', 3, "schedule.stages plan[1].schedule")
+        self.refuse(
+            ('pp { 2, schedule = "two.csv" }', 3, "schedule.microbatches plan[1].schedule"),
+            ('pp { 2, schedule = "doubled.csv" }', 3, "schedule.doubled plan[1].schedule[1][9]"),
+            ('pp { 2, schedule = "missing.csv" }', 3, "schedule.missing plan[1].schedule[2]"),
+            ('pp { 3, schedule = "good.csv" }', 3, "schedule.stages plan[1].schedule"))
 
     # --- A schedule of the script's own ---
 
@@ -183,31 +198,28 @@ class PipelinePlans(ProgramCase):
 
     def test_a_deadlock_is_refused_with_its_cycle(self):
         rows = '"0F0 0B0 0F1 0F2 0F3 0B1 0B2 0B3", "1F0 1F1 1B0 1B1 1F2 1F3 1B2 1B3"'
-        self.refuse(self.own(f"return {{ {rows} }}"), 3, "schedule.deadlock plan[1].schedule[1]",
-                    verbs=("run", "plan", "verify"))
+        self.refuse((self.own(f"return {{ {rows} }}"), 3, "schedule.deadlock plan[1].schedule[1]"),
+                    verbs=("train", "plan", "verify"))
 
     def test_what_a_function_may_return(self):
         rows = [" ".join(f"{v}F{k} {v}B{k}" for k in range(4)) for v in range(2)]
         as_texts = f'return {{ "{rows[0]}", "{rows[1]}" }}'
         as_lists = "return { %s }" % ", ".join("{ %s }" % ", ".join(f'"{a}"' for a in row.split()) for row in rows)
         as_text = f'return "{rows[0]}\\n{rows[1]}"'
-        hashes = set()
-        for body in (as_texts, as_lists, as_text):
-            for plan in (self.own(body), self.own(body, '"mine", '), f"pp {{ 2, schedule = function(s) {body} end }}"):
-                (self.folder / "run.h5").unlink(missing_ok=True)
-                run = self.only("run", self.script(plan))
-                self.assertEqual(run["status"], "done")
-                hashes.add(tuple(run["losses"]))
-        self.assertEqual(len(hashes), 1)
-        for body, problem in (("", "function.result plan[1].schedule"), ("return 3", "function.result plan[1].schedule"),
-                              ('return { "0F0", "1F0", "2F0" }', "function.result plan[1].schedule"),
-                              ('return { "0F0 nix", "1F0" }', "schedule.cell plan[1].schedule[1][2]"),
-                              ("return { 3 }", "function.result plan[1].schedule")):
-            self.refuse(self.own(body), 3, problem)
-        self.refuse(self.own("return s.nix.there"), 2, "script.error")
+        plans = [plan for body in (as_texts, as_lists, as_text)
+                 for plan in (self.own(body), self.own(body, '"mine", '), f"pp {{ 2, schedule = function(s) {body} end }}")]
+        runs = self.all("run", self.write(HEAD.replace('"runs/run.h5"', "nil") + "".join(f"try(mw.train, {{ {plan} }})\n" for plan in plans)))
+        self.assertEqual([run["status"] for run in runs], ["done"] * 9)
+        self.assertEqual(len({tuple(run["losses"]) for run in runs}), 1)
+        self.refuse(*((self.own(body), 3, problem) for body, problem in (
+            ("", "function.result plan[1].schedule"), ("return 3", "function.result plan[1].schedule"),
+            ('return { "0F0", "1F0", "2F0" }', "function.result plan[1].schedule"),
+            ('return { "0F0 nix", "1F0" }', "schedule.cell plan[1].schedule[1][2]"),
+            ("return { 3 }", "function.result plan[1].schedule"))))
         chunked = self.own('return { "0F0 0F1", "1F0" }', '"mine", ').replace("2,", "2, chunks = 2,")
-        self.refused(3, "schedule.stages plan[1].schedule", "plan", self.script(chunked, "e.model.layers = 4"))
-        self.refuse('pp { 2, schedule = mw.schedule("mine") }', 2, "script.argument")
+        self.all_refused(HEAD, (f"try(mw.plan, {{ {chunked} }}, 4)", 3, "schedule.stages plan[1].schedule"))
+        self.refuse((self.own("return s.nix.there"), 2, "script.error"),
+                    ('pp { 2, schedule = mw.schedule("mine") }', 2, "script.argument"))
 
     def test_what_a_function_is_asked(self):
         told = self.folder / "told"

@@ -24,8 +24,8 @@ PARAMETERS = (7.5, 128, 1000)  # 10^9
 
 def mixed(stage, parameters, ways):
     """2 + 2 + 12 bytes a parameter, those from the stage's on in parts."""
-    parted = {1: 12, 2: 14, 3: 16}[stage]
-    return (16 - parted) * parameters + parted * parameters / ways
+    sharded = {1: 12, 2: 14, 3: 16}[stage]
+    return (16 - sharded) * parameters + sharded * parameters / ways
 
 
 class ZeroMemory(unittest.TestCase):

@@ -86,7 +86,7 @@ TEST_CASE("a run of tokens that has all its keys is one block, what it has befor
 }
 
 TEST_CASE(
-    "zigzag: a ring's turns are one block each after the first, of equal size on every rank") {
+    "zigzag: a ring's steps are one block each after the first, of equal size on every rank") {
   const int ways = GENERATE(2, 4, 8);
   for (int r = 0; r < ways; ++r) {
     CHECK(count(zigzag("x", ways, r), zigzag("y", ways, r)) == 3);

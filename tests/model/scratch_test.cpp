@@ -75,7 +75,7 @@ TEST_CASE("It is tried once, and kept for the next process", "[kernels]") {
   ScratchBook next(folder.path());
   CHECK(next.of(known_call(500), at::kFloat, 1).bytes == 2000);
   CHECK(tried == 4);
-  const Json kept = read_cache(folder.file());
+  const Cache kept = read_cache(folder.file());
   REQUIRE(kept.size() == 1);
   CHECK(kept.begin().key() == kernels_key());
   CHECK(kept.begin().value().size() == 4);
@@ -83,11 +83,11 @@ TEST_CASE("It is tried once, and kept for the next process", "[kernels]") {
 
 TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is kept", "[kernels]") {
   const ScratchFolder folder;
-  const Json good = {{"another CPU", {{"x", 1}}}};
-  for (const Json& own :
-       {Json("text"), Json({{"known 500 10 Float on 1", "many"}}),
-        Json({{"known 500 10 Float on 1", -7}}), Json({{"known 500 10 Float on 1", nullptr}})}) {
-    Json cache = good;
+  const Cache good = {{"another CPU", {{"x", 1}}}};
+  for (const Cache& own :
+       {Cache("text"), Cache({{"known 500 10 Float on 1", "many"}}),
+        Cache({{"known 500 10 Float on 1", -7}}), Cache({{"known 500 10 Float on 1", nullptr}})}) {
+    Cache cache = good;
     cache[kernels_key()] = own;
     std::ofstream(folder.file()) << cache;
     CHECK(ScratchBook(folder.path()).of(known_call(500), at::kFloat, 1).bytes == 2000);

@@ -120,11 +120,11 @@ TEST_CASE("The same rule for the same ops is refused, whoever says it") {
 }
 
 TEST_CASE("Two entries that ask for the very same are refused") {
-  const StrategyChoice twin = does("a", {}, [](Draft& d) { d.note("here"); });
-  CHECK(refusal({twin, twin}) == "plan.twice plan");
-  StrategyChoice other = twin;
+  const StrategyChoice same = does("a", {}, [](Draft& d) { d.note("here"); });
+  CHECK(refusal({same, same}) == "plan.twice plan");
+  StrategyChoice other = same;
   other.options = {{"how", "otherwise"}};
-  CHECK(refusal({twin, other}) == "accepted");
+  CHECK(refusal({same, other}) == "accepted");
 }
 
 TEST_CASE("Atoms of a rule are those of its axis") {

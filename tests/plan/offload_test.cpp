@@ -54,7 +54,7 @@ int first_of_layer(const Program& program, const Segment& segment, int layer) {
 
 TEST_CASE("A tensor goes to the host once, and comes back once in each segment that reads it") {
   const Program program = offloaded(0);
-  std::map<int, int> host_of;  // slot of forward -> its twin
+  std::map<int, int> host_of;  // slot of forward -> its host copy
   for (const Segment& segment : program.segments) {
     std::set<int> there, fetched;
     for (const Instruction& i : segment.code) {

@@ -108,11 +108,11 @@ TEST_CASE("two plugins of one name are refused, both files named") {
   fs::copy(test_plugins() / "good.so", folder.path() / "good.so");
   PluginRegistry registry({folder.path(), test_plugins()});
   CHECK(thrown([&] { registry.find("good"); }) == "plugin.twice");
-  std::size_t twins = 0;
+  std::size_t doubles = 0;
   for (const auto& file : registry.list()) {
-    if (file.name() == "good") twins += file.code == "plugin.twice";
+    if (file.name() == "good") doubles += file.code == "plugin.twice";
   }
-  CHECK(twins == 2);
+  CHECK(doubles == 2);
   // A script's own path decides, but not twice.
   registry.load(folder.path() / "good.so");
   CHECK_NOTHROW(registry.find("good"));

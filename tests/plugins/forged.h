@@ -13,8 +13,20 @@ class Never : public mw::Strategy {
   void edit(mw::Draft&) const override {}
 };
 
-constexpr mw::PluginDescriptor true_descriptor(const char* name) {
-  return mw::describe_strategy<Never>(name, "1.0.0", "must not load");
+template <class Forge>
+constexpr mw::PluginDescriptor descriptor_of(const char* name, Forge forge) {
+  mw::PluginDescriptor descriptor = mw::describe_strategy<Never>(name, "1.0.0", "must not load");
+  forge(descriptor);
+  return descriptor;
 }
 
 }  // namespace forged
+
+// A plugin of that name; the statements forge `descriptor`.
+#define FORGED_PLUGIN(name, ...)                                                          \
+  namespace name {                                                                        \
+  extern const mw::PluginDescriptor plugin;                                               \
+  constexpr mw::PluginDescriptor plugin =                                                 \
+      forged::descriptor_of(#name, [](mw::PluginDescriptor& descriptor) { __VA_ARGS__ }); \
+  }                                                                                       \
+  BOOST_DLL_ALIAS(name::plugin, meshwright_plugin)

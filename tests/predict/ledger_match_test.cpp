@@ -5,6 +5,7 @@
 #include "predict/prediction.h"
 #include "run/trainer.h"
 #include "setups.h"
+#include "support/sample.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -77,11 +78,12 @@ void check_muon(int mix, Precision precision, bool small) {
 
 }  // namespace
 
-TEST_CASE("Predicted bytes are the measured ones", "[kernels]") {
+TEST_CASE("Predicted bytes are the measured ones", "[kernels][sampled]") {
   const int d = GENERATE(1, 2), t = GENERATE(1, 2, 4);
   const bool is_gpt = GENERATE(false, true);
   const int microbatch = GENERATE(0, 2);
   const Precision precision = GENERATE(Precision::fp32, Precision::fp64);
+  if (left_out({d / 2, t / 2, is_gpt, microbatch / 2, precision == Precision::fp64}, 4)) return;
   std::vector<StrategyChoice> plan;
   if (d > 1) plan.push_back(dp(d, 1 << 14));
   if (t > 1) plan.push_back(tp(t));
@@ -93,11 +95,13 @@ TEST_CASE("Predicted bytes are the measured ones", "[kernels]") {
   }
 }
 
-TEST_CASE("... in microbatches of different sizes") {
-  const std::string schedule = GENERATE(as<std::string>{}, "", "1f1b", "zb-h1");
+TEST_CASE("... in microbatches of different sizes", "[sampled]") {
+  const int which = GENERATE(range(0, 3));
+  const std::string schedule = std::vector{"", "1f1b", "zb-h1"}[which];
   const bool is_gpt = GENERATE(false, true);
   const std::vector<std::int64_t> sizes =
       GENERATE(std::vector<std::int64_t>{3, 3, 1}, std::vector<std::int64_t>{1, 4, 2});
+  if (left_out({which, is_gpt, sizes.front() == 1}, 2)) return;
   std::vector<StrategyChoice> plan{zero(2, 2, 1, 1, false, 1 << 13), tp(2)};
   if (!schedule.empty()) plan.insert(plan.begin(), pp(2, schedule, {2, 1}));
   Setup setup = is_gpt ? gpt(plan) : llama(plan);
@@ -108,10 +112,11 @@ TEST_CASE("... in microbatches of different sizes") {
   }
 }
 
-TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO", "[kernels]") {
+TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, sharded by ZeRO", "[kernels][sampled]") {
   const int stage = GENERATE(0, 1, 2, 3), ways = GENERATE(1, 2, 3);
   const bool wide = GENERATE(false, true);
   if (stage == 0 && ways == 3) return;
+  if (left_out({stage, ways, wide}, 2)) return;
   Setup setup =
       llama({stage == 0 ? dp(ways, 1 << 14) : zero(ways, stage, 1, 1, false, 1 << 14)}, 2);
   setup.batch = ways == 3 ? 12 : 8;
@@ -123,17 +128,18 @@ TEST_CASE("... in bf16: 2 + 2 + 12 bytes a parameter, parted by ZeRO", "[kernels
     const Experiment e = experiment(setup);
     const MemoryForecast memory = predict_rank(*e.plan, 0).memory;
     const auto parameters = static_cast<double>(e.plan->graph->parameter_count());
-    const auto parted = [&](int from) { return stage >= from ? parameters / ways : parameters; };
-    CHECK(memory[Category::parameters] == Approx(2 * parted(3)).epsilon(0.01));
-    CHECK(memory[Category::gradients] == Approx((wide ? 4 : 2) * parted(2)).epsilon(0.01));
-    CHECK(memory[Category::optimizer] == Approx(12 * parted(1)).epsilon(0.01));
+    const auto sharded = [&](int from) { return stage >= from ? parameters / ways : parameters; };
+    CHECK(memory[Category::parameters] == Approx(2 * sharded(3)).epsilon(0.01));
+    CHECK(memory[Category::gradients] == Approx((wide ? 4 : 2) * sharded(2)).epsilon(0.01));
+    CHECK(memory[Category::optimizer] == Approx(12 * sharded(1)).epsilon(0.01));
   }
 }
 
-TEST_CASE("... on this CPU's kernels, whatever threads they have", "[kernels]") {
+TEST_CASE("... on this CPU's kernels, whatever threads they have", "[kernels][sampled]") {
   const Precision precision = GENERATE(Precision::fp32, Precision::bf16, Precision::fp16);
   const bool is_gpt = GENERATE(false, true);
   const int threads = GENERATE(1, 3);
+  if (left_out({static_cast<int>(precision), is_gpt, threads / 2}, 2)) return;
   Setup setup = is_gpt ? gpt({dp(2)}, 2) : llama({dp(2)}, 2);
   setup.sequence = 48;
   setup.precision = precision;
@@ -152,9 +158,10 @@ TEST_CASE("... in bf16 beside tp and pipelines, with offload") {
   check(setup);
 }
 
-TEST_CASE("... of GPTs in split backwards, beside tp and ZeRO") {
+TEST_CASE("... of GPTs in split backwards, beside tp and ZeRO", "[sampled]") {
   const std::string schedule = GENERATE(as<std::string>{}, "1f1b", "zb-h1");
   const int t = GENERATE(1, 2), stages = GENERATE(1, 2), stage = GENERATE(0, 2);
+  if (left_out({schedule == "1f1b", t - 1, stages - 1, stage / 2}, 3)) return;
   std::vector<StrategyChoice> plan = {pp(stages, schedule, std::vector<int>(stages, 4 / stages))};
   if (stage > 0) plan.push_back(zero(2, stage, 1, 1, false, 1 << 13));
   if (t > 1) plan.push_back(tp(t));
@@ -223,11 +230,13 @@ TEST_CASE("... when sequences are cut, and tensors resharded") {
   check(setup);
 }
 
-TEST_CASE("... in every stage of a pipeline") {
+TEST_CASE("... in every stage of a pipeline", "[sampled]") {
   const bool is_gpt = GENERATE(false, true);
+  const int which = GENERATE(range(0, 6));
   const std::string schedule =
-      GENERATE(as<std::string>{}, "gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev");
+      std::vector{"gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev"}[which];
   const bool beside = GENERATE(false, true);
+  if (left_out({is_gpt, which, beside}, 2)) return;
   const bool chunked = schedule == "interleaved" || schedule == "zbv" || schedule == "dualpipev";
   Setup setup = is_gpt ? gpt({}, beside ? 1 : 2) : llama({}, beside ? 1 : 2);
   setup.options["layers"] = 4;
@@ -239,61 +248,41 @@ TEST_CASE("... in every stage of a pipeline") {
   }
 }
 
-TEST_CASE("... where each rank keeps its part") {
-  const int stage = GENERATE(1, 2, 3), microbatch = GENERATE(0, 2);
+TEST_CASE("... where each rank keeps its shard", "[sampled]") {
+  const int stage = GENERATE(1, 2, 3), microbatch = GENERATE(0, 2), mix = GENERATE(range(0, 6));
   const bool is_gpt = GENERATE(false, true);
-  Setup setup = is_gpt ? gpt({}, microbatch) : llama({}, microbatch);
-  std::string what;
-  SECTION("four ways") {
-    setup.plan = {zero(4, stage, 1, 1, false, 1 << 14)};
-  }
-  SECTION("three ways, uneven") {
-    setup.batch = 6;
-    setup.plan = {zero(3, stage, 1, 2, false, 1 << 14)};
-  }
-  SECTION("replicas") {
-    setup.plan = {zero(4, stage, 2, 0, false, 1 << 14)};
-  }
-  SECTION("kept for the step") {
-    setup.plan = {zero(2, stage, 1, 1, true, 1 << 14)};
-  }
-  SECTION("beside tp and 1f1b") {
+  if (left_out({stage, microbatch / 2, mix, is_gpt}, 3)) return;
+  const std::vector<Mix> mixes = {
+      {"four ways", {zero(4, stage, 1, 1, false, 1 << 14)}},
+      {"three ways, uneven", {zero(3, stage, 1, 2, false, 1 << 14)}},
+      {"replicas", {zero(4, stage, 2, 0, false, 1 << 14)}},
+      {"kept for the step", {zero(2, stage, 1, 1, true, 1 << 14)}},
+      {"beside tp and 1f1b", {pp(2, "1f1b", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14), tp(2)}},
+      {"beside zb-h1", {pp(2, "zb-h1", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14)}},
+  };
+  Setup setup = is_gpt ? gpt(mixes[mix].plan, microbatch) : llama(mixes[mix].plan, microbatch);
+  if (mix == 1) setup.batch = 6;
+  if (mix >= 4) {
     setup.options["layers"] = 4;
     setup.microbatch = 1;
-    setup.plan = {pp(2, "1f1b", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14), tp(2)};
   }
-  SECTION("beside zb-h1") {
-    setup.options["layers"] = 4;
-    setup.microbatch = 1;
-    setup.plan = {pp(2, "zb-h1", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14)};
-  }
-  DYNAMIC_SECTION("stage " << stage << " microbatch " << microbatch
-                           << (is_gpt ? " gpt" : " llama")) {
+  DYNAMIC_SECTION(mixes[mix].name << " stage " << stage << " microbatch " << microbatch
+                                  << (is_gpt ? " gpt" : " llama")) {
     check(setup);
   }
 }
 
-TEST_CASE("... where hooks reduce, and in every microbatch") {
-  const bool is_gpt = GENERATE(false, true);
-  const int microbatch = GENERATE(0, 2);
-  const bool beside = GENERATE(false, true);
+TEST_CASE("... where hooks reduce, and in every microbatch", "[sampled]") {
+  const bool is_gpt = GENERATE(false, true), beside = GENERATE(false, true);
+  const int microbatch = GENERATE(0, 2), how = GENERATE(range(0, 5));
+  if (left_out({is_gpt, beside, microbatch / 2, how}, 3)) return;
+  const std::vector<Json> hooks = {{{"hook", "bf16"}},
+                                   {{"hook", "bf16"}, {"overlap", false}},
+                                   {{"hook", "powersgd"}},
+                                   {{"hook", "powersgd"}, {"hook_rank", 1}, {"bucket", 1 << 30}},
+                                   {{"reduce", "each"}}};
   Json options = {{"ways", 2}, {"bucket", 1 << 14}};
-  SECTION("bf16") {
-    options["hook"] = "bf16";
-  }
-  SECTION("bf16, at the end") {
-    options["hook"] = "bf16";
-    options["overlap"] = false;
-  }
-  SECTION("PowerSGD") {
-    options["hook"] = "powersgd";
-  }
-  SECTION("PowerSGD of rank 1, in one bucket") {
-    options.update({{"hook", "powersgd"}, {"hook_rank", 1}, {"bucket", 1 << 30}});
-  }
-  SECTION("each microbatch") {
-    options["reduce"] = "each";
-  }
+  options.update(hooks[how]);
   Setup setup = is_gpt ? gpt({}, microbatch) : llama({}, microbatch);
   setup.plan = {strategy("dp", options)};
   if (beside) {
@@ -301,7 +290,10 @@ TEST_CASE("... where hooks reduce, and in every microbatch") {
     setup.plan.insert(setup.plan.begin(), pp(2, "1f1b", {2, 2}));
     setup.plan.push_back(tp(2));
   }
-  check(setup);
+  DYNAMIC_SECTION(hooks[how] << (beside ? " beside pp and tp" : "") << " microbatch " << microbatch
+                             << (is_gpt ? " gpt" : " llama")) {
+    check(setup);
+  }
 }
 
 TEST_CASE("... with Muon: one momentum of matrices, directions gathered whole", "[kernels]") {

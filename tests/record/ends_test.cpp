@@ -138,7 +138,7 @@ TEST_CASE("a run file is not written through links that somebody has laid") {
   const fs::path path = folder.path() / "run.h5";
   const auto number = std::to_string(::getpid());
   fs::create_symlink(precious,
-                     folder.path() / (".run.h5." + number));  // as the twin was named once
+                     folder.path() / (".run.h5." + number));  // as hidden copies were named once
   {
     mw::RunWriter writer(path, {});
     for (const auto& entry : fs::directory_iterator(folder.path())) {

@@ -192,7 +192,7 @@ TEST_CASE("a file that is removed comes back; one that another replaces is left 
   CHECK(rows_of(path, "steps") == 0);
 }
 
-TEST_CASE("twins of killed runs are cleared away, others' files are not") {
+TEST_CASE("hidden copies of killed runs are cleared away, others' files are not") {
   TemporaryFolder folder;
   folder.write(".run.h5.999999999", "orphan");
   folder.write(".run.h5.999999999.0123456789abcdef", "orphan");

@@ -68,7 +68,7 @@ with tempfile.TemporaryDirectory() as folder:
         if reader:  # first: within a process, HDF5 lets a new opening share the old one's view
             reader.close()
         most = max(most, check(path, run_file_tools.count_of(output)))
-        # The twin of the killed run, and of no other: each run clears those before it away.
+        # The hidden copy of the killed run, and of no other: each run clears those before it away.
         assert len(list(path.parent.iterdir())) <= 2, list(path.parent.iterdir())
     assert most > 100, f"the longest run had {most} rows: too few to mean anything"
     print(f"{KILLS} kills, at most {most} rows")

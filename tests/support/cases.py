@@ -51,6 +51,18 @@ local models = {
 """
 
 
+# Tries each call, and prints what is wrong with it: pcall catches of a verb what --json has.
+TRY = r""" do
+  local ok, why = pcall(call)
+  for _, p in ipairs(ok and {} or why.problems) do
+    io.write(n, "\31", p.stage, "\31", p.code, "\31", p.key, "\31", p.message, "\31", p.hint, "\31", p.file or "", "\31",
+             p.line or 0, "\30")
+  end
+end
+"""
+EXIT_CODES = {"script": 2, "options": 2, "plan": 3, "run": 1}
+
+
 class ProgramCase(unittest.TestCase):
     def setUp(self):
         if hasattr(getattr(self, self._testMethodName), "of_the_matrix") != MATRIX:
@@ -101,6 +113,23 @@ class ProgramCase(unittest.TestCase):
         """Calls and bytes of a run's every axis, op and phase are those predicted."""
         books = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
         self.assertEqual(books(run["communication"]), books(run["predicted"]["communication"]))
+
+    def all_refused(self, head, *cases):
+        """Cases (call in Lua, exit code, problem): each refused with one problem, in one process. Their lines of
+        JSON; the first case is on the line after `head`."""
+        tried = "for n, call in ipairs { " + ",\n".join(f"function() {call} end" for call, *_ in cases) + " }"
+        done = self.call("run", self.write(head + tried + TRY))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        found = [[] for _ in cases]
+        for record in done.stdout.split("\x1e")[:-1]:
+            n, stage, code, key, message, hint, file, line = record.split("\x1f")
+            found[int(n) - 1].append({"kind": "error", "stage": stage, "code": code, "key": key, "message": message,
+                                      "hint": hint, "file": file, "line": int(line)})
+        for (call, code, problem), errors in zip(cases, found):
+            with self.subTest(call):
+                self.assertEqual(problems(errors), [problem], errors)
+                self.assertEqual(EXIT_CODES[errors[0]["stage"]], code)
+        return [errors[0] for errors in found if errors]
 
     def refused(self, code, problem, *arguments):
         """Refused with one problem, "option.range plan[1].ways"; returns its line."""

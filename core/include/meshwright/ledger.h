@@ -76,8 +76,6 @@ class Ledger {
   void allocated(const void* pointer, std::int64_t bytes);
   // `pointer` may be unknown (allocated before watching began, or by another rank): then ignored.
   void freed(const void* pointer);
-  // Moves a live allocation to another category (a gradient that began as an activation).
-  void recategorise(const void* pointer, Category category);
 
   const MemoryUse& memory(Category category) const { return use_[static_cast<int>(category)]; }
   std::int64_t bytes() const { return total_.bytes; }

@@ -76,8 +76,8 @@ struct Slot {
   int bucket = -1;
   Category category = Category::activations;
   int value = -1;  // the graph's value that it is (a view of), -1: none
-  // What goes round the ranks of `ring` (Rotation) and is here in this turn:
-  // the part of the turn-th rank before.
+  // What goes round the ranks of `ring` (Rotation) and is here in this ring step:
+  // the shard of the ring_step-th rank before.
   std::vector<int> ring;
   int ring_step = 0;
   int alias_of = -1;  // shares the storage of that slot
@@ -123,7 +123,7 @@ struct Instruction {
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
   std::vector<std::vector<int>> contributing;
-  int ring_step = 0, ring_steps = 1;  // of compute, where the op runs in turns (Rotation)
+  int ring_step = 0, ring_steps = 1;  // of compute, where the op runs in ring steps (Rotation)
   const char* phase = "forward";
   std::string label;         // what it serves: an op, a value, a bucket
   std::vector<int> release;  // slots that nobody reads after this instruction
@@ -142,7 +142,7 @@ enum class SegmentKind : std::uint8_t {
 };
 
 struct Segment {
-  // "forward", "backward", "dgrad", "wgrad"; where a model is parted into virtual stages
+  // "forward", "backward", "dgrad", "wgrad"; where a model is split into virtual stages
   // "forward.2" and so on, and "post forward.2", "receive forward.2", "sent forward.2"; "gather",
   // "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
   std::string name;
@@ -212,7 +212,7 @@ struct Bucket {
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
   ShardedState sharded_state = ShardedState::nothing;
-  // Atoms of `reduce` over which flat tensors are parted:
+  // Atoms of `reduce` over which flat tensors are sharded:
   // equally, with zeros after the last parameter.
   std::vector<int> shard_atoms;
   // Gathered parameters are let go after each use; else they stay until the step ends.
@@ -230,9 +230,9 @@ struct RankSet {
   friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 
-// An op that runs in turns: the parts of a dim that it needs whole go round the ranks of some
-// atoms, and in each turn it computes with the part that is there.
-// In turn t that is the part of the t-th rank before.
+// An op that runs in ring steps: the shards of a dim that it needs whole go round the ranks of some
+// atoms, and in each step it computes with the shard that is there.
+// In step t that is the shard of the t-th rank before.
 struct Rotation {
   Dim dim;
   std::vector<int> atoms;

@@ -1,7 +1,7 @@
 // A pipeline schedule as data: which stage computes what, in which order. The checker, the
 // simulator, the drawing and the engine read the same table. It knows no tensors.
 //
-// A model's layers are parted into *virtual stages*, numbered in model order; a stage holds one or
+// A model's layers are split into *virtual stages*, numbered in model order; a stage holds one or
 // more of them, its *chunks*. Round-robin: virtual stage v lies on stage v mod p. V: with two
 // chunks, stage i holds i and 2p-1-i (Qi et al. 2024, "Pipeline Parallelism with
 // Controllable Memory").
@@ -41,7 +41,7 @@ struct Schedule {
   // of its stage.
   std::vector<int> chunks(int stage) const;
   int chunk_of(int vstage) const;
-  bool splits() const;  // whether some backward is parted into I and W
+  bool splits() const;  // whether some backward is split into I and W
 };
 
 // Seconds (or any unit) of a virtual stage's work on one microbatch. B takes dgrad + wgrad.

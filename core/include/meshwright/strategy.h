@@ -59,7 +59,7 @@ struct RotationRule {
   std::string place;
 };
 
-// "The layers live on `axis`": the model parted into virtual stages, and in which order each stage
+// "The layers live on `axis`": the model split into virtual stages, and in which order each stage
 // computes. What crosses from one to another is sent; a parameter that several stages use is stored
 // on each, and its gradient is a sum over them.
 struct Pipeline {
@@ -105,7 +105,7 @@ class Draft {
   void shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   void store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where);
   // Where `axis` cuts such an op along the dim that its `dim` is called elsewhere (keys: seq), the
-  // parts are passed round in turns, while the part that is there is computed with
+  // shards are passed round in ring steps, while the one that is there is computed with
   // (OpTraits::rotates).
   void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
   // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as

@@ -1,6 +1,7 @@
 // Annotations for the Lua language server, from the same declarations that check scripts.
 #include <fmt/format.h>
 
+#include <array>
 #include <map>
 #include <set>
 
@@ -13,32 +14,10 @@ namespace mw {
 namespace {
 
 std::string lua_type(const Option& option) {
-  switch (option.type) {
-    case OptionType::boolean:
-      return "boolean";
-    case OptionType::integer:
-      return "integer";
-    case OptionType::number:
-      return "number";
-    case OptionType::text:
-      return "string";
-    case OptionType::bytes:
-      return "integer|string";
-    case OptionType::choice: {
-      std::vector<std::string> choices;
-      for (const std::string& choice : option.choices) choices.push_back(quote(choice));
-      return join(choices, "|");
-    }
-    case OptionType::table:
-      return "table";
-    case OptionType::list:
-      return "any[]";
-    case OptionType::function:
-      return "function";
-    case OptionType::any:
-      break;
-  }
-  return "any";
+  if (option.type == OptionType::choice) return join_quoted(option.choices, "|");
+  static constexpr std::array names{"boolean", "integer", "number", "string",   "integer|string",
+                                    "choice",  "table",   "any[]",  "function", "any"};
+  return names.at(static_cast<std::size_t>(option.type));
 }
 
 std::string field(const Option& option, const std::string& type) {

@@ -12,6 +12,7 @@
 
 #include "app/commands.h"
 #include "base/interrupt.h"
+#include "base/leave.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "meshwright/schedule.h"
@@ -322,6 +323,7 @@ static void keep_freed_memory() {
 }
 
 int main(int argc, char** argv) {
+  mw::leave_libraries_standing();
   keep_freed_memory();
   return mw::run_main(argc, argv);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/json_text.h"
 #include "base/text.h"
@@ -12,29 +13,9 @@ namespace mw {
 namespace {
 
 const char* name_of(OptionType type) {
-  switch (type) {
-    case OptionType::boolean:
-      return "boolean";
-    case OptionType::integer:
-      return "integer";
-    case OptionType::number:
-      return "number";
-    case OptionType::text:
-      return "text";
-    case OptionType::bytes:
-      return "size";
-    case OptionType::choice:
-      return "choice";
-    case OptionType::table:
-      return "table";
-    case OptionType::list:
-      return "list";
-    case OptionType::function:
-      return "function";
-    case OptionType::any:
-      break;
-  }
-  return "any";
+  static constexpr std::array names{"boolean", "integer", "number", "text",     "size",
+                                    "choice",  "table",   "list",   "function", "any"};
+  return names.at(static_cast<std::size_t>(type));
 }
 
 std::string limit(const Option& option, const Json& value) {
@@ -44,10 +25,8 @@ std::string limit(const Option& option, const Json& value) {
 }  // namespace
 
 std::string type_text(const Option& option) {
-  if (option.type != OptionType::choice) return name_of(option.type);
-  std::vector<std::string> choices;
-  for (const std::string& choice : option.choices) choices.push_back(quote(choice));
-  return join(choices, " | ");
+  return option.type == OptionType::choice ? join_quoted(option.choices, " | ")
+                                           : name_of(option.type);
 }
 
 std::string range_text(const Option& option) {

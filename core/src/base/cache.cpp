@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/json_text.h"
 #include "base/new_file.h"
 
 namespace mw {
@@ -21,21 +20,21 @@ std::filesystem::path cache_folder() {
   return folder / "meshwright";
 }
 
-Json read_cache(const std::filesystem::path& file) {
+Cache read_cache(const std::filesystem::path& file) {
   std::ifstream stream(file);
-  if (!stream) return Json::object();
-  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json::object();
+  if (!stream) return Cache::object();
+  Cache cache = Cache::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return cache.is_object() ? cache : Cache::object();
 }
 
 // Written beside and renamed, so that a reader never sees half a file.
-void write_cache(const std::filesystem::path& file, const Json& json) {
+void write_cache(const std::filesystem::path& file, const Cache& cache) {
   std::error_code ignored;
   std::filesystem::create_directories(file.parent_path(), ignored);
   std::filesystem::path beside;
   const int out = create_unguessable(file.parent_path(), file.filename().string(), beside);
   if (out < 0) return;
-  const std::string text = json_text(json, 2) + "\n";
+  const std::string text = cache.dump(2, ' ', false, Cache::error_handler_t::replace) + "\n";
   const bool whole = write_whole(out, text.data(), text.size());
   const bool good = ::close(out) == 0 && whole;
   if (good) std::filesystem::rename(beside, file, ignored);

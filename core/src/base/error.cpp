@@ -2,6 +2,7 @@
 #include "meshwright/error.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -38,19 +39,8 @@ std::string text_of(const std::vector<Problem>& problems) {
 }  // namespace
 
 const char* name_of(Stage stage) {
-  switch (stage) {
-    case Stage::script:
-      return "script";
-    case Stage::options:
-      return "options";
-    case Stage::plan:
-      return "plan";
-    case Stage::environment:
-      return "environment";
-    case Stage::run:
-      break;
-  }
-  return "run";
+  static constexpr std::array names{"script", "options", "plan", "run", "environment"};
+  return names.at(static_cast<std::size_t>(stage));
 }
 
 int exit_code_of(Stage stage) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,32 +18,18 @@ namespace mw {
 namespace {
 
 std::string noun(const Option& option) {
-  switch (option.type) {
-    case OptionType::boolean:
-      return "true or false";
-    case OptionType::integer:
-      return "an integer";
-    case OptionType::number:
-      return "a number";
-    case OptionType::text:
-      return "text";
-    case OptionType::bytes:
-      return "a size in bytes such as 1048576 or \"8MiB\"";
-    case OptionType::choice: {
-      std::vector<std::string> quoted;
-      for (const std::string& choice : option.choices) quoted.push_back(quote(choice));
-      return "one of " + join(quoted);
-    }
-    case OptionType::table:
-      return "a table";
-    case OptionType::list:
-      return "a list";
-    case OptionType::function:
-      return "a function";
-    case OptionType::any:
-      break;
-  }
-  return "a value";
+  if (option.type == OptionType::choice) return "one of " + join_quoted(option.choices);
+  static constexpr std::array nouns{"true or false",
+                                    "an integer",
+                                    "a number",
+                                    "text",
+                                    "a size in bytes such as 1048576 or \"8MiB\"",
+                                    "a choice",
+                                    "a table",
+                                    "a list",
+                                    "a function",
+                                    "a value"};
+  return nouns.at(static_cast<std::size_t>(option.type));
 }
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 60;

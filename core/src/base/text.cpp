@@ -14,6 +14,12 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return fmt::format("{}", fmt::join(parts, separator));
 }
 
+std::string join_quoted(const std::vector<std::string>& parts, std::string_view separator) {
+  std::vector<std::string> quoted;
+  for (const std::string& part : parts) quoted.push_back(quote(part));
+  return join(quoted, separator);
+}
+
 std::string quote(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

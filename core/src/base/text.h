@@ -10,6 +10,8 @@ namespace mw {
 
 // "a, b, c".
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
+// The parts in quotes.
+std::string join_quoted(const std::vector<std::string>& parts, std::string_view separator = ", ");
 // "tp" -> "\"tp\"", with inner quotes, backslashes and control characters escaped.
 std::string quote(std::string_view text);
 // The text with every byte that is no part of a UTF-8 character, and every control character but

@@ -227,11 +227,7 @@ CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t st
   check_thread_ranks(*a.plan);
   check_thread_ranks(*b.plan);
   return Comparison(a, b, steps, stop).run();
-} catch (const Interrupted&) {
-  CompareOutcome outcome;
-  outcome.interrupted = true;
-  return outcome;
-} catch (const Stopped&) {  // by a function that did not return
+} catch (const Stopped&) {
   CompareOutcome outcome;
   outcome.interrupted = true;
   return outcome;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/interrupt.h"
 #include "meshwright/reduction_hook.h"
 #include "program/bucket_shape.h"
 #include "run/ranks.h"
@@ -132,7 +133,7 @@ void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t step
       }
     }
   });
-  if (interrupted) throw Interrupted{};
+  if (interrupted) throw Stopped("interrupted");
 }
 
 }  // namespace mw

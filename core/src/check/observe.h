@@ -53,12 +53,9 @@ class StepWatcher : public Watcher {
   virtual void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) = 0;
 };
 
-// Thrown on the caller's thread, after all ranks have ended,
-// if `stop` was set before the last step.
-struct Interrupted {};
-
 // Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
-// watcher, in its thread. Throws Interrupted, and Error (run) if a rank fails.
+// watcher, in its thread. Throws Stopped, after all ranks have ended, if `stop` was set before the
+// last step, and Error (run) if a rank fails.
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);

@@ -272,11 +272,7 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   compare(experiment, *plan, detailed, 1, stop, true, outcome);
   if (!outcome.diverged) blame_parameter(*plan->graph, lossy.parameters, outcome);
   return outcome;
-} catch (const Interrupted&) {
-  VerifyOutcome outcome;
-  outcome.interrupted = true;
-  return outcome;
-} catch (const Stopped&) {  // by a function that did not return
+} catch (const Stopped&) {
   VerifyOutcome outcome;
   outcome.interrupted = true;
   return outcome;

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/futex.h"
@@ -29,25 +31,9 @@ double seconds_since(comm::Clock::time_point start) {
 }  // namespace
 
 const char* name_of(Collective op) {
-  switch (op) {
-    case Collective::all_reduce:
-      return "all-reduce";
-    case Collective::all_gather:
-      return "all-gather";
-    case Collective::reduce_scatter:
-      return "reduce-scatter";
-    case Collective::all_to_all:
-      return "all-to-all";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::send:
-      return "send";
-    case Collective::recv:
-      return "recv";
-    case Collective::barrier:
-      return "barrier";
-  }
-  return "?";
+  static constexpr std::array names{"all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+                                    "broadcast",  "send",       "recv",           "barrier"};
+  return names.at(static_cast<std::size_t>(op));
 }
 
 std::int64_t wire_bytes(Collective op, std::int64_t bytes, int ways) {

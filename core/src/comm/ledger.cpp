@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "meshwright/error.h"
@@ -12,21 +13,9 @@
 namespace mw {
 
 const char* name_of(Category category) {
-  switch (category) {
-    case Category::parameters:
-      return "parameters";
-    case Category::gradients:
-      return "gradients";
-    case Category::optimizer:
-      return "optimizer";
-    case Category::activations:
-      return "activations";
-    case Category::buffers:
-      return "buffers";
-    case Category::host:
-      return "host";
-  }
-  return "?";
+  static constexpr std::array names{"parameters",  "gradients", "optimizer",
+                                    "activations", "buffers",   "host"};
+  return names.at(static_cast<std::size_t>(category));
 }
 
 Ledger::Scope::Scope(Ledger& ledger, Category category)
@@ -81,17 +70,6 @@ void Ledger::freed(const void* pointer) {
   blocks_.erase(found);
   use_[static_cast<std::size_t>(block.category)].bytes -= block.bytes;
   if (block.category != Category::host) total_.bytes -= block.bytes;
-}
-
-void Ledger::recategorise(const void* pointer, Category category) {
-  const auto found = blocks_.find(pointer);
-  if (found == blocks_.end()) return;
-  auto& block = found->second;
-  use_[static_cast<std::size_t>(block.category)].bytes -= block.bytes;
-  if (block.category != Category::host) total_.bytes -= block.bytes;
-  if (category != Category::host) add(total_, block.bytes);
-  block.category = category;
-  add(use_[static_cast<std::size_t>(category)], block.bytes);
 }
 
 void Ledger::reset_peaks() {

@@ -80,7 +80,6 @@ class Round {
   // has then failed for everyone.
   bool arrive(int index, Arrival arrival);
   bool all_here() const { return arrived_ == ranks_.size(); }
-  std::vector<Arrival>& arrivals() { return arrivals_; }
 
   // All have arrived: lays out the work. Small rounds are carried out at once, by the caller; for
   // others sleepers are woken to do it, as many as there are other cores. Not under a lock.

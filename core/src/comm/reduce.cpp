@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -197,19 +198,8 @@ Kernel find(c10::ScalarType dtype, Combine combine) {
 }  // namespace
 
 const char* name_of(Combine combine) {
-  switch (combine) {
-    case Combine::sum:
-      return "sum";
-    case Combine::average:
-      return "average";
-    case Combine::product:
-      return "product";
-    case Combine::min:
-      return "min";
-    case Combine::max:
-      return "max";
-  }
-  return "?";
+  static constexpr std::array names{"sum", "average", "product", "min", "max"};
+  return names.at(static_cast<std::size_t>(combine));
 }
 
 void check_reducible(c10::ScalarType dtype, Combine combine) {

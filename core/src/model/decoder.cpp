@@ -62,7 +62,7 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
                            {"model.embed_tokens.weight"});
 }
 
-// Attention over a window is parted into tiles of queries (ops/blocks.h), each priced by itself.
+// Attention over a window is split into tiles of queries (ops/blocks.h), each priced by itself.
 void Decoder::check_window(std::int64_t sequence) const {
   constexpr std::int64_t tile = 512, most_tiles = 1 << 22;
   if (window_ == 0) return;

@@ -4,23 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <stdexcept>
 
 namespace mw {
 
 const char* name_of(Piece piece) {
-  switch (piece) {
-    case Piece::forward:
-      return "forward";
-    case Piece::backward:
-      return "backward";
-    case Piece::dgrad:
-      return "dgrad";
-    case Piece::wgrad:
-      return "wgrad";
-  }
-  return "?";
+  static constexpr std::array names{"forward", "backward", "dgrad", "wgrad"};
+  return names.at(static_cast<std::size_t>(piece));
 }
 
 void LocalDims::set(LocalDim local) {

@@ -137,7 +137,7 @@ class Asker {
 };
 
 // An entry without an axis of its own (sp() on tp's ranks) clashes with no other.
-void refuse_twins(const std::vector<StrategyChoice>& strategies, Problems& problems) {
+void refuse_doubles(const std::vector<StrategyChoice>& strategies, Problems& problems) {
   for (std::size_t i = 0; i < strategies.size(); ++i) {
     const StrategyChoice& again = strategies[i];
     const auto first =
@@ -161,7 +161,7 @@ Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems,
               std::vector<WrongWays>& wrong) {
   Asker asker(problems, wrong);
   for (StrategyChoice& choice : strategies) asker.ask(choice);
-  refuse_twins(strategies, problems);
+  refuse_doubles(strategies, problems);
   return asker.mesh();
 }
 

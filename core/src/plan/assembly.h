@@ -61,14 +61,14 @@ Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradie
 int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
                int slot, const Layout& layout, const char* phase);
 
-// Appends a compute of an op in turns: while a turn computes,
+// Appends a compute of an op in ring steps: while one computes,
 // what rotates goes on to the next rank.
-void forward_in_turns(Program& program, Instruction instruction, const Rotation& rotation,
+void forward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
+                     std::vector<Instruction>& code);
+// The gradient of what rotates follows it round: each step adds its share while the next shard is
+// on its way, and after the last it comes home.
+void backward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
                       std::vector<Instruction>& code);
-// The gradient of what rotates follows it round: each turn adds its share while the next part is on
-// its way, and after the last it comes home.
-void backward_in_turns(Program& program, Instruction instruction, const Rotation& rotation,
-                       std::vector<Instruction>& code);
 
 void build_forward(Assembly& assembly, int vstage);
 // Appends segment "backward", or, split, segments "dgrad" and "wgrad". After those of later virtual

@@ -311,7 +311,7 @@ class Backward {
     }
     const auto rotation = program_.rotations.find(index);
     if (rotation != program_.rotations.end()) {
-      backward_in_turns(program_, std::move(instruction), rotation->second, code_);
+      backward_in_ring(program_, std::move(instruction), rotation->second, code_);
       return;
     }
     if (split_ && piece == Piece::wgrad) {

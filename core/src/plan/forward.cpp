@@ -157,7 +157,7 @@ class Forward {
     if (rotation == program_.rotations.end()) {
       code_.push_back(std::move(instruction));
     } else {
-      forward_in_turns(program_, std::move(instruction), rotation->second, code_);
+      forward_in_ring(program_, std::move(instruction), rotation->second, code_);
     }
     tape_.entries.push_back({Tape::Entry::op, index});
   }

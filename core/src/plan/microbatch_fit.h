@@ -13,7 +13,7 @@ namespace mw {
 std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
                                            Problems& problems);
 
-// Sizes of microbatches that `own` sequences can be parted into evenly, in `fewest` or more: the
+// Sizes of microbatches that `own` sequences can be split into evenly, in `fewest` or more: the
 // largest first, each once.
 std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest);
 

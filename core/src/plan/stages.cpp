@@ -156,7 +156,7 @@ Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipe
   }
   if (whole.layers.size() != whole.stage_of.size()) {
     problems.add(Stage::plan, "pipeline.stages", pipeline.place,
-                 fmt::format("{}: layers are parted into {}, the schedule has {} virtual stages",
+                 fmt::format("{}: layers are split into {}, the schedule has {} virtual stages",
                              pipeline.axis, whole.layers.size(), whole.stage_of.size()),
                  "make them as many");
     return part;

@@ -250,7 +250,7 @@ Device measure_device() {
 Device this_device(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "devices.json";
   const std::string key = cache_key();
-  Json cache = read_cache(file);
+  Cache cache = read_cache(file);
   if (const auto found = cache.find(key); found != cache.end()) {
     try {
       return Device::from_json(*found);

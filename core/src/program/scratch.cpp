@@ -73,7 +73,7 @@ std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType 
 
 ScratchBook::ScratchBook(const std::filesystem::path& folder)
     : file_(folder.empty() ? folder : folder / "scratch.json"), key_(kernels_key()) {
-  const Json cache = read_cache(file_);
+  const Cache cache = read_cache(file_);
   const auto found = cache.find(key_);
   if (found == cache.end() || !found->is_object() || found->size() > most_kept) return;
   for (const auto& [name, bytes] : found->items()) {
@@ -85,9 +85,9 @@ ScratchBook::ScratchBook(const std::filesystem::path& folder)
 ScratchBook::~ScratchBook() {
   if (fresh_.empty() || file_.empty()) return;
   try {
-    Json cache = read_cache(file_);  // others may have written meanwhile
-    Json& own = cache[key_];
-    if (!own.is_object() || own.size() > most_kept) own = Json::object();
+    Cache cache = read_cache(file_);  // others may have written meanwhile
+    Cache& own = cache[key_];
+    if (!own.is_object() || own.size() > most_kept) own = Cache::object();
     for (const auto& [name, bytes] : fresh_) own[name] = bytes;
     write_cache(file_, cache);
   } catch (const std::exception&) {  // measured anew next time

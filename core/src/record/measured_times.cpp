@@ -53,9 +53,9 @@ std::vector<WorkTimes> measured_times(const std::string& run_file,
     }
     WorkTimes t;
     t.forward = median(of["F"]);
-    const bool parted = !of["I"].empty() && !of["W"].empty();
-    t.dgrad = parted ? median(of["I"]) : median(of["B"]) / 2;
-    t.wgrad = parted ? median(of["W"]) : t.dgrad;
+    const bool split = !of["I"].empty() && !of["W"].empty();
+    t.dgrad = split ? median(of["I"]) : median(of["B"]) / 2;
+    t.wgrad = split ? median(of["W"]) : t.dgrad;
     times.push_back(t);
   }
   return times;

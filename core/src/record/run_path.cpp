@@ -20,7 +20,7 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-std::string twin_name(const fs::path& path) {
+std::string hidden_name(const fs::path& path) {
   return fmt::format(".{}.{}", path.filename().string(), ::getpid());
 }
 
@@ -34,7 +34,7 @@ void remove_quietly(const fs::path& path) {
   fs::remove(path, ignored);
 }
 
-void remove_orphaned_twins(const fs::path& path) {
+void remove_orphans(const fs::path& path) {
   const std::string prefix = "." + path.filename().string() + ".";
   std::error_code error;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");

@@ -12,11 +12,11 @@ namespace mw {
 // Leaves nothing behind.
 void check_writable(const std::filesystem::path& path);
 
-// The twin's name: hidden, in the same folder (renames must not cross file systems), with the
-// process that writes it; a number that cannot be guessed follows.
-std::string twin_name(const std::filesystem::path& path);
-// Removes the twins of runs to the same path that were killed.
-void remove_orphaned_twins(const std::filesystem::path& path);
+// The hidden copy's name: in the same folder (renames must not cross file systems), with the process
+// that writes it; a number that cannot be guessed follows.
+std::string hidden_name(const std::filesystem::path& path);
+// Removes the hidden copies of runs to the same path that were killed.
+void remove_orphans(const std::filesystem::path& path);
 void remove_quietly(const std::filesystem::path& path);
 
 // 0 if there is no such file.

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
@@ -50,17 +51,8 @@ std::string cut(const std::string& text, std::size_t size) {
 }  // namespace
 
 const char* name_of(RunStatus status) {
-  switch (status) {
-    case RunStatus::running:
-      return "running";
-    case RunStatus::done:
-      return "done";
-    case RunStatus::failed:
-      return "failed";
-    case RunStatus::interrupted:
-      return "interrupted";
-  }
-  return "";
+  static constexpr std::array names{"running", "done", "failed", "interrupted"};
+  return names.at(static_cast<std::size_t>(status));
 }
 
 RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interval)
@@ -78,14 +70,14 @@ RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interva
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
   if (error) fail(path_, "cannot create its folder", error.value());
   try {
-    remove_orphaned_twins(path_);
-    ::close(open_twin());
+    remove_orphans(path_);
+    ::close(open_hidden());
     create(info);
-    if (::rename(twin_.c_str(), path_.c_str()) != 0) fail(path_, "cannot create it", errno);
+    if (::rename(hidden_path_.c_str(), path_.c_str()) != 0) fail(path_, "cannot create it", errno);
     inode_[0] = inode_of(path_);
-    copy_twin();
+    copy_to_hidden();
   } catch (...) {
-    remove_quietly(twin_);
+    remove_quietly(hidden_path_);
     throw;
   }
 }
@@ -96,7 +88,7 @@ RunWriter::~RunWriter() {
 }
 
 void RunWriter::create(const RunInfo& info) const {
-  Hdf5File out(twin_, Hdf5File::Mode::create);
+  Hdf5File out(hidden_path_, Hdf5File::Mode::create);
   out.set_attribute("/", "schema", std::string(run_schema));
   out.set_attribute("/", "status", name_of(status_), status_room);
   out.set_attribute("/", "reason", "", reason_room);
@@ -192,10 +184,10 @@ bool RunWriter::flush_if_due() {
 
 void RunWriter::flush() {
   if (swaps_) {
-    if (twin_is_broken_) copy_twin();
-    twin_is_broken_ = true;
+    if (hidden_is_broken_) copy_to_hidden();
+    hidden_is_broken_ = true;
     write(hidden_);
-    twin_is_broken_ = false;
+    hidden_is_broken_ = false;
     publish();
   }
   if (!swaps_) write(1 - hidden_);  // publish may just have found that names cannot be swapped
@@ -210,7 +202,7 @@ void RunWriter::finish(RunStatus status, const std::string& reason) {
   reason_ = cut(reason, reason_room);
   flush();
   finished_ = true;
-  remove_quietly(twin_);
+  remove_quietly(hidden_path_);
 }
 
 std::string RunWriter::end_badly(RunStatus status, const std::string& reason) noexcept try {
@@ -230,7 +222,7 @@ std::string RunWriter::end_badly(RunStatus status, const std::string& reason) no
     finish(status, reason);
   };
   const auto status_alone = [&] {
-    remove_quietly(twin_);
+    remove_quietly(hidden_path_);
     if (inode_of(path_) != inode_[1 - hidden_]) return;  // it is another's, or gone
     Hdf5File out(path_, Hdf5File::Mode::append);
     set_end(out);
@@ -238,7 +230,7 @@ std::string RunWriter::end_badly(RunStatus status, const std::string& reason) no
   };
   if (!tried(all) && !tried(events)) tried(status_alone);
   finished_ = true;
-  remove_quietly(twin_);
+  remove_quietly(hidden_path_);
   return left_out;
 } catch (const std::exception&) {  // no memory for the words
   return "";
@@ -266,7 +258,7 @@ void RunWriter::set_end(Hdf5File& out) const {
 }
 
 void RunWriter::write(int file) {
-  Hdf5File out(file == hidden_ ? twin_ : path_, Hdf5File::Mode::append);
+  Hdf5File out(file == hidden_ ? hidden_path_ : path_, Hdf5File::Mode::append);
   for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
     write_rows(out, *rows, file);
   if (memory_stale_[file]) {
@@ -331,26 +323,26 @@ void RunWriter::drop_written() {
   series_first_ = keep_from;
 }
 
-int RunWriter::open_twin() {
-  remove_quietly(twin_);
-  const int file = create_unguessable(path_.parent_path(), twin_name(path_), twin_);
-  if (file < 0) fail(path_, "cannot create its twin", errno);
+int RunWriter::open_hidden() {
+  remove_quietly(hidden_path_);
+  const int file = create_unguessable(path_.parent_path(), hidden_name(path_), hidden_path_);
+  if (file < 0) fail(path_, "cannot create its hidden copy", errno);
   return file;
 }
 
 // Makes the hidden file anew from the published one.
-void RunWriter::copy_twin() {
-  const int to = open_twin();
+void RunWriter::copy_to_hidden() {
+  const int to = open_hidden();
   const int reason = copy_into(to, path_);
-  if (reason != 0) fail(path_, "cannot create its twin", reason);
+  if (reason != 0) fail(path_, "cannot create its hidden copy", reason);
   const int published = 1 - hidden_;
-  inode_[hidden_] = inode_of(twin_);
+  inode_[hidden_] = inode_of(hidden_path_);
   for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
     rows->written[hidden_] = rows->written[published];
   series_written_[hidden_] = series_written_[published];
   for (auto& [name, series] : series_) series.created[hidden_] = series.created[published];
   memory_stale_[hidden_] = memory_stale_[published];
-  twin_is_broken_ = false;
+  hidden_is_broken_ = false;
 }
 
 void RunWriter::publish() {
@@ -360,19 +352,19 @@ void RunWriter::publish() {
                 fmt::format("run file {}: another program has replaced it", path_.string()),
                 "give each run a log of its own");
   }
-  if (found == 0) {  // removed by somebody: it comes back, and gets a new twin
-    if (::rename(twin_.c_str(), path_.c_str()) != 0) fail(path_, "cannot write it", errno);
+  if (found == 0) {  // removed by somebody: it comes back, and gets a new hidden copy
+    if (::rename(hidden_path_.c_str(), path_.c_str()) != 0) fail(path_, "cannot write it", errno);
     hidden_ = 1 - hidden_;
-    copy_twin();
+    copy_to_hidden();
     return;
   }
-  if (::renameat2(AT_FDCWD, twin_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
+  if (::renameat2(AT_FDCWD, hidden_path_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
     hidden_ = 1 - hidden_;
     return;
   }
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail(path_, "cannot write it", errno);
   swaps_ = false;
-  remove_quietly(twin_);
+  remove_quietly(hidden_path_);
 }
 
 }  // namespace mw

@@ -1,11 +1,11 @@
 // Writes a run file (schema meshwright.run/1) while the run goes on.
 //
 // At any moment the file under the run's path is complete and closed: rows are appended to a hidden
-// twin beside it, which then changes places with it in one atomic step; the next interval continues
+// copy beside it, which then changes places with it in one atomic step; the next interval continues
 // with the other of the two. So a run that is killed, at whatever instant, leaves a file that opens
 // and lacks at most the rows since the last flush, and a reader that holds the file disturbs
 // nobody. Where a file system cannot swap two names the file is appended to in place; then a kill
-// within the millisecond of an append may cost the file. The twin's name cannot be guessed, and
+// within the millisecond of an append may cost the file. The copy's name cannot be guessed, and
 // nothing is written through a symbolic link; a path that is one stands for the file behind it.
 //
 // One thread uses it, and no other thread calls HDF5 meanwhile.
@@ -109,17 +109,17 @@ class RunWriter {
   void drop_written();
   void drop_rows();  // of all tables but the events
   void set_end(Hdf5File& out) const;
-  int open_twin();  // makes it; a descriptor
-  void copy_twin();
+  int open_hidden();  // makes it; a descriptor
+  void copy_to_hidden();
   void publish();
 
-  std::filesystem::path path_, twin_;
+  std::filesystem::path path_, hidden_path_;
   Interval interval_;
   std::chrono::steady_clock::time_point began_, last_flush_;
   std::int64_t steps_since_flush_ = 0;
   RunStatus status_ = RunStatus::running;
   std::string reason_;
-  bool finished_ = false, dirty_ = false, swaps_ = true, twin_is_broken_ = false;
+  bool finished_ = false, dirty_ = false, swaps_ = true, hidden_is_broken_ = false;
   int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
   std::uint64_t inode_[2] = {0, 0};
 

@@ -28,17 +28,7 @@ const T& entry(const std::vector<T>& list, int vstage, const char* what) {
 }  // namespace
 
 char letter_of(Work work) {
-  switch (work) {
-    case Work::forward:
-      return 'F';
-    case Work::backward:
-      return 'B';
-    case Work::dgrad:
-      return 'I';
-    case Work::wgrad:
-      break;
-  }
-  return 'W';
+  return "FBIW"[static_cast<std::size_t>(work)];
 }
 
 std::string to_string(const Action& action) {

@@ -1,5 +1,5 @@
 // ZB-H1 and ZB-H2 (Qi et al. 2023, "Zero Bubble Pipeline Parallelism"):
-// 1F1B with B parted into I and W.
+// 1F1B with B split into I and W.
 #include <algorithm>
 #include <cmath>
 

@@ -169,7 +169,7 @@ class Faults : public mw::Strategy {
         bucket.overlap = false;
         return 1;
       }
-      // Its parts are updated as before; that the others' are fetched is what `parted` says.
+      // Its shard is updated as before; that the others' are gathered is what this says.
       if (bucket.sharded_state != mw::ShardedState::optimizer) continue;
       bucket.sharded_state = mw::ShardedState::nothing;
       return 1;

@@ -1,5 +1,5 @@
 // Attention as an op: causal or over a window, with grouped keys, whole or with keys that arrive
-// in turns from other ranks.
+// in ring steps from other ranks.
 #include "model/ops.h"
 #include "model/ops/attend.h"
 #include "model/ops/blocks.h"
@@ -232,7 +232,7 @@ class Attention final : public OpType {
       cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
       std::int64_t results = 0;  // that are not the op's own
       if (shape.one() && (backward || sizes.sight == Sight::Kind::same)) {
-        // A later turn's share of q's gradient is added to those before.
+        // A later ring step's share of q's gradient is added to those before.
         results = backward && sizes.sight != Sight::Kind::same ? queries : 0;
       } else if (backward) {
         results = queries + keys;

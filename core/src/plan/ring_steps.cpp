@@ -1,5 +1,5 @@
-// Writes an op whose keys go round a ring of ranks as one turn for each rank: send on, receive,
-// compute with what is there.
+// Writes an op whose keys go round a ring of ranks as one ring step for each rank: send on,
+// receive, compute with what is there.
 #include <algorithm>
 
 #include "plan/assembly.h"
@@ -40,7 +40,7 @@ Shift shift(Program& program, int slot, const Rotation& rotation, const char* ph
   return made;
 }
 
-// The inputs that rotate are sent on; `instruction` gets those of the next turn once it is emitted.
+// The inputs that rotate are sent on; `instruction` gets those of the next step once it is emitted.
 struct Next {
   std::vector<int> inputs;
   std::vector<Instruction> waits;
@@ -72,8 +72,8 @@ struct Travelling {
 
 }  // namespace
 
-void forward_in_turns(Program& program, Instruction instruction, const Rotation& rotation,
-                      std::vector<Instruction>& code) {
+void forward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
+                     std::vector<Instruction>& code) {
   instruction.ring_steps = program.mesh.ways(rotation.atoms);
   for (instruction.ring_step = 0; instruction.ring_step < instruction.ring_steps;
        ++instruction.ring_step) {
@@ -84,8 +84,8 @@ void forward_in_turns(Program& program, Instruction instruction, const Rotation&
   }
 }
 
-void backward_in_turns(Program& program, Instruction instruction, const Rotation& rotation,
-                       std::vector<Instruction>& code) {
+void backward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
+                      std::vector<Instruction>& code) {
   const Op& op = program.graph->ops()[instruction.op];
   const std::vector<bool> adds = instruction.accumulate;
   std::vector<Travelling> gradients;
