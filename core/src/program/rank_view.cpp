@@ -122,16 +122,40 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
     : program_(program),
       at_(std::move(at)),
       batch_(batch),
+      bytes_(program.slots.size()),
+      places_(program.parameters.size()),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
-  bytes_.reserve(program.slots.size());
-  for (const Bucket& bucket : program.buckets)
-    shards_.push_back(program.shard_elements(bucket, at_));
-  for (const Slot& slot : program.slots) {
-    bytes_.push_back(slot.bucket < 0 ? program.local_bytes(slot, at_, batch)
-                                     : bytes_of(slot.dtype) *
-                                           program.flat_elements(slot, shards_[slot.bucket]));
+  for (std::size_t s = 0; s < bytes_.size(); ++s) {
+    if (program.slots[s].bucket < 0) bytes_[s] = program.local_bytes(program.slots[s], at_, batch);
   }
+  for (const Bucket& bucket : program.buckets) {
+    std::int64_t total = 0;
+    for (int p : bucket.parameters) {
+      const int slot = program.parameters[p].slot;
+      places_[p] = {total, bytes_[slot] / bytes_of(program.slots[slot].dtype)};
+      total += places_[p].size;
+    }
+    const std::int64_t ways = program.mesh.ways(bucket.shard_atoms),
+                       part = (total + ways - 1) / ways;
+    shards_.push_back({index_among(bucket.shard_atoms) * part, part});
+  }
+  for (std::size_t s = 0; s < bytes_.size(); ++s) {
+    const Slot& slot = program.slots[s];
+    if (slot.bucket >= 0)
+      bytes_[s] = bytes_of(slot.dtype) * program.flat_elements(slot, shards_[slot.bucket].size);
+  }
+}
+
+Range RankView::part(int slot) const {
+  const Slot& flat = program_.slots[slot];
+  const Range& shard = shards_[flat.bucket];
+  const std::int64_t elements = program_.flat_elements(flat, shard.size);
+  return elements == shard.size ? shard : Range{0, elements};
+}
+
+int RankView::index_among(const std::vector<int>& atoms) const {
+  return program_.mesh.index_in_group(program_.mesh.rank(at_), atoms);
 }
 
 const LocalDims& RankView::dims(int op, int ring_step) const {
@@ -234,9 +258,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   in.shape = program_.local_shape(source, at_, batch_);
   in.item = bytes_of(source.dtype);
   in.ways = program_.mesh.ways(move.atoms);
-  for (int atom : move.atoms) {  // mesh order: the outermost counts most
-    in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
-  }
+  in.index = static_cast<std::size_t>(index_among(move.atoms));
   auto parts = [&](Dim dim, const Layout& layout) {
     return local_sizes(dim, program_.size(dim, batch_), layout, program_.mesh, move.atoms, at_);
   };

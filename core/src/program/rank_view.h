@@ -49,17 +49,23 @@ class RankView {
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  // Elements of the rank's shard of a bucket's flat slots; of all of them if it has none.
-  std::int64_t shard_elements(int bucket) const { return shards_[bucket]; }
+  // Of a bucket's elements: the rank's shard, or all of them if it has none; those of a flat slot;
+  // those of a parameter.
+  Range shard(int bucket) const { return shards_[bucket]; }
+  Range part(int slot) const;
+  Range place(int parameter) const { return places_[parameter]; }
   // Of a bucket's hook; nothing without one.
   ReductionCost reduction(int bucket) const;
 
  private:
+  int index_among(const std::vector<int>& atoms) const;
+
   const Program& program_;
   const Coordinates at_;
   const std::int64_t batch_;
   std::vector<std::int64_t> bytes_;
-  std::vector<std::int64_t> shards_;                              // of each bucket
+  std::vector<Range> shards_;                                     // of each bucket
+  std::vector<Range> places_;                                     // of each parameter
   mutable std::map<std::pair<int, int>, LocalDims> turned_dims_;  // from the second turn on
   mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;

@@ -16,23 +16,56 @@ Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from, 
   return what;
 }
 
-void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
+void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
+  const auto begun = [&](Underway move) {
+    underway_[{i.pending, i.bucket >= 0 ? -1 : microbatch}] = std::move(move);
+  };
+  using Kind = Move::Kind;
+  if (i.bucket >= 0) return begun(start_flat(i));
+  if (i.move.kind == Kind::send || i.move.kind == Kind::recv)
+    return begun(start_transfer(i, m, microbatch));
+  if (i.move.kind == Kind::shift) return begun(start_shift(i, m, microbatch));
+  if (!i.move.lands.empty()) return begun(start_exchange(i, m));
+  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+  const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
+  if (i.code == Code::start) {
+    begun(start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place, group({i.move.atoms, {}}),
+                     {i.phase, &i.label}));
+  } else {
+    m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
+                                       program_.mesh.index_in_group(rank_, i.move.atoms));
+  }
+}
+
+// A gather that is awaited by several is there for all after the first.
+void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
+  const auto move = underway_.find({i.pending, i.bucket >= 0 ? -1 : microbatch});
+  if (move != underway_.end()) {
+    const at::Tensor done = move->second.finish();
+    if (done.defined()) m.slots[i.outputs[0]] = done;
+    underway_.erase(move);
+  }
+  if (i.bucket < 0) return;
+  // The next reduction counts the sum so far once.
+  const Bucket& bucket = program_.buckets[i.bucket];
+  if (bucket.each && !bucket.hook && !sizes_.of_kind(0).contributes(bucket.reduce))
+    storage_.begin_sum(i.bucket);
+}
+
+Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
   Communicator& stages = group({i.move.atoms, {}});
   const int tag = i.move.tag * program_.microbatches + microbatch;
   if (i.move.kind == Move::Kind::send) {
     const at::Tensor out = tensor(m, i.inputs[0]);
-    m.underway[i.pending] = {stages.send(out, i.move.peer, tag, {i.phase, &i.label}),
-                             [] { return at::Tensor(); }};
-    return;
+    return {stages.send(out, i.move.peer, tag, {i.phase, &i.label}), [] { return at::Tensor(); }};
   }
   const Slot& slot = program_.slots[i.outputs[0]];
   at::Tensor in =
       at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
-  m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
-                           [in] { return in; }};
+  return {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}), [in] { return in; }};
 }
 
-void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
+Underway Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
   Communicator& ring = group({i.move.atoms, {}});
   const int ways = ring.ways(), me = ring.index();
   const int tag = i.pending * program_.microbatches + microbatch;
@@ -42,10 +75,10 @@ void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) 
   at::Tensor in =
       at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
   const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
-  m.underway[i.pending] = {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
-                             sent->wait();
-                             return in;
-                           }};
+  return {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
+            sent->wait();
+            return in;
+          }};
 }
 
 at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
