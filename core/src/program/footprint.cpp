@@ -157,7 +157,6 @@ void FootprintMaker::start() {
     return;
   }
   const MoveSize size = rank_.size_of(i_);
-  pass(size.start_peak);
   make({Holder::Kind::pending, i_.pending}, size.held);
   made_.between_stages = between_stages();
   copies(made_.between_stages ? 0 : 2 * static_cast<double>(size.copied - size.finish));

@@ -11,21 +11,21 @@
 
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
+#include "program/move_steps.h"
 #include "program/scratch.h"
 
 namespace mw {
 
-// A move on one rank, in bytes, as run/redistribute carries it out.
+// A move on one rank, in bytes.
 struct MoveSize {
-  std::int64_t wire = 0;        // sent, as Communicator posts it; 0 for local moves
-  std::int64_t payload = 0;     // of the collective's larger buffer on this rank
-  std::int64_t held = 0;        // allocated by start and alive until the wait
-  std::int64_t start_peak = 0;  // highest during start, of what start allocates
-  std::int64_t finish = 0;      // allocated by the wait while `held` is still alive
-  std::int64_t result = 0;      // of the storage that the output keeps
-  std::int64_t copied = 0;      // by local packing and joining
-  bool takes_source = false;    // the output is the input's own storage
-  bool takes_held = false;      // ... or what start allocated: the wait copies nothing
+  std::int64_t wire = 0;      // sent, as Communicator posts it; 0 for local moves
+  std::int64_t payload = 0;   // of the collective's larger buffer on this rank
+  std::int64_t held = 0;      // allocated by start and alive until the wait
+  std::int64_t finish = 0;    // allocated by the wait while `held` is still alive
+  std::int64_t result = 0;    // of the storage that the output keeps
+  std::int64_t copied = 0;    // by local packing and joining
+  bool takes_source = false;  // the output is the input's own storage
+  bool takes_held = false;    // ... or what start allocated: the wait copies nothing
 };
 
 class RankView {
@@ -48,6 +48,8 @@ class RankView {
   bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
+  // Of a move, which is not of sparse rows; and what it takes.
+  MoveSteps steps(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
   // Of a bucket's elements: the rank's shard, or all of them if it has none; those of a flat slot;
   // those of a parameter.
@@ -58,6 +60,7 @@ class RankView {
   ReductionCost reduction(int bucket) const;
 
  private:
+  MoveSize size_of_exchange(const Instruction& instruction) const;
   int index_among(const std::vector<int>& atoms) const;
 
   const Program& program_;

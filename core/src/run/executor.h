@@ -183,8 +183,7 @@ class Executor {
   void keep_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   bool lasts(int slot) const { return program_.slots[slot].persistent; }
   at::TensorOptions options(int slot) const;
-  Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
-                std::int64_t batch) const;
+  const MoveSteps& steps(const Instruction& i, const Microbatch& m);
   const at::Tensor& tensor(const Microbatch& m, int slot) const {
     return lasts(slot) ? storage_[slot] : m.slots[slot];
   }
@@ -208,6 +207,7 @@ class Executor {
   std::vector<bool> last_run_;                // for each run of the timeline: of its microbatch
   std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
+  std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
   // Moves begun and not awaited, by pending and microbatch; -1: between flat slots.
   std::map<std::pair<int, int>, Underway> underway_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;

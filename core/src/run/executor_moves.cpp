@@ -4,16 +4,10 @@
 
 namespace mw {
 
-Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
-                        std::int64_t batch) const {
-  Moving what;
-  what.dims = dims;
-  auto parts = [&](Dim dim, const Layout& layout) {
-    return local_sizes(dim, program_.size(dim, batch), layout, program_.mesh, move.atoms, at_);
-  };
-  if (move.from.valid()) what.from_parts = parts(move.from, from);
-  if (move.to.valid()) what.to_parts = parts(move.to, to);
-  return what;
+const MoveSteps& Executor::steps(const Instruction& i, const Microbatch& m) {
+  const auto [known, missing] = steps_.try_emplace({&i, m.sizes});
+  if (missing) known->second = m.sizes->steps(i);
+  return known->second;
 }
 
 void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
@@ -26,14 +20,12 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
     return begun(start_transfer(i, m, microbatch));
   if (i.move.kind == Kind::shift) return begun(start_shift(i, m, microbatch));
   if (!i.move.lands.empty()) return begun(start_exchange(i, m));
-  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
-  const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
-  if (i.code == Code::start) {
-    begun(start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place, group({i.move.atoms, {}}),
-                     {i.phase, &i.label}));
+  const MoveSteps& steps = this->steps(i, m);
+  if (i.code == Code::move) {
+    m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));
   } else {
-    m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
-                                       program_.mesh.index_in_group(rank_, i.move.atoms));
+    begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}),
+                     {i.phase, &i.label}));
   }
 }
 
@@ -59,9 +51,7 @@ Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int micro
     const at::Tensor out = tensor(m, i.inputs[0]);
     return {stages.send(out, i.move.peer, tag, {i.phase, &i.label}), [] { return at::Tensor(); }};
   }
-  const Slot& slot = program_.slots[i.outputs[0]];
-  at::Tensor in =
-      at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
+  const at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
   return {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}), [in] { return in; }};
 }
 
@@ -71,9 +61,7 @@ Underway Executor::start_shift(const Instruction& i, Microbatch& m, int microbat
   const int tag = i.pending * program_.microbatches + microbatch;
   const Purpose purpose{i.phase, &i.label};
   const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
-  const Slot& slot = program_.slots[i.outputs[0]];
-  at::Tensor in =
-      at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
+  const at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
   const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
   return {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
             sent->wait();
@@ -88,13 +76,12 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
   static const std::string label = "gather for comparison";
   for (const Move& move : moves(from, to, program_.mesh)) {
     const Layout next = after(now, move);
-    const Moving what = moving(move, dims, now, next, batch);
+    const MoveSteps steps = move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh,
+                                       at_, [&](Dim dim) { return program_.size(dim, batch); });
     if (communicates(move.kind)) {
-      moved = start_move(move, what, moved.contiguous(), false, group({move.atoms, {}}),
-                         {"verify", &label})
-                  .finish();
+      moved = start_move(move, steps, moved, group({move.atoms, {}}), {"verify", &label}).finish();
     } else {
-      moved = local_move(move, what, moved, program_.mesh.index_in_group(rank_, move.atoms));
+      moved = local_move(move, steps, moved);
     }
     now = next;
   }
