@@ -106,6 +106,19 @@ bool RankView::runs(const Instruction& instruction) const {
   return false;
 }
 
+DataCut RankView::data_cut(int slot) const {
+  static const Dim batch("batch"), seq("seq");
+  const auto range = [&](Dim dim) {
+    return local_range(dim, program_.size(dim, batch_), program_.slots[slot].layout, program_.mesh,
+                       at_);
+  };
+  const Range columns = range(seq);
+  DataCut cut{range(batch), program_.permuted(seq, columns)};
+  cut.copies =
+      cut.columns.size() > 1 || (columns.size < program_.graph->size(seq) && cut.rows.size > 1);
+  return cut;
+}
+
 MoveSteps RankView::steps(const Instruction& instruction) const {
   const auto& [inputs, outputs] = std::tie(instruction.inputs, instruction.outputs);
   const Slot& source = program_.slots[(inputs.empty() ? outputs : inputs)[0]];

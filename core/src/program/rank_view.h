@@ -28,6 +28,13 @@ struct MoveSize {
   bool takes_held = false;    // ... or what start allocated: the wait copies nothing
 };
 
+// What a slot takes of a microbatch's data on one rank.
+struct DataCut {
+  Range rows;                  // of the microbatch's
+  std::vector<Range> columns;  // of all, as they lie
+  bool copies = false;         // else it is a view of the rows that are read
+};
+
 class RankView {
  public:
   // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches
@@ -48,6 +55,7 @@ class RankView {
   bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
+  DataCut data_cut(int slot) const;
   // Of a move, which is not of sparse rows; and what it takes.
   MoveSteps steps(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;

@@ -187,32 +187,30 @@ void Executor::copy(const Instruction& i, Microbatch& m) {
 }
 
 void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
-  static const Dim batch("batch"), seq("seq");
   Ledger::Scope scope(ledger_, Category::buffers);
-  const std::int64_t rows = program_.batch_of(microbatch), sequence = graph_.size(seq);
+  const std::int64_t sequence = graph_.size("seq");
   const auto cpu = at::TensorOptions().dtype(at::kLong);
   at::Tensor tokens, labels;
   for (int slot : i.outputs) {
     const Slot& s = program_.slots[slot];
-    const std::vector<Range> columns =
-        program_.permuted(seq, local_range(seq, sequence, s.layout, program_.mesh, at_));
+    const DataCut cut = m.sizes->data_cut(slot);
     at::Tensor data;
     if (s.name == "positions") {
       std::vector<at::Tensor> runs;
-      for (const Range& run : columns) {
+      for (const Range& run : cut.columns) {
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       }
       data = runs.size() == 1 ? runs[0] : at::cat(runs);
     } else if (s.name == "tokens" || s.name == "labels") {
-      const Range part = local_range(batch, rows, s.layout, program_.mesh, at_);
       if (!tokens.defined()) {
-        tokens = at::empty({part.size, sequence}, cpu);
-        labels = at::empty({part.size, sequence}, cpu);
+        tokens = at::empty({cut.rows.size, sequence}, cpu);
+        labels = at::empty({cut.rows.size, sequence}, cpu);
         input_.data->sample_rows(
-            input_.first_sample(step_) + program_.first_row(microbatch) + part.offset, tokens,
+            input_.first_sample(step_) + program_.first_row(microbatch) + cut.rows.offset, tokens,
             labels);
       }
-      data = in_runs(s.name == "labels" ? labels : tokens, 1, columns).contiguous();
+      data = in_runs(s.name == "labels" ? labels : tokens, 1, cut.columns);
+      if (cut.copies) data = data.contiguous();
     } else {  // a model file's mistake
       throw std::logic_error("the model asks for the data value \"" + s.name +
                              "\"; there are tokens, labels and positions");
