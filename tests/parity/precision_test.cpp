@@ -83,15 +83,18 @@ TEST_CASE("Updates too small for bf16 add up in the masters") {
 TEST_CASE("What is kept in bf16 and in fp32") {
   const Experiment e = experiment(half({zero(2, 3)}));
   with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
-    for (const Storage::Flat& flat : executor.storage().flats()) {
-      if (flat.own_parameters.scalar_type() != at::kBFloat16) throw std::logic_error("parameters");
-      if (flat.own_gradients.scalar_type() != at::kBFloat16) throw std::logic_error("gradients");
-      if (flat.master.scalar_type() != at::kFloat) throw std::logic_error("master");
-      for (const at::Tensor& state : flat.state.tensors) {
-        if (state.scalar_type() != at::kFloat) throw std::logic_error("state");
+    const Storage& kept = executor.storage();
+    for (const Bucket& bucket : executor.program().buckets) {
+      const FlatSlots& flat = bucket.flat;
+      if (kept[flat.stored].scalar_type() != at::kBFloat16) throw std::logic_error("parameters");
+      if (kept[flat.reduced].scalar_type() != at::kBFloat16) throw std::logic_error("gradients");
+      if (kept[flat.master].scalar_type() != at::kFloat) throw std::logic_error("master");
+      for (int state : flat.states) {
+        if (kept[state].scalar_type() != at::kFloat) throw std::logic_error("state");
       }
       // The masters begin at more than bf16 has, and the parameters at their rounding.
-      if (!flat.master.to(at::kBFloat16).equal(flat.own_parameters)) throw std::logic_error("fill");
+      if (!kept[flat.master].to(at::kBFloat16).equal(kept[flat.stored]))
+        throw std::logic_error("fill");
     }
   });
 }

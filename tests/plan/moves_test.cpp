@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "meshwright/ledger.h"
 #include "meshwright/world.h"
 #include "run/redistribute.h"
 
@@ -32,27 +33,36 @@ at::Tensor local(const at::Tensor& global, const Layout& layout, const Mesh& mes
 
 class Rank {
  public:
-  Rank(const Mesh& mesh, RankContext& context) : mesh_(mesh), context_(context) {}
+  Rank(const Mesh& mesh, RankContext& context) : mesh_(mesh), context_(context), watch_(ledger_) {}
+
+  int otherwise() const { return otherwise_; }  // moves that allocated something else than was said
 
   at::Tensor move(at::Tensor tensor, Layout now, const Layout& to) {
     static const std::string label = "test";
     const Coordinates at = mesh_.coordinates(context_.rank);
     for (const Move& m : moves(now, to, mesh_)) {
       const Layout next = after(now, m);
-      auto parts = [&](Dim dim, const Layout& layout) {
-        const auto d = std::find(dims.begin(), dims.end(), dim) - dims.begin();
-        return local_sizes(dim, sizes[d], layout, mesh_, m.atoms, at);
+      const MoveSteps steps = move_steps(
+          m, dims, tensor.sizes().vec(), now, next, mesh_, at,
+          [](Dim dim) { return sizes[std::find(dims.begin(), dims.end(), dim) - dims.begin()]; });
+      Communicator& ranks = group(m.atoms);
+      const auto allocates = [&](std::int64_t elements, const auto& act) {
+        const std::int64_t before = ledger_.bytes();
+        act();
+        if (ledger_.bytes() - before != elements * 8) ++otherwise_;
       };
-      Moving what;
-      what.dims = dims;
-      if (m.from.valid()) what.from_parts = parts(m.from, now);
-      if (m.to.valid()) what.to_parts = parts(m.to, next);
-      if (communicates(m.kind)) {
-        tensor = start_move(m, what, tensor.contiguous(), false, group(m.atoms), {"test", &label})
-                     .finish();
-      } else {
-        tensor = local_move(m, what, tensor, mesh_.index_in_group(context_.rank, m.atoms));
-      }
+      Underway underway;
+      at::Tensor moved;
+      allocates(steps.held(), [&] {
+        if (communicates(m.kind)) underway = start_move(m, steps, tensor, ranks, {"test", &label});
+      });
+      const std::int64_t kept = steps.joins      ? steps.joined()
+                                : steps.receives ? steps.arrived.elements()
+                                                 : steps.held();
+      allocates(kept - steps.held(), [&] {
+        moved = communicates(m.kind) ? underway.finish() : local_move(m, steps, tensor);
+      });
+      tensor = moved;
       now = next;
     }
     return now == to ? tensor : at::Tensor();
@@ -72,6 +82,9 @@ class Rank {
   const Mesh& mesh_;
   RankContext& context_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
+  Ledger ledger_;
+  MemoryWatch watch_;
+  int otherwise_ = 0;
 };
 
 // Every layout of the mesh's atoms.
@@ -96,7 +109,7 @@ void check_all(const Mesh& mesh) {
   const at::Tensor global = at::arange(1, 85, at::kDouble).view(sizes);
   const Layout whole(mesh.atoms().size());
   std::mutex mutex;
-  int wrong = 0, pairs = 0;
+  int wrong = 0, pairs = 0, otherwise = 0;
   std::string first;
   run_ranks(mesh.size(), [&](RankContext& context) {
     Rank rank(mesh, context);
@@ -120,9 +133,12 @@ void check_all(const Mesh& mesh) {
         if (wrong++ == 0) first = to_string(from, mesh) + " -> " + to_string(to, mesh);
       }
     }
+    std::lock_guard lock(mutex);
+    otherwise += rank.otherwise();
   });
   INFO(mesh.describe() << ": " << wrong << " of " << pairs << " wrong, the first " << first);
   CHECK(wrong == 0);
+  CHECK(otherwise == 0);
 }
 
 }  // namespace

@@ -175,9 +175,9 @@ TEST_CASE("A rank's step is the dense one of every matrix", "[kernels]") {
      public:
       void computed(const Instruction&, int, int, const at::Tensor&) override {}
       void gradients(Executor& run) override {
-        for (const Storage::Flat& flat : run.storage().flats()) {
-          before.push_back(flat.parameters.clone());
-          made.push_back(flat.gradients.clone());
+        for (const Bucket& bucket : run.program().buckets) {
+          before.push_back(run.storage()[bucket.flat.parameters].clone());
+          made.push_back(run.storage()[bucket.flat.gradients].clone());
         }
       }
       std::vector<at::Tensor> before, made;
@@ -198,7 +198,7 @@ TEST_CASE("A rank's step is the dense one of every matrix", "[kernels]") {
         const double factor = std::sqrt(
             std::max(1.0, static_cast<double>(w.size(0)) / static_cast<double>(w.size(1))));
         const at::Tensor want = w * (1 - 0.02 * 0.1) - 0.02 * factor * dense(update, 5);
-        if (apart(flat(executor.storage().flats()[b].parameters), want) > 1e-12)
+        if (apart(flat(executor.storage()[program.buckets[b].flat.parameters]), want) > 1e-12)
           throw std::logic_error("another step");
         ++matrices;
       }

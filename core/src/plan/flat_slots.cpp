@@ -161,6 +161,31 @@ Instruction emptied(const Program& program, int bucket, Code code, int from, int
   return i;
 }
 
+// Casts what is to be summed, where it is summed in another dtype, and begins.
+std::vector<Instruction> begun(const Program& program, int from, const Instruction& start) {
+  std::vector<Instruction> code;
+  if (start.inputs[0] != from)
+    code.push_back(emptied(program, start.bucket, Code::copy, from, start.inputs[0]));
+  code.push_back(start);
+  return code;
+}
+
+// Awaits the sum and brings it to where it is kept: cast back first, or while it is copied.
+std::vector<Instruction> ended(const Program& program, const Instruction& start, int cast_back,
+                               bool adds) {
+  std::vector<Instruction> code{awaited(start)};
+  int sum = start.outputs[0];
+  if (sum != start.inputs[0]) let_go(program, code[0], start.inputs[0]);
+  const auto bring = [&](Code how, int to) {
+    if (to < 0 || sum == to) return;
+    code.push_back(emptied(program, start.bucket, how, sum, to));
+    sum = to;
+  };
+  bring(Code::copy, cast_back);
+  bring(adds ? Code::add : Code::copy, program.buckets[start.bucket].flat.reduced);
+  return code;
+}
+
 }  // namespace
 
 void make_flat_slots(Program& program) {
@@ -170,45 +195,21 @@ void make_flat_slots(Program& program) {
 }
 
 std::vector<Instruction> begin_reduction(const Program& program, int bucket) {
-  const FlatSlots& flat = program.buckets[bucket].flat;
-  std::vector<Instruction> code;
-  if (flat.cast >= 0)
-    code.push_back(emptied(program, bucket, Code::copy, flat.gradients, flat.cast));
-  code.push_back(reduction(program, bucket));
-  return code;
+  return begun(program, program.buckets[bucket].flat.gradients, reduction(program, bucket));
 }
 
 std::vector<Instruction> end_reduction(const Program& program, int bucket) {
-  const FlatSlots& flat = program.buckets[bucket].flat;
-  std::vector<Instruction> code{awaited(reduction(program, bucket))};
-  const int from = code[0].inputs[0];
-  int sum = code[0].outputs[0];
-  if (sum != from) let_go(program, code[0], from);
-  if (flat.cast_back >= 0) {
-    code.push_back(emptied(program, bucket, Code::copy, sum, flat.cast_back));
-    sum = flat.cast_back;
-  }
-  if (sum == flat.reduced) return code;
-  const bool adds = program.buckets[bucket].sharded_state >= ShardedState::gradients;
-  code.push_back(emptied(program, bucket, adds ? Code::add : Code::copy, sum, flat.reduced));
-  return code;
+  const Bucket& b = program.buckets[bucket];
+  return ended(program, reduction(program, bucket), b.flat.cast_back,
+               b.sharded_state >= ShardedState::gradients);
 }
 
 std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket) {
-  const FlatSlots& flat = program.buckets[bucket].flat;
-  std::vector<Instruction> code;
-  if (flat.cast >= 0)
-    code.push_back(emptied(program, bucket, Code::copy, flat.reduced, flat.arriving));
-  code.push_back(shard_reduction(program, bucket));
-  return code;
+  return begun(program, program.buckets[bucket].flat.reduced, shard_reduction(program, bucket));
 }
 
 std::vector<Instruction> end_shard_reduction(const Program& program, int bucket) {
-  const FlatSlots& flat = program.buckets[bucket].flat;
-  std::vector<Instruction> code{awaited(shard_reduction(program, bucket))};
-  if (flat.cast >= 0)
-    code.push_back(emptied(program, bucket, Code::copy, flat.arriving, flat.reduced));
-  return code;
+  return ended(program, shard_reduction(program, bucket), -1, false);
 }
 
 Instruction begin_gather(const Program& program, int bucket, const char* phase) {

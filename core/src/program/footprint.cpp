@@ -63,30 +63,25 @@ Footprint FootprintMaker::run() {
 
 // Tokens and labels are read together, then cut to the rank's columns: a copy, but of one row.
 void FootprintMaker::load() {
-  static const Dim batch("batch"), seq("seq");
-  const std::int64_t sequence = program_.graph->size(seq);
+  const std::int64_t sequence = program_.graph->size("seq");
   bool read = false;
   double bytes = 0;
   for (int slot : i_.outputs) {
     const Slot& s = program_.slots[slot];
     bytes += touched(slot);
-    const Range columns = local_range(seq, sequence, s.layout, program_.mesh, rank_.at());
-    const bool together = program_.permuted(seq, columns).size() == 1;
+    const DataCut cut = rank_.data_cut(slot);
     if (s.name == "positions") {
-      if (!together) pass(rank_.bytes(slot));  // joined from its runs
+      if (cut.columns.size() > 1) pass(rank_.bytes(slot));  // joined from its runs
       fresh(slot, Category::buffers);
       continue;
     }
-    const std::int64_t rows =
-        local_range(batch, program_.size(batch, rank_.batch()), s.layout, program_.mesh, rank_.at())
-            .size;
     for (int k = 0; !read && k < 2; ++k)
-      make(scratch_holder(k), rows * sequence * 8, Category::buffers);
+      make(scratch_holder(k), cut.rows.size * sequence * 8, Category::buffers);
     read = true;
-    if (together && (columns.size == sequence || rows == 1)) {
-      share(slot, scratch_holder(s.name == "labels" ? 1 : 0), 0);
-    } else {
+    if (cut.copies) {
       fresh(slot, Category::buffers);
+    } else {
+      share(slot, scratch_holder(s.name == "labels" ? 1 : 0), 0);
     }
   }
   copies(2 * bytes);
@@ -157,7 +152,6 @@ void FootprintMaker::start() {
     return;
   }
   const MoveSize size = rank_.size_of(i_);
-  pass(size.start_peak);
   make({Holder::Kind::pending, i_.pending}, size.held);
   made_.between_stages = between_stages();
   copies(made_.between_stages ? 0 : 2 * static_cast<double>(size.copied - size.finish));

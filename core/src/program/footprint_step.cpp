@@ -43,7 +43,7 @@ void FootprintMaker::totals() {
   double bytes = 0;
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     if (bytes_of(program_.gradient_dtype) < 4)
-      pass(4 * std::min(rank_.shard_elements(static_cast<int>(b)), cast_at_a_time));
+      pass(4 * std::min(rank_.shard(static_cast<int>(b)).size, cast_at_a_time));
     bytes += touched(program_.buckets[b].flat.reduced);
   }
   works({.calls = static_cast<int>(program_.buckets.size()), .bytes = bytes});
@@ -104,7 +104,7 @@ void FootprintMaker::whole() {
 // Parameters and states are read and written, gradients read.
 void FootprintMaker::apply() {
   const FlatSlots& flat = bucket().flat;
-  std::int64_t elements = rank_.shard_elements(i_.bucket);
+  std::int64_t elements = rank_.shard(i_.bucket).size;
   std::int64_t states = static_cast<std::int64_t>(flat.states.size());
   if (i_.parameter >= 0) {
     const MatrixUpdate update = matrix_update(rank_, i_);

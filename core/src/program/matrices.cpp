@@ -26,7 +26,6 @@ bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Rang
 
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   const Program& program = rank.program();
-  const Bucket& bucket = program.buckets[update.bucket];
   const ProgramParameter& parameter = program.parameters[update.parameter];
   const Slot &stored = program.slots[parameter.slot], &whole = program.slots[update.inputs[0]];
   const std::vector<std::int64_t> shape = program.local_shape(whole, rank.at());
@@ -36,29 +35,19 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   made.stacked = product(shape, 0, stacked);
   made.rows = product(shape, stacked, rows);
   made.columns = product(shape, rows, shape.size());
-  std::int64_t count = 1;
   for (Dim dim : stored.dims) {
     const std::int64_t size = program.graph->size(dim);
     const Range here = local_range(dim, size, whole.layout, program.mesh, rank.at());
     Range own = local_range(dim, size, stored.layout, program.mesh, rank.at());
     own.offset -= here.offset;
-    count *= own.size;
     made.own.push_back(own);
   }
-  for (int p : bucket.parameters) {
-    if (p == update.parameter) break;
-    made.first += rank.bytes(program.parameters[p].slot) / bytes_of(program.dtype);
-  }
-  std::int64_t index = 0;  // mesh order: the outermost atom counts most
-  for (int atom : bucket.shard_atoms)
-    index = index * program.mesh.atoms()[atom].ways + rank.at()[atom];
-  const std::int64_t part = rank.shard_elements(update.bucket);
-  made.begin = std::clamp<std::int64_t>(index * part - made.first, 0, count);
-  made.end = std::clamp<std::int64_t>((index + 1) * part - made.first, 0, count);
-  if (bucket.shard_atoms.empty()) made.end = count;
-  if (made.begin >= made.end) return made;
-
-  if (!in_one_piece(shape, made.own)) made.apart = bytes_of(program.optimizer_dtype) * count;
+  const Range place = rank.place(update.parameter), shard = rank.shard(update.bucket);
+  made.first = place.offset;
+  made.begin = std::clamp<std::int64_t>(shard.offset - place.offset, 0, place.size);
+  made.end = std::clamp<std::int64_t>(shard.offset + shard.size - place.offset, 0, place.size);
+  if (made.begin < made.end && !in_one_piece(shape, made.own))
+    made.apart = bytes_of(program.optimizer_dtype) * place.size;
   return made;
 }
 

@@ -11,127 +11,44 @@
 #include "program/scalar_type.h"
 
 namespace mw {
-namespace {
-
-using Sizes = std::vector<std::int64_t>;
-
-std::int64_t sum(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
-std::int64_t product(const Sizes& sizes, std::size_t end) {
-  return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(end),
-                         std::int64_t{1}, std::multiplies<>());
-}
-bool even(const Sizes& parts) {
-  return std::adjacent_find(parts.begin(), parts.end(), std::not_equal_to<>()) == parts.end();
-}
-std::size_t position(const Dims& dims, Dim dim) {
-  return static_cast<std::size_t>(std::find(dims.begin(), dims.end(), dim) - dims.begin());
-}
-
-// What the moves are worked out from.
-struct Input {
-  Sizes shape;            // of the tensor that moves, on this rank
-  std::int64_t item = 4;  // bytes of an element
-  int ways = 1;
-  std::size_t index = 0;  // of the rank in its group
-  Sizes from_parts, to_parts;
-  std::size_t from = 0, to = 0;  // positions of the dims
-
-  std::int64_t bytes() const { return item * product(shape, shape.size()); }
-  // Bytes if the size along `dim` were one.
-  std::int64_t row(std::size_t dim) const {
-    Sizes other = shape;
-    other[dim] = 1;
-    return item * product(other, other.size());
-  }
-};
-
-MoveSize all_gather(const Input& in) {
-  MoveSize m;
-  const std::int64_t widest = *std::max_element(in.from_parts.begin(), in.from_parts.end());
-  const std::int64_t row = in.row(in.from);
-  const std::int64_t padded = in.shape[in.from] == widest ? 0 : row * widest;
-  m.payload = row * widest * in.ways;
-  m.wire = wire_bytes(Collective::all_gather, m.payload, in.ways);
-  m.held = padded + m.payload;
-  m.start_peak = m.held;
-  m.result = row * sum(in.from_parts);
-  m.takes_held = in.from == 0 && even(in.from_parts);
-  m.finish = m.takes_held ? 0 : m.result;
-  m.copied = padded + m.finish;
-  return m;
-}
-
-MoveSize reduce_scatter(const Input& in) {
-  MoveSize m;
-  const std::int64_t widest = *std::max_element(in.to_parts.begin(), in.to_parts.end());
-  const std::int64_t row = in.row(in.to), out = row * widest;
-  const bool leading = product(in.shape, in.to) == 1;  // parts are contiguous as they lie
-  m.payload = row * widest * in.ways;
-  m.wire = wire_bytes(Collective::reduce_scatter, m.payload, in.ways);
-  if (in.to == 0 && even(in.to_parts)) {
-    m.held = out;
-    m.start_peak = out;
-  } else {
-    std::int64_t slabs = 0;
-    for (std::int64_t part : in.to_parts) slabs += part == widest && leading ? 0 : out;
-    m.held = m.payload + out;
-    m.start_peak = std::max(slabs + m.payload, m.held);
-    m.copied = slabs + m.payload;
-  }
-  const std::int64_t mine = in.to_parts[in.index];
-  m.takes_held = mine == widest || leading;  // a leading part of the output, not copied
-  m.result = m.takes_held ? out : row * mine;
-  m.finish = m.takes_held ? 0 : m.result;
-  m.copied += m.finish;
-  return m;
-}
-
-MoveSize all_to_all(const Input& in) {
-  MoveSize m;
-  const std::int64_t area = std::max<std::int64_t>(1, in.shape[in.from] * in.shape[in.to]);
-  const std::int64_t rest = in.bytes() / area;
-  const std::int64_t mine_from = in.from_parts[in.index], mine_to = in.to_parts[in.index];
-  const bool leading = product(in.shape, in.to) == 1;
-  const std::int64_t flat = leading ? 0 : in.bytes();
-  m.payload = in.bytes();
-  m.wire = rest * mine_from * (sum(in.to_parts) - mine_to);
-  m.result = rest * sum(in.from_parts) * mine_to;
-  m.held = m.payload + m.result;
-  m.start_peak = flat + m.held;
-  m.finish = m.result;
-  m.copied = flat + m.payload + m.finish;
-  return m;
-}
-
-MoveSize all_reduce(const Input& in, bool in_place) {
-  MoveSize m;
-  m.payload = in.bytes();
-  m.wire = wire_bytes(Collective::all_reduce, m.payload, in.ways);
-  m.result = m.payload;
-  m.takes_source = in_place;
-  m.takes_held = !in_place;
-  m.held = m.start_peak = m.copied = in_place ? 0 : m.payload;
-  return m;
-}
-
-}  // namespace
-
 RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
     : program_(program),
       at_(std::move(at)),
       batch_(batch),
+      bytes_(program.slots.size()),
+      places_(program.parameters.size()),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
-  bytes_.reserve(program.slots.size());
-  for (const Bucket& bucket : program.buckets)
-    shards_.push_back(program.shard_elements(bucket, at_));
-  for (const Slot& slot : program.slots) {
-    bytes_.push_back(slot.bucket < 0 ? program.local_bytes(slot, at_, batch)
-                                     : bytes_of(slot.dtype) *
-                                           program.flat_elements(slot, shards_[slot.bucket]));
+  for (std::size_t s = 0; s < bytes_.size(); ++s) {
+    if (program.slots[s].bucket < 0) bytes_[s] = program.local_bytes(program.slots[s], at_, batch);
   }
+  for (const Bucket& bucket : program.buckets) {
+    std::int64_t total = 0;
+    for (int p : bucket.parameters) {
+      const int slot = program.parameters[p].slot;
+      places_[p] = {total, bytes_[slot] / bytes_of(program.slots[slot].dtype)};
+      total += places_[p].size;
+    }
+    const std::int64_t ways = program.mesh.ways(bucket.shard_atoms),
+                       part = (total + ways - 1) / ways;
+    shards_.push_back({index_among(bucket.shard_atoms) * part, part});
+  }
+  for (std::size_t s = 0; s < bytes_.size(); ++s) {
+    const Slot& slot = program.slots[s];
+    if (slot.bucket >= 0)
+      bytes_[s] = bytes_of(slot.dtype) * program.flat_elements(slot, shards_[slot.bucket].size);
+  }
+}
+
+Range RankView::part(int slot) const {
+  const Slot& flat = program_.slots[slot];
+  const Range& shard = shards_[flat.bucket];
+  const std::int64_t elements = program_.flat_elements(flat, shard.size);
+  return elements == shard.size ? shard : Range{0, elements};
+}
+
+int RankView::index_among(const std::vector<int>& atoms) const {
+  return program_.mesh.index_in_group(program_.mesh.rank(at_), atoms);
 }
 
 const LocalDims& RankView::dims(int op, int ring_step) const {
@@ -189,84 +106,77 @@ bool RankView::runs(const Instruction& instruction) const {
   return false;
 }
 
+DataCut RankView::data_cut(int slot) const {
+  static const Dim batch("batch"), seq("seq");
+  const auto range = [&](Dim dim) {
+    return local_range(dim, program_.size(dim, batch_), program_.slots[slot].layout, program_.mesh,
+                       at_);
+  };
+  const Range columns = range(seq);
+  DataCut cut{range(batch), program_.permuted(seq, columns)};
+  cut.copies =
+      cut.columns.size() > 1 || (columns.size < program_.graph->size(seq) && cut.rows.size > 1);
+  return cut;
+}
+
+MoveSteps RankView::steps(const Instruction& instruction) const {
+  const auto& [inputs, outputs] = std::tie(instruction.inputs, instruction.outputs);
+  const Slot& source = program_.slots[(inputs.empty() ? outputs : inputs)[0]];
+  const Slot& target = program_.slots[(outputs.empty() ? inputs : outputs)[0]];
+  MoveSteps steps = move_steps(
+      instruction.move, source.dims, program_.local_shape(source, at_, batch_), source.layout,
+      target.layout, program_.mesh, at_, [&](Dim dim) { return program_.size(dim, batch_); });
+  if (instruction.move.kind == Move::Kind::all_reduce) steps.packs = target.alias_of < 0;
+  if (instruction.move.kind == Move::Kind::shift)  // what comes is another rank's part
+    steps.arrived = whole(program_.local_shape(target, at_, batch_));
+  return steps;
+}
+
+// Rows for other ranks are sent as they lie; where several groups are held, they are brought into
+// order on arrival, or before they leave. How many there are, only the ranks that run know.
+MoveSize RankView::size_of_exchange(const Instruction& instruction) const {
+  const Move& move = instruction.move;
+  const Dim group = program_.graph->sparse.dims.front();
+  const int from = instruction.inputs[0], to = instruction.outputs[0];
+  const std::int64_t sent = bytes_[from], kept = bytes_[to];
+  const std::int64_t ways = program_.mesh.ways(move.atoms);
+  const bool home = move.to != group;
+  const Layout& by_group = program_.slots[home ? from : to].layout;
+  const bool ordered =
+      local_range(group, program_.graph->size(group), by_group, program_.mesh, at_).size > 1;
+  MoveSize size;
+  size.payload = std::max(sent, kept);
+  size.wire = sent * (ways - 1) / ways;
+  size.result = kept;
+  size.held = kept + (home && ordered ? sent : 0);
+  size.takes_held = home || !ordered;
+  size.finish = size.takes_held ? 0 : kept;
+  size.copied = ordered ? (home ? sent : kept) : 0;
+  return size;
+}
+
 MoveSize RankView::size_of(const Instruction& instruction) const {
   const Move& move = instruction.move;
-  if (move.kind == Move::Kind::send || move.kind == Move::Kind::recv) {
-    const bool sends = move.kind == Move::Kind::send;
-    MoveSize size;
-    size.payload = bytes_[(sends ? instruction.inputs : instruction.outputs)[0]];
-    size.wire = sends ? size.payload : 0;
-    if (sends) return size;
-    size.held = size.start_peak = size.result = size.payload;
-    size.takes_held = true;
-    return size;
+  if (!move.lands.empty()) return size_of_exchange(instruction);
+  using Kind = Move::Kind;
+  const MoveSteps steps = this->steps(instruction);
+  const auto& slots = instruction.inputs.empty() ? instruction.outputs : instruction.inputs;
+  const std::int64_t item = bytes_of(program_.slots[slots[0]].dtype);
+  const std::int64_t sent = item * steps.sent.elements(), arrived = item * steps.arrived.elements();
+  MoveSize size;
+  size.payload = move.kind == Kind::all_gather || move.kind == Kind::recv ? arrived : sent;
+  if (move.kind == Kind::all_to_all) {
+    size.wire = sent - item * steps.sent.splits()[steps.index];
+  } else if (communicates(move.kind)) {
+    size.wire = wire_bytes(collective_of(move.kind), size.payload, program_.mesh.ways(move.atoms));
   }
-  if (move.kind == Move::Kind::shift) {
-    MoveSize size;
-    size.payload = size.wire = bytes_[instruction.inputs[0]];
-    size.held = size.start_peak = size.result = bytes_[instruction.outputs[0]];
-    size.takes_held = true;
-    return size;
-  }
-  const Slot &source = program_.slots[instruction.inputs[0]],
-             &target = program_.slots[instruction.outputs[0]];
-  if (!move.lands.empty()) {
-    // Rows for other ranks are sent as they lie; where several groups are held, they are brought
-    // into order on arrival, or before they leave.
-    const Dim group = program_.graph->sparse.dims.front();
-    const std::int64_t sent = bytes_[instruction.inputs[0]], kept = bytes_[instruction.outputs[0]];
-    const std::int64_t ways = program_.mesh.ways(move.atoms);
-    const bool home = move.to != group;
-    const Layout& by_group = home ? source.layout : target.layout;
-    const bool ordered =
-        local_range(group, program_.graph->size(group), by_group, program_.mesh, at_).size > 1;
-    MoveSize size;
-    size.payload = std::max(sent, kept);
-    size.wire = sent * (ways - 1) / ways;
-    size.result = kept;
-    size.held = size.start_peak = kept + (home && ordered ? sent : 0);
-    size.takes_held = home || !ordered;
-    size.finish = size.takes_held ? 0 : kept;
-    size.copied = ordered ? (home ? sent : kept) : 0;
-    return size;
-  }
-  Input in;
-  in.shape = program_.local_shape(source, at_, batch_);
-  in.item = bytes_of(source.dtype);
-  in.ways = program_.mesh.ways(move.atoms);
-  for (int atom : move.atoms) {  // mesh order: the outermost counts most
-    in.index = in.index * program_.mesh.atoms()[atom].ways + at_[atom];
-  }
-  auto parts = [&](Dim dim, const Layout& layout) {
-    return local_sizes(dim, program_.size(dim, batch_), layout, program_.mesh, move.atoms, at_);
-  };
-  if (move.from.valid()) {
-    in.from = position(source.dims, move.from);
-    in.from_parts = parts(move.from, source.layout);
-  }
-  if (move.to.valid()) {
-    in.to = position(source.dims, move.to);
-    in.to_parts = parts(move.to, target.layout);
-  }
-  switch (move.kind) {
-    case Move::Kind::all_gather:
-      return all_gather(in);
-    case Move::Kind::reduce_scatter:
-      return reduce_scatter(in);
-    case Move::Kind::all_to_all:
-      return all_to_all(in);
-    case Move::Kind::all_reduce:
-      return all_reduce(in, instruction.in_place);
-    case Move::Kind::slice:
-    case Move::Kind::keep:
-    case Move::Kind::send:
-    case Move::Kind::recv:
-    case Move::Kind::shift:
-      break;
-  }
-  MoveSize local;
-  local.result = local.finish = local.copied = bytes_[instruction.outputs[0]];
-  return local;
+  size.held = item * steps.held();
+  size.finish = item * steps.joined();
+  size.result = steps.joins ? size.finish : arrived;
+  size.copied = (steps.packs ? sent : 0) + size.finish;
+  size.takes_source = move.kind == Kind::all_reduce && !steps.packs;
+  size.takes_held = !steps.joins && !size.takes_source;
+  return size;
 }
 
 ReductionCost RankView::reduction(int bucket) const {

@@ -11,21 +11,28 @@
 
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
+#include "program/move_steps.h"
 #include "program/scratch.h"
 
 namespace mw {
 
-// A move on one rank, in bytes, as run/redistribute carries it out.
+// A move on one rank, in bytes.
 struct MoveSize {
-  std::int64_t wire = 0;        // sent, as Communicator posts it; 0 for local moves
-  std::int64_t payload = 0;     // of the collective's larger buffer on this rank
-  std::int64_t held = 0;        // allocated by start and alive until the wait
-  std::int64_t start_peak = 0;  // highest during start, of what start allocates
-  std::int64_t finish = 0;      // allocated by the wait while `held` is still alive
-  std::int64_t result = 0;      // of the storage that the output keeps
-  std::int64_t copied = 0;      // by local packing and joining
-  bool takes_source = false;    // the output is the input's own storage
-  bool takes_held = false;      // ... or what start allocated: the wait copies nothing
+  std::int64_t wire = 0;      // sent, as Communicator posts it; 0 for local moves
+  std::int64_t payload = 0;   // of the collective's larger buffer on this rank
+  std::int64_t held = 0;      // allocated by start and alive until the wait
+  std::int64_t finish = 0;    // allocated by the wait while `held` is still alive
+  std::int64_t result = 0;    // of the storage that the output keeps
+  std::int64_t copied = 0;    // by local packing and joining
+  bool takes_source = false;  // the output is the input's own storage
+  bool takes_held = false;    // ... or what start allocated: the wait copies nothing
+};
+
+// What a slot takes of a microbatch's data on one rank.
+struct DataCut {
+  Range rows;                  // of the microbatch's
+  std::vector<Range> columns;  // of all, as they lie
+  bool copies = false;         // else it is a view of the rows that are read
 };
 
 class RankView {
@@ -48,18 +55,28 @@ class RankView {
   bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
+  DataCut data_cut(int slot) const;
+  // Of a move, which is not of sparse rows; and what it takes.
+  MoveSteps steps(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  // Elements of the rank's shard of a bucket's flat slots; of all of them if it has none.
-  std::int64_t shard_elements(int bucket) const { return shards_[bucket]; }
+  // Of a bucket's elements: the rank's shard, or all of them if it has none; those of a flat slot;
+  // those of a parameter.
+  Range shard(int bucket) const { return shards_[bucket]; }
+  Range part(int slot) const;
+  Range place(int parameter) const { return places_[parameter]; }
   // Of a bucket's hook; nothing without one.
   ReductionCost reduction(int bucket) const;
 
  private:
+  MoveSize size_of_exchange(const Instruction& instruction) const;
+  int index_among(const std::vector<int>& atoms) const;
+
   const Program& program_;
   const Coordinates at_;
   const std::int64_t batch_;
   std::vector<std::int64_t> bytes_;
-  std::vector<std::int64_t> shards_;                              // of each bucket
+  std::vector<Range> shards_;                                     // of each bucket
+  std::vector<Range> places_;                                     // of each parameter
   mutable std::map<std::pair<int, int>, LocalDims> turned_dims_;  // from the second turn on
   mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
   mutable std::vector<std::optional<LocalDims>> dims_;

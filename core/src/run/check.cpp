@@ -235,9 +235,8 @@ void Check::ended() {
 void Check::compare_kept() {
   Ledger::Pause pause(executor_->ledger());
   const Program& program = executor_->program();
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const Bucket& bucket = program.buckets[b];
-    const Storage::Flat& flat = executor_->storage().flats()[b];
+  const Storage& storage = executor_->storage();
+  for (const Bucket& bucket : program.buckets) {
     const auto among = [](const std::vector<int>& atoms, int a) {
       return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
     };
@@ -262,11 +261,12 @@ void Check::compare_kept() {
       seen_[set].push_back({what, sum_of_bits(tensor)});
     };
     const std::string of = " of " + bucket.name;
-    add("the parameters" + of, flat.parameters.defined() ? flat.parameters : flat.own_parameters,
-        !flat.parameters.defined());
-    add("the masters" + of, flat.master, true);
-    for (std::size_t k = 0; k < flat.state.tensors.size(); ++k)
-      add(fmt::format("state {} of the optimizer{}", k, of), flat.state.tensors[k], true);
+    const at::Tensor& whole = storage[bucket.flat.parameters];
+    add("the parameters" + of, whole.defined() ? whole : storage[bucket.flat.stored],
+        !whole.defined());
+    if (bucket.flat.master >= 0) add("the masters" + of, storage[bucket.flat.master], true);
+    for (std::size_t k = 0; k < bucket.flat.states.size(); ++k)
+      add(fmt::format("state {} of the optimizer{}", k, of), storage[bucket.flat.states[k]], true);
   }
 }
 

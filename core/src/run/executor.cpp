@@ -27,7 +27,7 @@ Error failed(const Instruction& i, int microbatch, Problem said) {
 }  // namespace
 
 Executor::Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
-                   Ledger& ledger, const StepInput& input)
+                   Ledger& ledger, const StepInput& input, const Executor* first)
     : program_(program),
       graph_(*program.graph),
       rank_(rank),
@@ -37,41 +37,21 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       source_(source),
       ledger_(ledger),
       input_(input),
-      kept_(new Kept{Storage(program, at_, device, ledger), {}, {}}),
-      storage_(kept_->storage),
+      kept_(first == nullptr ? std::make_shared<Kept>() : first->kept_),
       sizes_(program, at_),
+      storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
       groups_(kept_->groups),
       hooked_(kept_->hooked),
-      scaler_(std::make_shared<LossScaler>(input.loss_scale)) {
+      scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_) {
   number_rows();
-  find_lasting();
-  make_hooks();
-}
-
-Executor::Executor(const Program& program, const Executor& other)
-    : program_(program),
-      graph_(*program.graph),
-      rank_(other.rank_),
-      at_(other.at_),
-      real_(other.real_),
-      device_(other.device_),
-      source_(other.source_),
-      ledger_(other.ledger_),
-      input_(other.input_),
-      kept_(other.kept_),
-      storage_(kept_->storage),
-      sizes_(program, at_),
-      groups_(kept_->groups),
-      hooked_(kept_->hooked),
-      scaler_(other.scaler_) {
-  number_rows();
-  find_lasting();
+  if (first == nullptr) make_hooks();
 }
 
 Executor::~Executor() = default;
 
 void Executor::also(const Program& program) {
-  others_.push_back(std::unique_ptr<Executor>(new Executor(program, *this)));
+  others_.push_back(
+      std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input_, this));
 }
 
 void Executor::watch(Watcher* watcher) {
@@ -107,12 +87,6 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   if (scaler_->begin(index)) make_hooks();
   storage_.begin_step();
   if (watcher_ != nullptr) watcher_->begin(*this, index);
-  {
-    Ledger::Scope scope(ledger_, Category::buffers);
-    at::Tensor& loss = own_[program_.loss];
-    loss = at::Tensor();  // the last step's is not held beside it
-    loss = at::zeros({}, options(program_.loss));
-  }
   const double begin = seconds_now();
   outcome_.began = begin;
   for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
@@ -157,44 +131,12 @@ void Executor::run(const Instruction& i, int microbatch) {
       }
       break;
     case Code::move:
-    case Code::start: {
-      if (i.bucket >= 0) {
-        start_flat(i);
-        break;
-      }
-      if (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv) {
-        start_transfer(i, m, microbatch);
-        break;
-      }
-      if (i.move.kind == Move::Kind::shift) {
-        start_shift(i, m, microbatch);
-        break;
-      }
-      if (!i.move.lands.empty()) {
-        m.underway[i.pending] = start_exchange(i, m);
-        break;
-      }
-      const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
-      const Moving what = moving(i.move, from.dims, from.layout, to.layout, m.sizes->batch());
-      if (i.code == Code::start) {
-        m.underway[i.pending] = start_move(i.move, what, tensor(m, i.inputs[0]), i.in_place,
-                                           group({i.move.atoms, {}}), {i.phase, &i.label});
-      } else {
-        m.slots[i.outputs[0]] = local_move(i.move, what, tensor(m, i.inputs[0]),
-                                           program_.mesh.index_in_group(rank_, i.move.atoms));
-      }
+    case Code::start:
+      start(i, m, microbatch);
       break;
-    }
-    case Code::wait: {
-      if (i.bucket >= 0) {
-        end_flat(i);
-        break;
-      }
-      const at::Tensor done = m.underway.at(i.pending).finish();
-      if (!i.outputs.empty()) m.slots[i.outputs[0]] = done;
-      m.underway.erase(i.pending);
+    case Code::wait:
+      wait(i, m, microbatch);
       break;
-    }
     case Code::seed:
       m.slots[i.outputs[0]] = at::full({}, scaler_->scale(), options(i.outputs[0]));
       break;
@@ -202,7 +144,7 @@ void Executor::run(const Instruction& i, int microbatch) {
       add(i, m);
       break;
     case Code::alias:  // of a flat slot: its parameter's part of it
-      m.slots[i.outputs[0]] = i.parameter >= 0 ? storage_.slice(i.parameter, *lasting_[i.inputs[0]])
+      m.slots[i.outputs[0]] = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[i.inputs[0]])
                                                : tensor(m, i.inputs[0]);
       break;
     case Code::copy:
@@ -218,19 +160,19 @@ void Executor::run(const Instruction& i, int microbatch) {
     watcher_->moved(i, i.outputs[0], microbatch, tensor(m, i.outputs[0]));
   }
   for (int slot : i.release) {
-    if (lasting_[slot] == nullptr) {
-      m.slots[slot].reset();
+    if (lasts(slot)) {
+      storage_.drop(slot);
     } else {
-      let_go(slot);
+      m.slots[slot].reset();
     }
   }
 }
 
 void Executor::copy(const Instruction& i, Microbatch& m) {
   const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
-  const at::Tensor& source = i.bucket >= 0 ? flat_source(i.inputs[0]) : tensor(m, i.inputs[0]);
+  const at::Tensor& source = i.bucket >= 0 ? storage_.settle(i.inputs[0]) : tensor(m, i.inputs[0]);
   if (to.persistent) {
-    open(i.outputs[0]).copy_(source);
+    storage_.open(i.outputs[0]).copy_(source);
   } else if (from.memory == to.memory) {
     m.slots[i.outputs[0]] =
         from.dtype == to.dtype
@@ -245,32 +187,30 @@ void Executor::copy(const Instruction& i, Microbatch& m) {
 }
 
 void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
-  static const Dim batch("batch"), seq("seq");
   Ledger::Scope scope(ledger_, Category::buffers);
-  const std::int64_t rows = program_.batch_of(microbatch), sequence = graph_.size(seq);
+  const std::int64_t sequence = graph_.size("seq");
   const auto cpu = at::TensorOptions().dtype(at::kLong);
   at::Tensor tokens, labels;
   for (int slot : i.outputs) {
     const Slot& s = program_.slots[slot];
-    const std::vector<Range> columns =
-        program_.permuted(seq, local_range(seq, sequence, s.layout, program_.mesh, at_));
+    const DataCut cut = m.sizes->data_cut(slot);
     at::Tensor data;
     if (s.name == "positions") {
       std::vector<at::Tensor> runs;
-      for (const Range& run : columns) {
+      for (const Range& run : cut.columns) {
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       }
       data = runs.size() == 1 ? runs[0] : at::cat(runs);
     } else if (s.name == "tokens" || s.name == "labels") {
-      const Range part = local_range(batch, rows, s.layout, program_.mesh, at_);
       if (!tokens.defined()) {
-        tokens = at::empty({part.size, sequence}, cpu);
-        labels = at::empty({part.size, sequence}, cpu);
+        tokens = at::empty({cut.rows.size, sequence}, cpu);
+        labels = at::empty({cut.rows.size, sequence}, cpu);
         input_.data->sample_rows(
-            input_.first_sample(step_) + program_.first_row(microbatch) + part.offset, tokens,
+            input_.first_sample(step_) + program_.first_row(microbatch) + cut.rows.offset, tokens,
             labels);
       }
-      data = in_runs(s.name == "labels" ? labels : tokens, 1, columns).contiguous();
+      data = in_runs(s.name == "labels" ? labels : tokens, 1, cut.columns);
+      if (cut.copies) data = data.contiguous();
     } else {  // a model file's mistake
       throw std::logic_error("the model asks for the data value \"" + s.name +
                              "\"; there are tokens, labels and positions");

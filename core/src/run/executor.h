@@ -77,9 +77,10 @@ struct StepInput {
 
 class Executor {
  public:
-  // Allocates the rank's storage. `at`: the rank's coordinates. The references must outlive it.
+  // Allocates the rank's storage, or, of another program of the same stage, shares that of `first`,
+  // and its communicators. The references must outlive it.
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
-           Ledger& ledger, const StepInput& input);
+           Ledger& ledger, const StepInput& input, const Executor* first = nullptr);
   ~Executor();
   // Another program of the same stage, for steps with other microbatches. It keeps the same
   // parameters in the same tensors and must outlive the executor.
@@ -113,13 +114,11 @@ class Executor {
                           const Layout& to, std::int64_t batch = 0);
 
  private:
-  // What stays from step to step, whichever program a step has.
+  // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
-    Storage storage;
     std::map<RankSet, std::unique_ptr<Communicator>> groups;
     std::vector<std::unique_ptr<BucketReduction>> hooked;  // of each bucket; null without a hook
   };
-  Executor(const Program& program, const Executor& other);
   StepOutcome own_step(std::int64_t index, double lr);
   // Rows of sparse tensors in one layout: how many of each group, and,
   // where they came by an exchange, from whom.
@@ -131,7 +130,6 @@ class Executor {
   struct Microbatch {
     const RankView* sizes = nullptr;
     std::vector<at::Tensor> slots;
-    std::map<int, Underway> underway;
     // Of sparse tensors, by the layer that makes them and how they lie.
     std::map<int, Rows> rows;  // by rows_of_slot_
   };
@@ -144,20 +142,13 @@ class Executor {
   void add(const Instruction& i, Microbatch& m);
   // Whether parameters' gradients are added up in more bits than they are made in.
   bool widens() const { return program_.gradient_dtype != program_.dtype; }
-  void add_gradient(int parameter, const at::Tensor& gradient);
-  void start_shift(const Instruction& i, Microbatch& m, int microbatch);
-  void start_transfer(const Instruction& i, Microbatch& m, int microbatch);
+  Underway start_shift(const Instruction& i, Microbatch& m, int microbatch);
+  Underway start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void make_hooks();
-  void find_lasting();
-  // Between flat slots of a bucket.
-  void start_flat(const Instruction& i);
-  void end_flat(const Instruction& i);
+  void start(const Instruction& i, Microbatch& m, int microbatch);
+  Underway start_flat(const Instruction& i);  // between flat slots of a bucket
+  void wait(const Instruction& i, Microbatch& m, int microbatch);
   void copy(const Instruction& i, Microbatch& m);
-  // A flat slot to be read, with zeros where nobody wrote it in this step, or to be written: made
-  // if it comes and goes.
-  const at::Tensor& flat_source(int slot);
-  const at::Tensor& open(int slot);
-  void let_go(int slot);
   void totals(const Instruction& i);
   void update(const Instruction& i, Microbatch& m);
   void apply(const Instruction& i);
@@ -166,7 +157,7 @@ class Executor {
   void direction(const Instruction& i, Microbatch& m);
   void whole(const Instruction& i, Microbatch& m);
   void apply_matrix(const Instruction& i, const Microbatch& m);
-  void even_out(int bucket);
+  void even_out(const Instruction& i);
   // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this
   // rank's to give to the world's sum.
   template <class Whole>
@@ -190,11 +181,11 @@ class Executor {
   int sparse_operand(const Instruction& i) const;
   void take_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   void keep_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
+  bool lasts(int slot) const { return program_.slots[slot].persistent; }
   at::TensorOptions options(int slot) const;
-  Moving moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
-                std::int64_t batch) const;
+  const MoveSteps& steps(const Instruction& i, const Microbatch& m);
   const at::Tensor& tensor(const Microbatch& m, int slot) const {
-    return lasting_[slot] != nullptr ? *lasting_[slot] : m.slots[slot];
+    return lasts(slot) ? storage_[slot] : m.slots[slot];
   }
 
   const Program& program_;
@@ -207,8 +198,8 @@ class Executor {
   Ledger& ledger_;
   const StepInput input_;
   const std::shared_ptr<Kept> kept_;
-  Storage& storage_;
   const RankViews sizes_;
+  Storage storage_;
   // For each slot: which rows it has (equal where the same op made them and they lie
   // alike); -1: not sparse.
   std::vector<int> rows_of_slot_;
@@ -216,11 +207,9 @@ class Executor {
   std::vector<bool> last_run_;                // for each run of the timeline: of its microbatch
   std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
-  std::map<int, Pending> flights_;  // between flat slots, by pending
-  // Of each slot the tensor that is no microbatch's, null of others:
-  // the storage's, or one of `own_`.
-  std::vector<const at::Tensor*> lasting_;
-  std::vector<at::Tensor> own_;
+  std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
+  // Moves begun and not awaited, by pending and microbatch; -1: between flat slots.
+  std::map<std::pair<int, int>, Underway> underway_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;
   std::vector<std::unique_ptr<Executor>> others_;
   Watcher* watcher_ = nullptr;

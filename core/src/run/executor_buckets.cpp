@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "program/bucket_shape.h"
-#include "program/rank_view.h"
 #include "program/scalar_type.h"
 #include "run/executor.h"
 
@@ -19,91 +18,33 @@ void Executor::make_hooks() {
   }
 }
 
-void Executor::find_lasting() {
-  lasting_.assign(program_.slots.size(), nullptr);
-  own_.resize(program_.slots.size());
-  for (std::size_t s = 0; s < program_.slots.size(); ++s) {
-    if (program_.slots[s].persistent) lasting_[s] = &own_[s];
-  }
-  for (std::size_t p = 0; p < program_.parameters.size(); ++p)
-    lasting_[program_.parameters[p].slot] = &storage_.parameter(static_cast<int>(p));
-  for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-    const FlatSlots& flat = program_.buckets[b].flat;
-    const Storage::Flat& tensors = storage_.flats()[b];
-    lasting_[flat.stored] = &tensors.own_parameters;
-    lasting_[flat.parameters] = &tensors.parameters;
-    lasting_[flat.reduced] = &tensors.own_gradients;
-    lasting_[flat.gradients] = &tensors.gradients;
-    if (flat.master >= 0) lasting_[flat.master] = &tensors.master;
-  }
-}
-
-const at::Tensor& Executor::flat_source(int slot) {
-  const int bucket = program_.slots[slot].bucket;
-  return slot == program_.buckets[bucket].flat.gradients ? storage_.settle(bucket)
-                                                         : *lasting_[slot];
-}
-
-const at::Tensor& Executor::open(int slot) {
-  const at::Tensor& tensor = *lasting_[slot];
-  if (tensor.defined()) return tensor;
-  const Slot& s = program_.slots[slot];
-  if (slot == program_.buckets[s.bucket].flat.parameters) return storage_.open_parameters(s.bucket);
-  const Ledger::Scope scope(ledger_, s.category);
-  return own_[slot] = at::empty(program_.local_shape(s, at_), options(slot));
-}
-
-void Executor::let_go(int slot) {
-  const Slot& s = program_.slots[slot];
-  const FlatSlots& flat = program_.buckets[s.bucket].flat;
-  if (slot == flat.parameters) {
-    storage_.drop_parameters(s.bucket);
-  } else if (slot == flat.gradients) {
-    storage_.drop_gradients(s.bucket);
-  } else {
-    own_[slot].reset();
-  }
-}
-
-void Executor::start_flat(const Instruction& i) {
+Underway Executor::start_flat(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  const at::Tensor& source = flat_source(i.inputs[0]);
+  const at::Tensor& source = storage_.settle(i.inputs[0]);
   Communicator& ranks = group({i.move.atoms, i.move.stages});
   const Purpose purpose{i.phase, &i.label};
   if (bucket.hook && i.pending == bucket.flat.reduction) {
     const Ledger::Scope scope(ledger_, Category::buffers);
     hooked_[i.bucket]->start(source, ranks, purpose);
-    return;
+    return {{}, [this, &i] {
+              const Ledger::Scope again(ledger_, Category::buffers);
+              hooked_[i.bucket]->finish();
+              return at::Tensor();
+            }};
   }
-  const at::Tensor& target = open(i.outputs[0]);
-  flights_[i.pending] = i.move.kind == Move::Kind::all_reduce
-                            ? ranks.all_reduce(target, Reduction::sum, purpose)
-                        : i.move.kind == Move::Kind::reduce_scatter
-                            ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
-                            : ranks.all_gather(target, source.to(device_), purpose);
-}
-
-// A gather that is awaited by several is there for all after the first.
-void Executor::end_flat(const Instruction& i) {
-  const Bucket& bucket = program_.buckets[i.bucket];
-  if (bucket.hook && i.pending == bucket.flat.reduction) {
-    const Ledger::Scope scope(ledger_, Category::buffers);
-    hooked_[i.bucket]->finish();
-    return;
-  }
-  if (const auto flight = flights_.find(i.pending); flight != flights_.end()) {
-    flight->second.wait();
-    flights_.erase(flight);
-  }
-  // The next reduction counts the sum so far once.
-  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce)) storage_.begin_sum(i.bucket);
+  const at::Tensor& target = storage_.open(i.outputs[0]);
+  return {i.move.kind == Move::Kind::all_reduce ? ranks.all_reduce(target, Reduction::sum, purpose)
+          : i.move.kind == Move::Kind::reduce_scatter
+              ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
+              : ranks.all_gather(target, source.to(device_), purpose),
+          [] { return at::Tensor(); }};
 }
 
 at::Tensor Executor::whole(int bucket, bool gradients) {
   const Bucket& b = program_.buckets[bucket];
-  const Storage::Flat& flat = storage_.flats()[bucket];
-  if (!gradients && flat.parameters.defined()) return flat.parameters;
-  at::Tensor part = gradients ? flat.own_gradients : flat.own_parameters.to(device_);
+  const at::Tensor& parameters = storage_[b.flat.parameters];
+  if (!gradients && parameters.defined()) return parameters;
+  at::Tensor part = storage_[gradients ? b.flat.reduced : b.flat.stored].to(device_);
   if (b.shard_atoms.empty()) return part;
   Communicator& ranks = group({b.shard_atoms, {}});
   at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
@@ -121,11 +62,10 @@ at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
 // so that it counts once.
 void Executor::totals(const Instruction& i) {
   at::Tensor sums = at::zeros({3}, at::kDouble);
-  sums[0] = lasting_[i.inputs[0]]->item<double>();
+  sums[0] = storage_.settle(i.inputs[0]).item<double>();
   double squares = 0;
-  for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-    const Bucket& bucket = program_.buckets[b];
-    if (bucket.shard_atoms.empty() && bucket.reduce.empty()) storage_.settle(static_cast<int>(b));
+  for (const Bucket& bucket : program_.buckets) {
+    const at::Tensor& own = storage_.settle(bucket.flat.reduced);
     if (bucket.expert_load) continue;
     if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
     const auto among = [](const std::vector<int>& atoms, int a) {
@@ -133,8 +73,6 @@ void Executor::totals(const Instruction& i) {
     };
     if (!gives([&](int a) { return !among(bucket.sharded, a) && !among(bucket.shard_atoms, a); }))
       continue;
-    storage_.settle_part(static_cast<int>(b));
-    const at::Tensor& own = storage_.flats()[b].own_gradients;
     // In pieces, as what is in bf16 is widened first.
     for (std::int64_t at = 0; at < own.numel(); at += cast_at_a_time) {
       const double norm =

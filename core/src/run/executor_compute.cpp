@@ -12,8 +12,7 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
   const int slot = i.grad_inputs[input];
   call.wants[input] = slot >= 0;
   if (slot < 0) return;
-  const int parameter = storage_.parameter_of(slot);
-  if (parameter < 0) {
+  if (!lasts(slot)) {
     call.accumulate[input] = i.accumulate[input];
     if (i.accumulate[input]) {
       call.grad_inputs[input] = tensor(m, slot);
@@ -27,19 +26,9 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
     return;
   }
   if (widens()) return;
-  call.grad_inputs[input] = storage_.gradient(parameter);
-  call.accumulate[input] = storage_.written(parameter);
-  storage_.write(parameter);
-}
-
-void Executor::add_gradient(int parameter, const at::Tensor& gradient) {
-  const at::Tensor& sum = storage_.gradient(parameter);
-  if (storage_.written(parameter)) {
-    sum.add_(gradient);
-  } else {
-    sum.copy_(gradient);
-  }
-  storage_.write(parameter);
+  call.grad_inputs[input] = storage_.open(slot);
+  call.accumulate[input] = storage_.written(slot);
+  storage_.write(slot);
 }
 
 void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
@@ -128,24 +117,20 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     const int slot = i.grad_inputs[k];
     if (slot < 0) continue;
-    const int parameter = storage_.parameter_of(slot);
-    if (parameter < 0) {
+    if (!lasts(slot)) {
       m.slots[slot] = call.grad_inputs[k];
     } else if (call.wants[k] && widens()) {
-      add_gradient(parameter, call.grad_inputs[k]);
+      storage_.add(slot, call.grad_inputs[k]);
     }
   }
 }
 
 void Executor::add(const Instruction& i, Microbatch& m) {
   if (!i.contributing.empty() && !sizes_.of_kind(0).contributes(i.contributing[0])) return;
-  const int parameter = storage_.parameter_of(i.outputs[0]);
-  if (parameter >= 0) {
-    add_gradient(parameter, tensor(m, i.inputs[0]));
-  } else if (i.bucket >= 0) {
-    storage_.sum_part(i.bucket, tensor(m, i.inputs[0]));
+  if (lasts(i.outputs[0])) {
+    storage_.add(i.outputs[0], tensor(m, i.inputs[0]));
   } else {
-    tensor(m, i.outputs[0]).add_(tensor(m, i.inputs[0]));
+    m.slots[i.outputs[0]].add_(tensor(m, i.inputs[0]));
   }
 }
 

@@ -4,48 +4,69 @@
 
 namespace mw {
 
-Moving Executor::moving(const Move& move, const Dims& dims, const Layout& from, const Layout& to,
-                        std::int64_t batch) const {
-  Moving what;
-  what.dims = dims;
-  auto parts = [&](Dim dim, const Layout& layout) {
-    return local_sizes(dim, program_.size(dim, batch), layout, program_.mesh, move.atoms, at_);
-  };
-  if (move.from.valid()) what.from_parts = parts(move.from, from);
-  if (move.to.valid()) what.to_parts = parts(move.to, to);
-  return what;
+const MoveSteps& Executor::steps(const Instruction& i, const Microbatch& m) {
+  const auto [known, missing] = steps_.try_emplace({&i, m.sizes});
+  if (missing) known->second = m.sizes->steps(i);
+  return known->second;
 }
 
-void Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
+void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
+  const auto begun = [&](Underway move) {
+    underway_[{i.pending, i.bucket >= 0 ? -1 : microbatch}] = std::move(move);
+  };
+  using Kind = Move::Kind;
+  if (i.bucket >= 0) return begun(start_flat(i));
+  if (i.move.kind == Kind::send || i.move.kind == Kind::recv)
+    return begun(start_transfer(i, m, microbatch));
+  if (i.move.kind == Kind::shift) return begun(start_shift(i, m, microbatch));
+  if (!i.move.lands.empty()) return begun(start_exchange(i, m));
+  const MoveSteps& steps = this->steps(i, m);
+  if (i.code == Code::move) {
+    m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));
+  } else {
+    begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}),
+                     {i.phase, &i.label}));
+  }
+}
+
+// A gather that is awaited by several is there for all after the first.
+void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
+  const auto move = underway_.find({i.pending, i.bucket >= 0 ? -1 : microbatch});
+  if (move != underway_.end()) {
+    const at::Tensor done = move->second.finish();
+    if (done.defined()) m.slots[i.outputs[0]] = done;
+    underway_.erase(move);
+  }
+  if (i.bucket < 0) return;
+  // The next reduction counts the sum so far once.
+  const Bucket& bucket = program_.buckets[i.bucket];
+  if (bucket.each && !bucket.hook && !sizes_.of_kind(0).contributes(bucket.reduce))
+    storage_.begin_sum(i.bucket);
+}
+
+Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
   Communicator& stages = group({i.move.atoms, {}});
   const int tag = i.move.tag * program_.microbatches + microbatch;
   if (i.move.kind == Move::Kind::send) {
     const at::Tensor out = tensor(m, i.inputs[0]);
-    m.underway[i.pending] = {stages.send(out, i.move.peer, tag, {i.phase, &i.label}),
-                             [] { return at::Tensor(); }};
-    return;
+    return {stages.send(out, i.move.peer, tag, {i.phase, &i.label}), [] { return at::Tensor(); }};
   }
-  const Slot& slot = program_.slots[i.outputs[0]];
-  at::Tensor in =
-      at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
-  m.underway[i.pending] = {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}),
-                           [in] { return in; }};
+  const at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
+  return {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}), [in] { return in; }};
 }
 
-void Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
+Underway Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
   Communicator& ring = group({i.move.atoms, {}});
   const int ways = ring.ways(), me = ring.index();
   const int tag = i.pending * program_.microbatches + microbatch;
   const Purpose purpose{i.phase, &i.label};
   const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
-  const Slot& slot = program_.slots[i.outputs[0]];
-  at::Tensor in =
-      at::empty(program_.local_shape(slot, at_, m.sizes->batch()), options(i.outputs[0]));
+  const at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
   const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
-  m.underway[i.pending] = {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
-                             sent->wait();
-                             return in;
-                           }};
+  return {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
+            sent->wait();
+            return in;
+          }};
 }
 
 at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
@@ -55,13 +76,12 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
   static const std::string label = "gather for comparison";
   for (const Move& move : moves(from, to, program_.mesh)) {
     const Layout next = after(now, move);
-    const Moving what = moving(move, dims, now, next, batch);
+    const MoveSteps steps = move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh,
+                                       at_, [&](Dim dim) { return program_.size(dim, batch); });
     if (communicates(move.kind)) {
-      moved = start_move(move, what, moved.contiguous(), false, group({move.atoms, {}}),
-                         {"verify", &label})
-                  .finish();
+      moved = start_move(move, steps, moved, group({move.atoms, {}}), {"verify", &label}).finish();
     } else {
-      moved = local_move(move, what, moved, program_.mesh.index_in_group(rank_, move.atoms));
+      moved = local_move(move, steps, moved);
     }
     now = next;
   }

@@ -26,17 +26,16 @@ void Executor::update(const Instruction& i, Microbatch& m) {
 // A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
 void Executor::apply(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  Storage::Flat& flat = storage_.flats()[i.bucket];
   // Copies only between a device and its host; what lies in host memory is updated in place.
   const bool host = bucket.offload != Offload::nothing;
   const at::Device home = host ? at::Device(at::kCPU) : device_;
   const Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
   if (bucket.expert_load) {
-    even_out(i.bucket);
+    even_out(i);
     return;
   }
-  const at::Tensor own = *lasting_[i.outputs[0]], updated = own.to(home);
-  const at::Tensor& gradient = *lasting_[i.inputs[0]];
+  const at::Tensor own = storage_[i.outputs[0]], updated = own.to(home);
+  const at::Tensor& gradient = storage_[i.inputs[0]];
   const std::int64_t elements = updated.numel();
   const std::int64_t at_a_time =
       gradient.scalar_type() == updated.scalar_type() ? elements : cast_at_a_time;
@@ -45,7 +44,7 @@ void Executor::apply(const Instruction& i) {
       return whole.narrow(0, at, std::min(at_a_time, elements - at));
     };
     UpdateCall call{piece(updated), piece(gradient).to(updated.options())};
-    for (const at::Tensor& state : flat.state.tensors) call.state.tensors.push_back(piece(state));
+    for (int state : bucket.flat.states) call.state.tensors.push_back(piece(storage_[state]));
     call.lr = outcome_.lr;
     call.step = updates();
     call.grad_scale = scale_;
@@ -55,39 +54,39 @@ void Executor::apply(const Instruction& i) {
 }
 
 // The bias of a group that got less than the mean goes up, of one that got more goes down.
-void Executor::even_out(int bucket) {
-  Storage::Flat& flat = storage_.flats()[bucket];
-  const at::Tensor& sum = flat.master.defined() ? flat.master : flat.parameters;
-  for (int p : program_.buckets[bucket].parameters) {
+void Executor::even_out(const Instruction& i) {
+  for (int p : program_.buckets[i.bucket].parameters) {
     const ExpertLoad& expert_load = *graph_.value(program_.parameters[p].value).expert_load;
-    const at::Tensor step = storage_.slice(p, flat.gradients).neg().add_(expert_load.mean).sign_();
-    storage_.slice(p, sum).add_(step.to(sum.scalar_type()), expert_load.rate);
+    const at::Tensor step =
+        storage_.slice(p, storage_[i.inputs[0]]).neg().add_(expert_load.mean).sign_();
+    const at::Tensor sum = storage_.slice(p, storage_[i.outputs[0]]);
+    sum.add_(step.to(sum.scalar_type()), expert_load.rate);
   }
 }
 
 // Of one parameter of a bucket that is whole, or of the rank's shard of all.
 void Executor::direction(const Instruction& i, Microbatch& m) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  Storage::Flat& flat = storage_.flats()[i.bucket];
-  const auto own = [&](const at::Tensor& tensor) {
-    return i.parameter < 0 ? tensor : storage_.slice(i.parameter, tensor).view(-1);
-  };
-  const at::Tensor gradient = own(flat.own_gradients);
+  const at::Tensor& gradient = storage_[i.inputs[0]];
   UpdateCall call;
-  for (const at::Tensor& state : flat.state.tensors) call.state.tensors.push_back(own(state));
+  for (int slot : bucket.flat.states) {
+    const at::Tensor& state = storage_[slot];
+    call.state.tensors.push_back(i.parameter < 0 ? state
+                                                 : storage_.slice(i.parameter, state).view(-1));
+  }
   call.grad_scale = scale_;
   call.step = updates();
   const int to = i.outputs[0];
   const auto options = call.state.tensors.front().options();
   if (i.parameter < 0) {
-    const at::Tensor& direction = open(to);
+    const at::Tensor& direction = storage_.open(to);
     call.gradient = direction.to(options);
     if (!call.gradient.is_same(gradient)) call.gradient.copy_(gradient);
     if (!outcome_.left_out) bucket.rule->direction->run(call);
     if (!call.gradient.is_same(direction)) direction.copy_(call.gradient);
     return;
   }
-  call.gradient = gradient.to(options);
+  call.gradient = gradient.view(-1).to(options);
   if (!outcome_.left_out) bucket.rule->direction->run(call);
   m.slots[to] = call.gradient.to(device_).view(program_.local_shape(program_.slots[to], at_));
 }
@@ -111,18 +110,18 @@ void Executor::apply_matrix(const Instruction& i, const Microbatch& m) {
     made = made.narrow(static_cast<std::int64_t>(d), size.own[d].offset, size.own[d].size);
   made = made.reshape(-1).narrow(0, size.begin, size.end - size.begin);
 
-  const Storage::Flat& flat = storage_.flats()[i.bucket];
+  const Bucket& bucket = program_.buckets[i.bucket];
   // Where it lies in the rank's shard.
-  const std::int64_t first = size.first + size.begin - storage_.part_begin(i.bucket);
-  const at::Tensor own = lasting_[i.outputs[0]]->narrow(0, first, made.numel());
+  const std::int64_t first = size.first + size.begin - sizes_.of_kind(0).shard(i.bucket).offset;
+  const at::Tensor own = storage_[i.outputs[0]].narrow(0, first, made.numel());
   UpdateCall call;
-  call.parameter = own.to(flat.state.tensors.front().device());
+  call.parameter = own.to(storage_[bucket.flat.states.front()].device());
   call.gradient = made.to(call.parameter.device());
   call.lr = outcome_.lr;
   call.step = updates();
   call.rows = size.rows;
   call.columns = size.columns;
-  program_.buckets[i.bucket].rule->apply->run(call);
+  bucket.rule->apply->run(call);
   if (!call.parameter.is_same(own)) own.copy_(call.parameter);
 }
 

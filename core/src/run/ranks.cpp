@@ -86,7 +86,7 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
     }
   };
   Storage& storage = executor.storage();
-  const Bucket& bucket = program.buckets[storage.bucket_of(index)];
+  const Bucket& bucket = storage.bucket_of(index);
   if (bucket.sharded_state != ShardedState::parameters && !program.has_masters()) {
     numbers(ranges, storage.parameter(index));
     return;

@@ -1,23 +1,14 @@
-// Carries out one Move on a rank: the collective, and the copies that bring a dim to the front and
-// back.
+// Carries out one Move on a rank, in the steps that program/move_steps says.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <functional>
-#include <vector>
 
 #include "meshwright/communicator.h"
-#include "meshwright/program.h"
+#include "program/move_steps.h"
 
 namespace mw {
-
-// What a rank needs to know of the tensor that moves.
-struct Moving {
-  Dims dims;                             // of the tensor; `move` names some of them
-  std::vector<std::int64_t> from_parts;  // of Move::from: every rank's part, in group order
-  std::vector<std::int64_t> to_parts;    // of Move::to
-};
 
 // A move under way. finish() waits and returns the moved tensor.
 class Underway {
@@ -32,12 +23,12 @@ class Underway {
   std::function<at::Tensor()> result_;
 };
 
-// Starts a move that communicates. With `in_place` an all-reduce overwrites its input. `input` must
-// stay alive until finish().
-Underway start_move(const Move& move, const Moving& moving, const at::Tensor& input, bool in_place,
+// Starts a move that communicates. An all-reduce that does not pack overwrites its input. `input`
+// and `steps` must stay until finish().
+Underway start_move(const Move& move, const MoveSteps& steps, const at::Tensor& input,
                     Communicator& group, Purpose purpose);
 
-// A local move (slice, keep); `index` is the rank's place in the group.
-at::Tensor local_move(const Move& move, const Moving& moving, const at::Tensor& input, int index);
+// A local move (slice, keep).
+at::Tensor local_move(const Move& move, const MoveSteps& steps, const at::Tensor& input);
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// Allocates a rank's flat tensors of parameters, gradients and optimizer state, and hands out
-// views of them, gathered or only this rank's part.
+// Allocates a rank's lasting slots by their sizes, keeps the views of them, and opens, sums and
+// lets go of those that come and go.
 #include "run/storage.h"
 
 #include <algorithm>
@@ -8,194 +8,145 @@
 
 namespace mw {
 
-Storage::Storage(const Program& program, const Coordinates& at, at::Device device, Ledger& ledger)
-    : program_(program),
-      options_(at::TensorOptions().device(device).dtype(scalar_type(program.dtype))),
-      gradient_options_(options_.dtype(scalar_type(program.gradient_dtype))),
+Storage::Storage(const RankView& rank, at::Device device, Ledger& ledger, const Storage* other)
+    : rank_(rank),
+      program_(rank.program()),
+      device_(device),
       ledger_(ledger),
-      flats_(program.buckets.size()),
-      shapes_(program.parameters.size()),
-      offsets_(program.parameters.size()),
-      parameters_(program.parameters.size()),
-      gradients_(program.parameters.size()),
-      parameter_of_(program.slots.size(), -1),
-      bucket_of_(program.parameters.size(), -1),
-      written_(program.parameters.size(), false) {
-  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    parameter_of_[program.parameters[p].slot] = static_cast<int>(p);
-    parameter_of_[program.parameters[p].gradient_slot] = static_cast<int>(p);
+      tensors_(program_.slots.size()),
+      places_(program_.slots.size()),
+      views_(program_.slots.size()),
+      written_(program_.slots.size(), false) {
+  const std::vector<Slot>& slots = program_.slots;
+  const auto add_view = [&](int slot, Range range, std::vector<std::int64_t> shape) {
+    places_[slot] = {range, std::move(shape)};
+    views_[slots[slot].alias_of].push_back(slot);
+  };
+  for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+    const ProgramParameter& parameter = program_.parameters[p];
+    for (int slot : {parameter.slot, parameter.gradient_slot})
+      add_view(slot, rank.place(static_cast<int>(p)),
+               program_.local_shape(slots[parameter.slot], rank.at()));
   }
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const Bucket& bucket = program.buckets[b];
-    const int number = static_cast<int>(b);
-    std::int64_t total = 0;
-    for (int p : bucket.parameters) {
-      bucket_of_[p] = number;
-      shapes_[p] = program.local_shape(program.slots[program.parameters[p].slot], at);
-      offsets_[p] = total;
-      total += c10::multiply_integers(shapes_[p]);
+  for (std::size_t s = 0; s < slots.size(); ++s) {
+    const int slot = static_cast<int>(s);
+    if (!slots[s].persistent) continue;
+    if (slots[s].alias_of < 0) {
+      if (!slots[s].transient) lasting_.push_back(slot);
+    } else if (slots[s].bucket >= 0) {
+      add_view(slot, rank.part(slot), {rank.part(slot).size});
     }
-    const std::int64_t ways =
-        bucket.shard_atoms.empty() ? 1 : program.mesh.ways(bucket.shard_atoms);
-    std::int64_t index = 0;  // mesh order: the outermost atom counts most
-    for (int atom : bucket.shard_atoms) index = index * program.mesh.atoms()[atom].ways + at[atom];
-    parts_.push_back((total + ways - 1) / ways);
-    sizes_.push_back(parts_.back() * ways);
-    index_.push_back(index);
-    Flat& flat = flats_[b];
-    {
-      const bool host = bucket.offload == Offload::parameters;
-      Ledger::Scope scope(ledger, host ? Category::host : Category::parameters);
-      if (bucket.sharded_state == ShardedState::parameters) {
-        flat.own_parameters = at::zeros({parts_[b]}, host ? options_.device(at::kCPU) : options_);
-      } else {
-        flat.parameters = at::zeros({sizes_[b]}, options_);
-        flat.own_parameters = part_of(number, flat.parameters);
-        view_parameters(number);
-      }
+  }
+  for (std::size_t k = 0; k < lasting_.size(); ++k) {
+    const int slot = lasting_[k];
+    if (other != nullptr) {
+      set(slot, other->tensors_[other->lasting_.at(k)]);
+      continue;
     }
-    {
-      Ledger::Scope scope(ledger, Category::gradients);
-      if (bucket.sharded_state >= ShardedState::gradients) {
-        flat.own_gradients = at::zeros({parts_[b]}, gradient_options_);
-      } else {
-        flat.gradients = at::zeros({sizes_[b]}, gradient_options_);
-        flat.own_gradients = part_of(number, flat.gradients);
-        view_gradients(number);
-      }
-    }
-    const bool host = bucket.offload != Offload::nothing;
-    Ledger::Scope scope(ledger, host ? Category::host : Category::optimizer);
-    at::Tensor updated = flat.own_parameters;
-    if (host && !device.is_cpu()) updated = at::empty({parts_[b]}, options_.device(at::kCPU));
-    if (bucket.flat.master >= 0) {
-      updated = flat.master =
-          at::zeros({parts_[b]}, updated.options().dtype(scalar_type(program.optimizer_dtype)));
-    }
-    for (std::size_t k = 0; k < bucket.flat.states.size(); ++k)
-      flat.state.tensors.push_back(at::zeros_like(updated, at::MemoryFormat::Contiguous));
+    const bool host = slots[slot].memory == Memory::host;
+    const Ledger::Scope scope(ledger, host ? Category::host : slots[slot].category);
+    set(slot, at::zeros({elements(slot)}, options(slot)));
   }
 }
 
-at::Tensor Storage::part_of(int bucket, const at::Tensor& whole) const {
-  return whole.narrow(0, index_[bucket] * parts_[bucket], parts_[bucket]);
+at::TensorOptions Storage::options(int slot) const {
+  const Slot& s = program_.slots[slot];
+  return at::TensorOptions()
+      .dtype(scalar_type(s.dtype))
+      .device(s.memory == Memory::host ? at::Device(at::kCPU) : device_);
 }
 
-void Storage::view_parameters(int bucket) {
-  const at::Tensor& whole = flats_[bucket].parameters;
-  for (int p : program_.buckets[bucket].parameters) {
-    parameters_[p] = whole.defined() ? slice(p, whole) : at::Tensor();
+std::int64_t Storage::elements(int slot) const {
+  return rank_.bytes(slot) / bytes_of(program_.slots[slot].dtype);
+}
+
+at::Tensor Storage::view(int slot, const at::Tensor& whole) const {
+  const View& place = places_[slot];
+  return whole.narrow(0, place.range.offset, place.range.size).view(place.shape);
+}
+
+void Storage::set(int slot, at::Tensor tensor) {
+  for (int v : views_[slot]) {
+    tensors_[v] = tensor.defined() ? view(v, tensor) : at::Tensor();
+    written_[v] = false;
   }
+  tensors_[slot] = std::move(tensor);
 }
 
-void Storage::view_gradients(int bucket) {
-  const at::Tensor& whole = flats_[bucket].gradients;
-  for (int p : program_.buckets[bucket].parameters) {
-    gradients_[p] = whole.defined() ? slice(p, whole) : at::Tensor();
+const at::Tensor& Storage::open(int slot) {
+  if (!tensors_[slot].defined()) {
+    const int root = program_.root(slot);
+    const Ledger::Scope scope(ledger_, program_.slots[root].category);
+    set(root, at::empty({elements(root)}, options(root)));
   }
+  return tensors_[slot];
 }
 
-at::Tensor Storage::slice(int parameter, const at::Tensor& whole) const {
-  return whole.narrow(0, offsets_[parameter], c10::multiply_integers(shapes_[parameter]))
-      .view(shapes_[parameter]);
-}
-
-at::Tensor Storage::own_gradient(int parameter) const {
-  const int bucket = bucket_of_[parameter];
-  const std::int64_t first = index_[bucket] * parts_[bucket];
-  const std::int64_t begin = std::max(first, offsets_[parameter]);
-  const std::int64_t end = std::min(
-      first + parts_[bucket], offsets_[parameter] + c10::multiply_integers(shapes_[parameter]));
-  return flats_[bucket].own_gradients.narrow(0, begin < end ? begin - first : 0,
-                                             std::max<std::int64_t>(0, end - begin));
-}
-
-void Storage::fill(int parameter, std::int64_t first, const at::Tensor& numbers) {
-  const int bucket = bucket_of_[parameter];
-  const Flat& flat = flats_[bucket];
-  const std::int64_t at = offsets_[parameter] + first;
-  if (flat.parameters.defined()) {
-    flat.parameters.narrow(0, at, numbers.numel()).copy_(numbers.reshape(-1));
+void Storage::add(int slot, const at::Tensor& tensor) {
+  const at::Tensor& sum = open(slot);
+  if (written_[slot]) {
+    sum.add_(tensor);
   } else {
-    fill_part(bucket, at, numbers, flat.own_parameters);
+    sum.copy_(tensor);
   }
-  if (flat.master.defined()) fill_part(bucket, at, numbers, flat.master);
+  written_[slot] = true;
 }
 
-void Storage::fill_part(int bucket, std::int64_t at, const at::Tensor& numbers,
-                        const at::Tensor& part) const {
-  const std::int64_t first = index_[bucket] * parts_[bucket];
-  const std::int64_t begin = std::max(first, at);
-  const std::int64_t end = std::min(first + parts_[bucket], at + numbers.numel());
-  if (begin >= end) return;
-  part.narrow(0, begin - first, end - begin)
-      .copy_(numbers.reshape(-1).narrow(0, begin - at, end - begin));
-}
-
-const at::Tensor& Storage::gradient(int index) {
-  const int bucket = bucket_of_[index];
-  if (!flats_[bucket].gradients.defined()) {
-    Ledger::Scope scope(ledger_, Category::buffers);
-    flats_[bucket].gradients = at::empty({sizes_[bucket]}, gradient_options_);
-    view_gradients(bucket);
-    for (int p : program_.buckets[bucket].parameters) written_[p] = false;
+const at::Tensor& Storage::settle(int slot) {
+  const Slot& s = program_.slots[slot];
+  const bool sums = s.bucket < 0 || slot == program_.buckets[s.bucket].flat.gradients ||
+                    slot == program_.buckets[s.bucket].flat.reduced;
+  if (!sums || s.alias_of >= 0) return tensors_[slot];
+  const at::Tensor& whole = open(slot);
+  std::int64_t end = 0;  // of what parameters sum on their own
+  const auto zero = [&](int part, const at::Tensor& tensor) {
+    if (!written_[part]) tensor.zero_();
+    written_[part] = true;
+  };
+  for (int v : views_[slot]) {
+    if (program_.slots[v].bucket >= 0) continue;
+    zero(v, tensors_[v]);
+    end = std::max(end, places_[v].range.offset + places_[v].range.size);
   }
-  return gradients_[index];
-}
-
-const at::Tensor& Storage::open_parameters(int bucket) {
-  Flat& flat = flats_[bucket];
-  if (!flat.parameters.defined()) {
-    Ledger::Scope scope(ledger_, Category::buffers);
-    flat.parameters = at::empty({sizes_[bucket]}, options_);
-    view_parameters(bucket);
+  if (end == 0) {
+    zero(slot, whole);
+  } else if (end < whole.numel()) {
+    whole.narrow(0, end, whole.numel() - end).zero_();
   }
-  return flat.parameters;
-}
-
-void Storage::drop_parameters(int bucket) {
-  flats_[bucket].parameters = at::Tensor();
-  view_parameters(bucket);
-}
-
-const at::Tensor& Storage::settle(int bucket) {
-  std::int64_t end = 0;
-  for (int p : program_.buckets[bucket].parameters) {
-    const at::Tensor& own = gradient(p);
-    if (!written_[p]) own.zero_();
-    written_[p] = true;
-    end = std::max(end, offsets_[p] + own.numel());
-  }
-  const at::Tensor& whole = flats_[bucket].gradients;
-  if (end < whole.numel()) whole.narrow(0, end, whole.numel() - end).zero_();
   return whole;
 }
 
-void Storage::settle_part(int bucket) {
-  Flat& flat = flats_[bucket];
-  if (program_.buckets[bucket].sharded_state < ShardedState::gradients || flat.summed) return;
-  flat.own_gradients.zero_();
-  flat.summed = true;
+void Storage::begin_sum(int bucket) {
+  for (int p : program_.buckets[bucket].parameters)
+    written_[program_.parameters[p].gradient_slot] = false;
 }
 
-void Storage::sum_part(int bucket, const at::Tensor& part) {
-  Flat& flat = flats_[bucket];
-  if (flat.summed) {
-    flat.own_gradients.add_(part);
-  } else {
-    flat.own_gradients.copy_(part);
+const Bucket& Storage::bucket_of(int parameter) const {
+  return program_
+      .buckets[program_.slots[program_.root(program_.parameters[parameter].slot)].bucket];
+}
+
+std::pair<at::Tensor, Range> Storage::among(int slot, Range range) const {
+  const Range part = rank_.part(slot);
+  const std::int64_t begin = std::max(part.offset, range.offset);
+  const std::int64_t end = std::min(part.offset + part.size, range.offset + range.size);
+  if (begin >= end) return {tensors_[slot].narrow(0, 0, 0), {}};
+  return {tensors_[slot].narrow(0, begin - part.offset, end - begin), {begin, end - begin}};
+}
+
+at::Tensor Storage::own_gradient(int parameter) const {
+  return among(bucket_of(parameter).flat.reduced, rank_.place(parameter)).first;
+}
+
+void Storage::fill(int parameter, std::int64_t first, const at::Tensor& numbers) {
+  const FlatSlots& flat = bucket_of(parameter).flat;
+  const std::int64_t begin = rank_.place(parameter).offset + first;
+  const bool whole = tensors_[flat.parameters].defined();
+  for (int slot : {whole ? flat.parameters : flat.stored, flat.master}) {
+    if (slot < 0) continue;
+    const auto [own, range] = among(slot, {begin, numbers.numel()});
+    if (range.size > 0) own.copy_(numbers.reshape(-1).narrow(0, range.offset - begin, range.size));
   }
-  flat.summed = true;
-}
-
-void Storage::drop_gradients(int bucket) {
-  flats_[bucket].gradients = at::Tensor();
-  view_gradients(bucket);
-}
-
-void Storage::begin_step() {
-  written_.assign(written_.size(), false);
-  for (Flat& flat : flats_) flat.summed = false;
 }
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// What a rank keeps from step to step: parameters, gradients and optimizer state, flat tensors for
-// every bucket, whole or this rank's part of them.
+// The tensors that a rank keeps from step to step, or that come and go once for all microbatches:
+// one for each persistent slot of its program.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,87 +8,67 @@
 
 #include "meshwright/ledger.h"
 #include "meshwright/program.h"
-#include "optimizer/optimizer.h"
+#include "program/rank_view.h"
 
 namespace mw {
 
 class Storage {
  public:
-  // Allocates; parameters are not yet filled.
-  Storage(const Program& program, const Coordinates& at, at::Device device, Ledger& ledger);
+  // Allocates what lasts; parameters are not yet filled. `other`: that of another program of the
+  // stage, whose tensors it shares. Keeps the references.
+  Storage(const RankView& rank, at::Device device, Ledger& ledger, const Storage* other = nullptr);
 
-  // Of a bucket with parts, whole tensors have its parts one after the other, zeros at the end.
-  struct Flat {
-    at::Tensor parameters;  // whole; undefined while parameters stored in parts are not gathered
-    at::Tensor gradients;   // whole; undefined where stored in parts and nobody has written any
-    at::Tensor own_parameters;  // this rank's part (a slice of the whole one if that is kept)
-    at::Tensor own_gradients;
-    at::Tensor master;  // of the part, in the optimizer's precision; undefined where that updates
-                        // own_parameters themselves
-    OptimizerState state;  // of the part
-    bool summed = false;   // own_gradients holds this step's sum so far
-  };
-  std::vector<Flat>& flats() { return flats_; }
+  // By slot; undefined while one that comes and goes is not there.
+  const at::Tensor& operator[](int slot) const { return tensors_[slot]; }
+  const at::Tensor& parameter(int index) const { return tensors_[program_.parameters[index].slot]; }
+  const at::Tensor& gradient(int index) { return open(program_.parameters[index].gradient_slot); }
+  // Makes it, or what it is a view of, if it is not there; lets it go with all its views.
+  const at::Tensor& open(int slot);
+  void drop(int slot) { set(slot, {}); }
 
-  // Views into whole flat tensors, by index into Program::parameters. A gradient's is allocated if
-  // it is not there.
-  const at::Tensor& parameter(int index) const { return parameters_[index]; }
-  const at::Tensor& gradient(int index);
-  int parameter_of(int slot) const {  // of its gradient slot too; -1
-    return slot < static_cast<int>(parameter_of_.size()) ? parameter_of_[slot] : -1;
-  }
-  int bucket_of(int parameter) const { return bucket_of_[parameter]; }
-
-  // Makes the whole tensor of parameters stored in parts, for an all-gather into it,
-  // and lets it go.
-  const at::Tensor& open_parameters(int bucket);
-  void drop_parameters(int bucket);
-  void drop_gradients(int bucket);
-  // The whole gradients of a bucket, with zeros where nobody wrote.
-  const at::Tensor& settle(int bucket);
-  // Zeroes a part to which nobody has added in this step.
-  void settle_part(int bucket);
-  // Adds `part`, the reduced part, to the step's.
-  void sum_part(int bucket, const at::Tensor& part);
-
-  // The first of a bucket's elements in this rank's part.
-  std::int64_t part_begin(int bucket) const { return index_[bucket] * parts_[bucket]; }
-  // A parameter's view into a whole flat tensor of its bucket.
-  at::Tensor slice(int parameter, const at::Tensor& whole) const;
-  // What of a parameter's gradient lies in own_gradients: 1-D, empty where none does.
-  at::Tensor own_gradient(int parameter) const;
-  // Takes a parameter's first numbers, from local element `first` on, into all that holds of them.
-  void fill(int parameter, std::int64_t first, const at::Tensor& numbers);
-
-  // A gradient that nobody wrote in this step holds the last step's numbers until it is written.
-  void begin_step();
-  bool written(int parameter) const { return written_[parameter]; }
-  void write(int parameter) { written_[parameter] = true; }
+  // Sums of a step: gradients of parameters, what is kept of reduced ones, the loss. Until the
+  // step's first is written they hold the last step's. settle() brings zeros to where nobody wrote.
+  void begin_step() { written_.assign(written_.size(), false); }
+  bool written(int slot) const { return written_[slot]; }
+  void write(int slot) { written_[slot] = true; }
+  void add(int slot, const at::Tensor& tensor);
+  const at::Tensor& settle(int slot);
   // What is added to the bucket next stands alone: another rank keeps the sum so far.
-  void begin_sum(int bucket) {
-    for (int p : program_.buckets[bucket].parameters) written_[p] = false;
+  void begin_sum(int bucket);
+
+  // A parameter's view into a whole flat tensor of its bucket.
+  at::Tensor slice(int parameter, const at::Tensor& whole) const {
+    return view(program_.parameters[parameter].slot, whole);
   }
+  // What the rank keeps of a parameter's reduced gradient: 1-D, empty where it keeps none.
+  at::Tensor own_gradient(int parameter) const;
+  // Takes a parameter's numbers, from local element `first` on, into all that holds of them.
+  void fill(int parameter, std::int64_t first, const at::Tensor& numbers);
+  const Bucket& bucket_of(int parameter) const;
 
  private:
-  void view_parameters(int bucket);
-  void view_gradients(int bucket);
-  at::Tensor part_of(int bucket, const at::Tensor& whole) const;
-  // Gives `part`, this rank's of the bucket, those of the numbers from element `at` of the bucket
-  // on that lie in it.
-  void fill_part(int bucket, std::int64_t at, const at::Tensor& numbers,
-                 const at::Tensor& part) const;
+  // Where a view lies in what it is of.
+  struct View {
+    Range range;
+    std::vector<std::int64_t> shape;
+  };
+  at::Tensor view(int slot, const at::Tensor& whole) const;
+  void set(int slot, at::Tensor tensor);
+  at::TensorOptions options(int slot) const;
+  std::int64_t elements(int slot) const;
+  // Of a flat slot, those of the bucket's elements `range` that lie in it; and which these are.
+  std::pair<at::Tensor, Range> among(int slot, Range range) const;
 
+  const RankView& rank_;
   const Program& program_;
-  const at::TensorOptions options_, gradient_options_;
+  const at::Device device_;
   Ledger& ledger_;
-  std::vector<Flat> flats_;
-  std::vector<std::int64_t> sizes_, parts_,
-      index_;  // of each bucket: elements, of a part, own part's
-  std::vector<std::vector<std::int64_t>> shapes_;  // of each parameter
-  std::vector<std::int64_t> offsets_;              // of each parameter in its bucket
-  std::vector<at::Tensor> parameters_, gradients_;
-  std::vector<int> parameter_of_, bucket_of_;
+  // By slot.
+  std::vector<at::Tensor> tensors_;
+  std::vector<View> places_;             // of views
+  std::vector<std::vector<int>> views_;  // which there are
   std::vector<bool> written_;
+  std::vector<int> lasting_;  // slots that it allocated, or another did
 };
 
 }  // namespace mw
