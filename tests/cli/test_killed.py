@@ -15,7 +15,7 @@ import pandas
 
 from cases import BIN, TEST_PLUGINS, ProgramCase
 
-KILLS = 8
+KILLS = 4
 INTERVAL = 1  # seconds between two writings of the run file
 
 # `observe` tells of each finished step on stderr.

@@ -1,60 +1,39 @@
 """scripts/long_context.lua: what is predicted to be the longest sequence within the limit runs
 within it, and the chart shows it."""
-import os
-import pathlib
 import re
-import subprocess
-import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 
-BIN = os.environ["MESHWRIGHT_BIN"]
-SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
+from cases import SOURCE, ProgramCase
+
 LIMIT = 48  # MiB
 FORMS = ["one rank", "tp", "tp, sp", "Ulysses", "gathered keys", "ring", "ring, no zigzag", "ring x Ulysses"]
 
 
-class LongContext(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        folder = pathlib.Path(cls.folder.name)
-        (folder / ".deps").symlink_to(SOURCE / ".deps")
-        done = subprocess.run([BIN, "run", SOURCE / "scripts/long_context.lua"], cwd=folder, capture_output=True,
-                              text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
-        cls.rows = {}
-        for line in done.stdout.splitlines():
-            found = re.match(r"  (\S.*?) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", line)
-            if found:
-                cls.rows[found[1]] = [float(n) for n in found.groups()[1:]]
-        cls.chart = xml.parse(folder / "runs/long_context.svg").getroot()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    def test_measured_is_predicted_and_within_the_limit(self):
-        self.assertEqual(list(self.rows), FORMS)
-        for name, (tokens, peak, predicted, *_) in self.rows.items():
+class LongContext(ProgramCase):
+    def test_long_context(self):
+        (self.folder / ".deps").symlink_to(SOURCE / ".deps")
+        done = self.call("run", SOURCE / "scripts/long_context.lua")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        found = re.findall(r"(?m)^  (\S.*?) +(\d+) +([\d.]+) +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+$", done.stdout)
+        self.assertEqual([name for name, *_ in found], FORMS)
+        tokens = {name: int(count) for name, count, *_ in found}
+        for name, _, peak, predicted in found:
             with self.subTest(name):
                 self.assertEqual(peak, predicted)
-                self.assertLessEqual(peak, LIMIT)
-                self.assertGreater(peak, 0.97 * LIMIT)  # 64 tokens more would not fit
-                self.assertEqual(tokens % 64, 0)
-
-    def test_each_form_reaches_further_than_one_rank(self):
-        tokens = {name: row[0] for name, row in self.rows.items()}
+                self.assertLessEqual(float(peak), LIMIT)
+                self.assertGreater(float(peak), 0.97 * LIMIT)  # 64 tokens more would not fit
+                self.assertEqual(tokens[name] % 64, 0)
         for name in FORMS[1:]:
             self.assertGreater(tokens[name], 2 * tokens["one rank"])
         self.assertGreater(tokens["tp, sp"], tokens["tp"])
         self.assertGreater(tokens["ring"], tokens["gathered keys"])
-
-    def test_the_chart_has_the_numbers(self):
-        texts = [element.text for element in self.chart.iter() if element.tag.endswith("text")]
-        for name, row in self.rows.items():
+        # The chart has the numbers.
+        chart = xml.parse(self.folder / "runs/long_context.svg").getroot()
+        texts = [element.text for element in chart.iter() if element.tag.endswith("text")]
+        for name, count in tokens.items():
             self.assertIn(name, texts)
-            self.assertEqual(texts.count(f"{int(row[0]):,}"), 2 * [r[0] for r in self.rows.values()].count(row[0]))
+            self.assertEqual(texts.count(f"{count:,}"), 2 * list(tokens.values()).count(count))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,10 @@
 """The loss's scale from a script: policies, functions, what is recorded, what is refused."""
 
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
 import h5py
 
-from problems import problems
-
-BIN = os.environ["MESHWRIGHT_BIN"]
+from cases import ProgramCase
 
 SCRIPT = """\
 local mw = require "meshwright"
@@ -55,46 +48,38 @@ end
 
 WRONG = """\
 local mw = require "meshwright"
-mw.%s { model = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 16, vocab = 16 }, data = mw.synthetic {},
-          sequence = 4, batch = 2, steps = 2, optimizer = mw.adamw { lr = 1e-3 }, loss_scale = %s }
+local function given(verb, scale)
+  return verb { model = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 16, vocab = 16 }, data = mw.synthetic {},
+                sequence = 4, batch = 2, steps = 2, optimizer = mw.adamw { lr = 1e-3 }, loss_scale = scale }
+end
 """
 
 
-class LossScale(unittest.TestCase):
-    def run_script(self, verb, text):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder)
-            (path / "script.lua").write_text(text)
-            done = subprocess.run([BIN, verb, "script.lua", "--json"], cwd=path, capture_output=True, text=True,
-                                  timeout=300)
-            series = {}
-            for name in ("usual", "high"):
-                if (path / f"{name}.h5").exists():
-                    with h5py.File(path / f"{name}.h5", locking=False) as f:
-                        series[name] = {key: f["series"][key][:] for key in f["series"]}
-        return done, [json.loads(line) for line in done.stdout.splitlines()], series
+class LossScale(ProgramCase):
+    def series(self, name):
+        with h5py.File(self.folder / f"{name}.h5", locking=False) as f:
+            return {key: list(f["series"][key]) for key in f["series"]}
 
     def test_a_scaled_gradient_equals_one_ranks(self):
         # A key's bias has a gradient that is zero but for rounding:
         # it too is measured without the scale.
-        done, results, _ = self.run_script("verify", VERIFY)
-        self.assertEqual([r["verdict"] for r in results], ["equal"] * 6, done.stderr[-2000:])
+        self.assertEqual(len(self.verify_all(VERIFY)), 6)
 
     def test_policies_and_what_is_recorded(self):
-        done, runs, series = self.run_script("run", SCRIPT)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        runs = self.all("run", self.write(SCRIPT))
         usual, high, function, fixed, plain, wide = runs
         self.assertEqual((usual["loss_scale"], usual["skipped_steps"]), (65536, []))
-        self.assertEqual(list(series["usual"]["loss_scale"]), [65536] * 12)
+        self.assertEqual(self.series("usual")["loss_scale"], [65536] * 12)
 
         skipped = high["skipped_steps"]
         self.assertEqual(skipped, list(range(len(skipped))))
         self.assertIn(len(skipped), (3, 4))
-        scales = list(series["high"]["loss_scale"])
+        series = self.series("high")
+        scales = series["loss_scale"]
         self.assertEqual(scales[:4], [2.0**40, 2.0**34, 2.0**28, 2.0**22])
-        self.assertEqual(list(series["high"]["skipped"]), [1] * len(skipped) + [0] * (12 - len(skipped)))
+        self.assertEqual(series["skipped"], [1] * len(skipped) + [0] * (12 - len(skipped)))
         self.assertIn(2 * scales[len(skipped)], scales)
-        self.assertEqual(list(series["high"]["twice"]), [2 * step for step in range(12)])
+        self.assertEqual(series["twice"], [2 * step for step in range(12)])
         self.assertEqual(high["loss_scale"], scales[-1])
         self.assertLess(high["losses"][-1], high["losses"][0])
 
@@ -107,18 +92,13 @@ class LossScale(unittest.TestCase):
             self.assertAlmostEqual(one / other, 1, delta=1e-3)
         self.assertNotIn("loss_scale", wide)
         for run in runs:
-            book = [{(c["axis"], c["op"], c["phase"]): c["bytes"] for c in side}
-                    for side in (run["communication"], run["predicted"]["communication"])]
-            self.assertEqual(book[0], book[1])
+            self.sent_as_predicted(run)
 
     def test_what_is_no_policy_is_refused(self):
-        for given in ("0", "'static'", "{ interval = 0 }", "{ int = 1 }", "true"):
-            done, results, _ = self.run_script("plan", WRONG % ("plan", given))
-            self.assertEqual(done.returncode, 2, f"{given}: {done.stderr}")
-            self.assertTrue(all(result["key"].startswith("loss_scale") for result in results), results)
-        done, results, _ = self.run_script("run", WRONG % ("train", "function(step) return -step end"))
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertEqual(problems(results), ["function.result loss_scale"])
+        found = self.tried(WRONG, [f"given(mw.plan, {scale})" for scale in ("0", "'static'", "{ interval = 0 }", "{ int = 1 }", "true")])
+        for errors in found:
+            self.assertTrue(errors and all(e["stage"] == "options" and e["key"].startswith("loss_scale") for e in errors), errors)
+        self.all_refused(WRONG, ("given(mw.train, function(step) return -step end)", 2, "function.result loss_scale"))
 
 
 if __name__ == "__main__":

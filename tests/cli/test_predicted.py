@@ -1,16 +1,12 @@
 """What is predicted is what is run: bytes of parameters, gradients, optimizer state and of every
 (axis, op, phase) are exact, activations and the peak within 5 %."""
 
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
 import h5py
 
-BIN = os.environ["MESHWRIGHT_BIN"]
+from cases import TEST_PLUGINS, ProgramCase
+
 EXACT = ("parameters", "gradients", "optimizer")
 BOUND = 0.05
 
@@ -50,62 +46,28 @@ train(gpt, { dp(2), tp(2) })
 """
 
 
-def book(communication):
-    return {(c["axis"], c["op"], c["phase"]): (c["calls"], c["bytes"]) for c in communication}
-
-
-class Predicted(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        path = pathlib.Path(cls.folder.name)
-        (path / "script.lua").write_text(SCRIPT)
-        done = subprocess.run([BIN, "run", "script.lua", "--json", "--plugin-path", os.environ["MESHWRIGHT_TEST_PLUGINS"]], cwd=path, capture_output=True, text=True,
-                              timeout=300)
-        assert done.returncode == 0, done.stderr
-        cls.runs = [json.loads(line) for line in done.stdout.splitlines()]
-        assert len(cls.runs) == SCRIPT.count("\ntrain("), done.stderr
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    def each(self, check):
-        for number, run in enumerate(self.runs):
-            with self.subTest(number=number, plan=run["plan"].splitlines()[0]):
-                check(run, run["predicted"]["memory"][0])
-
-    def test_held_bytes_are_exact(self):
-        def check(run, stage):
-            self.assertEqual(len(run["predicted"]["memory"]), 1)
-            self.assertGreater(run["memory"]["parameters"], 0)
-            self.assertGreater(run["memory"]["gradients"], 0)
-            for category in EXACT:
-                self.assertEqual(run["memory"][category], stage[category], category)
-        self.each(check)
-        # Only plain SGD keeps no state.
-        self.assertEqual([n for n, run in enumerate(self.runs) if run["memory"]["optimizer"] == 0], [9])
-
-    def test_sent_bytes_are_exact(self):
-        def check(run, _):
-            measured = book(run["communication"])
-            self.assertEqual(measured, book(run["predicted"]["communication"]))
-            self.assertEqual(bool(measured), run["ranks"] > 1)
-        self.each(check)
-
-    def test_activations_and_peak_are_near(self):
+class Predicted(ProgramCase):
+    def test_predicted_is_measured(self):
+        runs = self.all("run", self.write(SCRIPT), "--plugin-path", TEST_PLUGINS)
+        self.assertEqual(len(runs), SCRIPT.count("\ntrain("))
         worst = {"activations": 0, "peak": 0}
-
-        def check(run, stage):
-            for name, measured in (("activations", run["memory"]["activations"]), ("peak", run["peak_bytes"])):
-                error = stage[name] / measured - 1
-                worst[name] = max(worst[name], abs(error))
-                self.assertLessEqual(abs(error), BOUND, f"{name}: {stage[name]} predicted, {measured} measured")
-        self.each(check)
+        for number, run in enumerate(runs):
+            with self.subTest(number=number, plan=run["plan"].splitlines()[0]):
+                stage, = run["predicted"]["memory"]
+                for category in EXACT:
+                    self.assertEqual(run["memory"][category], stage[category], category)
+                # Only plain SGD keeps no state.
+                self.assertEqual([run["memory"][category] > 0 for category in EXACT], [True, True, number != 9])
+                self.sent_as_predicted(run)
+                self.assertEqual(bool(run["communication"]), run["ranks"] > 1)
+                for name, measured in (("activations", run["memory"]["activations"]), ("peak", run["peak_bytes"])):
+                    error = stage[name] / measured - 1
+                    worst[name] = max(worst[name], abs(error))
+                    self.assertLessEqual(abs(error), BOUND, f"{name}: {stage[name]} predicted, {measured} measured")
         print(", ".join(f"{name} off by {100 * error:.2f} % at most" for name, error in worst.items()))
 
-    def test_the_run_file_holds_both(self):
-        with h5py.File(pathlib.Path(self.folder.name) / "run.h5", locking=False) as f:
+        # The run file holds both.
+        with h5py.File(self.folder / "run.h5", locking=False) as f:
             memory, communication = f["memory"][:], f["communication"][:]
         self.assertEqual({int(r) for r in memory["rank"]}, {0, 1, 2, 3})
         for row in memory:

@@ -2,8 +2,6 @@
 runs with pipelines that end before their time."""
 import collections
 import json
-import os
-import re
 import signal
 import subprocess
 import time

@@ -50,7 +50,6 @@ void overflows_then_trains(int mix, bool muon) {
   for (std::size_t i = 1; i < reports.size(); ++i)
     grew = grew || reports[i].loss_scale == 2 * reports[i - 1].loss_scale;
   CHECK(grew);
-  CHECK(std::isfinite(reports.back().loss));
   CHECK(reports.back().loss < good->loss - 0.1);
 }
 

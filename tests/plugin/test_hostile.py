@@ -1,17 +1,10 @@
 """A plugin that throws anything from anywhere, or asks for what cannot be: one clear error with
 its name and the script's line, in plan, run and verify; and what it asks for that can be
 computes what one rank does."""
-import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
-BIN = os.environ["MESHWRIGHT_BIN"]
-FOLDER = os.environ["MESHWRIGHT_TEST_PLUGINS"]
+from cases import TEST_PLUGINS, ProgramCase
 
-# Each case is its own mw.train, so that one process tries many: pcall says what it threw.
 SCRIPT = """\
 local mw = require "meshwright"
 local hostile, dp, tp = mw.plugins("hostile", "dp", "tp")
@@ -47,63 +40,36 @@ REFUSED = {
 }
 
 
-class Hostile(unittest.TestCase):
-    def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(self.temporary.cleanup)
-        self.folder = pathlib.Path(self.temporary.name)
+class Hostile(ProgramCase):
+    def messages(self, verb, plans):
+        """The first problem of each plan."""
+        found = self.tried(MOE, [f"mw.{verb}(experiment {{ {plan} }})" for plan in plans], "--plugin-path", TEST_PLUGINS)
+        return [problems[0] for problems in found]
 
-    def call(self, command, text, *more):
-        script = self.folder / "script.lua"
-        script.write_text(text)
-        done = subprocess.run([BIN, command, script, "--plugin-path", FOLDER, "--json", *more], cwd=self.folder,
-                              capture_output=True, text=True, timeout=120)
-        return done, [json.loads(line) for line in done.stdout.splitlines()]
-
-    def messages(self, verb, cases, model=MOE):
-        """What each plan of a list of Lua texts is refused with, the first problem: code, key, line, words."""
-        text = model + "".join(
-            f"do local ok, e = pcall(mw.{verb}, experiment {{ {case} }}) "
-            f'local p = ok and {{}} or e.problems[1] '
-            f'print(table.concat({{ p.code, p.key, tostring(p.line), p.message .. " [" .. p.hint .. "]" }}, "\\1") .. "\\0") end\n'
-            for case in cases)
-        script = self.folder / "script.lua"
-        script.write_text(text)
-        done = subprocess.run([BIN, "run", script, "--plugin-path", FOLDER], cwd=self.folder, capture_output=True,
-                              text=True, errors="strict", timeout=200)
-        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
-        said = [each.strip("\n").split("\1") for each in done.stdout.split("\0")[:-1]]
-        self.assertEqual(len(said), len(cases), done.stdout[-2000:])
-        return said
-
-    def check(self, said, case, code, line, thrown=""):
+    def check(self, number, said, code, thrown=""):
         """On the plugin's entry, by its name."""
-        with self.subTest(case):
-            self.assertEqual(said[:3], [code, "plan[1]", str(line)])
-            self.assertIn("hostile", said[3])
-            self.assertIn(thrown, said[3])
+        self.assertEqual((said["code"], said["key"], said["line"]), (code, "plan[1]", MOE.count("\n") + 1 + number))
+        self.assertIn("hostile", said["message"])
+        self.assertIn(thrown, f'{said["message"]} [{said["hint"]}]')
 
     def test_what_is_thrown_names_the_plugin_and_the_line(self):
-        first = len(MOE.splitlines()) + 1
         cases = [(at, what) for at in PLACES for what in THROWN]
-        plans = [f'hostile {{ 2, at = "{at}", what = "{what}" }}' for at, what in cases]
         for verb in ("plan", "verify"):
-            for number, said in enumerate(self.messages(verb, plans)):
-                at, what = cases[number]
-                self.check(said, f"{verb}: {what} in {at}", "plugin.fault", first + number, THROWN[what])
+            said = self.messages(verb, [f'hostile {{ 2, at = "{at}", what = "{what}" }}' for at, what in cases])
+            for number, (at, what) in enumerate(cases):
+                with self.subTest(verb, at=at, what=what):
+                    self.check(number, said[number], "plugin.fault", THROWN[what])
 
     def test_an_error_keeps_its_words(self):
-        first = len(MOE.splitlines()) + 1
-        plans = [f'hostile {{ 2, at = "{at}", what = "error" }}' for at in PLACES]
-        for number, said in enumerate(self.messages("plan", plans)):
-            self.check(said, PLACES[number], "hostile.own", first + number, "an error of its own [a hint of its own]")
+        for number, said in enumerate(self.messages("plan", [f'hostile {{ 2, at = "{at}", what = "error" }}' for at in PLACES])):
+            self.check(number, said, "hostile.own", "an error of its own [a hint of its own]")
 
     def test_what_cannot_be_is_refused_with_what_there_is(self):
-        first = len(MOE.splitlines()) + 1
         for verb in ("plan", "train", "verify"):
-            plans = [f'hostile {{ 2, at = "{at}" }}' for at in REFUSED]
-            for number, (said, at) in enumerate(zip(self.messages(verb, plans), REFUSED, strict=True)):
-                self.check(said, f"{verb}: {at}", REFUSED[at], first + number)
+            said = self.messages(verb, [f'hostile {{ 2, at = "{at}" }}' for at in REFUSED])
+            for number, at in enumerate(REFUSED):
+                with self.subTest(verb, at=at):
+                    self.check(number, said[number], REFUSED[at])
 
     def test_what_can_be_equals_one_rank(self):
         """Rules of any dim: equal to one rank, or refused by name; never another answer."""
@@ -111,7 +77,7 @@ class Hostile(unittest.TestCase):
         text = MOE + "".join(
             f'do local ok, r = pcall(mw.verify, experiment {{ hostile {{ 2, at = "{at}" }} }}) '
             f'print("{at}: " .. (ok and r.verdict or tostring(r))) end\n' for at in dims)
-        done, _ = self.call("run", text)
+        done = self.call("run", self.write(text), "--plugin-path", TEST_PLUGINS, "--json")
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         verdicts = dict(line.split(": ", 1) for line in done.stderr.splitlines()
                         if line.split(": ")[0] in dims)
@@ -124,29 +90,30 @@ class Hostile(unittest.TestCase):
 
     def test_two_plugins_that_clash_are_both_named(self):
         said, = self.messages("plan", ['dp(2), hostile { 2, at = "the axis of dp" }'])
-        self.assertEqual(said[:2], ["axis.twice", "plan[2]"])
-        self.assertIn("so does dp (plan[1])", said[3])
+        self.assertEqual((said["code"], said["key"]), ("axis.twice", "plan[2]"))
+        self.assertIn("so does dp (plan[1])", said["message"] + said["hint"])
         too_many, twice = self.messages(
             "plan", [f'dp(2), hostile {{ 2, at = "{at}" }}' for at in ("borrows too many", "borrows one twice")])
         for said in (too_many, twice):
-            self.assertEqual(said[:2], ["axis.cannot-borrow", "plan[2].ways"])
+            self.assertEqual((said["code"], said["key"]), ("axis.cannot-borrow", "plan[2].ways"))
+
+    def ends(self, command, at):
+        """Exit code and errors."""
+        text = LLAMA + f'mw.train(experiment {{ hostile {{ 2, at = "{at}", what = "integer" }} }})\n'
+        done = self.call(command, self.write(text), "--plugin-path", TEST_PLUGINS, "--json")
+        return done.returncode, [line for line in self.lines(done) if line["kind"] == "error"]
 
     def test_exit_codes(self):
-        for at, code in (("edit", 3), ("constructor", 3), ("no such dim", 3), ("where", 3), ("nowhere", 0)):
+        for at, wanted in (("edit", 3), ("constructor", 3), ("no such dim", 3), ("where", 3), ("nowhere", 0)):
             for command in ("plan", "run", "verify"):
-                text = LLAMA + f'mw.train(experiment {{ hostile {{ 2, at = "{at}", what = "integer" }} }})\n'
-                done, lines = self.call(command, text)
-                self.assertEqual(done.returncode, code, f"{command} {at}: {done.stderr[-1000:]}")
-                errors = [line for line in lines if line["kind"] == "error"]
-                self.assertEqual(len(errors), 1 if code else 0, errors)
+                with self.subTest(command, at=at):
+                    code, errors = self.ends(command, at)
+                    self.assertEqual((code, len(errors)), (wanted, 1 if wanted else 0), errors)
 
     def test_a_hook_that_throws_in_a_rank_ends_the_run(self):
         for at in ("hook.make", "hook.start", "hook.finish", "hook.nothing"):
-            text = LLAMA + f'mw.train(experiment {{ hostile {{ 2, at = "{at}", what = "integer" }} }})\n'
-            done, lines = self.call("run", text)
-            self.assertEqual(done.returncode, 1, done.stderr[-1000:])
-            error, = [line for line in lines if line["kind"] == "error"]
-            self.assertEqual((error["code"], error["key"]), ("plugin.fault", "plan[1]"))
+            code, (error,) = self.ends("run", at)
+            self.assertEqual((code, error["code"], error["key"]), (1, "plugin.fault", "plan[1]"))
             self.assertIn("hostile", error["message"])
 
 

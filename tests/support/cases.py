@@ -114,17 +114,22 @@ class ProgramCase(unittest.TestCase):
         books = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
         self.assertEqual(books(run["communication"]), books(run["predicted"]["communication"]))
 
-    def all_refused(self, head, *cases):
-        """Cases (call in Lua, exit code, problem): each refused with one problem, in one process. Their lines of
-        JSON; the first case is on the line after `head`."""
-        tried = "for n, call in ipairs { " + ",\n".join(f"function() {call} end" for call, *_ in cases) + " }"
-        done = self.call("run", self.write(head + tried + TRY))
+    def tried(self, head, calls, *arguments):
+        """What is wrong with each call in Lua: its problems as JSON has them, [] where it succeeds. In one process; the
+        first call is on the line after `head`."""
+        listed = "for n, call in ipairs { " + ",\n".join(f"function() {call} end" for call in calls) + " }"
+        done = self.call("run", self.write(head + listed + TRY), *arguments)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        found = [[] for _ in cases]
+        found = [[] for _ in calls]
         for record in done.stdout.split("\x1e")[:-1]:
             n, stage, code, key, message, hint, file, line = record.split("\x1f")
             found[int(n) - 1].append({"kind": "error", "stage": stage, "code": code, "key": key, "message": message,
                                       "hint": hint, "file": file, "line": int(line)})
+        return found
+
+    def all_refused(self, head, *cases):
+        """Cases (call in Lua, exit code, problem): each refused with one problem; what is wrong with them."""
+        found = self.tried(head, [call for call, *_ in cases])
         for (call, code, problem), errors in zip(cases, found):
             with self.subTest(call):
                 self.assertEqual(problems(errors), [problem], errors)

@@ -1,9 +1,13 @@
-// The columns of each table of a run file, and how a row becomes bytes and back.
+// The columns of each table of a run file, and how a row becomes bytes and back: all of it follows
+// from what `fields` says of a row.
 #include "record/table.h"
 
 #include <bit>
+#include <concepts>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace mw {
 
@@ -11,43 +15,161 @@ static_assert(std::endian::native == std::endian::little, "rows are packed as li
 
 namespace {
 
-constexpr std::size_t category_bytes = 16, axis_bytes = 24, op_bytes = 24, phase_bytes = 16,
-                      piece_bytes = 16, action_bytes = 12, kind_bytes = 24, message_bytes = 480;
+// --- What a row has, in the order of its bytes: a number has a unit, a text a fixed size ---
 
-Column int32(const char* name, const char* unit = "") {
-  return {name, Column::Type::int32, 4, unit};
-}
-Column int64(const char* name, const char* unit = "") {
-  return {name, Column::Type::int64, 8, unit};
-}
-Column float64(const char* name, const char* unit = "") {
-  return {name, Column::Type::float64, 8, unit};
-}
-Column text(const char* name, std::size_t bytes) {
-  return {name, Column::Type::text, bytes, ""};
-}
+template <class Given, class Row>
+concept IsRow = std::same_as<std::remove_const_t<Given>, Row>;
 
-template <typename Number>
-void put(std::vector<char>& out, Number value) {
-  const char* bytes = reinterpret_cast<const char*>(&value);
-  out.insert(out.end(), bytes, bytes + sizeof value);
+void fields(auto& visit, IsRow<StepRow> auto& row) {
+  visit("step", row.step);
+  visit("seconds", row.seconds, "s");
+  visit("loss", row.loss, "nats");
+  visit("grad_norm", row.grad_norm, "nats");
+  visit("lr", row.lr, "1");
+  visit("tokens", row.tokens, "tokens");
+  visit("tokens_per_second", row.tokens_per_second, "tokens/s");
+  visit("mfu", row.mfu, "1");
+  visit("bubble", row.bubble, "1");
 }
 
-// Reads a number and moves on behind it.
-template <typename Number>
-void take(const char*& bytes, Number& value) {
-  std::memcpy(&value, bytes, sizeof value);
-  bytes += sizeof value;
+void fields(auto& visit, IsRow<MemoryRow> auto& row) {
+  visit("rank", row.rank);
+  visit("stage", row.stage);
+  visit.text("category", row.category, 16);
+  visit("bytes", row.bytes, "bytes");
+  visit("peak_bytes", row.peak_bytes, "bytes");
+  visit("predicted_bytes", row.predicted_bytes, "bytes");
 }
 
-void put_text(std::vector<char>& out, std::string_view value, std::size_t size) {
-  std::size_t length = value.size();
-  if (length > size) {
-    length = size;
-    while (length > 0 && (static_cast<unsigned char>(value[length]) & 0xc0) == 0x80) --length;
+void fields(auto& visit, IsRow<RankMemoryRow> auto& row) {
+  visit("rank", row.rank);
+  visit("stage", row.stage);
+  visit("bytes", row.bytes, "bytes");
+  visit("peak_bytes", row.peak_bytes, "bytes");
+  visit("predicted_bytes", row.predicted_bytes, "bytes");
+}
+
+void fields(auto& visit, IsRow<CommunicationRow> auto& row) {
+  visit("step", row.step);
+  visit("rank", row.rank);
+  visit.text("axis", row.axis, 24);
+  visit.text("op", row.op, 24);
+  visit.text("phase", row.phase, 16);
+  visit("calls", row.calls, "1");
+  visit("bytes", row.bytes, "bytes");
+  visit("seconds", row.seconds, "s");
+  visit("predicted_bytes", row.predicted_bytes, "bytes");
+  visit("predicted_seconds", row.predicted_seconds, "s");
+}
+
+void fields(auto& visit, IsRow<WorkRow> auto& row) {
+  visit("step", row.step);
+  visit("rank", row.rank);
+  visit("stage", row.stage);
+  visit.text("op", row.op, 24);
+  visit.text("piece", row.piece, 16);
+  visit("calls", row.calls, "1");
+  visit("flops", row.flops, "flop");
+  visit("seconds", row.seconds, "s");
+}
+
+void fields(auto& visit, IsRow<ExpertRow> auto& row) {
+  visit("step", row.step);
+  visit("layer", row.layer);
+  visit("expert", row.expert);
+  visit("chosen", row.chosen, "tokens");
+  visit("taken", row.taken, "tokens");
+}
+
+void predicted_fields(auto& visit, IsRow<ActionRow> auto& row) {
+  visit("rank", row.rank);
+  visit("stage", row.stage);
+  visit("chunk", row.chunk);
+  visit.text("action", row.action, 12);
+  visit("microbatch", row.microbatch);
+  visit("start", row.start, "s");
+  visit("end", row.end, "s");
+}
+
+void fields(auto& visit, IsRow<ActionRow> auto& row) {
+  visit("step", row.step);
+  predicted_fields(visit, row);
+}
+
+void fields(auto& visit, IsRow<EventRow> auto& row) {
+  visit("time", row.time, "s");
+  visit("step", row.step);
+  visit("rank", row.rank);
+  visit.text("kind", row.kind, 24);
+  visit.text("message", row.message, 480);
+}
+
+// --- What follows ---
+
+struct Columns {
+  void operator()(const char* name, std::int32_t, const char* unit = "") {
+    list.push_back({name, Column::Type::int32, 4, unit});
   }
-  out.insert(out.end(), value.begin(), value.begin() + static_cast<std::ptrdiff_t>(length));
-  out.insert(out.end(), size - length, '\0');
+  void operator()(const char* name, std::int64_t, const char* unit = "") {
+    list.push_back({name, Column::Type::int64, 8, unit});
+  }
+  void operator()(const char* name, double, const char* unit = "") {
+    list.push_back({name, Column::Type::float64, 8, unit});
+  }
+  void text(const char* name, const std::string&, std::size_t bytes) {
+    list.push_back({name, Column::Type::text, bytes, ""});
+  }
+  std::vector<Column> list;
+};
+
+struct Packer {
+  template <typename Number>
+  void operator()(const char*, Number value, const char* = "") {
+    const char* bytes = reinterpret_cast<const char*>(&value);
+    out.insert(out.end(), bytes, bytes + sizeof value);
+  }
+  void text(const char*, std::string_view value, std::size_t size) {
+    std::size_t length = value.size();
+    if (length > size) {
+      length = size;
+      while (length > 0 && (static_cast<unsigned char>(value[length]) & 0xc0) == 0x80) --length;
+    }
+    out.insert(out.end(), value.begin(), value.begin() + static_cast<std::ptrdiff_t>(length));
+    out.insert(out.end(), size - length, '\0');
+  }
+  std::vector<char>& out;
+};
+
+struct Unpacker {
+  template <typename Number>
+  void operator()(const char*, Number& value, const char* = "") {
+    std::memcpy(&value, bytes, sizeof value);
+    bytes += sizeof value;
+  }
+  void text(const char*, std::string& value, std::size_t size) {
+    value.assign(bytes, ::strnlen(bytes, size));
+    bytes += size;
+  }
+  const char* bytes;
+};
+
+template <class Row>
+const TableLayout& table(const char* name, std::size_t chunk_rows) {
+  static const TableLayout layout = [&] {
+    Columns columns;
+    const Row row;
+    fields(columns, row);
+    return TableLayout{name, std::move(columns.list), chunk_rows};
+  }();
+  return layout;
+}
+
+template <class Row>
+Row unpack(const char* bytes) {
+  Unpacker unpacker{bytes};
+  Row row;
+  fields(unpacker, row);
+  return row;
 }
 
 }  // namespace
@@ -59,188 +181,70 @@ std::size_t TableLayout::row_bytes() const {
 }
 
 const TableLayout& step_table() {
-  static const TableLayout layout{
-      "steps",
-      {int64("step"), float64("seconds", "s"), float64("loss", "nats"),
-       float64("grad_norm", "nats"), float64("lr", "1"), int64("tokens", "tokens"),
-       float64("tokens_per_second", "tokens/s"), float64("mfu", "1"), float64("bubble", "1")},
-      512};
-  return layout;
+  return table<StepRow>("steps", 512);
 }
-
 const TableLayout& memory_table() {
-  static const TableLayout layout{
-      "memory",
-      {int32("rank"), int32("stage"), text("category", category_bytes), int64("bytes", "bytes"),
-       int64("peak_bytes", "bytes"), int64("predicted_bytes", "bytes")},
-      64};
-  return layout;
+  return table<MemoryRow>("memory", 64);
 }
-
 const TableLayout& rank_memory_table() {
-  static const TableLayout layout{"rank_memory",
-                                  {int32("rank"), int32("stage"), int64("bytes", "bytes"),
-                                   int64("peak_bytes", "bytes"), int64("predicted_bytes", "bytes")},
-                                  64};
-  return layout;
+  return table<RankMemoryRow>("rank_memory", 64);
 }
-
 const TableLayout& communication_table() {
-  static const TableLayout layout{
-      "communication",
-      {int64("step"), int32("rank"), text("axis", axis_bytes), text("op", op_bytes),
-       text("phase", phase_bytes), int64("calls", "1"), int64("bytes", "bytes"),
-       float64("seconds", "s"), int64("predicted_bytes", "bytes"),
-       float64("predicted_seconds", "s")},
-      512};
-  return layout;
+  return table<CommunicationRow>("communication", 512);
 }
-
 const TableLayout& work_table() {
-  static const TableLayout layout{
-      "work",
-      {int64("step"), int32("rank"), int32("stage"), text("op", op_bytes),
-       text("piece", piece_bytes), int64("calls", "1"), float64("flops", "flop"),
-       float64("seconds", "s")},
-      512};
-  return layout;
+  return table<WorkRow>("work", 512);
 }
-
 const TableLayout& expert_table() {
-  static const TableLayout layout{"experts",
-                                  {int64("step"), int32("layer"), int32("expert"),
-                                   int64("chosen", "tokens"), int64("taken", "tokens")},
-                                  512};
-  return layout;
+  return table<ExpertRow>("experts", 512);
 }
-
 const TableLayout& action_table() {
-  static const TableLayout layout{
-      "actions",
-      {int64("step"), int32("rank"), int32("stage"), int32("chunk"), text("action", action_bytes),
-       int32("microbatch"), float64("start", "s"), float64("end", "s")},
-      1024};
-  return layout;
+  return table<ActionRow>("actions", 1024);
+}
+const TableLayout& event_table() {
+  return table<EventRow>("events", 16);
 }
 
 const TableLayout& predicted_action_table() {
   static const TableLayout layout = [] {
-    TableLayout without_step = action_table();
-    without_step.name = "predicted_actions";
-    without_step.columns.erase(without_step.columns.begin());
-    without_step.chunk_rows = 256;
-    return without_step;
+    Columns columns;
+    const ActionRow row;
+    predicted_fields(columns, row);
+    return TableLayout{"predicted_actions", std::move(columns.list), 256};
   }();
   return layout;
 }
 
-const TableLayout& event_table() {
-  static const TableLayout layout{"events",
-                                  {float64("time", "s"), int64("step"), int32("rank"),
-                                   text("kind", kind_bytes), text("message", message_bytes)},
-                                  16};
-  return layout;
+template <class Row>
+void pack(const Row& row, std::vector<char>& out) {
+  Packer packer{out};
+  fields(packer, row);
 }
-
-void pack(const StepRow& row, std::vector<char>& out) {
-  put(out, row.step);
-  for (const double value : {row.seconds, row.loss, row.grad_norm, row.lr}) put(out, value);
-  put(out, row.tokens);
-  for (const double value : {row.tokens_per_second, row.mfu, row.bubble}) put(out, value);
-}
-
-void pack(const MemoryRow& row, std::vector<char>& out) {
-  put(out, row.rank);
-  put(out, row.stage);
-  put_text(out, row.category, category_bytes);
-  for (const std::int64_t value : {row.bytes, row.peak_bytes, row.predicted_bytes}) put(out, value);
-}
-
-void pack(const RankMemoryRow& row, std::vector<char>& out) {
-  put(out, row.rank);
-  put(out, row.stage);
-  for (const std::int64_t value : {row.bytes, row.peak_bytes, row.predicted_bytes}) put(out, value);
-}
-
-void pack(const CommunicationRow& row, std::vector<char>& out) {
-  put(out, row.step);
-  put(out, row.rank);
-  put_text(out, row.axis, axis_bytes);
-  put_text(out, row.op, op_bytes);
-  put_text(out, row.phase, phase_bytes);
-  put(out, row.calls);
-  put(out, row.bytes);
-  put(out, row.seconds);
-  put(out, row.predicted_bytes);
-  put(out, row.predicted_seconds);
-}
-
-void pack(const WorkRow& row, std::vector<char>& out) {
-  put(out, row.step);
-  put(out, row.rank);
-  put(out, row.stage);
-  put_text(out, row.op, op_bytes);
-  put_text(out, row.piece, piece_bytes);
-  put(out, row.calls);
-  put(out, row.flops);
-  put(out, row.seconds);
-}
-
-void pack(const ExpertRow& row, std::vector<char>& out) {
-  put(out, row.step);
-  put(out, row.layer);
-  put(out, row.expert);
-  put(out, row.chosen);
-  put(out, row.taken);
-}
-
-void pack(const ActionRow& row, std::vector<char>& out) {
-  put(out, row.step);
-  pack_predicted(row, out);
-}
+template void pack(const StepRow&, std::vector<char>&);
+template void pack(const MemoryRow&, std::vector<char>&);
+template void pack(const RankMemoryRow&, std::vector<char>&);
+template void pack(const CommunicationRow&, std::vector<char>&);
+template void pack(const WorkRow&, std::vector<char>&);
+template void pack(const ExpertRow&, std::vector<char>&);
+template void pack(const ActionRow&, std::vector<char>&);
+template void pack(const EventRow&, std::vector<char>&);
 
 void pack_predicted(const ActionRow& row, std::vector<char>& out) {
-  for (const std::int32_t value : {row.rank, row.stage, row.chunk}) put(out, value);
-  put_text(out, row.action, action_bytes);
-  put(out, row.microbatch);
-  put(out, row.start);
-  put(out, row.end);
+  Packer packer{out};
+  predicted_fields(packer, row);
 }
 
 StepRow unpack_step(const char* bytes) {
-  StepRow row;
-  take(bytes, row.step);
-  for (double* value : {&row.seconds, &row.loss, &row.grad_norm, &row.lr}) take(bytes, *value);
-  take(bytes, row.tokens);
-  for (double* value : {&row.tokens_per_second, &row.mfu, &row.bubble}) take(bytes, *value);
-  return row;
+  return unpack<StepRow>(bytes);
 }
-
-ActionRow unpack_predicted_action(const char* bytes) {
-  ActionRow row;
-  for (std::int32_t* value : {&row.rank, &row.stage, &row.chunk}) take(bytes, *value);
-  row.action.assign(bytes, ::strnlen(bytes, action_bytes));
-  bytes += action_bytes;
-  take(bytes, row.microbatch);
-  take(bytes, row.start);
-  take(bytes, row.end);
-  return row;
-}
-
 ActionRow unpack_action(const char* bytes) {
-  std::int64_t step = 0;
-  take(bytes, step);
-  ActionRow row = unpack_predicted_action(bytes);
-  row.step = step;
-  return row;
+  return unpack<ActionRow>(bytes);
 }
-
-void pack(const EventRow& row, std::vector<char>& out) {
-  put(out, row.time);
-  put(out, row.step);
-  put(out, row.rank);
-  put_text(out, row.kind, kind_bytes);
-  put_text(out, row.message, message_bytes);
+ActionRow unpack_predicted_action(const char* bytes) {
+  Unpacker unpacker{bytes};
+  ActionRow row;
+  predicted_fields(unpacker, row);
+  return row;
 }
 
 }  // namespace mw

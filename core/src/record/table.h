@@ -37,15 +37,9 @@ const TableLayout& predicted_action_table();  // action_table without `step`
 const TableLayout& event_table();
 
 // Appends a row's bytes, as the layout says. Texts that are too long are cut before a code point.
-void pack(const StepRow& row, std::vector<char>& out);
-void pack(const MemoryRow& row, std::vector<char>& out);
-void pack(const RankMemoryRow& row, std::vector<char>& out);
-void pack(const CommunicationRow& row, std::vector<char>& out);
-void pack(const WorkRow& row, std::vector<char>& out);
-void pack(const ExpertRow& row, std::vector<char>& out);
-void pack(const ActionRow& row, std::vector<char>& out);
+template <class Row>
+void pack(const Row& row, std::vector<char>& out);
 void pack_predicted(const ActionRow& row, std::vector<char>& out);
-void pack(const EventRow& row, std::vector<char>& out);
 
 // From a row's bytes, as the layout says.
 StepRow unpack_step(const char* bytes);
