@@ -34,10 +34,14 @@ struct Option {
 // not in [-2^63, 2^63).
 std::optional<std::int64_t> whole_number(const Json& value);
 
-// What a script's values may refer to: its functions, and files named relative to it.
+class Catalog;  // registration.h
+
+// What a script's values may refer to: its functions, files named relative to it, and what plugins
+// register.
 struct ScriptReach {
   std::function<Json(std::int64_t, const std::vector<Json>&)> call;
   std::vector<std::filesystem::path> roots;  // where relative paths are looked for
+  Catalog* catalog = nullptr;
 };
 
 // The checked values of one table: every key with a value or a default is there, bytes as integers.
@@ -64,6 +68,9 @@ class Values {
   Values table(const std::string& key) const;
   // The file that a script means by `path`; `path` itself if there is none.
   std::string find_file(const std::string& path) const;
+  // What is registered, of any kind: a plugin may take things of others. There is none where no
+  // script is read; it throws then.
+  Catalog& catalog() const;
   void set_reach(std::shared_ptr<const ScriptReach> reach) { reach_ = std::move(reach); }
 
  private:

@@ -295,6 +295,11 @@ Values Values::table(const std::string& key) const {
   return inner;
 }
 
+Catalog& Values::catalog() const {
+  if (!reach_ || reach_->catalog == nullptr) throw std::logic_error("values without a catalog");
+  return *reach_->catalog;
+}
+
 std::string Values::find_file(const std::string& path) const {
   if (!reach_) return path;
   for (const std::filesystem::path& root : reach_->roots) {
