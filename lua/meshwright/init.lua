@@ -72,8 +72,8 @@ local function make(tag, name, positional, ...)
   return setmetatable(result, made)
 end
 
--- What a plugin registers, by name: a table that may stand where it is wanted as it is, or be called
--- with options. `fields`: what else its plugin registers.
+-- What a plugin registers, by name: a table that may stand where it is wanted as it is, or be
+-- called with options. `fields`: what else its plugin registers.
 local function registered(entry, fields)
   return setmetatable({ [entry.tag] = entry.name }, {
     __name = "meshwright.plugin",

@@ -20,7 +20,10 @@ using Hook = std::shared_ptr<const mw::ReductionHook>;
 // The hooks that a script may name. Kept by what was read of it: each hook is made once.
 class Hooks {
  public:
-  Hooks(mw::Catalog& catalog, std::int64_t rank) : catalog_(catalog), rank_(rank) {}
+  explicit Hooks(const mw::Values& values)
+      : catalog_(values.catalog()),
+        path_(values.path("hook")),
+        rank_(values.integer("hook_rank")) {}
 
   // "none", for which it is null; a name; or a table of a name and options: mw.hook.powersgd(2).
   // Throws Error (options) for anything else.
@@ -45,7 +48,7 @@ class Hooks {
       options["rank"] = rank_;
     }
     mw::Problems problems;
-    const mw::Values values = found.options().read(options, "hook", problems);
+    const mw::Values values = found.options().read(options, path_, problems);
     problems.throw_if_any();
     return made = mw::make<mw::ReductionHook>(found, values);
   }
@@ -60,6 +63,7 @@ class Hooks {
   }
 
   mw::Catalog& catalog_;
+  std::string path_;
   std::int64_t rank_;
   std::map<Json, Hook> made_;
 };
@@ -139,7 +143,7 @@ class DataParallel : public mw::Strategy {
 
  private:
   void read_hook(const mw::Values& values) {
-    const auto hooks = std::make_shared<Hooks>(values.catalog(), values.integer("hook_rank"));
+    const auto hooks = std::make_shared<Hooks>(values);
     if (values.is_function("hook")) {
       hook_ = [call = values.function("hook"), hooks](const mw::BucketShape& bucket) {
         const Json returned = call({describe(bucket)});

@@ -79,14 +79,14 @@ std::vector<int> read_layout(const Json& given) {
 }
 
 // Of a scheduler that a script gives by its name, or as a table with options.
-mw::Values read_options(const mw::Registration& scheduler, Json given) {
+mw::Values read_options(const mw::Registration& scheduler, Json given, const std::string& path) {
   if (given.is_object()) {
     given.erase("kind");
   } else {
     given = Json::object();
   }
   mw::Problems problems;
-  mw::Values values = scheduler.options().read(given, "schedule", problems);
+  mw::Values values = scheduler.options().read(given, path, problems);
   problems.throw_if_any();
   return values;
 }
@@ -178,7 +178,7 @@ class PipelineParallel : public mw::Strategy {
     }
     const mw::Registration& found = values.catalog().find(mw::Kind::scheduler, name, "schedule");
     const std::shared_ptr<const mw::Scheduler> scheduler =
-        mw::make<mw::Scheduler>(found, read_options(found, given));
+        mw::make<mw::Scheduler>(found, read_options(found, given, values.path("schedule")));
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
       throw Error(

@@ -1,5 +1,5 @@
-"""What a plugin registers beside strategies, used in a script's keys as what is built in is: one of each
-kind, from one file (tests/plugins/kit)."""
+"""What a plugin registers beside strategies, used in a script's keys as what is built in is: one of
+each kind, from one file (tests/plugins/kit)."""
 
 import unittest
 
@@ -100,7 +100,8 @@ class Registered(ProgramCase):
     def test_types_for_editors(self):
         made = self.call("lua-types", "--plugin-path", TEST_PLUGINS).stdout
         self.assertIn("---@class meshwright.plugin.kit.lion\n---@field lr number", made)
-        self.assertRegex(made, r"---@field tiny fun\(options\?: meshwright\.plugin\.kit\.tiny\|integer\): meshwright\.Model")
+        self.assertRegex(made, r"---@field tiny fun\(options\?: meshwright\.plugin\.kit\.tiny\|integer\): "
+                               r"meshwright\.Model")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,8 @@ struct ScriptReach {
 class Values {
  public:
   Values() = default;
-  explicit Values(Json json) : json_(std::move(json)) {}
+  explicit Values(Json json, std::string path = "")
+      : json_(std::move(json)), path_(std::move(path)) {}
   bool has(const std::string& key) const { return json_.contains(key); }
   const Json& at(const std::string& key) const { return json_.at(key); }
   std::int64_t integer(const std::string& key) const { return json_.at(key).get<std::int64_t>(); }
@@ -64,6 +65,9 @@ class Values {
   // Calls the script's function; its errors are thrown with the script's file and line. On the
   // thread that runs the script, so from no rank.
   std::function<Json(const std::vector<Json>&)> function(const std::string& key) const;
+  // Where the script has the key: "plan[2].ways". For tables within, whose options are read by who
+  // has them: options.read(values.at("adamw"), values.path("adamw"), problems).
+  std::string path(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
   // The table under a key: its values unchecked, its functions callable.
   Values table(const std::string& key) const;
   // The file that a script means by `path`; `path` itself if there is none.
@@ -75,6 +79,7 @@ class Values {
 
  private:
   Json json_ = Json::object();
+  std::string path_;
   std::shared_ptr<const ScriptReach> reach_;
 };
 

@@ -91,7 +91,7 @@ std::shared_ptr<const Optimizer> make_others(const Values& values) {
   Problems problems;
   Json given = values.at("adamw");
   if (given.is_array() && given.empty()) given = Json::object();  // Lua's {} may be either
-  const Values own = others_options().read(given, "adamw", problems);
+  const Values own = others_options().read(given, values.path("adamw"), problems);
   const double lr = values.number("lr");
   if (lr == 0) {
     problems.add(Stage::options, "option.range", "lr",

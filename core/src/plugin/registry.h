@@ -1,6 +1,6 @@
 // What is registered: built in, and by plugins, which are found on a search path and loaded when
-// they are asked for. A plugin's file is called NAME.so, so nothing is loaded that nobody names. Not
-// thread-safe: the main thread resolves plans.
+// they are asked for. A plugin's file is called NAME.so, so nothing is loaded that nobody names.
+// Not thread-safe: the main thread resolves plans.
 #pragma once
 
 #include <filesystem>
