@@ -14,6 +14,7 @@
 #include "meshwright/options.h"
 #include "meshwright/passes.h"
 #include "meshwright/program.h"
+#include "meshwright/registration.h"
 #include "meshwright/schedule.h"
 
 namespace mw {
@@ -165,5 +166,15 @@ class Strategy {
   // Its rules, passes and notes.
   virtual void edit(Draft& draft) const = 0;
 };
+
+template <>
+struct KindOf<Strategy> {
+  static constexpr Kind kind = Kind::strategy;
+  using Make = std::unique_ptr<Strategy>(const Values& values);
+};
+template <class Class>
+constexpr Registration strategy(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<Strategy, Class>(name, doc);
+}
 
 }  // namespace mw

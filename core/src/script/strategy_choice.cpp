@@ -5,21 +5,27 @@
 
 #include "base/json_text.h"
 #include "base/plugin_call.h"
-#include "base/text.h"
-#include "script/kinds.h"
 
 namespace mw {
+namespace {
+
+Json without_tag(Json entry) {
+  entry.erase("plugin");
+  return entry;
+}
+
+}  // namespace
+
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
-                                          PluginCatalog& plugins,
+                                          Catalog& catalog,
                                           const std::shared_ptr<const ScriptReach>& reach,
                                           Problems& problems) {
-  const PluginDescriptor& plugin = plugins.find(entry.at("plugin").get<std::string>());
+  const Registration& plugin = catalog.find(Kind::strategy, entry.at("plugin").get<std::string>());
   const Speaker speaker{plugin.name, path};
   Problems found;
   Values values = call_plugin(
       speaker, "said its options",
-      [&] { return plugin.options().read(untagged(entry, "plugin"), path, found); },
-      Stage::options);
+      [&] { return plugin.options().read(without_tag(entry), path, found); }, Stage::options);
   values.set_reach(reach);
   problems.add(found);
   if (!found.empty()) return std::nullopt;
@@ -27,20 +33,21 @@ std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& 
   choice.name = plugin.name;
   choice.path = path;
   choice.options = values.json();
-  choice.strategy = call_plugin(speaker, "was made", [&] { return plugin.make_strategy(values); });
+  choice.strategy =
+      call_plugin(speaker, "was made", [&] { return make<Strategy>(plugin, values); });
   if (choice.strategy == nullptr) {
     throw Error(Stage::plan, "plugin.fault", path,
                 fmt::format("{}: the plugin {} made no strategy", path, plugin.name),
                 "mend the plugin");
   }
   if (values.has("ways")) {
-    choice.with_ways = [entry = choice.options, name = choice.name, path, &plugins,
+    choice.with_ways = [entry = choice.options, name = choice.name, path, &catalog,
                         reach](std::int64_t ways) {
       Json other = entry;
       other["plugin"] = name;
       other["ways"] = ways;
       Problems refused;
-      auto made = make_choice(other, path, plugins, reach, refused);
+      auto made = make_choice(other, path, catalog, reach, refused);
       refused.throw_if_any();
       return std::move(*made);
     };
