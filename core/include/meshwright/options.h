@@ -65,6 +65,7 @@ class Values {
   // The file that a script means by `path`; `path` itself if there is none.
   std::string find_file(const std::string& path) const;
   void set_reach(std::shared_ptr<const ScriptReach> reach) { reach_ = std::move(reach); }
+  const std::shared_ptr<const ScriptReach>& reach() const { return reach_; }
 
  private:
   Json json_ = Json::object();

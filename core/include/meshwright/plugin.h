@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "meshwright/options.h"
 #include "meshwright/strategy.h"
@@ -128,6 +129,8 @@ class PluginCatalog {
   // Throws Error (options) if there is none (with the nearest name), if two files claim the name,
   // or if the file is broken (with the reason). The descriptor lives as long as the process.
   virtual const PluginDescriptor& find(const std::string& name) = 0;
+  // Names to be had, without loading anything.
+  virtual std::vector<std::string> names() const = 0;
 };
 
 }  // namespace mw

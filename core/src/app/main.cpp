@@ -170,7 +170,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       plugins->add_subcommand("show", "a plugin's options with types, ranges and defaults");
   show->add_option("NAME", arguments.plugin, "a plugin's name, or the path of its file")
       ->required();
-  show->footer("Example: meshwright plugins show tp");
+  show->footer("Example: meshwright plugins show NAME, of those that plugins list names");
   add_common(show, arguments);
   const auto registry = [](const Arguments& a) {
     return PluginRegistry(PluginRegistry::search_path(a.plugin_path));

@@ -102,11 +102,11 @@ void check_is_text(const MappedFile& file, const fs::path& path, const std::stri
                    Problems& problems) {
   const std::int64_t seen = std::min<std::int64_t>(file.size(), 64 << 10);
   if (seen == 0) return;
-  const void* zero = std::memchr(file.data(), 0, seen);
-  if (!zero) return;
+  const void* found = std::memchr(file.data(), 0, seen);
+  if (found == nullptr) return;
   problems.add(Stage::options, "file.format", key,
-               fmt::format("{}: {} is no text: byte {} is zero", key, path.string(),
-                           static_cast<const std::uint8_t*>(zero) - file.data()),
+               fmt::format("{}: {} is no text: byte {} is 0", key, path.string(),
+                           static_cast<const std::uint8_t*>(found) - file.data()),
                "mw.text reads UTF-8 text; unpack archives first");
 }
 

@@ -31,8 +31,7 @@ class PluginRegistry : public PluginCatalog {
   // Loads all files of the path: sorted by name, broken ones among them, and files that were loaded
   // by path.
   std::vector<PluginFile> list();
-  // Names to be had, by file name, without loading anything.
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const override;  // by file name
   const std::vector<std::filesystem::path>& folders() const { return folders_; }
 
   // --plugin-path folders, then MESHWRIGHT_PLUGIN_PATH's (colons between), then

@@ -46,6 +46,7 @@ class Reader {
         found.throw_if_any();
         return *made;
       };
+      experiment_.strategy_names = [plugins = context_.plugins] { return plugins->names(); };
     }
     return std::move(experiment_);
   }
@@ -82,7 +83,8 @@ class Reader {
     if (!entry.is_object() || !entry.contains("plugin")) {
       problems_.add(Stage::options, "option.value", path,
                     fmt::format("{}: got {}", path, describe(entry)),
-                    "each entry is a strategy such as dp(2), from mw.plugins(\"dp\")");
+                    "each entry is a strategy, from mw.plugins(\"name\") or mw.strategy { … }, "
+                    "called with its options");
       return;
     }
     try {

@@ -1,43 +1,79 @@
-// Makes a strategy of a script's plan by asking its plugin, and reports what the plugin refuses.
+// Makes a strategy of a script's plan, by its plugin or of the script's own table, and reports what
+// is refused.
 #include "script/strategy_choice.h"
 
 #include <fmt/format.h>
+
+#include <map>
 
 #include "base/json_text.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
 #include "script/kinds.h"
+#include "script/script_strategy.h"
 
 namespace mw {
+namespace {
+
+// The entry's own options; hidden keys are none.
+Json options_of(const Json& entry) {
+  Json options = untagged(entry, "plugin");
+  options.erase(strategy_key);
+  return options;
+}
+
+void make_by_plugin(const Json& entry, PluginCatalog& plugins,
+                    const std::shared_ptr<const ScriptReach>& reach, StrategyChoice& choice,
+                    Problems& problems) {
+  const PluginDescriptor& plugin = plugins.find(entry.at("plugin").get<std::string>());
+  const Speaker speaker{plugin.name, choice.path};
+  Values values = call_plugin(
+      speaker, "said its options",
+      [&] { return plugin.options().read(options_of(entry), choice.path, problems); },
+      Stage::options);
+  values.set_reach(reach);
+  if (!problems.empty()) return;
+  choice.name = plugin.name;
+  choice.options = values.json();
+  choice.strategy = call_plugin(speaker, "was made", [&] { return plugin.make_strategy(values); });
+  if (choice.strategy == nullptr) {
+    throw Error(Stage::plan, "plugin.fault", choice.path,
+                fmt::format("{}: the plugin {} made no strategy", choice.path, plugin.name),
+                "mend the plugin");
+  }
+}
+
+void make_by_table(const Json& entry, const std::shared_ptr<const ScriptReach>& reach,
+                   StrategyChoice& choice, Problems& problems) {
+  const StrategyTable table(entry.at(strategy_key), choice.path, problems);
+  if (!problems.empty()) return;
+  Values values = table.options().read(options_of(entry), choice.path, problems);
+  if (!problems.empty()) return;
+  choice.name = table.name();
+  choice.options = values.json();
+  choice.strategy = table.make(values, reach);
+}
+
+}  // namespace
+
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
                                           PluginCatalog& plugins,
                                           const std::shared_ptr<const ScriptReach>& reach,
                                           Problems& problems) {
-  const PluginDescriptor& plugin = plugins.find(entry.at("plugin").get<std::string>());
-  const Speaker speaker{plugin.name, path};
+  StrategyChoice choice;
+  choice.path = path;
   Problems found;
-  Values values = call_plugin(
-      speaker, "said its options",
-      [&] { return plugin.options().read(untagged(entry, "plugin"), path, found); },
-      Stage::options);
-  values.set_reach(reach);
+  if (entry.contains(strategy_key)) {
+    make_by_table(entry, reach, choice, found);
+  } else {
+    make_by_plugin(entry, plugins, reach, choice, found);
+  }
   problems.add(found);
   if (!found.empty()) return std::nullopt;
-  StrategyChoice choice;
-  choice.name = plugin.name;
-  choice.path = path;
-  choice.options = values.json();
-  choice.strategy = call_plugin(speaker, "was made", [&] { return plugin.make_strategy(values); });
-  if (choice.strategy == nullptr) {
-    throw Error(Stage::plan, "plugin.fault", path,
-                fmt::format("{}: the plugin {} made no strategy", path, plugin.name),
-                "mend the plugin");
-  }
-  if (values.has("ways")) {
-    choice.with_ways = [entry = choice.options, name = choice.name, path, &plugins,
-                        reach](std::int64_t ways) {
+  if (choice.options.contains("ways")) {
+    choice.with_ways = [entry, path, &plugins, reach](std::int64_t ways) {
       Json other = entry;
-      other["plugin"] = name;
+      other.erase(unnamed_key);
       other["ways"] = ways;
       Problems refused;
       auto made = make_choice(other, path, plugins, reach, refused);
