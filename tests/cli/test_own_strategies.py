@@ -139,7 +139,7 @@ class OwnStrategies(ProgramCase):
     def test_storage(self):
         own = """local shards = mw.strategy { name = "shards", axis = { role = "data" }, rules = { "batch" },
             store = { { "hidden", where = function(p) return p.name:find("mlp") ~= nil end } } }
-          e.plan = { shards(2) } mw.verify(e)"""
+          e.plan = { shards(2) } mw.train(e)"""
         result, = self.verify_all(SMALL + own)
         program = self.call("plan", "--program", self.folder / "script.lua").stdout
         self.assertRegex(program, r"all-gather layers\.0\.mlp\.\w+\.weight over shards")

@@ -35,7 +35,7 @@
 namespace mw {
 
 // Raised whenever the layout or meaning of anything in the SDK changes.
-inline constexpr std::uint32_t plugin_abi = 3;
+inline constexpr std::uint32_t plugin_abi = 4;
 
 // What a plugin brings. The number says which of the descriptor's makers is set.
 enum class PluginKind : std::uint32_t { strategy = 1 };
