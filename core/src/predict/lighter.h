@@ -29,8 +29,8 @@ struct LighterFamily {
 std::vector<LighterFamily> lighter_families(const Experiment& experiment,
                                             const std::vector<StrategyChoice>& strategies);
 
-// The plan with an axis of data added, of so many ways: of each strategy on the plugin path that has
-// lighter variants, as the lightest mild one.
+// The plan with an axis of data added, of so many ways: by each strategy on the plugin path that
+// has lighter variants, as the lightest of its mild ones.
 std::vector<LighterPlan> with_data_axis(const Experiment& experiment,
                                         const std::vector<StrategyChoice>& strategies, int ways);
 
