@@ -1,6 +1,6 @@
 -- A strategy of one's own in ten lines: tensor parallelism over two axes. Feed-forward layers are
 -- cut over one, attention and the vocabulary over the other, each in as many ways as its dims go
--- with. sp() finds both axes by their role and cuts the residual stream along the sequence over them.
+-- with. sp() finds both by their role and cuts the residual stream along the sequence over them.
 local mw     = require "meshwright"
 local dp, sp = mw.plugins("dp", "sp")
 
