@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "meshwright/schedule.h"
+#include "plugin/registry.h"
 
 namespace {
 
@@ -21,7 +22,10 @@ int main() {
   constexpr int rounds = 7;
   fmt::print("{:12} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "schedule", "works", "make", "check",
              "simulate", "all, ms");
-  for (const mw::Scheduler* scheduler : mw::schedulers()) {
+  mw::PluginRegistry plugins(mw::PluginRegistry::search_path({}));
+  plugins.plugin("pp");
+  for (const mw::Registration* one : plugins.list(mw::Kind::scheduler)) {
+    const auto scheduler = mw::make<mw::Scheduler>(*one, mw::Values());
     mw::ScheduleRequest request;
     request.stages = 64;
     request.microbatches = 512;

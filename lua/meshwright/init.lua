@@ -73,19 +73,45 @@ local function make(tag, name, positional, ...)
   return setmetatable(result, made)
 end
 
--- A plugin by name: a table that may stand in a plan as it is, or be called with options.
--- `own`: the table of mw.strategy, where a script makes the strategy itself.
-local function plugin(name, positional, own)
-  positional = positional ~= "" and positional or nil
-  return setmetatable({ plugin = name, ["$strategy"] = own, ["$at"] = own and own["$at"] }, {
+-- What a plugin registers, by name: a table that may stand where it is wanted as it is, or be
+-- called with options. `fields`: what else its plugin registers. `entry.own`: the table of
+-- mw.strategy, where a script makes the strategy itself.
+local function registered(entry, fields)
+  local own = entry.own
+  return setmetatable({ [entry.tag] = entry.name, ["$strategy"] = own, ["$at"] = own and own["$at"] }, {
     __name = "meshwright.plugin",
     __tostring = shown,
+    __index = fields,
     __call = function(_, ...)
-      local entry = make("plugin", name, positional, ...)
-      entry["$strategy"] = own
-      return entry
+      local called = make(entry.tag, entry.name, entry.positional, ...)
+      called["$strategy"] = own
+      return called
     end,
   })
+end
+
+-- A plugin: what it registers under its own name, or alone, with the rest as fields.
+local function plugin(name, entries)
+  local own = #entries == 1 and entries[1] or nil
+  local fields, names = {}, {}
+  for _, entry in ipairs(entries) do
+    if not own and entry.name == name then own = entry end
+  end
+  for _, entry in ipairs(entries) do
+    if entry ~= own then
+      fields[entry.name] = registered(entry)
+      names[#names + 1] = entry.name
+    end
+  end
+  local function missing(_, key)
+    if fields[key] ~= nil then return fields[key] end
+    if own then return nil end
+    table.sort(names)
+    core.refuse(("the plugin %s has no %s"):format(name, tostring(key)), "it has " .. table.concat(names, ", "))
+  end
+  if own then return registered(own, missing) end
+  return setmetatable({}, { __name = "meshwright.plugin", __index = missing,
+    __tostring = function() return ("the plugin %s: %s"):format(name, table.concat(names, ", ")) end })
 end
 
 --- mw.plugins("dp", "tp") -> dp, tp
@@ -107,10 +133,10 @@ function mw.plugin(name)
 end
 
 for _, constructor in ipairs(core.constructors()) do
-  local within, name = constructor.name:match("^(%w+)%.(%w+)$")
+  local within, name = constructor.path:match("^([%w_]+)%.([%w_]+)$")
   if within then mw[within] = mw[within] or {} end
-  (within and mw[within] or mw)[name or constructor.name] = function(...)
-    return make("kind", constructor.name, constructor.positional, ...)
+  (within and mw[within] or mw)[name or constructor.path] = function(...)
+    return make(constructor.tag, constructor.name, constructor.positional, ...)
   end
 end
 
@@ -132,7 +158,7 @@ function mw.strategy(...)
   local name, positional = core.strategy(select(2, arguments(...)))
   local own = { ["$at"] = core.place() }
   for key, value in pairs((...)) do own[key] = value end
-  return plugin(name, positional, own)
+  return registered { tag = "plugin", name = name, positional = positional ~= "" and positional or nil, own = own }
 end
 
 --- mw.bar_chart { file = "chart.svg", … }: horizontal bars, as SVG.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
@@ -16,24 +17,68 @@ using mw::Error;
 using mw::Json;
 using Hook = std::shared_ptr<const mw::ReductionHook>;
 
-const std::vector<std::string> hook_names = {"none", "bf16", "powersgd"};
-constexpr const char* hook_list = "\"none\", \"bf16\", \"powersgd\"";
+// The hooks that a script may name. Kept by what was read of it: each hook is made once.
+class Hooks {
+ public:
+  explicit Hooks(const mw::Values& values)
+      : catalog_(values.catalog()),
+        path_(values.path("hook")),
+        rank_(values.integer("hook_rank")) {}
 
-bool is_hook(const std::string& name) {
-  return std::find(hook_names.begin(), hook_names.end(), name) != hook_names.end();
-}
-
-// Null for "none".
-Hook make_hook(const std::string& name, std::int64_t rank, const mw::BucketShape& bucket) {
-  if (name == "bf16") return mw::bf16_hook();
-  if (name != "powersgd") return nullptr;
-  if (bucket.element < 4) {
-    throw Error(mw::Stage::plan, "hook.dtype", "hook",
-                fmt::format("powersgd factors gradients, and {} has them in {} bytes each",
-                            bucket.name, bucket.element),
-                "write main_gradients = \"fp32\" in the experiment");
+  // "none", for which it is null; a name; or a table of a name and options: mw.hook.powersgd(2).
+  // Throws Error (options) for anything else.
+  Hook named(const Json& given) {
+    if (given == "none") return nullptr;
+    const bool table = given.is_object() && given.contains("kind") && given["kind"].is_string();
+    if (!given.is_string() && !table) {
+      throw Error(mw::Stage::options, "option.choice", "hook",
+                  fmt::format("got {}; there are {}, or a function", mw::json_text(given), list()),
+                  "leave it out for a plain all-reduce");
+    }
+    Hook& made = made_[given];
+    if (made != nullptr) return made;
+    const mw::Registration& found =
+        catalog_.find(mw::Kind::hook,
+                      table ? given["kind"].get<std::string>() : given.get<std::string>(), "hook");
+    Json options = Json::object();
+    if (table) {
+      options = given;
+      options.erase("kind");
+    } else if (has_rank(found)) {
+      options["rank"] = rank_;
+    }
+    mw::Problems problems;
+    const mw::Values values = found.options().read(options, path_, problems);
+    problems.throw_if_any();
+    return made = mw::make<mw::ReductionHook>(found, values);
   }
-  return mw::powersgd_hook(rank);
+
+  std::string list() const { return "\"none\", " + mw::names_of(catalog_, mw::Kind::hook, true); }
+
+ private:
+  static bool has_rank(const mw::Registration& hook) {
+    const auto& list = hook.options().list();
+    return std::any_of(list.begin(), list.end(),
+                       [](const mw::Option& option) { return option.name == "rank"; });
+  }
+
+  mw::Catalog& catalog_;
+  std::string path_;
+  std::int64_t rank_;
+  std::map<Json, Hook> made_;
+};
+
+// The hook, for a bucket that it can reduce.
+Hook fit_for(const Hook& hook, const mw::BucketShape& bucket) {
+  if (hook == nullptr) return nullptr;
+  try {
+    hook->check(bucket);
+  } catch (const Error& error) {
+    std::vector<mw::Problem> problems = error.problems();
+    for (mw::Problem& problem : problems) problem.key = "hook";
+    throw Error(std::move(problems));
+  }
+  return hook;
 }
 
 Json describe(const mw::BucketShape& bucket) {
@@ -61,11 +106,11 @@ class DataParallel : public mw::Strategy {
         .fallback("last")
         .any(
             "hook",
-            fmt::format("how a bucket is summed: {} (both lossy), or a function of the bucket that "
-                        "returns one of these when the plan is made",
-                        hook_list))
+            "how a bucket is summed: \"none\", as it is; \"bf16\" or \"powersgd\" (both lossy), or "
+            "another hook by name; mw.hook.powersgd { … } or another with options; or a function "
+            "of the bucket that returns one of these when the plan is made")
         .fallback("none")
-        .integer("hook_rank", "powersgd: columns of the factors that stand for a gradient matrix")
+        .integer("hook_rank", "of a hook that is given by its name alone: powersgd's rank")
         .fallback(4)
         .range(1, 1 << 16);
   }
@@ -98,37 +143,29 @@ class DataParallel : public mw::Strategy {
 
  private:
   void read_hook(const mw::Values& values) {
-    const std::int64_t rank = values.integer("hook_rank");
+    const auto hooks = std::make_shared<Hooks>(values);
     if (values.is_function("hook")) {
-      hook_ = [call = values.function("hook"), rank](const mw::BucketShape& bucket) {
+      hook_ = [call = values.function("hook"), hooks](const mw::BucketShape& bucket) {
         const Json returned = call({describe(bucket)});
-        if (!returned.is_string() || !is_hook(returned.get<std::string>())) {
+        Hook hook;
+        try {
+          hook = hooks->named(returned);
+        } catch (const Error&) {
           throw Error(
               mw::Stage::plan, "function.result", "hook",
               fmt::format("the function returned {} for {}",
                           returned.is_null() ? "nothing" : mw::json_text(returned), bucket.name),
-              fmt::format("return one of {}", hook_list));
+              fmt::format("return one of {}", hooks->list()));
         }
-        return make_hook(returned.get<std::string>(), rank, bucket);
+        return fit_for(hook, bucket);
       };
       hook_note_ = "the hook that the script chooses for each bucket";
       return;
     }
-    const Json& given = values.at("hook");
-    if (!given.is_string() || !is_hook(given.get<std::string>())) {
-      const std::string near =
-          given.is_string() ? mw::nearest(given.get<std::string>(), hook_names) : "";
-      throw Error(
-          mw::Stage::options, "option.choice", "hook",
-          fmt::format("got {}; there are {}, or a function", mw::json_text(given), hook_list),
-          near.empty() ? "leave it out for a plain all-reduce"
-                       : fmt::format("did you mean \"{}\"?", near));
-    }
-    const auto name = given.get<std::string>();
-    if (name == "none") return;
-    hook_ = [name, rank](const mw::BucketShape& bucket) { return make_hook(name, rank, bucket); };
-    hook_note_ = name == "powersgd" ? fmt::format("powersgd of rank {}, which loses bits", rank)
-                                    : name + ", which loses bits";
+    const Hook hook = hooks->named(values.at("hook"));
+    if (hook == nullptr) return;
+    hook_ = [hook](const mw::BucketShape& bucket) { return fit_for(hook, bucket); };
+    hook_note_ = fmt::format("the hook {}", hook->name());
   }
 
   int ways_;
@@ -140,5 +177,5 @@ class DataParallel : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(DataParallel, "dp", "1.0.0",
-                  "data parallelism: batch -> dp, bucketed gradient all-reduce")
+MESHWRIGHT_PLUGIN("dp", "1.0.0", "data parallelism: batch -> dp, bucketed gradient all-reduce",
+                  mw::strategy<DataParallel>())

@@ -166,5 +166,5 @@ class ExpertParallel : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(ExpertParallel, "ep", "1.0.0",
-                  "expert parallelism: experts -> ep, on borrowed ranks")
+MESHWRIGHT_PLUGIN("ep", "1.0.0", "expert parallelism: experts -> ep, on borrowed ranks",
+                  mw::strategy<ExpertParallel>())

@@ -9,6 +9,8 @@
 #include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
 #include "meshwright/schedule.h"
+#include "meshwright/strategy.h"
+#include "schedulers.h"
 #include "script_schedule.h"
 
 namespace {
@@ -16,25 +18,21 @@ namespace {
 using mw::Error;
 using mw::Json;
 
-std::vector<std::string> scheduler_names() {
-  std::vector<std::string> names;
-  for (const mw::Scheduler* scheduler : mw::schedulers()) names.push_back(scheduler->name());
+// This plugin's own.
+std::string scheduler_names() {
+  std::string names;
+  for (const mw::Registration& one : pp::schedulers)
+    names += std::string(names.empty() ? "" : ", ") + one.name;
   return names;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 // A file of compute actions, in PyTorch's form.
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, const std::string& names) {
   std::ifstream file(path);
   if (!file) {
     throw Error(mw::Stage::options, "file.missing", "schedule",
                 fmt::format("there is no file {}", path),
-                "name a CSV of compute actions, or one of " + joined(scheduler_names()));
+                "name a CSV of compute actions, or one of " + names);
   }
   std::stringstream text;
   text << file.rdbuf();
@@ -80,6 +78,19 @@ std::vector<int> read_layout(const Json& given) {
   return layout;
 }
 
+// Of a scheduler that a script gives by its name, or as a table with options.
+mw::Values read_options(const mw::Registration& scheduler, Json given, const std::string& path) {
+  if (given.is_object()) {
+    given.erase("kind");
+  } else {
+    given = Json::object();
+  }
+  mw::Problems problems;
+  mw::Values values = scheduler.options().read(given, path, problems);
+  problems.throw_if_any();
+  return values;
+}
+
 class PipelineParallel : public mw::Strategy {
  public:
   static mw::Options options() {
@@ -87,9 +98,11 @@ class PipelineParallel : public mw::Strategy {
         .integer("ways", "stages that the layers are split into")
         .range(1, 1 << 16)
         .positional("ways")
-        .any("schedule", fmt::format("{}; a CSV file of compute actions (2F0, 1I3, ...); or a "
-                                     "function that returns a list of actions for each stage",
-                                     joined(scheduler_names())))
+        .any(
+            "schedule",
+            fmt::format("{}, or a scheduler of another plugin; a CSV file of compute actions (2F0, "
+                        "1I3, ...); or a function that returns a list of actions for each stage",
+                        scheduler_names()))
         .fallback("1f1b")
         .integer("chunks", "virtual stages of each stage; 1, or what the schedule needs")
         .range(1, 1024)
@@ -158,25 +171,21 @@ class PipelineParallel : public mw::Strategy {
       const mw::Values own = values.table("schedule");
       return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
     }
-    if (!given.is_string()) {
+    const bool named = given.is_object() && given.contains("kind") && given["kind"].is_string();
+    if (!given.is_string() && !named) {
       throw Error(mw::Stage::options, "option.value", "schedule",
                   fmt::format("got {}", mw::json_text(given)),
-                  "a name, a CSV file, or a function; names: " + joined(scheduler_names()));
+                  "a name, a CSV file, or a function; names: " +
+                      mw::names_of(values.catalog(), mw::Kind::scheduler));
     }
-    const auto name = given.get<std::string>();
-    if (name.ends_with(".csv")) {
-      take_file(values.find_file(name), name);
+    const auto name = (named ? given["kind"] : given).get<std::string>();
+    if (!named && name.ends_with(".csv")) {
+      take_file(values.find_file(name), name, mw::names_of(values.catalog(), mw::Kind::scheduler));
       return;
     }
-    const mw::Scheduler* scheduler = mw::find_scheduler(name);
-    if (scheduler == nullptr) {
-      const std::string near = mw::nearest(name, scheduler_names());
-      throw Error(mw::Stage::options, "option.choice", "schedule",
-                  fmt::format("there is no schedule \"{}\"", name),
-                  near.empty() ? "schedules: " + joined(scheduler_names())
-                               : fmt::format("did you mean \"{}\"? schedules: {}", near,
-                                             joined(scheduler_names())));
-    }
+    const mw::Registration& found = values.catalog().find(mw::Kind::scheduler, name, "schedule");
+    const std::shared_ptr<const mw::Scheduler> scheduler =
+        mw::make<mw::Scheduler>(found, read_options(found, given, values.path("schedule")));
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
       throw Error(
@@ -206,8 +215,8 @@ class PipelineParallel : public mw::Strategy {
     if (chunks_ == 0) chunks_ = 1;
   }
 
-  void take_file(const std::string& path, const std::string& name) {
-    mw::Schedule schedule = mw::schedule_from_csv(read_file(path), name);
+  void take_file(const std::string& path, const std::string& name, const std::string& names) {
+    mw::Schedule schedule = mw::schedule_from_csv(read_file(path, names), name);
     if (schedule.stages() != ways_) {
       throw Error(mw::Stage::plan, "schedule.stages", "schedule",
                   fmt::format("schedule {} has {} rows for pp({})", name, schedule.stages(), ways_),
@@ -290,12 +299,12 @@ class PipelineParallel : public mw::Strategy {
   std::vector<int> layout_, stage_of_;
   std::vector<mw::WorkTimes> times_;
   double memory_ = 0;
-  bool adapts_ = false;  // a built-in schedule, not one that is written down
+  bool adapts_ = false;  // a scheduler's, not one that is written down
   bool splits_ = true;   // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
 };
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(PipelineParallel, "pp", "1.0.0",
-                  "pipeline parallelism: layers -> pp, with a schedule")
+MESHWRIGHT_PLUGIN("pp", "1.0.0", "pipeline parallelism: layers -> pp, with a schedule",
+                  mw::strategy<PipelineParallel>(), pp::schedulers)

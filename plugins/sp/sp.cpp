@@ -296,5 +296,6 @@ class SequenceParallel : public mw::Strategy {
 }  // namespace
 
 MESHWRIGHT_PLUGIN(
-    SequenceParallel, "sp", "1.0.0",
-    "sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp")
+    "sp", "1.0.0",
+    "sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp",
+    mw::strategy<SequenceParallel>())

@@ -53,5 +53,5 @@ class TensorParallel : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(TensorParallel, "tp", "1.0.0",
-                  "tensor parallelism: heads, kv_heads, ffn, vocab -> tp")
+MESHWRIGHT_PLUGIN("tp", "1.0.0", "tensor parallelism: heads, kv_heads, ffn, vocab -> tp",
+                  mw::strategy<TensorParallel>())

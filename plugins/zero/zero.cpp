@@ -136,5 +136,6 @@ class Zero : public mw::Strategy {
 }  // namespace
 
 MESHWRIGHT_PLUGIN(
-    Zero, "zero", "1.0.0",
-    "ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks")
+    "zero", "1.0.0",
+    "ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks",
+    mw::strategy<Zero>())

@@ -258,6 +258,16 @@ class Commands(ProgramCase):
         self.assertEqual(names["dp"]["status"], "ok")
         self.assertTrue(names["tp"]["file"].endswith("plugins/tp.so"))
         self.assertIn("tensor parallelism", self.call("plugins", "list").stdout)
+        # What is built in, told apart, and all that a plugin brings.
+        brought = {name: {(one["kind"], one["name"]) for one in line["brings"]} for name, line in names.items()}
+        self.assertIsNone(names["meshwright"]["file"])
+        self.assertLessEqual({("model", "llama"), ("data", "text"), ("optimizer", "muon"), ("lr_schedule", "cosine"),
+                              ("microbatch", "fit"), ("recompute", "selective"), ("hook", "bf16")}, brought["meshwright"])
+        self.assertEqual(brought["tp"], {("strategy", "tp")})
+        self.assertLessEqual({("strategy", "pp"), ("scheduler", "zbv")}, brought["pp"])
+        listed = self.call("plugins", "list").stdout
+        self.assertRegex(listed, r"(?m)^model +llama .* built in$")
+        self.assertRegex(listed, r"(?m)^scheduler +1f1b .*pp\.so$")
 
     def test_broken_plugins_are_listed_with_reasons(self):
         done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)
@@ -287,10 +297,11 @@ class Commands(ProgramCase):
         self.assertIn("required", text)
         self.assertIn("1 B .. 1 EiB", self.call("plugins", "show", "dp").stdout)
         shown, = self.lines(self.call("plugins", "show", "good", "--json", "--plugin-path", TEST_PLUGINS))
-        options = {option["name"]: option for option in shown["options"]}
+        good, = shown["brings"]
+        options = {option["name"]: option for option in good["options"]}
         self.assertEqual(options["form"]["choices"], ["plain", "fancy"])
         self.assertEqual(options["bucket"]["default"], "25MiB")
-        self.assertEqual(shown["positional"], "ways")
+        self.assertEqual((good["kind"], good["positional"]), ("strategy", "ways"))
 
     # --- Signals, the prompt, the rest ---
 

@@ -94,7 +94,7 @@ class ScheduleCommand(ProgramCase):
 
     def test_usage(self):
         for code, problem, arguments in (
-                (2, "usage.value", ("1f1", "--stages", 2)),
+                (2, "option.choice", ("1f1", "--stages", 2)),
                 (2, "file.missing", ("none.csv",)),
                 (2, "usage.missing", ("1f1b", "--stages", 2)),
                 (2, "usage.option", ("1f1b", "--stage", 2)),

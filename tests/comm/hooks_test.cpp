@@ -6,6 +6,7 @@
 
 #include "comm_testing.h"
 #include "meshwright/reduction_hook.h"
+#include "support/registered.h"
 
 using namespace mw;           // NOLINT
 using namespace mw::testing;  // NOLINT
@@ -74,13 +75,18 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return (at::linalg_vector_norm(a - b, 2) / at::linalg_vector_norm(b, 2)).item<double>();
 }
 
+std::shared_ptr<const ReductionHook> hook_of(const std::string& name,
+                                             const Json& options = Json::object()) {
+  return test::made<ReductionHook>("hook", name, options);
+}
+
 const Shapes mixed = {{24, 10}, {7}, {3, 8, 12}, {1}, {6, 30}};
 
 }  // namespace
 
 TEST_CASE("bf16 sums to 8 bits in half the bytes of fp32") {
   const int ways = GENERATE(2, 3, 4);
-  const auto hook = bf16_hook();
+  const auto hook = hook_of("bf16");
   const std::int64_t elements = bucket_of(mixed, ways, 4).elements;
   const Reduced got = reduce(*hook, mixed, ways, at::kFloat, 1, [&](int rank, int step) {
     return noise(elements, static_cast<std::uint64_t>(10 * step + rank), at::kFloat);
@@ -94,7 +100,7 @@ TEST_CASE("bf16 sums to 8 bits in half the bytes of fp32") {
 
 TEST_CASE("PowerSGD of full rank is the plain sum") {
   const int ways = GENERATE(2, 3);
-  const auto hook = powersgd_hook(1 << 20, true);
+  const auto hook = hook_of("powersgd", {{"rank", 1 << 20}, {"even_if_larger", true}});
   const std::int64_t elements = bucket_of(mixed, ways, 4).elements;
   const Reduced got = reduce(*hook, mixed, ways, at::kFloat, 4, [&](int rank, int step) {
     return noise(elements, static_cast<std::uint64_t>(10 * step + rank), at::kFloat);
@@ -107,14 +113,15 @@ TEST_CASE("PowerSGD is exact for gradients of its rank, and not for others") {
   const Shapes one = {{40, 50}};
   // The ranks' columns span one space of three dims, so their sum has rank three.
   const at::Tensor basis = noise(40 * rank, 77, at::kDouble).view({40, rank});
-  const Reduced low = reduce(*powersgd_hook(rank), one, 2, at::kDouble, 3, [&](int r, int step) {
-    const auto seed = static_cast<std::uint64_t>(10 * step + r);
-    return at::mm(basis, noise(rank * 50, seed, at::kDouble).view({rank, 50})).flatten();
-  });
+  const Reduced low =
+      reduce(*hook_of("powersgd", {{"rank", rank}}), one, 2, at::kDouble, 3, [&](int r, int step) {
+        const auto seed = static_cast<std::uint64_t>(10 * step + r);
+        return at::mm(basis, noise(rank * 50, seed, at::kDouble).view({rank, 50})).flatten();
+      });
   for (int step = 0; step < 3; ++step) CHECK(distance(low.hooked[step], low.plain[step]) < 1e-12);
-  const Reduced high = reduce(*powersgd_hook(rank), one, 2, at::kDouble, 1, [&](int r, int) {
-    return noise(40 * 50, static_cast<std::uint64_t>(r), at::kDouble);
-  });
+  const Reduced high = reduce(
+      *hook_of("powersgd", {{"rank", rank}}), one, 2, at::kDouble, 1,
+      [&](int r, int) { return noise(40 * 50, static_cast<std::uint64_t>(r), at::kDouble); });
   CHECK(distance(high.hooked[0], high.plain[0]) > 0.5);
 }
 
@@ -126,7 +133,8 @@ TEST_CASE("What PowerSGD leaves out of a step comes later") {
   const auto gradient = [&](int rank, int) {
     return noise(16 * 24, static_cast<std::uint64_t>(rank), at::kDouble);
   };
-  const Reduced got = reduce(*powersgd_hook(2), one, ways, at::kDouble, steps, gradient);
+  const Reduced got =
+      reduce(*hook_of("powersgd", {{"rank", 2}}), one, ways, at::kDouble, steps, gradient);
   std::vector<double> off;
   at::Tensor sum = at::zeros_like(got.plain[0]);
   for (int step = 0; step < steps; ++step) {
@@ -150,7 +158,7 @@ TEST_CASE("The subspace iteration goes on from the last step") {
   s[1] = 4;
   const at::Tensor m = at::mm(u * s, v.t());
   const double best = 0.1 * std::sqrt(30.0) / at::linalg_vector_norm(s, 2).item<double>();
-  const Reduced got = reduce(*powersgd_hook(2), one, 2, at::kDouble, 3,
+  const Reduced got = reduce(*hook_of("powersgd", {{"rank", 2}}), one, 2, at::kDouble, 3,
                              [&](int, int) { return m.clone().flatten(); });
   // Beside the best approximation, the errors that were fed back count a little.
   CHECK(distance(got.hooked[0], got.plain[0]) > 1.02 * best);
@@ -158,7 +166,7 @@ TEST_CASE("The subspace iteration goes on from the last step") {
 }
 
 TEST_CASE("PowerSGD leaves alone what would not become smaller") {
-  const auto hook = powersgd_hook(8);
+  const auto hook = hook_of("powersgd", {{"rank", 8}});
   CHECK(hook->exact(bucket_of({{10}, {4, 6}, {16, 16}}, 2, 4)));  // (16 + 16) * 8 is no less
   CHECK_FALSE(hook->exact(bucket_of({{10}, {17, 17}}, 2, 4)));
   const ReductionCost plain = hook->cost(bucket_of({{10}, {16, 16}}, 2, 4));

@@ -15,15 +15,16 @@ MOST_LINES = 400
 # SDK header -> the floor that implements what it declares; a lower floor may not include it, and no
 # other header of the SDK of a lower floor
 HOMES_OF_HEADERS = {
-    "base": "dtype error json json_text options",
+    "base": "dtype error json json_text options registration",
     "mesh": "mesh placement",
     "comm": "communicator ledger reduction_hook world",
-    "schedule": "schedule",
+    "schedule": "replay schedule",
     "model": "autograd_op graph model op",
     "program": "program",
     "optimizer": "optimizer",
-    "plan": "passes plugin strategy",
-    "input": "data",
+    "plan": "microbatch passes recompute strategy",
+    "input": "data lr_schedule",
+    "plugin": "plugin",
 }
 HOME_OF = {f"meshwright/{name}.h": floor for floor, names in HOMES_OF_HEADERS.items() for name in names.split()}
 

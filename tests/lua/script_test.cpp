@@ -21,12 +21,22 @@ fs::path build_folder() {
   return fs::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
 
+const mw::Options& llama_options() {
+  static const mw::Options options =
+      mw::Options().integer("layers", "").at_least(1).integer("hidden", "").fallback(64);
+  return options;
+}
+
+const mw::Options& text_options() {
+  static const mw::Options options =
+      mw::Options().any("path", "").list("more", "").optional().positional("path");
+  return options;
+}
+
 // A host that checks the options of what it gets and keeps it.
 class RecordingHost : public mw::Host {
  public:
   RecordingHost() : plugins_({build_folder() / "lib/meshwright/test-plugins"}) {
-    llama_.integer("layers", "").at_least(1).integer("hidden", "").fallback(64);
-    text_.any("path", "").list("more", "").optional().positional("path");
     experiment_.table("model", "")
         .any("data", "")
         .optional()
@@ -40,7 +50,9 @@ class RecordingHost : public mw::Host {
         .optional();
   }
   std::vector<mw::Constructor> constructors() const override {
-    return {{"llama", "model", "", &llama_}, {"text", "data", "", &text_}};
+    static const mw::Registration llama{mw::Kind::model, "llama", "", &llama_options, nullptr};
+    static const mw::Registration text{mw::Kind::data, "text", "", &text_options, nullptr};
+    return {{"llama", &llama}, {"text", &text}};
   }
   std::vector<mw::Verb> verbs() const override {
     return {{"train", "", 1}, {"plan", "", 1}, {"compare", "", 2}};
@@ -55,7 +67,7 @@ class RecordingHost : public mw::Host {
     if (values.has("model")) {
       Json model = values.at("model");
       model.erase("kind");
-      llama_.read(model, "model", problems);
+      llama_options().read(model, "model", problems);
     }
     for (const std::string& key : extra_keys)
       problems.add(mw::Stage::plan, "a.code", key, "what happened");
@@ -86,7 +98,7 @@ class RecordingHost : public mw::Host {
   std::vector<std::string> extra_keys;
 
  private:
-  mw::Options llama_, text_, experiment_;
+  mw::Options experiment_;
   mw::PluginRegistry plugins_;
 };
 

@@ -11,6 +11,7 @@
 #include "meshwright/model.h"
 #include "model/ops.h"
 #include "op_case.h"
+#include "support/registered.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -156,12 +157,7 @@ TEST_CASE("a graph of latent attention is DeepSeek-V3's", "[kernels]") {
              {"rope_theta", 500.0}, {"kv_lora_rank", 10},    {"qk_nope_head_dim", 6},
              {"v_head_dim", 5},     {"qk_rope_head_dim", 4}, {"norm_eps", 1e-6}};
   if (narrow_queries) given["q_lora_rank"] = 7;
-  Problems problems;
-  const ModelKind* kind = find_model_kind("moe");
-  const Values values = kind->options().read(given, "model", problems);
-  kind->check(values, "model", problems);
-  problems.throw_if_any();
-  const Graph graph = kind->build(values, 2, 6, 12);
+  const Graph graph = test::made<Model>("model", "moe", given)->build(2, 6, 12);
   std::map<std::string, at::Tensor> w = start(graph, 3, at::kDouble);
   for (int p : graph.parameters()) {
     at::Tensor& t = w[graph.value(p).name];

@@ -23,8 +23,10 @@ Setup stages_of(int layers, bool gpt) {
 
 void every_schedule(const std::vector<int>& stages_of_each, const std::vector<int>& chunks_of_each,
                     const std::vector<int>& microbatches) {
-  for (const Scheduler* scheduler : schedulers()) {
-    const std::string name = scheduler->name();
+  registry().plugin("pp");
+  for (const Registration* one : registry().list(Kind::scheduler)) {
+    const std::string name = one->name;
+    const auto scheduler = mw::make<Scheduler>(*one, Values());
     for (const int stages : stages_of_each) {
       const int fixed = scheduler->fixed_chunks();
       for (const int chunks : fixed > 0 ? std::vector<int>{fixed} : chunks_of_each) {

@@ -9,11 +9,14 @@
 #include <sstream>
 #include <string>
 
+#include "meshwright/reduction_hook.h"
+#include "meshwright/strategy.h"
 #include "plugin/module.h"
 #include "support/problems.h"
 
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
+using mw::Kind;
 using mw::PluginRegistry;
 using mw::test::thrown;
 
@@ -28,7 +31,7 @@ fs::path test_plugins() {
 
 std::string why_not(const std::string& name) {
   PluginRegistry registry({test_plugins()});
-  return thrown([&] { registry.find(name); });
+  return thrown([&] { registry.plugin(name); });
 }
 
 void copy_with(const fs::path& from, const fs::path& to, std::string what, const std::string& by) {
@@ -46,14 +49,18 @@ void copy_with(const fs::path& from, const fs::path& to, std::string what, const
 
 TEST_CASE("a good plugin is found by name, its options read, its strategy made") {
   PluginRegistry registry({"/nowhere", test_plugins()});
-  const auto& plugin = registry.find("good");
+  const auto& plugin = registry.plugin("good");
   CHECK(std::string(plugin.version) == "1.2.3");
   mw::Problems problems;
-  const auto values = plugin.options().read(mw::Json(2), "plan[1]", problems);
+  const mw::Registration& found = registry.find(mw::Kind::strategy, "good");
+  CHECK(&found == plugin.registrations);
+  // What it does not say of its own is its plugin's.
+  CHECK(std::string(found.doc) == plugin.summary);
+  const auto values = found.options().read(mw::Json(2), "plan[1]", problems);
   REQUIRE(problems.empty());
-  const auto strategy = plugin.make_strategy(values);
+  const auto strategy = mw::make<mw::Strategy>(found, values);
   CHECK(strategy->axes().at(0).ways == 2);
-  CHECK(&registry.find("good") == &plugin);
+  CHECK(&registry.plugin("good") == &plugin);
 }
 
 TEST_CASE("each way of failing has its own reason") {
@@ -72,7 +79,7 @@ TEST_CASE("an unknown plugin is refused") {
   CHECK(why_not("gud") == "plugin.unknown");
   CHECK(why_not("../good") == "plugin.unknown");
   PluginRegistry empty({"/nowhere"});
-  CHECK(thrown([&] { empty.find("tp"); }) == "plugin.unknown");
+  CHECK(thrown([&] { empty.plugin("tp"); }) == "plugin.unknown");
 }
 
 TEST_CASE("a dependency that is not there is named") {
@@ -80,7 +87,7 @@ TEST_CASE("a dependency that is not there is named") {
   copy_with(test_plugins() / "good.so", folder.path() / "good.so", "libstdc++.so.6",
             "libstdcxx.so.6");
   PluginRegistry registry({folder.path()});
-  CHECK(thrown([&] { registry.find("good"); }) == "plugin.needs-library");
+  CHECK(thrown([&] { registry.plugin("good"); }) == "plugin.needs-library");
 }
 
 TEST_CASE("files that are no modules are listed with the reason") {
@@ -93,29 +100,29 @@ TEST_CASE("files that are no modules are listed with the reason") {
   fs::copy(test_plugins() / "good.so", folder.path() / "good.so");
   fs::resize_file(folder.path() / "good.so", fs::file_size(folder.path() / "good.so") / 2);
   PluginRegistry registry({folder.path()});
-  const auto files = registry.list();
+  const auto files = registry.files();
   REQUIRE(files.size() == 5);
   for (const auto& file : files) {
     INFO(file.file);
     CHECK(file.descriptor == nullptr);
     CHECK_FALSE(file.problem.empty());
   }
-  CHECK(thrown([&] { registry.find("text"); }) == "plugin.unloadable");
+  CHECK(thrown([&] { registry.plugin("text"); }) == "plugin.unloadable");
 }
 
 TEST_CASE("two plugins of one name are refused, both files named") {
   TemporaryFolder folder;
   fs::copy(test_plugins() / "good.so", folder.path() / "good.so");
   PluginRegistry registry({folder.path(), test_plugins()});
-  CHECK(thrown([&] { registry.find("good"); }) == "plugin.twice");
+  CHECK(thrown([&] { registry.plugin("good"); }) == "plugin.twice");
   std::size_t doubles = 0;
-  for (const auto& file : registry.list()) {
+  for (const auto& file : registry.files()) {
     if (file.name() == "good") doubles += file.code == "plugin.twice";
   }
   CHECK(doubles == 2);
   // A script's own path decides, but not twice.
   registry.load(folder.path() / "good.so");
-  CHECK_NOTHROW(registry.find("good"));
+  CHECK_NOTHROW(registry.plugin("good"));
   CHECK(thrown([&] { registry.load(test_plugins() / "good.so"); }) == "plugin.twice");
 }
 
@@ -123,13 +130,13 @@ TEST_CASE("one file reached by two folders is one plugin") {
   TemporaryFolder folder;
   fs::create_symlink(test_plugins() / "good.so", folder.path() / "good.so");
   PluginRegistry registry({folder.path(), test_plugins(), test_plugins()});
-  CHECK_NOTHROW(registry.find("good"));
+  CHECK_NOTHROW(registry.plugin("good"));
 }
 
 TEST_CASE("a file loaded by path may have any name") {
   PluginRegistry registry({});
   CHECK(std::string(registry.load(test_plugins() / "misnamed.so").name) == "wellnamed");
-  CHECK_NOTHROW(registry.find("wellnamed"));
+  CHECK_NOTHROW(registry.plugin("wellnamed"));
   CHECK(thrown([&] { registry.load("./not-there.so"); }) == "plugin.no-file");
 }
 
@@ -144,6 +151,94 @@ TEST_CASE("the search path: what is given, then the environment, then the progra
   CHECK(path[2] == "/b");
   CHECK_THAT(path[3].string(), Contains("lib/meshwright/plugins"));
   CHECK(thrown([] { PluginRegistry::search_path({"/nowhere"}); }) == "plugin.path");
+}
+
+TEST_CASE("what plugins register is found by kind and name, once they are named") {
+  PluginRegistry registry({test_plugins()});
+  const auto unknown = [&](Kind kind, const std::string& name) {
+    return thrown([&] { registry.find(kind, name, "key"); });
+  };
+  const std::size_t before = registry.list(Kind::optimizer).size();
+  CHECK(unknown(Kind::optimizer, "lion") == "option.choice key");
+  registry.plugin("kit");
+  for (const auto& [kind, name] :
+       {std::pair{Kind::optimizer, "lion"}, std::pair{Kind::model, "tiny"},
+        std::pair{Kind::data, "counting"}, std::pair{Kind::scheduler, "backwards"},
+        std::pair{Kind::hook, "plain"}, std::pair{Kind::microbatch, "halves"},
+        std::pair{Kind::recompute, "norms"}, std::pair{Kind::lr_schedule, "halving"}}) {
+    INFO(name);
+    const mw::Registration& found = registry.find(kind, name);
+    CHECK(found.kind == kind);
+    CHECK(std::string(found.name) == name);
+    CHECK(registry.list(kind).back() == &found);
+  }
+  CHECK(registry.list(Kind::optimizer).size() == before + 1);
+  CHECK(unknown(Kind::optimizer, "tiny") == "option.value key");   // a model
+  CHECK(unknown(Kind::optimizer, "loin") == "option.choice key");  // near one
+  CHECK(unknown(Kind::strategy, "lion") == "plugin.unknown");      // looked for as a file
+  CHECK(unknown(Kind::hook, "wrong_abi") == "plugin.abi");         // such a file is there
+  CHECK(unknown(Kind::optimizer, "good") == "option.value key");   // as is such a plugin
+}
+
+TEST_CASE("a file of its name is loaded for whatever kind is asked for") {
+  PluginRegistry registry({test_plugins()});
+  CHECK(std::string(registry.find(Kind::strategy, "good").name) == "good");
+  CHECK(thrown([&] { registry.find(Kind::model, "kit"); }) == "option.choice");
+  CHECK(std::string(registry.find(Kind::model, "tiny").name) == "tiny");  // it has loaded the file
+}
+
+TEST_CASE("what is built in is registered as plugins' things are") {
+  PluginRegistry registry({});
+  mw::Problems problems;
+  for (const Kind kind : {Kind::model, Kind::data, Kind::optimizer, Kind::lr_schedule,
+                          Kind::microbatch, Kind::recompute, Kind::hook}) {
+    const auto all = registry.list(kind);
+    CHECK(all.size() >= 2);
+    for (const mw::Registration* one : all) {
+      INFO(mw::name_of(kind) << " " << one->name);
+      CHECK(&registry.find(kind, one->name) == one);
+      CHECK_FALSE(std::string(one->doc).empty());
+      for (const mw::Option& option : one->options().list()) CHECK_FALSE(option.doc.empty());
+    }
+  }
+  const auto given = registry.find(Kind::hook, "bf16").options().read({}, "", problems);
+  CHECK(mw::make<mw::ReductionHook>(registry.find(Kind::hook, "bf16"), given)->name() == "bf16");
+}
+
+TEST_CASE("a name that is taken, of the program or of another plugin, is refused, both named") {
+  PluginRegistry registry({test_plugins()});
+  CHECK(thrown([&] { registry.plugin("taken"); }) == "plugin.taken");
+  for (const auto& file : registry.files()) {
+    if (file.name() == "taken") CHECK(file.code == "plugin.taken");
+    if (file.name() == "kit") CHECK(file.problem.empty());
+  }
+  // A second kit under another name: all that it registers is the first one's.
+  TemporaryFolder folder;
+  copy_with(test_plugins() / "kit.so", folder.path() / "kat.so", std::string("\0kit\0", 5),
+            std::string("\0kat\0", 5));
+  PluginRegistry both({test_plugins(), folder.path()});
+  both.plugin("kit");
+  CHECK(thrown([&] { both.plugin("kat"); }) == "plugin.taken");
+  for (const auto& file : both.files()) {
+    if (file.name() == "kat") CHECK(file.code == "plugin.taken");
+    if (file.name() == "kit") CHECK(file.problem.empty());
+  }
+}
+
+TEST_CASE("every entry of a descriptor is judged") {
+  const mw::Options& (*options)() = &mw::options_of<int>;
+  const int maker = 0;
+  const auto verdict = [&](mw::Registration one, std::size_t count = 1) {
+    const mw::PluginDescriptor plugin = mw::describe_plugin("x", "1.0.0", "", &one, count);
+    return mw::judge(&plugin.head).code;
+  };
+  CHECK(verdict({Kind::model, "x", "", options, &maker}).empty());
+  CHECK(verdict({Kind::model, "x", "", options, &maker}, 0) == "plugin.descriptor");
+  CHECK(verdict({Kind::model, nullptr, "", options, &maker}) == "plugin.descriptor");
+  CHECK(verdict({Kind::model, "x", "", nullptr, &maker}) == "plugin.descriptor");
+  CHECK(verdict({Kind::model, "x", "", options, nullptr}) == "plugin.descriptor");
+  CHECK(verdict({static_cast<Kind>(99), "x", "", options, &maker}) == "plugin.kind");
+  CHECK(verdict({static_cast<Kind>(0), "x", "", options, &maker}) == "plugin.kind");
 }
 
 TEST_CASE("the head is judged before anything behind it is read") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
 
 namespace forged {
 
@@ -13,9 +14,11 @@ class Never : public mw::Strategy {
   void edit(mw::Draft&) const override {}
 };
 
+inline constexpr mw::Registration never[] = {mw::strategy<Never>("never", "must not load")};
+
 template <class Forge>
 constexpr mw::PluginDescriptor descriptor_of(const char* name, Forge forge) {
-  mw::PluginDescriptor descriptor = mw::describe_strategy<Never>(name, "1.0.0", "must not load");
+  mw::PluginDescriptor descriptor = mw::describe_plugin(name, "1.0.0", "must not load", never, 1);
   forge(descriptor);
   return descriptor;
 }

@@ -13,7 +13,7 @@ using namespace mw::test;
 
 namespace {
 
-using Kind = OffloadPolicy::Kind;
+using Offloads = OffloadPolicy::Kind;
 
 struct Highest {
   std::int64_t activations = 0, host = 0, peak = 0;  // of the rank that has most
@@ -42,7 +42,7 @@ Highest check_host(const Setup& setup) {
 void compare(Setup setup) {
   setup.options["layers"] = 4;
   const Highest kept = check_host(setup);
-  setup.offload.kind = Kind::full;
+  setup.offload.kind = Offloads::full;
   for (const int prefetch : {0, 1}) {
     INFO("prefetch " << prefetch);
     setup.offload.prefetch = prefetch;
@@ -84,7 +84,7 @@ TEST_CASE("... beside recompute, which keeps what enters a layer") {
   setup.options["layers"] = 6;
   setup.recompute.kind = GENERATE(RecomputePolicy::Kind::full, RecomputePolicy::Kind::selective);
   const Highest kept = check_host(setup);
-  setup.offload.kind = Kind::full;
+  setup.offload.kind = Offloads::full;
   const Highest sent = check_host(setup);
   CHECK(sent.activations < kept.activations);
   CHECK(sent.host > 0);
@@ -109,10 +109,10 @@ TEST_CASE("What goes to the host is what was chosen") {
   Setup setup = llama({}, 4);
   setup.options["layers"] = 4;
   const auto host = [&] { return check_host(setup).host; };
-  setup.offload.kind = Kind::full;
+  setup.offload.kind = Offloads::full;
   const std::int64_t all = host();
   SECTION("the first layers, each alike") {
-    setup.offload.kind = Kind::layers;
+    setup.offload.kind = Offloads::layers;
     setup.offload.layers = 4;
     CHECK(host() == all);
     setup.offload.layers = 1;
@@ -133,7 +133,7 @@ TEST_CASE("What goes to the host is what was chosen") {
     CHECK(host() == 0);
   }
   SECTION("by name") {
-    setup.offload.kind = Kind::ops;
+    setup.offload.kind = Offloads::ops;
     setup.offload.ops = {"swiglu"};
     // gate and up, of each layer.
     CHECK(host() == 4LL * 2 * 4 * 32 * 96 * 4);

@@ -12,6 +12,7 @@
 #include "input/synthetic_data.h"
 #include "input/text_data.h"
 #include "support/problems.h"
+#include "support/registered.h"
 #include "support/temporary_folder.h"
 
 using mw::DataContext;
@@ -21,9 +22,7 @@ namespace {
 
 std::shared_ptr<const mw::TokenSource> open(const std::string& kind, const Json& given,
                                             const DataContext& context, mw::Problems& problems) {
-  const mw::DataKind& data = *mw::find_data_kind(kind);
-  const mw::Values values = data.options().read(given, "data", problems);
-  return problems.empty() ? data.open(values, "data", context, problems) : nullptr;
+  return mw::test::made_at<mw::TokenSource>("data", kind, given, problems, context);
 }
 
 std::shared_ptr<const mw::TokenSource> open(const std::string& kind, const Json& given,
@@ -187,9 +186,6 @@ TEST_CASE("data that cannot be used is refused with the numbers") {
   CHECK(refused({{"path", 5}}) == "option.value data.path");
   CHECK(refused({{"path", {"a-missing", "b-missing"}}}) ==
         "file.missing data.path[1]; file.missing data.path[2]");
-  DataContext small = context_of(16);
-  small.vocab = 100;
-  CHECK(problem_of("text", {{"path", brief}}, small) == "data.vocab model.vocab");
 }
 
 TEST_CASE("the shortest text that will do, does") {
@@ -229,9 +225,4 @@ TEST_CASE("synthetic tokens are a function of (seed, k) with four successors per
     likeliest += most;
   }
   CHECK(likeliest / pairs == Approx(0.5).margin(0.03));
-}
-
-TEST_CASE("data kinds are found by name") {
-  CHECK(mw::find_data_kind("text")->name() == "text");
-  CHECK(mw::find_data_kind("shards of glass") == nullptr);
 }

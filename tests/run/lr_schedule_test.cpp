@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "support/problems.h"
+#include "support/registered.h"
 using mw::Json;
 
 namespace {
 
 mw::LrSchedule make(const std::string& kind, const Json& given, mw::LrContext context,
                     mw::Problems& problems) {
-  const mw::LrScheduleKind& schedule = *mw::find_lr_schedule_kind(kind);
-  const mw::Values values = schedule.options().read(given, "schedule", problems);
-  return problems.empty() ? schedule.make(values, "schedule", context, problems) : nullptr;
+  auto rate = mw::test::made_at<mw::LearningRate>("schedule", kind, given, problems, context);
+  return rate == nullptr ? nullptr : mw::lr_schedule_of(std::move(rate));
 }
 
 }  // namespace

@@ -60,9 +60,10 @@ TEST_CASE("a file that has another's place is not cut off") {
 TEST_CASE("samples of a text that is cut off are refused, as are weights") {
   TemporaryFolder folder;
   const auto path = folder.write("a.txt", std::string(4 * pages, 'x'));
-  std::vector<mw::MappedFile> files;
-  files.emplace_back(path);
-  const mw::TextSource source(std::move(files), mw::SampleOrder::sequential, 0);
+  mw::DataContext context;
+  context.sequence = 128;
+  const mw::TextSource source(mw::Values(mw::Json{{"path", path.string()}, {"order", "sequential"}}),
+                              context);
   std::vector<std::int64_t> inputs(128), labels(128);
   source.sample(0, 128, inputs.data(), labels.data());
   cut(path, pages);

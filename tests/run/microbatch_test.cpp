@@ -15,14 +15,18 @@ using namespace mw::test;
 namespace {
 
 Json ramp(Json options) {
-  options["kind"] = "microbatch.ramp";
+  options["kind"] = "ramp";
   return options;
+}
+
+std::shared_ptr<const ScriptReach> reach() {
+  return std::make_shared<ScriptReach>(ScriptReach{nullptr, {}, &registry()});
 }
 
 // Of each step.
 std::vector<std::int64_t> batches(const Json& given, std::int64_t batch, std::int64_t steps) {
   Problems problems;
-  const MicrobatchPolicy policy = read_microbatch(given, batch, 0, nullptr, problems);
+  const MicrobatchPolicy policy = read_microbatch(given, {batch, 0}, reach(), problems);
   problems.throw_if_any();
   std::vector<std::int64_t> list;
   std::int64_t sample = 0;
@@ -35,7 +39,7 @@ std::vector<std::int64_t> batches(const Json& given, std::int64_t batch, std::in
 
 std::string refusal(const Json& given, std::int64_t batch) {
   Problems problems;
-  read_microbatch(given, batch, 0, nullptr, problems);
+  read_microbatch(given, {batch, 0}, reach(), problems);
   return codes(problems);
 }
 
@@ -77,7 +81,7 @@ TEST_CASE("What no policy is, is refused with what there is") {
   CHECK(refusal(ramp({{"from", 2}}), 8) == "option.conflict microbatch");
   CHECK(refusal(ramp({{"from", 2}, {"steps", 2}, {"sequences", 2}}), 8) ==
         "option.conflict microbatch");
-  CHECK(refusal({{"kind", "microbatch.fit"}}, 8) == "option.missing microbatch.memory");
+  CHECK(refusal({{"kind", "fit"}}, 8) == "option.missing microbatch.memory");
   CHECK(refusal("2", 8) == "option.value microbatch");
   CHECK(refusal(0, 8) == "option.value microbatch");
   CHECK(refusal(Json::array({2, 0}), 8) == "option.value microbatch[2]");

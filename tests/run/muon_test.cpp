@@ -14,11 +14,7 @@ using namespace mw::test;
 namespace {
 
 std::shared_ptr<const Optimizer> muon(const Json& given) {
-  Problems problems;
-  const Values values = find_optimizer_kind("muon")->options().read(given, "optimizer", problems);
-  auto made = find_optimizer_kind("muon")->make(values, "optimizer", problems);
-  problems.throw_if_any();
-  return made;
+  return made<Optimizer>("optimizer", "muon", given);
 }
 
 std::string muon_refusal(const Json& given) {
@@ -100,12 +96,9 @@ TEST_CASE("All but matrices: AdamW, at a rate in proportion to Muon's", "[kernel
   const auto optimizer = muon({{"lr", 0.02},
                                {"weight_decay", 0.2},
                                {"adamw", {{"lr", 0.005}, {"betas", {0.8, 0.9}}, {"eps", 1e-6}}}});
-  Problems problems;
-  const auto adamw = find_optimizer_kind("adamw")->make(
-      find_optimizer_kind("adamw")->options().read(
-          {{"lr", 0.005}, {"betas", {0.8, 0.9}}, {"eps", 1e-6}, {"weight_decay", 0.2}}, "",
-          problems),
-      "", problems);
+  const auto adamw =
+      made<Optimizer>("optimizer", "adamw",
+                      {{"lr", 0.005}, {"betas", {0.8, 0.9}}, {"eps", 1e-6}, {"weight_decay", 0.2}});
   at::manual_seed(7);
   at::Tensor param = at::randn({31}, fp64), want = param.clone();
   OptimizerState state = optimizer->make_state(param), other = adamw->make_state(want);

@@ -7,18 +7,13 @@
 #include <limits>
 
 #include "support/problems.h"
+#include "support/registered.h"
 using mw::Json;
 
 namespace {
 
 std::shared_ptr<const mw::Optimizer> make(const std::string& kind, const Json& given) {
-  mw::Problems problems;
-  const mw::OptimizerKind& optimizer = *mw::find_optimizer_kind(kind);
-  const mw::Values values = optimizer.options().read(given, "optimizer", problems);
-  problems.throw_if_any();
-  auto made = optimizer.make(values, "optimizer", problems);
-  problems.throw_if_any();
-  return made;
+  return mw::test::made<mw::Optimizer>("optimizer", kind, given);
 }
 
 at::Tensor random_tensor(std::int64_t count, at::ScalarType dtype) {

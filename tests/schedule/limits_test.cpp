@@ -1,13 +1,13 @@
 // Memory limits where stages differ: what is kept to is whole, whatever the sizes.
 #include <catch2/catch.hpp>
 
-#include "meshwright/schedule.h"
+#include "schedules.h"
 
 using namespace mw;
 
 TEST_CASE("A heavy first stage under a limit gives a whole schedule or a refusal") {
   const std::string name = GENERATE(as<std::string>{}, "zb-h1", "zb-h2", "zbv");
-  const Scheduler& scheduler = *find_scheduler(name);
+  const Scheduler& scheduler = mw::scheduler(name);
   int kept = 0;
   for (const double limit : {2.0, 3.0, 4.0, 5.0, 6.0, 9.0}) {
     for (const double heavy : {1.5, 2.0, 4.0}) {

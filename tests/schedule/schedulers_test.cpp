@@ -7,7 +7,7 @@ using namespace mw;
 
 TEST_CASE("Every schedule passes the check at every size") {
   int seen = 0;
-  for (const Scheduler* scheduler : schedulers()) {
+  for (const auto& scheduler : schedulers()) {
     for (const int p : {1, 2, 3, 4, 8}) {
       for (const int chunks : {1, 2, 3}) {
         if (scheduler->fixed_chunks() > 0 && chunks != scheduler->fixed_chunks()) continue;
@@ -39,12 +39,13 @@ TEST_CASE("The catalogue has all by name, with a line of text") {
   const std::vector<std::string> names = {"gpipe", "1f1b",  "interleaved", "looped-bfs",
                                           "zb-h1", "zb-h2", "zbv",         "dualpipev"};
   REQUIRE(schedulers().size() == names.size());
+  const auto listed = test::registry().list(Kind::scheduler);
   for (std::size_t i = 0; i < names.size(); ++i) {
     CHECK(schedulers()[i]->name() == names[i]);
-    CHECK(find_scheduler(names[i]) == schedulers()[i]);
-    CHECK(schedulers()[i]->doc().find('(') != std::string::npos);
+    CHECK(listed[i]->name == names[i]);
+    CHECK(std::string(listed[i]->doc).find('(') != std::string::npos);
   }
-  CHECK(find_scheduler("2f2b") == nullptr);
+  CHECK(test::thrown([] { test::registry().find(Kind::scheduler, "2f2b"); }) == "option.choice");
 }
 
 TEST_CASE("Round-robin and V") {
@@ -113,7 +114,7 @@ TEST_CASE("Zero-bubble schedules keep to a memory limit, down to one microbatch"
         for (int s = 0; s < p; ++s) {
           double sum = 0;
           for (int v = 0; v < p * request.chunks; ++v)
-            if (find_scheduler(name)->placement(p, request.chunks)[v] == s)
+            if (scheduler(name).placement(p, request.chunks)[v] == s)
               sum += std::max(request.bytes_of(v).forward, request.bytes_of(v).dgrad);
           one = std::max(one, sum);
         }

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "meshwright/schedule.h"
 #include "support/problems.h"
+#include "support/registered.h"
 
 namespace mw {
 
@@ -21,13 +23,32 @@ inline ScheduleRequest request_of(int stages, int chunks, int microbatches) {
   return request;
 }
 
+// Those of plugins/pp, loaded as users' are, in order.
+inline const std::vector<std::shared_ptr<const Scheduler>>& schedulers() {
+  static const auto all = [] {
+    test::registry().plugin("pp");
+    std::vector<std::shared_ptr<const Scheduler>> all;
+    for (const Registration* one : test::registry().list(Kind::scheduler))
+      all.push_back(mw::make<Scheduler>(*one, Values()));
+    return all;
+  }();
+  return all;
+}
+
+inline const Scheduler& scheduler(const std::string& name) {
+  const auto found = std::find_if(schedulers().begin(), schedulers().end(),
+                                  [&](const auto& one) { return one->name() == name; });
+  REQUIRE(found != schedulers().end());
+  return **found;
+}
+
 // With the scheduler's own number of chunks where it has one.
 inline ScheduleRequest request_for(const std::string& name, int stages, int microbatches) {
-  return request_of(stages, std::max(1, find_scheduler(name)->fixed_chunks()), microbatches);
+  return request_of(stages, std::max(1, scheduler(name).fixed_chunks()), microbatches);
 }
 
 inline Schedule made(const std::string& name, const ScheduleRequest& request) {
-  return find_scheduler(name)->make(request);
+  return scheduler(name).make(request);
 }
 
 // The codes and where: "schedule.order [2][1]" is the second stage's first action.

@@ -22,7 +22,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }  // namespace
 
 TEST_CASE("Every schedule comes back from CSV and from text") {
-  for (const Scheduler* scheduler : schedulers()) {
+  for (const auto& scheduler : schedulers()) {
     const auto request = request_for(scheduler->name(), 3, 7);
     const auto schedule = scheduler->make(request);
     for (const auto& back : {schedule_from_csv(to_csv(schedule), "back"),
@@ -91,7 +91,7 @@ TEST_CASE("Where cells are narrow, numbers have a line of their own and lose the
 TEST_CASE("The grid keeps to its columns, from small to too many") {
   for (const auto& [stages, microbatches, columns] :
        {std::tuple{8, 24, 120}, {8, 24, 80}, {3, 2, 120}, {12, 300, 100}, {2, 1, 1}}) {
-    for (const Scheduler* scheduler : schedulers()) {
+    for (const auto& scheduler : schedulers()) {
       INFO(scheduler->name() << " " << stages << " x " << microbatches << " in " << columns);
       const auto request = request_for(scheduler->name(), stages, microbatches);
       const auto schedule = scheduler->make(request);

@@ -34,6 +34,7 @@ MESSAGES = {
     "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, so that "
                      r"its update is left out \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
+    "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "file.missing": [r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
@@ -51,7 +52,8 @@ MESSAGES = {
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
     "hook.dtype": [r"plan\[1\]\.hook: powersgd factors gradients, and .* has them in 2 bytes each "
-                   r"\[write main_gradients = \"fp32\" in the experiment\]"],
+                   r"\[write main_gradients = \"fp32\" in the experiment\]",
+                   r"plan\[1\]\.hook: it refuses bucket \d+ \[let it\]"],
     "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ "
                      r"parameters of .*\) \[leave the hook out, or let each rank keep .*",
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
@@ -70,9 +72,10 @@ MESSAGES = {
     "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "
                      r"even\]"],
     "option.choice": [rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
-                      r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"powersgd\", or a function \[(did "
-                     r"you mean \"bf16\"\?|leave it out .*)\]",
-                      r"plan\[1\]\.schedule: there is no schedule \".*\" \[(did you mean \".*\"\? )?schedules: .*",
+                      r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"powersgd\", or a function \[leave "
+                     r"it out .*\]",
+                      rf"({NAME}: )?there is no (scheduler|reduction hook|{NAME}) \".*\" \[(did you mean \".*\"\? "
+                     r")?(scheduler|reduction hook|\w+)s: .*; others come from plugins: .*--plugin-path\]",
                       r"(offload|recompute): there is no \"half\" \[.*\"full\".*",
                       r"(offload|recompute)\.ops: no op of a layer is called \"mpl\" \[kinds are .*attention.*"],
     "option.conflict": [r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or "
@@ -81,7 +84,7 @@ MESSAGES = {
                      r"do \[take form = \"ring\" or \"allgather\" .*",
                         r"plan\[1\]\.reduce: \"each\" does not go with a hook: the sum so far would be compressed "
                      r"again .* \[write reduce = \"last\", or hook = \"none\"\]",
-                        r"microbatch\.ramp: says how long it takes by one of steps and sequences \[for example "
+                        r"microbatch: ramp: says how long it takes by one of steps and sequences \[for example "
                      r"steps = 100\]",
                         r"offload: layers and ops are two ways to choose; take one \[.*",
                         r"recompute: what, every, ops and fit are four ways to choose; take one \[.*",
@@ -91,7 +94,7 @@ MESSAGES = {
                        r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
     "option.missing": [rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
-                       r"microbatch\.fit: there is no limit to fit \[write mw\.microbatch\.fit .*",
+                       r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table says what: what, every, ops, fit or gathers \[.*"],
     "option.needs": [r"plan\[2\]\.(form|balance): \"\w+\" is for ranks of sp's own \[write sp \{ 2, .*",
@@ -104,7 +107,9 @@ MESSAGES = {
                      r"offload\.layers: 5 of a model of 4 layers \[nearest: 4, which is all of them, or \"full\"\]"],
     "option.type": [rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
     "option.unknown": [rf"{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [rf"{NAME}: got .* \[.*", r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
+    "option.value": [rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
+                     r"optimizer\.betas: these are not two \[for example .*\]",
+                     r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
                      r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
     "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "
@@ -125,6 +130,7 @@ MESSAGES = {
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"plan\[1\]: the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
+    "plugin.taken": [r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],
     "plugin.unknown": [r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
     "recompute.fit": [r"recompute: with all of it a rank still holds .* at most, above the .* asked for \[a "
                      r"smaller microbatch, .*"],
@@ -173,8 +179,7 @@ MESSAGES = {
     "usage.missing": [r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
-    "usage.value": [r"there is no schedule \"1f1\" \[did you mean \"1f1b\"\? schedules: .*; or a CSV file of "
-                     r"compute actions\]", r"--times takes three positive numbers \[F,I,W: .*"],
+    "usage.value": [r"--times takes three positive numbers \[F,I,W: .*"],
 }
 
 

@@ -14,8 +14,8 @@
 #include "base/json_text.h"
 #include "check/verify.h"
 #include "input/experiment.h"
-#include "plugin/registry.h"
 #include "script/strategy_choice.h"
+#include "support/registered.h"
 
 namespace mw::test {
 
@@ -24,11 +24,10 @@ namespace mw::test {
 inline StrategyChoice strategy(
     const std::string& plugin, Json options,
     std::function<Json(std::int64_t, const std::vector<Json>&)> call = nullptr) {
-  static PluginRegistry plugins(PluginRegistry::search_path({}));
   options["plugin"] = plugin;
   Problems problems;
-  const auto reach = std::make_shared<ScriptReach>(ScriptReach{std::move(call), {}});
-  auto made = make_choice(options, "plan", plugins, reach, problems);
+  const auto reach = std::make_shared<ScriptReach>(ScriptReach{std::move(call), {}, &registry()});
+  auto made = make_choice(options, "plan", registry(), reach, problems);
   problems.throw_if_any();
   return std::move(*made);
 }
@@ -144,12 +143,12 @@ struct Setup {
 inline Experiment experiment(const Setup& setup) {
   Problems problems;
   Experiment e;
-  const OptimizerKind& kind = *find_optimizer_kind(setup.optimizer);
-  e.optimizer = kind.make(kind.options().read(setup.optimizer_options, "optimizer", problems),
-                          "optimizer", problems);
+  e.optimizer = made_at<Optimizer>("optimizer", setup.optimizer, setup.optimizer_options, problems);
   PlanRequest request;
-  request.model = find_model_kind(setup.model);
-  request.model_options = request.model->options().read(setup.options, "model", problems);
+  request.model = made_at<Model>("model", setup.model, setup.options, problems);
+  request.model_options =
+      registry().find(Kind::model, setup.model).options().read(setup.options, "model", problems);
+  problems.throw_if_any();
   request.strategies = setup.plan;
   request.batch = setup.batch;
   request.sequence = setup.sequence;
@@ -165,10 +164,8 @@ inline Experiment experiment(const Setup& setup) {
     e.loss_scale = read_loss_scale(setup.loss_scale, nullptr, problems);
   DataContext context;
   context.sequence = setup.sequence;
-  context.vocab = request.model_options.integer("vocab");
-  const DataKind* data = find_data_kind("synthetic");
-  e.data =
-      data->open(data->options().read(Json::object(), "data", problems), "data", context, problems);
+  context.vocab = request.model->vocab();
+  e.data = made_at<TokenSource>("data", "synthetic", Json::object(), problems, context);
   request.optimizer = e.optimizer;
   e.plan = make_plan(request, problems);
   e.schedule = [](std::int64_t) { return 1e-3; };

@@ -1,6 +1,6 @@
-// Where tokens come from: a kind with its options, opened once per run into a source that all ranks
-// share. What a source yields is a function of (seed, step) alone, never of the mix, so that a run
-// resumes by its step number and every mix sees the same tokens.
+// Where tokens come from: a source with its options, opened once per run, that all ranks share.
+// What a source yields is a function of (seed, step) alone, never of the mix, so that a run resumes
+// by its step number and every mix sees the same tokens.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,10 +8,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "meshwright/options.h"
+#include "meshwright/registration.h"
 
 namespace mw {
 
@@ -42,22 +41,17 @@ struct DataContext {
   std::vector<std::filesystem::path> roots;
 };
 
-class DataKind {
- public:
-  virtual ~DataKind() = default;
-  virtual std::string name() const = 0;  // "text": the function in Lua
-  virtual std::string doc() const = 0;
-  // Every kind has an optional `sequence`, which stands in for the experiment's key of that name.
-  virtual const Options& options() const = 0;
-  // Opens the source. What is wrong (a missing file, too few tokens, ids beyond the model's vocab)
-  // becomes Problems (options) that start with `path`, the key path; the result is null then.
-  virtual std::shared_ptr<const TokenSource> open(const Values& values, const std::string& path,
-                                                  const DataContext& context,
-                                                  Problems& problems) const = 0;
+// A source is made by a constructor (const Values&, const DataContext&). It throws Error (options)
+// for a missing file or too few tokens; that its ids are the model's is checked by who calls it. An
+// option `sequence`, if it has one, stands in for the experiment's key of that name.
+template <>
+struct KindOf<TokenSource> {
+  static constexpr Kind kind = Kind::data;
+  using Make = std::unique_ptr<TokenSource>(const Values& values, const DataContext& context);
 };
-
-// The built-in kinds: text, synthetic.
-const std::vector<const DataKind*>& data_kinds();
-const DataKind* find_data_kind(const std::string& name);  // nullptr if there is none
+template <class Class>
+constexpr Registration data(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<TokenSource, Class>(name, doc);
+}
 
 }  // namespace mw

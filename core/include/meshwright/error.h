@@ -53,6 +53,10 @@ class Error : public std::exception {
 // nothing of its own ("std::bad_alloc").
 Problem problem_of(const std::exception& thrown);
 
+// Throws Error (run, "interrupted") from the first wish to stop on (SIGINT, SIGTERM): for what ends
+// with nothing done, as planning does. A plugin's search that takes seconds calls it now and then.
+void throw_if_stopped();
+
 // Collects problems so that a user sees all of them at once.
 class Problems {
  public:

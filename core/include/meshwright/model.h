@@ -1,32 +1,34 @@
-// A model as a script describes it: a kind and its options, from which a graph is built for a
-// number of sequences and a sequence length.
+// A model as a script describes it: made of its options, it builds a graph for a number of
+// sequences and a sequence length.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "meshwright/graph.h"
-#include "meshwright/options.h"
+#include "meshwright/registration.h"
 
 namespace mw {
 
-class ModelKind {
+// Its constructor checks what options alone cannot (hidden divisible by heads, ...), and throws
+// Error (options) with all problems at once.
+class Model : public Registered {
  public:
-  virtual ~ModelKind() = default;
-  virtual std::string name() const = 0;  // "llama": the function in Lua
-  virtual std::string doc() const = 0;
-  virtual const Options& options() const = 0;
-  // Checks what options alone cannot (hidden divisible by heads, ...); messages start with `path`.
-  virtual void check(const Values& values, const std::string& path, Problems& problems) const = 0;
+  virtual std::int64_t vocab() const = 0;  // ids that it knows
   // `batch`: sequences of one microbatch over all ranks; `sequence`: tokens of each.
   // `tokens_per_step`: what the loss sum is divided by (all microbatches of a step, all ranks).
-  virtual Graph build(const Values& values, std::int64_t batch, std::int64_t sequence,
+  virtual Graph build(std::int64_t batch, std::int64_t sequence,
                       std::int64_t tokens_per_step) const = 0;
 };
 
-// The built-in kinds: llama, gpt, moe.
-const std::vector<const ModelKind*>& model_kinds();
-const ModelKind* find_model_kind(const std::string& name);  // nullptr if there is none
+template <>
+struct KindOf<Model> {
+  static constexpr Kind kind = Kind::model;
+  using Make = std::unique_ptr<Model>(const Values& values);
+};
+template <class Class>
+constexpr Registration model(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<Model, Class>(name, doc);
+}
 
 }  // namespace mw

@@ -1,6 +1,5 @@
-// What an optimizer is: one file with its kind and the options that a script gives, what it keeps
-// beside each element of a parameter, and the ops that it adds to the update segment of a program
-// for each bucket.
+// What an optimizer is: the options that a script gives, what it keeps beside each element of a
+// parameter, and the ops that it adds to the update segment of a program for each bucket.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "meshwright/options.h"
+#include "meshwright/registration.h"
 
 namespace mw {
 
@@ -74,7 +73,8 @@ struct UpdateRule {
   const ElementOp* apply = nullptr;
 };
 
-// Immutable and thread-safe: all ranks share one.
+// Immutable and thread-safe: all ranks share one. Its constructor checks what options alone cannot,
+// and throws Error (options).
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -93,24 +93,14 @@ class Optimizer {
             std::int64_t step_index, double grad_scale = 1.0) const;
 };
 
-class OptimizerKind {
- public:
-  virtual ~OptimizerKind() = default;
-  virtual std::string name() const = 0;  // "adamw": the function in Lua
-  virtual std::string doc() const = 0;
-  virtual const Options& options() const = 0;
-  // Checks what options alone cannot; messages start with `path`. Null if there are problems.
-  virtual std::shared_ptr<const Optimizer> make(const Values& values, const std::string& path,
-                                                Problems& problems) const = 0;
+template <>
+struct KindOf<Optimizer> {
+  static constexpr Kind kind = Kind::optimizer;
+  using Make = std::unique_ptr<Optimizer>(const Values& values);
 };
-
-// Makes a kind known to scripts: one object of it in the optimizer's own file.
-class RegisterOptimizer {
- public:
-  explicit RegisterOptimizer(const OptimizerKind& kind);
-};
-// By name.
-const std::vector<const OptimizerKind*>& optimizer_kinds();
-const OptimizerKind* find_optimizer_kind(const std::string& name);  // nullptr if there is none
+template <class Class>
+constexpr Registration optimizer(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<Optimizer, Class>(name, doc);
+}
 
 }  // namespace mw

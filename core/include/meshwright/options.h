@@ -34,17 +34,22 @@ struct Option {
 // not in [-2^63, 2^63).
 std::optional<std::int64_t> whole_number(const Json& value);
 
-// What a script's values may refer to: its functions, and files named relative to it.
+class Catalog;  // registration.h
+
+// What a script's values may refer to: its functions, files named relative to it, and what plugins
+// register.
 struct ScriptReach {
   std::function<Json(std::int64_t, const std::vector<Json>&)> call;
   std::vector<std::filesystem::path> roots;  // where relative paths are looked for
+  Catalog* catalog = nullptr;
 };
 
 // The checked values of one table: every key with a value or a default is there, bytes as integers.
 class Values {
  public:
   Values() = default;
-  explicit Values(Json json) : json_(std::move(json)) {}
+  explicit Values(Json json, std::string path = "")
+      : json_(std::move(json)), path_(std::move(path)) {}
   bool has(const std::string& key) const { return json_.contains(key); }
   const Json& at(const std::string& key) const { return json_.at(key); }
   std::int64_t integer(const std::string& key) const { return json_.at(key).get<std::int64_t>(); }
@@ -60,15 +65,22 @@ class Values {
   // Calls the script's function; its errors are thrown with the script's file and line. On the
   // thread that runs the script, so from no rank.
   std::function<Json(const std::vector<Json>&)> function(const std::string& key) const;
+  // Where the script has the key: "plan[2].ways". For tables within, whose options are read by who
+  // has them: options.read(values.at("adamw"), values.path("adamw"), problems).
+  std::string path(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
   // The table under a key: its values unchecked, its functions callable.
   Values table(const std::string& key) const;
   // The file that a script means by `path`; `path` itself if there is none.
   std::string find_file(const std::string& path) const;
+  // What is registered, of any kind: a plugin may take things of others. There is none where no
+  // script is read; it throws then.
+  Catalog& catalog() const;
   void set_reach(std::shared_ptr<const ScriptReach> reach) { reach_ = std::move(reach); }
   const std::shared_ptr<const ScriptReach>& reach() const { return reach_; }
 
  private:
   Json json_ = Json::object();
+  std::string path_;
   std::shared_ptr<const ScriptReach> reach_;
 };
 

@@ -1,4 +1,4 @@
-// How a plugin is written: a class, and one line that makes its file a plugin.
+// How a plugin is written: classes, and one line that makes their file a plugin.
 //
 //   class TensorParallel : public mw::Strategy {
 //    public:
@@ -7,8 +7,15 @@
 //     std::vector<mw::AxisRequest> axes() const override;
 //     void edit(mw::Draft& draft) const override;
 //   };
-//   MESHWRIGHT_PLUGIN(TensorParallel, "tp", "1.0.0", "splits heads and ffn over the ranks of an
-//   axis")
+//   MESHWRIGHT_PLUGIN("tp", "1.0.0", "splits heads and ffn over the ranks of an axis",
+//                     mw::strategy<TensorParallel>())
+//
+// One registration or several, of any kinds (registration.h); one without a name has the plugin's.
+// The kinds' headers are included by who needs them: an optimizer's file does not read strategy.h.
+//
+//   MESHWRIGHT_PLUGIN("kit", "1.0.0", "what our group trains with",
+//                     mw::optimizer<Lion>("lion", "the sign of a running average"),
+//                     mw::reduction_hook<TopK>("topk", "the largest elements alone"))
 //
 // The file is called NAME.so (tp.so) and lies in a folder of the plugin path. It exports one
 // symbol, a constant descriptor; the loader compares its head and then its strings with this
@@ -18,14 +25,13 @@
 
 #include <torch/version.h>
 
+#include <array>
 #include <boost/dll/alias.hpp>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "meshwright/options.h"
-#include "meshwright/strategy.h"
+#include "meshwright/registration.h"
 
 #ifndef BOOST_DLL_USE_STD_FS
 #error \
@@ -36,9 +42,6 @@ namespace mw {
 
 // Raised whenever the layout or meaning of anything in the SDK changes.
 inline constexpr std::uint32_t plugin_abi = 4;
-
-// What a plugin brings. The number says which of the descriptor's makers is set.
-enum class PluginKind : std::uint32_t { strategy = 1 };
 
 // Frozen for ever: every later version starts with these 16 bytes, so that any program can judge
 // any plugin.
@@ -59,9 +62,8 @@ struct PluginDescriptor {
   const char* name;       // "tp": what scripts call it, and the file's name without ".so"
   const char* version;
   const char* summary;  // one line for `plugins list`
-  PluginKind kind;
-  const Options& (*options)();
-  std::unique_ptr<Strategy> (*make_strategy)(const Values& values);
+  const Registration* registrations;
+  std::size_t count;
 };
 
 #define MESHWRIGHT_TEXT_OF_(x) #x
@@ -80,10 +82,38 @@ struct PluginDescriptor {
 inline constexpr const char* toolchain = MESHWRIGHT_COMPILER
     " c++20 cxx11abi" MESHWRIGHT_TEXT_OF(_GLIBCXX_USE_CXX11_ABI) " " MESHWRIGHT_CONTAINERS;
 
-// A descriptor with everything but the plugin's own part filled in. The macro below calls it.
+// Registrations in a row; `parts` are single ones and arrays of them.
+template <std::size_t count>
+constexpr void append(std::array<Registration, count>& all, std::size_t& at,
+                      const Registration& one) {
+  all[at++] = one;
+}
+template <std::size_t count, std::size_t more>
+constexpr void append(std::array<Registration, count>& all, std::size_t& at,
+                      const std::array<Registration, more>& parts) {
+  for (const Registration& one : parts) all[at++] = one;
+}
+std::array<char, 1> counted(const Registration&);
+template <std::size_t count>
+std::array<char, count> counted(const std::array<Registration, count>&);
+
+template <class... Parts>
+constexpr auto registrations_of(const char* name, const char* summary, const Parts&... parts) {
+  static_assert(sizeof...(parts) > 0, "a plugin registers something");
+  std::array<Registration, (std::size_t{0} + ... + sizeof(decltype(counted(parts))))> all{};
+  std::size_t at = 0;
+  (append(all, at, parts), ...);
+  for (Registration& one : all) {
+    if (one.name == nullptr) one.name = name;
+    if (one.doc == nullptr) one.doc = summary;
+  }
+  return all;
+}
+
+// A descriptor of this program's own build. The macro below calls it.
 constexpr PluginDescriptor describe_plugin(const char* name, const char* version,
-                                           const char* summary, PluginKind kind,
-                                           const Options& (*options)()) {
+                                           const char* summary, const Registration* registrations,
+                                           std::size_t count) {
   PluginDescriptor descriptor{};
   descriptor.head = plugin_head_without_size;
   descriptor.head.bytes = sizeof(PluginDescriptor);
@@ -92,45 +122,19 @@ constexpr PluginDescriptor describe_plugin(const char* name, const char* version
   descriptor.name = name;
   descriptor.version = version;
   descriptor.summary = summary;
-  descriptor.kind = kind;
-  descriptor.options = options;
+  descriptor.registrations = registrations;
+  descriptor.count = count;
   return descriptor;
 }
 
-template <class Class>
-const Options& options_of() {
-  static const Options options = Class::options();
-  return options;
-}
-
-template <class Class>
-constexpr PluginDescriptor describe_strategy(const char* name, const char* version,
-                                             const char* summary) {
-  PluginDescriptor descriptor =
-      describe_plugin(name, version, summary, PluginKind::strategy, &options_of<Class>);
-  descriptor.make_strategy = [](const Values& values) -> std::unique_ptr<Strategy> {
-    return std::make_unique<Class>(values);
-  };
-  return descriptor;
-}
-
-#define MESHWRIGHT_PLUGIN(Class, name, version, summary)      \
-  namespace meshwright_plugin_ {                              \
-  extern const ::mw::PluginDescriptor descriptor;             \
-  constexpr ::mw::PluginDescriptor descriptor =               \
-      ::mw::describe_strategy<Class>(name, version, summary); \
-  }                                                           \
+// MESHWRIGHT_PLUGIN(name, version, summary, registration…)
+#define MESHWRIGHT_PLUGIN(name, version, summary, ...)                                           \
+  namespace meshwright_plugin_ {                                                                 \
+  constexpr auto registrations = ::mw::registrations_of(name, summary, __VA_ARGS__);             \
+  extern const ::mw::PluginDescriptor descriptor;                                                \
+  constexpr ::mw::PluginDescriptor descriptor =                                                  \
+      ::mw::describe_plugin(name, version, summary, registrations.data(), registrations.size()); \
+  }                                                                                              \
   BOOST_DLL_ALIAS(meshwright_plugin_::descriptor, meshwright_plugin)
-
-// Plugins by name, as the planner sees them. The program's registry implements it.
-class PluginCatalog {
- public:
-  virtual ~PluginCatalog() = default;
-  // Throws Error (options) if there is none (with the nearest name), if two files claim the name,
-  // or if the file is broken (with the reason). The descriptor lives as long as the process.
-  virtual const PluginDescriptor& find(const std::string& name) = 0;
-  // Names to be had, without loading anything.
-  virtual std::vector<std::string> names() const = 0;
-};
 
 }  // namespace mw

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "meshwright/communicator.h"
+#include "meshwright/registration.h"
 
 namespace mw {
 
@@ -59,10 +60,10 @@ class BucketReduction {
   virtual void finish() = 0;
 };
 
-class ReductionHook {
+class ReductionHook : public Registered {
  public:
-  virtual ~ReductionHook() = default;
-  virtual std::string name() const = 0;
+  // Throws Error (plan) for a bucket that it cannot reduce. Its message says why.
+  virtual void check(const BucketShape&) const {}
   // Whether the sum is right but for rounding of the gradients' own type; if not, `verify` cannot
   // call the mix equal to one rank.
   virtual bool exact(const BucketShape& bucket) const = 0;
@@ -72,17 +73,14 @@ class ReductionHook {
                                                 at::TensorOptions options) const = 0;
 };
 
-// Gradients cast to bf16, summed in fp32 and rounded once by the local backend, cast back: half the
-// bytes of fp32.
-std::shared_ptr<const ReductionHook> bf16_hook();
-
-// PowerSGD (Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression",
-// algorithms 1 and 2): a matrix M of rows x cols is sent as P (rows x rank) and Q (cols x rank), M
-// ~ P Q^T, by one step of subspace iteration that begins at the last step's Q; what is not sent is
-// added to the next step's gradient. Parameters with several dims are matrices, cut where rows +
-// cols is least; those that would not become smaller, and vectors, are sent as they are (all of
-// them with `even_if_larger`, but vectors). Keeps a bucket's errors, as large as its matrices, and
-// the Qs. P is all-reduced by start, Q by finish.
-std::shared_ptr<const ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger = false);
+template <>
+struct KindOf<ReductionHook> {
+  static constexpr Kind kind = Kind::hook;
+  using Make = std::unique_ptr<ReductionHook>(const Values& values);
+};
+template <class Class>
+constexpr Registration reduction_hook(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<ReductionHook, Class>(name, doc);
+}
 
 }  // namespace mw

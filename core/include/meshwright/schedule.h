@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "meshwright/error.h"
+#include "meshwright/registration.h"
 
 namespace mw {
 
@@ -66,26 +67,28 @@ struct ScheduleRequest {
   const WorkBytes& bytes_of(int vstage) const;
 };
 
-class Scheduler {
+class Scheduler : public Registered {
  public:
-  virtual ~Scheduler() = default;
-  virtual std::string name() const = 0;  // "1f1b"
-  virtual std::string doc() const = 0;   // one line, with the source
   // Chunks of each stage: the only number that will do, or 0 if any will.
   virtual int fixed_chunks() const { return 0; }
   // The stage of each virtual stage.
   virtual std::vector<int> placement(int stages, int chunks) const;  // round-robin
-  // Any number of microbatches will do. zb-h1, zb-h2 and zbv place W's by the request's times and
-  // keep to its memory limit, or without one to 1F1B's memory (p microbatches), 2p - 1 and p; the
-  // orders of the others are fixed. Throws Error (plan) if the request cannot be met (chunks, a
-  // limit that a fixed order exceeds or that is below what one microbatch takes), with the numbers
-  // and the nearest that can.
+  // The schedule's name is the scheduler's; any number of microbatches will do. Throws Error (plan)
+  // if the request cannot be met (chunks, a limit that the order exceeds or that is below what one
+  // microbatch takes), with the numbers and the nearest that can. Whoever asks checks what is
+  // returned. Called by one thread at a time, several times for a plan.
   virtual Schedule make(const ScheduleRequest& request) const = 0;
 };
 
-// gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev.
-const std::vector<const Scheduler*>& schedulers();
-const Scheduler* find_scheduler(const std::string& name);  // nullptr if there is none
+template <>
+struct KindOf<Scheduler> {
+  static constexpr Kind kind = Kind::scheduler;
+  using Make = std::unique_ptr<Scheduler>(const Values& values);
+};
+template <class Class>
+constexpr Registration scheduler(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<Scheduler, Class>(name, doc);
+}
 
 std::vector<int> round_robin_placement(int stages, int chunks);
 std::vector<int> v_placement(int stages);

@@ -14,6 +14,7 @@
 #include "meshwright/options.h"
 #include "meshwright/passes.h"
 #include "meshwright/program.h"
+#include "meshwright/registration.h"
 #include "meshwright/schedule.h"
 
 namespace mw {
@@ -182,5 +183,15 @@ class Strategy {
   // Its lighter variants, the mildest first. One that is refused in this plan does no harm.
   virtual std::vector<Lighter> lighter() const { return {}; }
 };
+
+template <>
+struct KindOf<Strategy> {
+  static constexpr Kind kind = Kind::strategy;
+  using Make = std::unique_ptr<Strategy>(const Values& values);
+};
+template <class Class>
+constexpr Registration strategy(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<Strategy, Class>(name, doc);
+}
 
 }  // namespace mw

@@ -6,10 +6,10 @@
 
 #include "app/compare.h"
 #include "app/verbs.h"
+#include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "meshwright/data.h"
-#include "script/microbatch.h"
+#include "plugin/built_in.h"
 
 namespace mw {
 namespace {
@@ -34,22 +34,15 @@ std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadCont
   return read;
 }
 
-template <class Kind>
-void add_kinds(std::vector<Constructor>& all, const std::string& group,
-               const std::vector<const Kind*>& kinds) {
-  for (const Kind* kind : kinds)
-    all.push_back({kind->name(), group, kind->doc(), &kind->options()});
-}
-
 }  // namespace
 
 std::vector<Constructor> all_constructors() {
   std::vector<Constructor> all;
-  add_kinds(all, "model", model_kinds());
-  add_kinds(all, "data", data_kinds());
-  add_kinds(all, "optimizer", optimizer_kinds());
-  add_kinds(all, "schedule", lr_schedule_kinds());
-  add_kinds(all, "microbatch", microbatch_kinds());
+  for (std::size_t i = 0; i < built_in().count; ++i) {
+    const Registration& one = built_in().registrations[i];
+    if (std::string name = constructor_of(one.kind, one.name); !name.empty())
+      all.push_back({std::move(name), &one});
+  }
   return all;
 }
 
@@ -71,7 +64,7 @@ void AppHost::set_script(const ScriptText& script) {
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
   ReadContext context;
-  context.plugins = &plugins_;
+  context.catalog = &plugins_;
   // Where a person who reads the script would look: here, beside the script, one folder up.
   context.roots = {"."};
   if (!folder_.empty()) {

@@ -14,7 +14,7 @@
 
 namespace mw {
 
-// Every name that makes a table: models, data, optimizers, schedules.
+// Every function of `mw` that makes a table: what is built in and has options.
 std::vector<Constructor> all_constructors();
 
 class AppHost : public Host {

@@ -47,7 +47,7 @@ struct ScheduleArguments {
   double memory = 0;                             // microbatches that a stage may hold; 0: no limit
   std::string csv, svg, trace;                   // files to write; empty: none
 };
-int show_schedule(const ScheduleArguments& arguments, Output& output);
+int show_schedule(const ScheduleArguments& arguments, PluginRegistry& plugins, Output& output);
 
 // A step of a run file as a timeline, measured beside predicted.
 struct TraceArguments {

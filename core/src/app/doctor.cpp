@@ -45,7 +45,7 @@ Check check_lua() {
 std::vector<Check> check_plugins(PluginRegistry& plugins) {
   std::vector<Check> checks;
   std::vector<std::string> good;
-  for (const PluginFile& plugin : plugins.list()) {
+  for (const PluginFile& plugin : plugins.files()) {
     if (plugin.problem.empty()) {
       good.push_back(plugin.name());
     } else {

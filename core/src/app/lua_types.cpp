@@ -60,16 +60,45 @@ std::string experiment_type(const Option& option) {
   return found != groups.end() ? found->second : lua_type(option);
 }
 
-std::string title(std::string group) {
-  group[0] = static_cast<char>(group[0] - 'a' + 'A');
-  return group;
-}
-
 std::string bare(const Options& options) {
   for (const Option& option : options.list()) {
     if (option.name == options.positional()) return "|" + lua_type(option);
   }
   return "";
+}
+
+// The class of what a constructor makes.
+std::string class_of(Kind kind) {
+  if (kind == Kind::lr_schedule) return "Schedule";
+  std::string name = name_of(kind);
+  name[0] = static_cast<char>(name[0] - 'a' + 'A');
+  return name;
+}
+
+// "model", or "kit.lion" of what is no plugin's own: in names of classes.
+std::string key_of(const PluginDescriptor& plugin, const Registration& one) {
+  const bool own = plugin.count == 1 || std::string(plugin.name) == one.name;
+  return own ? plugin.name : fmt::format("{}.{}", plugin.name, one.name);
+}
+
+// What mw.plugins("name") yields: a function, with what else the plugin registers as fields.
+std::string plugin_types(const PluginDescriptor& plugin) {
+  std::string text, fields_text, call;
+  for (std::size_t i = 0; i < plugin.count; ++i) {
+    const Registration& one = plugin.registrations[i];
+    const Options& options = one.options();
+    const std::string key = key_of(plugin, one), made = class_of(one.kind);
+    const std::string type = fmt::format("fun(options?: meshwright.plugin.{}{}): meshwright.{}",
+                                         key, bare(options), made);
+    if (key == plugin.name) {
+      text += fmt::format("---@class meshwright.plugin.{}\n{}\n", key, fields(options));
+      call = fmt::format("---{}\n---@overload {}\n", one.doc, type);
+    } else if (!options.list().empty()) {
+      text += fmt::format("---@class meshwright.plugin.{}\n{}\n", key, fields(options));
+      fields_text += fmt::format("---@field {} {} {}\n", one.name, type, one.doc);
+    }
+  }
+  return text + fmt::format("{}---@class meshwright.make.{}\n{}\n", call, plugin.name, fields_text);
 }
 
 // Not declared anywhere: lua/meshwright/init.lua makes it.
@@ -151,7 +180,8 @@ std::string lua_types(PluginRegistry& plugins) {
       "---@class meshwright\nlocal mw = {}\n\n"
       "---@class meshwright.Model\n---@class meshwright.Data\n---@class meshwright.Optimizer\n"
       "---@class meshwright.Schedule\n---@class meshwright.Strategy\n---@class "
-      "meshwright.Microbatch\n\n"
+      "meshwright.Microbatch\n---@class meshwright.Hook\n---@class meshwright.Scheduler\n"
+      "---@class meshwright.Recompute\n\n"
       "---What a verb returns; its fields depend on the verb.\n"
       "---@class meshwright.Result\n---@field kind string\n---@field text string what print shows\n"
       "---@field [string] any\n\n";
@@ -175,24 +205,18 @@ std::string lua_types(PluginRegistry& plugins) {
     const std::string within = constructor.name.substr(0, constructor.name.find('.'));
     if (within != constructor.name && tables.insert(within).second)
       text += fmt::format("mw.{} = {{}}\n\n", within);
-    text += fmt::format("---@class meshwright.{}\n{}\n", constructor.name,
-                        fields(*constructor.options));
+    const Registration& one = *constructor.registration;
+    text += fmt::format("---@class meshwright.{}\n{}\n", constructor.name, fields(one.options()));
     text += fmt::format(
         "---{}\n---@param options? meshwright.{}{}\n---@return meshwright.{}\nfunction "
         "mw.{}(options) end\n\n",
-        constructor.doc, constructor.name, bare(*constructor.options), title(constructor.group),
-        constructor.name);
+        one.doc, constructor.name, bare(one.options()), class_of(one.kind), constructor.name);
   }
   std::string known, overloads;
-  for (const PluginFile& plugin : plugins.list()) {
+  for (const PluginFile& plugin : plugins.files()) {
     if (!plugin.problem.empty()) continue;
-    const Options& options = plugin.descriptor->options();
     const std::string name = plugin.name();
-    text += fmt::format("---@class meshwright.plugin.{}\n{}\n", name, fields(options));
-    text += fmt::format(
-        "---{}\n---@alias meshwright.make.{} fun(options?: meshwright.plugin.{}{}): "
-        "meshwright.Strategy\n\n",
-        plugin.descriptor->summary, name, name, bare(options));
+    text += plugin_types(*plugin.descriptor);
     known += (known.empty() ? "" : "|") + quote(name);
     overloads += fmt::format("---@overload fun(name: {}): meshwright.make.{}\n", quote(name), name);
   }

@@ -15,7 +15,6 @@
 #include "base/leave.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "meshwright/schedule.h"
 
 namespace mw {
 namespace {
@@ -66,13 +65,18 @@ void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
   if (json) add_json(command, arguments);
 }
 
+PluginRegistry registry_of(const Arguments& arguments) {
+  return PluginRegistry(PluginRegistry::search_path(arguments.plugin_path));
+}
+
 void add_schedule_command(CLI::App& app, Arguments& arguments) {
   CLI::App* command =
       app.add_subcommand("schedule", "draw, check and time a pipeline schedule, without a model");
   ScheduleArguments& a = arguments.schedule;
-  std::string names;
-  for (const Scheduler* scheduler : schedulers()) names += scheduler->name() + ", ";
-  command->add_option("NAME", a.name, names + "or a CSV file of compute actions (2F0, 1I3, ...)")
+  command
+      ->add_option("NAME", a.name,
+                   "a scheduler, built in or of a plugin (below), or a CSV file of compute actions "
+                   "(2F0, 1I3, ...)")
       ->required();
   command->add_option("--stages", a.stages, "stages; of a file: its rows")
       ->check(CLI::Range(1, 1 << 16));
@@ -99,9 +103,17 @@ void add_schedule_command(CLI::App& app, Arguments& arguments) {
   command->add_option("--csv", a.csv, "write the order in PyTorch's CSV form")->type_name("FILE");
   command->add_option("--svg", a.svg, "write the drawing")->type_name("FILE");
   command->add_option("--trace", a.trace, "write a Chrome trace")->type_name("FILE");
-  command->footer(
-      "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8");
-  add_json(command, arguments);
+  // Asked for when help is printed: only then are plugins loaded for it.
+  command->footer([&arguments] {
+    PluginRegistry plugins = registry_of(arguments);
+    plugins.use_all();
+    std::string text = "Schedulers:\n";
+    for (const Registration* one : plugins.list(Kind::scheduler))
+      text += fmt::format("  {:14}{}\n", one->name, one->doc);
+    return text +
+           "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8";
+  });
+  add_common(command, arguments);
 }
 
 void add_trace_command(CLI::App& app, Arguments& arguments) {
@@ -163,44 +175,44 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
 
   CLI::App* plugins = app.add_subcommand("plugins", "what can be composed: list, show");
   plugins->require_subcommand(1);
-  CLI::App* list =
-      plugins->add_subcommand("list", "all plugins on the path, broken ones with their reasons");
+  CLI::App* list = plugins->add_subcommand(
+      "list", "all that is built in and on the path, by kind; broken plugins with their reasons");
   add_common(list, arguments);
-  CLI::App* show =
-      plugins->add_subcommand("show", "a plugin's options with types, ranges and defaults");
-  show->add_option("NAME", arguments.plugin, "a plugin's name, or the path of its file")
+  CLI::App* show = plugins->add_subcommand("show", "options with types, ranges and defaults");
+  show->add_option("NAME", arguments.plugin,
+                   "a plugin, the path of its file, or what is built in: tp, llama, adamw")
       ->required();
   show->footer("Example: meshwright plugins show NAME, of those that plugins list names");
   add_common(show, arguments);
-  const auto registry = [](const Arguments& a) {
-    return PluginRegistry(PluginRegistry::search_path(a.plugin_path));
-  };
-  commands["plugins list"] = [registry](const Arguments& a, Output& o) {
-    auto found = registry(a);
+  commands["plugins list"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
     return list_plugins(found, o);
   };
-  commands["plugins show"] = [registry](const Arguments& a, Output& o) {
-    auto found = registry(a);
+  commands["plugins show"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
     return show_plugin(found, a.plugin, o);
   };
 
   add_schedule_command(app, arguments);
-  commands["schedule"] = [](const Arguments& a, Output& o) { return show_schedule(a.schedule, o); };
+  commands["schedule"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return show_schedule(a.schedule, found, o);
+  };
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
 
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),
       arguments);
-  commands["doctor"] = [registry](const Arguments& a, Output& o) {
-    auto found = registry(a);
+  commands["doctor"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
     return doctor(found, o);
   };
   add_common(
       app.add_subcommand("lua-types", "print the type annotations of the Lua module, for editors"),
       arguments, false);
-  commands["lua-types"] = [registry](const Arguments& a, Output& o) {
-    auto found = registry(a);
+  commands["lua-types"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
     return print_lua_types(found, o);
   };
   add_common(app.add_subcommand("repl", "a Lua prompt with mw loaded"), arguments, false);

@@ -1,39 +1,122 @@
-// `meshwright plugins list` and `plugins show NAME`: what can be composed, and the options of
-// one form.
+// `meshwright plugins list` and `plugins show NAME`: what can be composed, by kind, and the
+// options of each.
 #include <fmt/format.h>
+
+#include <span>
 
 #include "app/commands.h"
 #include "app/option_text.h"
+#include "base/chosen.h"
 #include "base/text.h"
+#include "plugin/built_in.h"
 
 namespace mw {
+namespace {
+
+std::span<const Registration> registrations(const PluginDescriptor& plugin) {
+  return {plugin.registrations, plugin.count};
+}
+
+Json json_of(const PluginDescriptor& plugin, const std::string& file) {
+  Json line = {{"kind", "plugin"},
+               {"name", plugin.name},
+               {"version", plugin.version},
+               {"summary", plugin.summary},
+               {"file", file.empty() ? Json() : Json(file)},
+               {"status", "ok"}};
+  line["brings"] = Json::array();
+  for (const Registration& one : registrations(plugin)) {
+    line["brings"].push_back(
+        {{"kind", name_of(one.kind)}, {"name", one.name}, {"summary", one.doc}});
+  }
+  return line;
+}
+
+// How a script writes it; empty where a name in quotes is enough.
+std::string usage(const PluginDescriptor& plugin, const Registration& one) {
+  const bool own = plugin.count == 1 || std::string(one.name) == plugin.name;
+  const std::string name = own ? one.name : fmt::format("{}.{}", plugin.name, one.name);
+  const std::string found = fmt::format("local {0} = mw.plugins(\"{0}\")  …  ", plugin.name);
+  const bool in_program = &plugin == &built_in();
+  const std::string mw = constructor_of(one.kind, one.name);
+  switch (one.kind) {
+    case Kind::strategy:
+      return fmt::format("{}plan = {{ {} {{ … }} }}", found, name);
+    case Kind::model:
+    case Kind::data:
+    case Kind::optimizer:
+    case Kind::microbatch:
+    case Kind::lr_schedule: {
+      const std::string key = one.kind == Kind::lr_schedule ? "schedule" : name_of(one.kind);
+      if (in_program) return fmt::format("{} = mw.{} {{ … }}", key, mw);
+      return fmt::format("{}{} = {} {{ … }}", found, key, name);
+    }
+    case Kind::recompute:
+      return fmt::format("recompute = {}", quote(one.name));
+    case Kind::scheduler:
+      return fmt::format("pp {{ schedule = {} }}", quote(one.name));
+    case Kind::hook:
+      return fmt::format("dp {{ hook = {} }}", quote(one.name));
+    default:
+      return "";
+  }
+}
+
+std::string text_of(const PluginDescriptor& plugin, const Registration& one) {
+  std::string text = fmt::format("{} {}: {}\n\n", noun_of(one.kind), one.name, one.doc);
+  text += options_text(one.options(), "  ");
+  const std::string how = usage(plugin, one);
+  if (!how.empty()) text += fmt::format("\nIn a script:  {}\n", how);
+  return text;
+}
+
+// What is built in under this name, of whatever kind.
+std::vector<const Registration*> built_in_named(const std::string& name) {
+  std::vector<const Registration*> found;
+  for (const Registration& one : registrations(built_in())) {
+    if (name == one.name || name == constructor_of(one.kind, one.name)) found.push_back(&one);
+  }
+  return found;
+}
+
+}  // namespace
 
 int list_plugins(PluginRegistry& plugins, Output& output) {
-  TextTable table({"name", "version", "what it does", "file"});
+  TextTable table({"kind", "name", "version", "what it does", "file"});
+  std::vector<std::pair<const PluginDescriptor*, std::string>> good = {{&built_in(), ""}};
   std::string broken;
-  for (const PluginFile& plugin : plugins.list()) {
-    Json line = {{"kind", "plugin"}, {"name", plugin.name()}};
-    line["version"] = plugin.descriptor == nullptr ? Json() : Json(plugin.descriptor->version);
-    line["summary"] = plugin.descriptor == nullptr ? Json() : Json(plugin.descriptor->summary);
-    line["file"] = plugin.file.string();
-    line["status"] = plugin.problem.empty() ? "ok" : "broken";
+  for (const PluginFile& plugin : plugins.files()) {
     if (plugin.problem.empty()) {
-      table.add({plugin.name(), plugin.descriptor->version, plugin.descriptor->summary,
-                 plugin.file.string()});
-    } else {
-      line["code"] = plugin.code;
-      line["reason"] = plugin.problem;
-      line["hint"] = plugin.hint;
-      broken += fmt::format("  {}: {}\n", plugin.file.string(), plugin.problem);
-      if (!plugin.hint.empty()) broken += fmt::format("    {}\n", plugin.hint);
+      good.emplace_back(plugin.descriptor, plugin.file.string());
+      continue;
     }
+    Json line = {{"kind", "plugin"},    {"name", plugin.name()},        {"version", nullptr},
+                 {"summary", nullptr},  {"file", plugin.file.string()}, {"status", "broken"},
+                 {"code", plugin.code}, {"reason", plugin.problem},     {"hint", plugin.hint}};
+    if (plugin.descriptor != nullptr) {
+      line["version"] = plugin.descriptor->version;
+      line["summary"] = plugin.descriptor->summary;
+    }
+    broken += fmt::format("  {}: {}\n", plugin.file.string(), plugin.problem);
+    if (!plugin.hint.empty()) broken += fmt::format("    {}\n", plugin.hint);
     output.result(line);
   }
+  for (const auto& [plugin, file] : good) output.result(json_of(*plugin, file));
   if (output.json()) return 0;
-  std::string text = table.empty() ? "no plugins\n" : table.text();
+  for (auto kind = Kind::strategy; kind <= last_kind;
+       kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1)) {
+    for (const auto& [plugin, file] : good) {
+      for (const Registration& one : registrations(*plugin)) {
+        if (one.kind == kind)
+          table.add({noun_of(kind), one.name, plugin->version, one.doc,
+                     file.empty() ? "built in" : file});
+      }
+    }
+  }
+  std::string text = table.text();
   if (!broken.empty()) text += "\nbroken:\n" + broken;
-  if (table.empty()) {
-    text += "searched:\n";
+  if (good.size() == 1) {
+    text += "\nno plugins; searched:\n";
     for (const auto& folder : plugins.folders()) text += fmt::format("  {}\n", folder.string());
   }
   output.text(text);
@@ -42,23 +125,35 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
 
 int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output) {
   const bool is_file = name.find('/') != std::string::npos || name.ends_with(".so");
-  const PluginDescriptor& plugin = is_file ? plugins.load(name) : plugins.find(name);
-  const Options& options = plugin.options();
-  output.result({{"kind", "plugin"},
-                 {"name", plugin.name},
-                 {"version", plugin.version},
-                 {"summary", plugin.summary},
-                 {"torch", plugin.torch},
-                 {"toolchain", plugin.toolchain},
-                 {"positional", options.positional()},
-                 {"options", options_json(options)}});
+  std::vector<const Registration*> shown =
+      is_file ? std::vector<const Registration*>() : built_in_named(name);
+  const PluginDescriptor& plugin = !shown.empty() ? built_in()
+                                   : is_file      ? plugins.load(name)
+                                                  : plugins.plugin(name);
+  if (shown.empty()) {
+    for (const Registration& one : registrations(plugin)) shown.push_back(&one);
+  }
+  Json line = json_of(plugin, "");
+  line["torch"] = plugin.torch;
+  line["toolchain"] = plugin.toolchain;
+  line["brings"] = Json::array();
+  std::string text;
+  if (&plugin != &built_in())
+    text = fmt::format("{} {}: {}\n", plugin.name, plugin.version, plugin.summary);
+  for (const Registration* one : shown) {
+    line["brings"].push_back({{"kind", name_of(one->kind)},
+                              {"name", one->name},
+                              {"summary", one->doc},
+                              {"positional", one->options().positional()},
+                              {"options", options_json(one->options())}});
+    text += (text.empty() ? "" : "\n") + text_of(plugin, *one);
+  }
+  line.erase("file");
+  output.result(line);
   if (output.json()) return 0;
-  std::string text = fmt::format("{} {}: {}\n\n", plugin.name, plugin.version, plugin.summary);
-  text += options_text(options, "  ");
-  text +=
-      fmt::format("\nIn a script:  local {0} = mw.plugins(\"{0}\")  …  plan = {{ {0} {{ … }} }}\n",
-                  plugin.name);
-  text += fmt::format("Built with torch {}, {}\n", plugin.torch, plugin.toolchain);
+  text += &plugin == &built_in()
+              ? "Built in\n"
+              : fmt::format("Built with torch {}, {}\n", plugin.torch, plugin.toolchain);
   output.text(text);
   return 0;
 }

@@ -20,12 +20,6 @@ namespace {
 
 constexpr std::int64_t most_works = std::int64_t{1} << 21;  // some seconds
 
-std::vector<std::string> names() {
-  std::vector<std::string> all;
-  for (const Scheduler* scheduler : schedulers()) all.push_back(scheduler->name());
-  return all;
-}
-
 // A schedule, and what it was asked to meet.
 struct Made {
   Schedule schedule;
@@ -41,14 +35,15 @@ void share_out(const ScheduleArguments& arguments, ScheduleRequest& request) {
   request.memory_limit = arguments.memory;
 }
 
-Made read_schedule(const ScheduleArguments& arguments) {
+Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
   std::ifstream file(arguments.name, std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
   if (!file) {
-    throw Error(Stage::options, "file.missing", "",
-                fmt::format("{}: there is no such file", arguments.name),
-                "name a CSV file of compute actions, or one of " + join(names()));
+    throw Error(
+        Stage::options, "file.missing", "",
+        fmt::format("{}: there is no such file", arguments.name),
+        "name a CSV file of compute actions, or one of " + names_of(catalog, Kind::scheduler));
   }
   Made made;
   made.schedule = schedule_from_csv(text.str(), arguments.name);
@@ -67,16 +62,12 @@ Made read_schedule(const ScheduleArguments& arguments) {
   return made;
 }
 
-Made make_schedule(const ScheduleArguments& arguments) {
-  const Scheduler* scheduler = find_scheduler(arguments.name);
-  if (scheduler == nullptr) {
-    const std::string near = did_you_mean(arguments.name, names());
-    throw Error(Stage::options, "usage.value", "",
-                fmt::format("there is no schedule {}", quote(arguments.name)),
-                fmt::format("{}{}schedules: {}; or a CSV file of compute actions", near,
-                            near.empty() ? "" : " ", join(names())));
-  }
+Made make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
+  const Registration& found = catalog.find(Kind::scheduler, arguments.name);
   Problems problems;
+  const Values values = found.options().read(Json::object(), "", problems);
+  problems.throw_if_any();
+  const auto scheduler = make<Scheduler>(found, values);
   for (const auto& [option, value] : {std::pair{"--stages", arguments.stages},
                                       std::pair{"--microbatches", arguments.microbatches}}) {
     if (value > 0) continue;
@@ -198,7 +189,8 @@ void write_files(const ScheduleArguments& arguments, const Made& made,
 
 }  // namespace
 
-int show_schedule(const ScheduleArguments& arguments, Output& output) {
+int show_schedule(const ScheduleArguments& arguments, PluginRegistry& plugins, Output& output) {
+  plugins.use_all();
   if (arguments.times.size() != 3 || std::any_of(arguments.times.begin(), arguments.times.end(),
                                                  [](double t) { return !(t > 0); })) {
     throw Error(Stage::options, "usage.value", "", "--times takes three positive numbers",
@@ -213,7 +205,7 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
   }
   const bool is_file =
       arguments.name.ends_with(".csv") || arguments.name.find('/') != std::string::npos;
-  const Made made = is_file ? read_schedule(arguments) : make_schedule(arguments);
+  const Made made = is_file ? read_schedule(arguments, plugins) : make_schedule(arguments, plugins);
   Problems problems;
   check(made.schedule, made.request, problems);
   problems.throw_if_any();

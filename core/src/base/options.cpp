@@ -290,9 +290,14 @@ std::function<Json(const std::vector<Json>&)> Values::function(const std::string
 }
 
 Values Values::table(const std::string& key) const {
-  Values inner(at(key));
+  Values inner(at(key), path(key));
   inner.set_reach(reach_);
   return inner;
+}
+
+Catalog& Values::catalog() const {
+  if (!reach_ || reach_->catalog == nullptr) throw std::logic_error("values without a catalog");
+  return *reach_->catalog;
 }
 
 std::string Values::find_file(const std::string& path) const {
@@ -367,7 +372,7 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
                    fmt::format("{}{}{}", noun(option), option.doc.empty() ? "" : ": ", option.doc));
     }
   }
-  return Values(std::move(values));
+  return Values(std::move(values), path);
 }
 
 }  // namespace mw

@@ -59,21 +59,6 @@ std::string name_of_sides(const Experiment& a, const Experiment& b, const Compar
                      o.precision_b);
 }
 
-// The options of a table { kind = …, … } with their defaults.
-template <class Kind>
-Json resolved(const Json& table, const Kind* (*find)(const std::string&)) {
-  if (!table.is_object() || !table.contains("kind")) return table;
-  const Kind* kind = find(table["kind"].template get<std::string>());
-  if (kind == nullptr) return table;
-  Json given = table;
-  given.erase("kind");
-  given.erase("sequence");  // compared by itself
-  Problems unread;
-  Json values = kind->options().read(given, "", unread).json();
-  values["kind"] = table["kind"];
-  return values;
-}
-
 Json value_at(const Json& table, const char* key) {
   return table.contains(key) ? table.at(key) : Json();
 }
@@ -119,11 +104,12 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
         "compare with the batch and the microbatches of one of its steps");
   }
   same("seed", a.seed, b.seed);
-  same("data", resolved(value_at(a.table, "data"), find_data_kind),
-       resolved(value_at(b.table, "data"), find_data_kind));
+  same("data", a.data_settings, b.data_settings);
   same("weights", value_at(a.table, "weights"), value_at(b.table, "weights"));
-  same("optimizer", resolved(value_at(a.table, "optimizer"), find_optimizer_kind),
-       resolved(value_at(b.table, "optimizer"), find_optimizer_kind));
+  const auto optimizer = [](const PlanRequest& request) {
+    return value_at(request.step_settings, "optimizer");
+  };
+  same("optimizer", optimizer(x), optimizer(y));
   for (std::int64_t step = 0; step < steps; ++step) {
     const double rate_a = a.schedule(step), rate_b = b.schedule(step);
     if (rate_a == rate_b) continue;

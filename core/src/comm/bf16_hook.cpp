@@ -1,6 +1,6 @@
 // A reduction hook that sends a bucket's gradients in bf16: half the bytes of fp32, at the price
 // of rounding.
-#include "meshwright/reduction_hook.h"
+#include "comm/hooks.h"
 
 namespace mw {
 namespace {
@@ -26,7 +26,6 @@ class Bf16Reduction : public BucketReduction {
 
 class Bf16Hook : public ReductionHook {
  public:
-  std::string name() const override { return "bf16"; }
   bool exact(const BucketShape&) const override { return false; }
   ReductionCost cost(const BucketShape& bucket) const override {
     ReductionCost cost;
@@ -42,8 +41,9 @@ class Bf16Hook : public ReductionHook {
 
 }  // namespace
 
-std::shared_ptr<const ReductionHook> bf16_hook() {
-  return std::make_shared<Bf16Hook>();
+std::vector<Registration> built_in_hooks() {
+  return {reduction_hook<Bf16Hook>("bf16", "gradients sent in bf16: half the bytes of fp32"),
+          powersgd_hook};
 }
 
 }  // namespace mw

@@ -1,11 +1,12 @@
 // A reduction hook that sends a low-rank product instead of a gradient matrix and keeps the
 // error for the next step (Vogels et al. 2019, "PowerSGD").
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "meshwright/reduction_hook.h"
+#include "comm/hooks.h"
 
 namespace mw {
 namespace {
@@ -142,10 +143,25 @@ class PowerSgdReduction : public BucketReduction {
 
 class PowerSgdHook : public ReductionHook {
  public:
-  PowerSgdHook(std::int64_t rank, bool even_if_larger)
-      : rank_(rank), even_if_larger_(even_if_larger) {}
+  static Options options() {
+    return Options()
+        .integer("rank", "columns of the factors that stand for a gradient matrix")
+        .range(1, 1 << 20)
+        .fallback(4)
+        .positional("rank")
+        .boolean("even_if_larger", "matrices are factored that do not become smaller by it, too")
+        .fallback(false);
+  }
+  explicit PowerSgdHook(const Values& values)
+      : rank_(values.integer("rank")), even_if_larger_(values.flag("even_if_larger")) {}
 
-  std::string name() const override { return "powersgd"; }
+  void check(const BucketShape& bucket) const override {
+    if (bucket.element >= 4) return;
+    throw Error(Stage::plan, "hook.dtype", "",
+                fmt::format("powersgd factors gradients, and {} has them in {} bytes each",
+                            bucket.name, bucket.element),
+                "write main_gradients = \"fp32\" in the experiment");
+  }
   bool exact(const BucketShape& bucket) const override {
     return packing_of(bucket, rank_, even_if_larger_).errors == 0;
   }
@@ -191,8 +207,7 @@ class PowerSgdHook : public ReductionHook {
 
 }  // namespace
 
-std::shared_ptr<const ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger) {
-  return std::make_shared<PowerSgdHook>(rank, even_if_larger);
-}
+const Registration powersgd_hook = reduction_hook<PowerSgdHook>(
+    "powersgd", "two factors of few columns stand for each gradient matrix (Vogels et al. 2019)");
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// The kinds of data that a script can name, by name.
-#include "meshwright/data.h"
+// The sources of tokens that are built in, and rows of samples.
+#include "input/data.h"
 
 #include "input/synthetic_data.h"
 #include "input/text_data.h"
@@ -17,15 +17,8 @@ void TokenSource::sample_rows(std::int64_t first, const at::Tensor& inputs,
     sample(first + row, sequence, input + row * sequence, label + row * sequence);
 }
 
-const std::vector<const DataKind*>& data_kinds() {
-  static const std::vector<const DataKind*> kinds{&text_data_kind(), &synthetic_data_kind()};
-  return kinds;
-}
-
-const DataKind* find_data_kind(const std::string& name) {
-  for (const DataKind* kind : data_kinds())
-    if (kind->name() == name) return kind;
-  return nullptr;
+std::vector<Registration> built_in_data() {
+  return {text_data, synthetic_data};
 }
 
 }  // namespace mw

@@ -23,6 +23,7 @@ struct Experiment {
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const StepPlans> step_plans;  // null: every step has the same plan
   std::shared_ptr<const TokenSource> data;
+  Json data_settings;  // what it was made of, with its defaults
   std::shared_ptr<const Optimizer> optimizer;
   LrSchedule schedule;
   std::shared_ptr<const LossScale> loss_scale;  // null: none

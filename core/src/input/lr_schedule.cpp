@@ -14,24 +14,20 @@ namespace mw {
 
 namespace {
 
-class ConstantKind final : public LrScheduleKind {
+class Constant final : public LearningRate {
  public:
-  std::string name() const override { return "constant"; }
-  std::string doc() const override { return "The optimizer's learning rate at every step."; }
-  const Options& options() const override { return options_; }
-  LrSchedule make(const Values&, const std::string&, const LrContext& context,
-                  Problems&) const override {
-    return [lr = context.lr](std::int64_t) { return lr; };
-  }
+  Constant(const Values&, const LrContext& context) : lr_(context.lr) {}
+  double at(std::int64_t) const override { return lr_; }
 
  private:
-  Options options_;
+  double lr_;
 };
 
-class CosineKind final : public LrScheduleKind {
+class Cosine final : public LearningRate {
  public:
-  CosineKind() {
-    options_.integer("warmup", "steps over which the rate rises linearly to lr")
+  static Options options() {
+    return Options()
+        .integer("warmup", "steps over which the rate rises linearly to lr")
         .fallback(0)
         .at_least(0)
         .unit("steps")
@@ -43,58 +39,52 @@ class CosineKind final : public LrScheduleKind {
         .fallback(0.0)
         .at_least(0);
   }
-  std::string name() const override { return "cosine"; }
-  std::string doc() const override { return "Linear warm-up, then half a cosine down to `min`."; }
-  const Options& options() const override { return options_; }
 
-  LrSchedule make(const Values& values, const std::string& path, const LrContext& context,
-                  Problems& problems) const override {
-    const std::int64_t warmup = values.integer("warmup");
-    const std::int64_t total = values.has("total") ? values.integer("total") : context.steps;
-    const double lr = context.lr, least = values.number("min");
-    bool valid = true;
+  Cosine(const Values& values, const LrContext& context)
+      : warmup_(values.integer("warmup")),
+        total_(values.has("total") ? values.integer("total") : context.steps),
+        lr_(context.lr),
+        least_(values.number("min")) {
+    Problems problems;
     // Without a total of its own a short trial of a long run shall work:
     // it ends inside the warm-up.
-    if (values.has("total") && warmup > total) {
-      problems.add(Stage::options, "option.range", path + ".warmup",
-                   fmt::format("{}.warmup: {} steps of warm-up do not fit into total = {}", path,
-                               warmup, total),
-                   fmt::format("use warmup = {} or less, or a larger total", total));
-      valid = false;
+    if (values.has("total") && warmup_ > total_) {
+      problems.add(Stage::options, "option.range", "warmup",
+                   fmt::format("{} steps of warm-up do not fit into total = {}", warmup_, total_),
+                   fmt::format("use warmup = {} or less, or a larger total", total_));
     }
-    if (least > lr) {
-      problems.add(Stage::options, "option.range", path + ".min",
-                   fmt::format("{}.min: {} is above the optimizer's lr = {}", path, least, lr),
+    if (least_ > lr_) {
+      problems.add(Stage::options, "option.range", "min",
+                   fmt::format("{} is above the optimizer's lr = {}", least_, lr_),
                    "min is a learning rate, not a fraction of lr");
-      valid = false;
     }
-    if (!valid) return nullptr;
-    return [=](std::int64_t step) {
-      if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
-      if (step >= total) return least;
-      const double progress =
-          static_cast<double>(step - warmup) / static_cast<double>(total - warmup);
-      return least + (lr - least) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
-    };
+    problems.throw_if_any();
+  }
+
+  double at(std::int64_t step) const override {
+    if (step < warmup_) return lr_ * static_cast<double>(step + 1) / static_cast<double>(warmup_);
+    if (step >= total_) return least_;
+    const double progress =
+        static_cast<double>(step - warmup_) / static_cast<double>(total_ - warmup_);
+    return least_ + (lr_ - least_) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   }
 
  private:
-  Options options_;
+  std::int64_t warmup_, total_;
+  double lr_, least_;
 };
 
 }  // namespace
 
-const std::vector<const LrScheduleKind*>& lr_schedule_kinds() {
-  static const ConstantKind constant;
-  static const CosineKind cosine;
-  static const std::vector<const LrScheduleKind*> kinds{&constant, &cosine};
-  return kinds;
+std::vector<Registration> built_in_lr_schedules() {
+  return {
+      lr_schedule<Constant>("constant", "The optimizer's learning rate at every step."),
+      lr_schedule<Cosine>("cosine", "Linear warm-up, then half a cosine down to `min`."),
+  };
 }
 
-const LrScheduleKind* find_lr_schedule_kind(const std::string& name) {
-  for (const LrScheduleKind* kind : lr_schedule_kinds())
-    if (kind->name() == name) return kind;
-  return nullptr;
+LrSchedule lr_schedule_of(std::shared_ptr<const LearningRate> rate) {
+  return [rate = std::move(rate)](std::int64_t step) { return rate->at(step); };
 }
 
 LrSchedule checked_lr_schedule(std::function<double(std::int64_t)> function) {

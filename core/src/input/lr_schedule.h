@@ -3,32 +3,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
+#include <memory>
 #include <vector>
 
-#include "meshwright/options.h"
+#include "meshwright/lr_schedule.h"
 
 namespace mw {
 
 // The learning rate of step 0, 1, ... Every rank asks for it, in its own thread: must be safe to
 // call from several at once, and give one answer for a step.
 using LrSchedule = std::function<double(std::int64_t step)>;
-
-struct LrContext {
-  double lr = 0;           // the optimizer's
-  std::int64_t steps = 0;  // of the run
-};
-
-class LrScheduleKind {
- public:
-  virtual ~LrScheduleKind() = default;
-  virtual std::string name() const = 0;  // "cosine": the function in Lua
-  virtual std::string doc() const = 0;
-  virtual const Options& options() const = 0;
-  // Checks what options alone cannot; messages start with `path`. Null if there are problems.
-  virtual LrSchedule make(const Values& values, const std::string& path, const LrContext& context,
-                          Problems& problems) const = 0;
-};
 
 // constant: lr at every step.
 // cosine {warmup = 0, total = the run's steps, min = 0}, with s the step and w the warm-up:
@@ -37,8 +21,9 @@ class LrScheduleKind {
 //   after:      min
 // (Loshchilov and Hutter 2017, one cycle, after a linear warm-up.) `min` is a learning rate. A run
 // shorter than its warm-up ends inside it; a `total` that was given and is shorter is refused.
-const std::vector<const LrScheduleKind*>& lr_schedule_kinds();
-const LrScheduleKind* find_lr_schedule_kind(const std::string& name);  // nullptr if there is none
+std::vector<Registration> built_in_lr_schedules();
+
+LrSchedule lr_schedule_of(std::shared_ptr<const LearningRate> rate);
 
 // A schedule that a script's function computes. The function is called once for a step, under a
 // lock, by whoever asks first: one that counts its calls or draws numbers gives all ranks the same.

@@ -2,8 +2,6 @@
 // them.
 #include "input/synthetic_data.h"
 
-#include <fmt/core.h>
-
 #include <bit>
 #include <cstdint>
 
@@ -29,51 +27,26 @@ void SyntheticSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t
   }
 }
 
-namespace {
-
-class SyntheticKind final : public DataKind {
- public:
-  SyntheticKind() {
-    options_.integer("seed", "which chain; the run's seed if left out")
-        .range(INT64_MIN, INT64_MAX)
-        .optional()
-        .integer("sequence", "tokens of one sample")
-        .optional()
-        .at_least(1)
-        .unit("tokens")
-        .choice("order", {"shuffled", "sequential"},
-                "accepted for all data; an endless stream has one order")
-        .fallback("shuffled");
-  }
-  std::string name() const override { return "synthetic"; }
-  std::string doc() const override {
-    return "Endless tokens of a random Markov chain over the model's vocab: learnable down to a "
-           "loss of 1.213 nats.";
-  }
-  const Options& options() const override { return options_; }
-
-  std::shared_ptr<const TokenSource> open(const Values& values, const std::string& path,
-                                          const DataContext& context,
-                                          Problems& problems) const override {
-    if (context.vocab < 1) {
-      problems.add(Stage::options, "data.vocab", "model.vocab",
-                   fmt::format("{}: the model's vocab is {}", path, context.vocab),
-                   "synthetic tokens need a vocab of 1 or more");
-      return nullptr;
-    }
-    const std::int64_t seed = values.has("seed") ? values.integer("seed") : context.seed;
-    return std::make_shared<SyntheticSource>(context.vocab, seed);
-  }
-
- private:
-  Options options_;
-};
-
-}  // namespace
-
-const DataKind& synthetic_data_kind() {
-  static const SyntheticKind kind;
-  return kind;
+Options SyntheticSource::options() {
+  return Options()
+      .integer("seed", "which chain; the run's seed if left out")
+      .range(INT64_MIN, INT64_MAX)
+      .optional()
+      .integer("sequence", "tokens of one sample")
+      .optional()
+      .at_least(1)
+      .unit("tokens")
+      .choice("order", {"shuffled", "sequential"},
+              "accepted for all data; an endless stream has one order")
+      .fallback("shuffled");
 }
+
+SyntheticSource::SyntheticSource(const Values& values, const DataContext& context)
+    : SyntheticSource(context.vocab, values.has("seed") ? values.integer("seed") : context.seed) {}
+
+const Registration synthetic_data = data<SyntheticSource>(
+    "synthetic",
+    "Endless tokens of a random Markov chain over the model's vocab: learnable "
+    "down to a loss of 1.213 nats.");
 
 }  // namespace mw

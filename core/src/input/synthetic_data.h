@@ -11,7 +11,9 @@ namespace mw {
 // a function of (seed, k).
 class SyntheticSource final : public TokenSource {
  public:
+  static Options options();
   SyntheticSource(std::int64_t vocab, std::int64_t seed);
+  SyntheticSource(const Values& values, const DataContext& context);
   std::int64_t vocab() const override { return vocab_; }
   std::int64_t tokens() const override { return 0; }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
@@ -22,6 +24,6 @@ class SyntheticSource final : public TokenSource {
   std::uint64_t seed_;
 };
 
-const DataKind& synthetic_data_kind();
+extern const Registration synthetic_data;
 
 }  // namespace mw

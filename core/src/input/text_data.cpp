@@ -17,14 +17,8 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-TextSource::TextSource(std::vector<MappedFile> files, SampleOrder order, std::int64_t seed)
-    : files_(std::move(files)), order_(order), seed_(static_cast<std::uint64_t>(seed)) {
-  starts_.push_back(0);
-  for (const MappedFile& file : files_) starts_.push_back(starts_.back() + file.size());
-}
-
 std::int64_t TextSource::offset_of(std::int64_t k, std::int64_t sequence) const {
-  if (order_ == SampleOrder::sequential) return k * sequence % (tokens() - sequence - 1);
+  if (sequential_) return k * sequence % (tokens() - sequence - 1);
   const std::int64_t windows = (tokens() - 1) / sequence, epoch = k / windows;
   const Permutation shuffled(windows, mix64(seed_) ^ mix64(~static_cast<std::uint64_t>(epoch)));
   return static_cast<std::int64_t>(shuffled(k % windows)) * sequence;
@@ -73,7 +67,7 @@ void add_files(const std::string& given, const std::string& key, const DataConte
     }
     if (looked.empty() || path.is_absolute()) looked = fs::absolute(path, error).string();
     problems.add(Stage::options, "file.missing", key,
-                 fmt::format("{}: no file or folder \"{}\"", key, given),
+                 fmt::format("no file or folder \"{}\"", given),
                  fmt::format("looked for {}", looked));
     return;
   }
@@ -87,128 +81,99 @@ void add_files(const std::string& given, const std::string& key, const DataConte
       files.push_back(entry.path());
   std::sort(files.begin() + first, files.end());
   if (error) {
-    problems.add(
-        Stage::options, "file.read", key,
-        fmt::format("{}: cannot list the folder {}: {}", key, path.string(), error.message()));
+    problems.add(Stage::options, "file.read", key,
+                 fmt::format("cannot list the folder {}: {}", path.string(), error.message()));
   } else if (static_cast<std::ptrdiff_t>(files.size()) == first) {
     problems.add(Stage::options, "file.missing", key,
-                 fmt::format("{}: the folder {} holds no files", key, path.string()),
+                 fmt::format("the folder {} holds no files", path.string()),
                  "its own files are read, not those of folders within, nor hidden ones");
   }
 }
 
 // Token files and archives are taken for text all too easily: text has no zero bytes.
-void check_is_text(const MappedFile& file, const fs::path& path, const std::string& key,
-                   Problems& problems) {
+void check_is_text(const MappedFile& file, const fs::path& path, Problems& problems) {
   const std::int64_t seen = std::min<std::int64_t>(file.size(), 64 << 10);
   if (seen == 0) return;
   const void* found = std::memchr(file.data(), 0, seen);
   if (found == nullptr) return;
-  problems.add(Stage::options, "file.format", key,
-               fmt::format("{}: {} is no text: byte {} is 0", key, path.string(),
+  problems.add(Stage::options, "file.format", "path",
+               fmt::format("{} is no text: byte {} is 0", path.string(),
                            static_cast<const std::uint8_t*>(found) - file.data()),
                "mw.text reads UTF-8 text; unpack archives first");
 }
 
-class TextKind final : public DataKind {
- public:
-  TextKind() {
-    options_.any("path", "a UTF-8 file, a folder of them (read in order of name), or a list")
-        .positional("path")
-        .integer("sequence", "tokens of one sample")
-        .optional()
-        .at_least(1)
-        .unit("tokens")
-        .choice("order", {"shuffled", "sequential"},
-                "shuffled: windows in an order of the seed's, each once per epoch; "
-                "sequential: as they lie")
-        .fallback("shuffled");
-  }
-  std::string name() const override { return "text"; }
-  std::string doc() const override {
-    return "Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.";
-  }
-  const Options& options() const override { return options_; }
-
-  std::shared_ptr<const TokenSource> open(const Values& values, const std::string& path,
-                                          const DataContext& context,
-                                          Problems& problems) const override {
-    const std::size_t before = problems.list().size();
-    const std::vector<fs::path> paths = list_files(values, path, context, problems);
-    std::vector<MappedFile> files;
-    std::int64_t tokens = 0;
-    for (const fs::path& file : paths) {
-      try {
-        files.emplace_back(file);
-        tokens += files.back().size();
-        check_is_text(files.back(), file, path + ".path", problems);
-      } catch (const Error& error) {
-        for (Problem p : error.problems()) {
-          p.key = path + ".path";
-          p.message = p.key + ": " + p.message;
-          problems.add(std::move(p));
-        }
-      }
+std::vector<fs::path> list_files(const Values& values, const DataContext& context,
+                                 Problems& problems) {
+  std::vector<fs::path> files;
+  const Json& given = values.at("path");
+  if (given.is_string()) {
+    add_files(given.get<std::string>(), "path", context, files, problems);
+  } else if (given.is_array() && !given.empty()) {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const std::string item = fmt::format("path[{}]", i + 1);
+      if (given[i].is_string())
+        add_files(given[i].get<std::string>(), item, context, files, problems);
+      else
+        problems.add(Stage::options, "option.value", item,
+                     fmt::format("{} is no path", json_text(given[i])),
+                     "write the path of a file or folder in quotes");
     }
-    const bool sequential = values.text("order") == "sequential";
-    // Sequential offsets are taken mod (tokens - S - 1), which must not be zero.
-    const std::int64_t needed = context.sequence + (sequential ? 2 : 1);
-    if (problems.list().size() == before && tokens < needed) {
-      problems.add(
-          Stage::options, "data.too-short", path + ".path",
-          fmt::format("{}.path: {} holds {} tokens, one {} sample of sequence = {} needs {}", path,
-                      paths.size() == 1 ? paths[0].string() : "the text", tokens,
-                      sequential ? "sequential" : "shuffled", context.sequence, needed),
-          tokens < 3 ? "give it a longer text"
-                     : fmt::format("use a longer text, or sequence = {} or less",
-                                   tokens - (sequential ? 2 : 1)));
-    }
-    if (context.vocab != 0 && context.vocab < 256) {
-      problems.add(
-          Stage::options, "data.vocab", "model.vocab",
-          fmt::format("model.vocab: {} ids are too few for {}: text has 256", context.vocab, path),
-          "use vocab = 256");
-    }
-    if (problems.list().size() != before) return nullptr;
-    return std::make_shared<TextSource>(
-        std::move(files), sequential ? SampleOrder::sequential : SampleOrder::shuffled,
-        context.seed);
+  } else {
+    problems.add(Stage::options, "option.value", "path",
+                 fmt::format("{} is no path", json_text(given)),
+                 "write the path of a file or folder in quotes, or a list of them");
   }
-
- private:
-  static std::vector<fs::path> list_files(const Values& values, const std::string& path,
-                                          const DataContext& context, Problems& problems) {
-    std::vector<fs::path> files;
-    const Json& given = values.at("path");
-    const std::string key = path + ".path";
-    if (given.is_string()) {
-      add_files(given.get<std::string>(), key, context, files, problems);
-    } else if (given.is_array() && !given.empty()) {
-      for (std::size_t i = 0; i < given.size(); ++i) {
-        const std::string item = fmt::format("{}[{}]", key, i + 1);
-        if (given[i].is_string())
-          add_files(given[i].get<std::string>(), item, context, files, problems);
-        else
-          problems.add(Stage::options, "option.value", item,
-                       fmt::format("{}: {} is no path", item, json_text(given[i])),
-                       "write the path of a file or folder in quotes");
-      }
-    } else {
-      problems.add(Stage::options, "option.value", key,
-                   fmt::format("{}: {} is no path", key, json_text(given)),
-                   "write the path of a file or folder in quotes, or a list of them");
-    }
-    return files;
-  }
-
-  Options options_;
-};
+  return files;
+}
 
 }  // namespace
 
-const DataKind& text_data_kind() {
-  static const TextKind kind;
-  return kind;
+Options TextSource::options() {
+  return Options()
+      .any("path", "a UTF-8 file, a folder of them (read in order of name), or a list")
+      .positional("path")
+      .integer("sequence", "tokens of one sample")
+      .optional()
+      .at_least(1)
+      .unit("tokens")
+      .choice("order", {"shuffled", "sequential"},
+              "shuffled: windows in an order of the seed's, each once per epoch; "
+              "sequential: as they lie")
+      .fallback("shuffled");
 }
+
+TextSource::TextSource(const Values& values, const DataContext& context)
+    : sequential_(values.text("order") == "sequential"),
+      seed_(static_cast<std::uint64_t>(context.seed)) {
+  Problems problems;
+  const std::vector<fs::path> paths = list_files(values, context, problems);
+  for (const fs::path& file : paths) {
+    try {
+      files_.emplace_back(file);
+      starts_.push_back(starts_.back() + files_.back().size());
+      check_is_text(files_.back(), file, problems);
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        p.key = "path";
+        problems.add(std::move(p));
+      }
+    }
+  }
+  // Sequential offsets are taken mod (tokens - S - 1), which must not be zero.
+  const std::int64_t needed = context.sequence + (sequential_ ? 2 : 1);
+  if (problems.empty() && tokens() < needed) {
+    problems.add(Stage::options, "data.too-short", "path",
+                 fmt::format("{} holds {} tokens, one {} sample of sequence = {} needs {}",
+                             paths.size() == 1 ? paths[0].string() : "the text", tokens(),
+                             sequential_ ? "sequential" : "shuffled", context.sequence, needed),
+                 tokens() < 3 ? "give it a longer text"
+                              : fmt::format("use a longer text, or sequence = {} or less",
+                                            tokens() - (sequential_ ? 2 : 1)));
+  }
+  problems.throw_if_any();
+}
+
+const Registration text_data =
+    data<TextSource>("text", "Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.");
 
 }  // namespace mw

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "input/mapped_file.h"
@@ -11,15 +9,14 @@
 
 namespace mw {
 
-enum class SampleOrder { sequential, shuffled };
-
 // The files' bytes one after another, 256 ids. With S = sequence and N = tokens,
 //   sequential: sample k takes the S + 1 tokens from offset (k * S) mod (N - S - 1);
 //   shuffled:   the n = (N - 1) / S windows [w * S, w * S + S] each once per epoch; sample k takes
 //               window P(k mod n), P a permutation that depends on the seed and on k / n.
 class TextSource final : public TokenSource {
  public:
-  TextSource(std::vector<MappedFile> files, SampleOrder order, std::int64_t seed);
+  static Options options();
+  TextSource(const Values& values, const DataContext& context);
   std::int64_t vocab() const override { return 256; }
   std::int64_t tokens() const override { return starts_.back(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
@@ -29,11 +26,12 @@ class TextSource final : public TokenSource {
   std::int64_t offset_of(std::int64_t k, std::int64_t sequence) const;
 
   std::vector<MappedFile> files_;
-  std::vector<std::int64_t> starts_;  // offset of each file's first token, and one past the last
-  SampleOrder order_;
+  std::vector<std::int64_t> starts_ = {
+      0};  // offset of each file's first token, and one past the last
+  bool sequential_;
   std::uint64_t seed_;
 };
 
-const DataKind& text_data_kind();
+extern const Registration text_data;
 
 }  // namespace mw

@@ -230,33 +230,40 @@ int core_verbs(lua_State* lua) {
   return 1;
 }
 
-// constructors() -> { { name =, group =, positional = }, … }
+// { tag =, name =, positional = }: the tag is what its table has the name under.
+Json constructor_json(const Registration& one) {
+  Json entry = {{"tag", one.kind == Kind::strategy ? "plugin" : "kind"}, {"name", one.name}};
+  if (!one.options().positional().empty()) entry["positional"] = one.options().positional();
+  return entry;
+}
+
+// constructors() -> { { path = "microbatch.fit", tag =, name =, positional = }, … }
 int core_constructors(lua_State* lua) {
   Json all = Json::array();
   for (const Constructor& constructor : State::of(lua).host.constructors()) {
-    Json entry = {{"name", constructor.name}, {"group", constructor.group}};
-    if (!constructor.options->positional().empty()) {
-      entry["positional"] = constructor.options->positional();
-    }
-    all.push_back(std::move(entry));
+    all.push_back(constructor_json(*constructor.registration));
+    all.back()["path"] = constructor.name;
   }
   push_json(lua, all);
   return 1;
 }
 
 int push_plugin(lua_State* lua, const PluginDescriptor& plugin) {
+  Json all = Json::array();
+  for (std::size_t i = 0; i < plugin.count; ++i)
+    all.push_back(constructor_json(plugin.registrations[i]));
   lua_pushstring(lua, plugin.name);
-  lua_pushstring(lua, plugin.options().positional().c_str());
+  push_json(lua, all);
   return 2;
 }
 
-// plugin(name) -> name, positional
+// plugin(name) -> name, what it registers: { { tag =, name =, positional = }, … }
 int core_plugin(lua_State* lua) {
-  return push_plugin(lua, State::of(lua).host.plugins().find(
+  return push_plugin(lua, State::of(lua).host.plugins().plugin(
                               text_argument(lua, 1, "mw.plugins takes names of plugins")));
 }
 
-// load_plugin(path) -> name, positional. A relative path counts from the working directory, then
+// load_plugin(path) -> the same. A relative path counts from the working directory, then
 // from the script's folder.
 int core_load_plugin(lua_State* lua) {
   State& state = State::of(lua);

@@ -8,17 +8,15 @@
 #include <vector>
 
 #include "meshwright/options.h"
-#include "meshwright/plugin.h"
 #include "plugin/registry.h"
 
 namespace mw {
 
 // A table that a script makes by name: mw.llama { … } yields { kind = "llama", … }. A name may have
-// a dot: mw.microbatch.fit.
+// a dot: mw.microbatch.fit { … } yields { kind = "fit", … }.
 struct Constructor {
-  std::string name, group;  // group: "model", "data", "optimizer", "schedule", "microbatch"
-  std::string doc;
-  const Options* options = nullptr;
+  std::string name;
+  const Registration* registration = nullptr;
 };
 
 struct Verb {

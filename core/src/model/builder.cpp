@@ -164,7 +164,7 @@ void Builder::cross_entropy(int logits, std::int64_t token_count) {
   graph.loss = graph.add(op("loss", ce_loss(token_count), {use(stats)}, {"stat"}), {{"", {}}})[0];
 }
 
-std::int64_t check_heads(const Values& values, const std::string& path, Problems& problems) {
+std::int64_t check_heads(const Values& values, Problems& problems) {
   if (!values.has("hidden") || !values.has("heads")) return 0;
   const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
   if (hidden < 1 || heads < 1) return 0;
@@ -174,8 +174,8 @@ std::int64_t check_heads(const Values& values, const std::string& path, Problems
     return fmt::format("{}", fmt::join(divisors, " or "));
   };
   if (hidden % heads != 0) {
-    problems.add(Stage::options, "option.divides", path + ".heads",
-                 fmt::format("{}.heads: {} heads do not divide hidden = {}", path, heads, hidden),
+    problems.add(Stage::options, "option.divides", "heads",
+                 fmt::format("{} heads do not divide hidden = {}", heads, hidden),
                  "nearest: heads = " + near(hidden, heads));
     return 0;
   }
@@ -183,9 +183,8 @@ std::int64_t check_heads(const Values& values, const std::string& path, Problems
     const std::int64_t kv_heads = values.integer("kv_heads");
     if (kv_heads < 1) return 0;
     if (heads % kv_heads != 0) {
-      problems.add(Stage::options, "option.divides", path + ".kv_heads",
-                   fmt::format("{}.kv_heads: {} key heads cannot share {} heads evenly", path,
-                               kv_heads, heads),
+      problems.add(Stage::options, "option.divides", "kv_heads",
+                   fmt::format("{} key heads cannot share {} heads evenly", kv_heads, heads),
                    "nearest: kv_heads = " + near(heads, kv_heads));
       return 0;
     }

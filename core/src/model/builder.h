@@ -71,6 +71,6 @@ class Builder {
 
 // Checks that both kinds need: hidden divisible by heads. Returns the width of a head, 0 if there
 // is none.
-std::int64_t check_heads(const Values& values, const std::string& path, Problems& problems);
+std::int64_t check_heads(const Values& values, Problems& problems);
 
 }  // namespace mw

@@ -33,16 +33,16 @@ void add_decoder_options(Options& options) {
   options.number("norm_eps", "added to the mean square in RMSNorm").fallback(1e-5).at_least(0);
 }
 
-void check_decoder(const Values& values, const std::string& path, Problems& problems) {
-  check_latent(values, path, problems);
+void check_decoder(const Values& values, Problems& problems) {
+  check_latent(values, problems);
   if (is_latent(values)) return;
-  const std::int64_t width = check_heads(values, path, problems);
+  const std::int64_t width = check_heads(values, problems);
   if (width % 2 != 0) {
     problems.add(
-        Stage::options, "model.odd", path + ".heads",
-        fmt::format("{}.heads: hidden / heads = {} / {} = {} is odd; rotary positions "
+        Stage::options, "model.odd", "heads",
+        fmt::format("hidden / heads = {} / {} = {} is odd; rotary positions "
                     "turn the dims of a head in pairs",
-                    path, values.integer("hidden"), values.integer("heads"), width),
+                    values.integer("hidden"), values.integer("heads"), width),
         fmt::format("make it even, e.g. hidden = {}", values.integer("heads") * (width + 1)));
   }
 }
@@ -69,8 +69,8 @@ void Decoder::check_window(std::int64_t sequence) const {
   const std::int64_t tiles = sequence / std::min(window_, tile) * b.graph.layers;
   if (tiles <= most_tiles) return;
   const std::int64_t nearest = (sequence * b.graph.layers + most_tiles - 1) / most_tiles;
-  throw Error(Stage::options, "plan.size", "model.window",
-              fmt::format("model.window: {} tokens of a sequence of {} are {} tiles in {} layers, "
+  throw Error(Stage::options, "plan.size", "window",
+              fmt::format("{} tokens of a sequence of {} are {} tiles in {} layers, "
                           "more than a plan can hold ({})",
                           window_, sequence, tiles, b.graph.layers, most_tiles),
               nearest <= tile

@@ -19,9 +19,9 @@ void add_decoder_options(Options& options);
 // after the decoder's own.
 void add_latent_options(Options& options);
 bool is_latent(const Values& values);
-void check_latent(const Values& values, const std::string& path, Problems& problems);
+void check_latent(const Values& values, Problems& problems);
 // Checks heads and the width of one, or those of latent attention.
-void check_decoder(const Values& values, const std::string& path, Problems& problems);
+void check_decoder(const Values& values, Problems& problems);
 
 class Decoder {
  public:

@@ -13,44 +13,51 @@ namespace {
 const Init weights{Init::Kind::normal, 0.02};
 const Init zeros{Init::Kind::zeros, 0};
 
-class Gpt final : public ModelKind {
+class Gpt final : public Model {
  public:
-  Gpt() {
-    options_.integer("layers", "transformer layers").range(1, most_layers);
-    options_.integer("hidden", "width of the residual stream").at_least(1);
-    options_.integer("heads", "attention heads; must divide hidden").range(1, most_heads);
-    options_.integer("ffn", "width of the feed-forward part; 4 hidden by default")
+  static Options options() {
+    return Options()
+        .integer("layers", "transformer layers")
+        .range(1, most_layers)
+        .integer("hidden", "width of the residual stream")
         .at_least(1)
-        .optional();
-    options_.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
-    options_.integer("positions", "learned positions; the sequence length by default")
+        .integer("heads", "attention heads; must divide hidden")
+        .range(1, most_heads)
+        .integer("ffn", "width of the feed-forward part; 4 hidden by default")
         .at_least(1)
         .optional()
-        .unit("tokens");
-    options_.boolean("tied", "the output projection is the embedding's weight").fallback(true);
-    options_.number("norm_eps", "added to the variance in LayerNorm").fallback(1e-5).at_least(0);
+        .integer("vocab", "size of the vocabulary")
+        .at_least(1)
+        .unit("tokens")
+        .integer("positions", "learned positions; the sequence length by default")
+        .at_least(1)
+        .optional()
+        .unit("tokens")
+        .boolean("tied", "the output projection is the embedding's weight")
+        .fallback(true)
+        .number("norm_eps", "added to the variance in LayerNorm")
+        .fallback(1e-5)
+        .at_least(0);
+  }
+  explicit Gpt(const Values& values) : values_(values) {
+    Problems problems;
+    check_heads(values, problems);
+    problems.throw_if_any();
   }
 
-  std::string name() const override { return "gpt"; }
-  std::string doc() const override {
-    return "GPT-2 decoder: LayerNorm, learned positions, GELU, biases";
-  }
-  const Options& options() const override { return options_; }
+  std::int64_t vocab() const override { return values_.integer("vocab"); }
 
-  void check(const Values& values, const std::string& path, Problems& problems) const override {
-    check_heads(values, path, problems);
-  }
-
-  Graph build(const Values& values, std::int64_t batch, std::int64_t sequence,
+  Graph build(std::int64_t batch, std::int64_t sequence,
               std::int64_t tokens_per_step) const override {
+    const Values& values = values_;
     const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
     const std::int64_t ffn = values.has("ffn") ? values.integer("ffn") : 4 * hidden;
     const std::int64_t positions = values.has("positions") ? values.integer("positions") : sequence;
     if (positions < sequence) {
-      throw Error(Stage::options, "option.range", "model.positions",
-                  fmt::format("model.positions: {} learned positions are fewer than sequence = {}",
-                              positions, sequence),
-                  fmt::format("positions = {} or more, or a shorter sequence", sequence));
+      throw Error(
+          Stage::options, "option.range", "positions",
+          fmt::format("{} learned positions are fewer than sequence = {}", positions, sequence),
+          fmt::format("positions = {} or more, or a shorter sequence", sequence));
     }
     const int layers = values.int32("layers");
     const double eps = values.number("norm_eps");
@@ -108,14 +115,12 @@ class Gpt final : public ModelKind {
     return b.add(name + ".mlp_add", x, h);
   }
 
-  Options options_;
+  const Values values_;
 };
 
 }  // namespace
 
-const ModelKind& gpt_kind() {
-  static const Gpt kind;
-  return kind;
-}
+const Registration gpt_model =
+    model<Gpt>("gpt", "GPT-2 decoder: LayerNorm, learned positions, GELU, biases");
 
 }  // namespace mw

@@ -1,12 +1,14 @@
-// The built-in model kinds, one file each.
+// The models that are built in, one file each.
 #pragma once
+
+#include <vector>
 
 #include "meshwright/model.h"
 
 namespace mw {
 
-const ModelKind& llama_kind();
-const ModelKind& gpt_kind();
-const ModelKind& moe_kind();
+extern const Registration llama_model, gpt_model, moe_model;
+
+std::vector<Registration> built_in_models();
 
 }  // namespace mw

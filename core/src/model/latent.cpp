@@ -40,33 +40,29 @@ bool is_latent(const Values& values) {
   return values.has("kv_lora_rank");
 }
 
-void check_latent(const Values& values, const std::string& path, Problems& problems) {
+void check_latent(const Values& values, Problems& problems) {
   if (!is_latent(values)) {
     for (const char* key : {"q_lora_rank", needed[0], needed[1], needed[2]}) {
       if (!values.has(key)) continue;
-      problems.add(
-          Stage::options, "option.needs", path + "." + key,
-          fmt::format("{}.{}: is for latent attention, and there is no kv_lora_rank", path, key),
-          "give kv_lora_rank too, or leave it out");
+      problems.add(Stage::options, "option.needs", key,
+                   "is for latent attention, and there is no kv_lora_rank",
+                   "give kv_lora_rank too, or leave it out");
     }
     return;
   }
   for (const char* key : needed) {
     if (values.has(key)) continue;
-    problems.add(Stage::options, "option.missing", path + "." + key,
-                 fmt::format("{}.{}: missing beside kv_lora_rank", path, key),
+    problems.add(Stage::options, "option.missing", key, "missing beside kv_lora_rank",
                  "DeepSeek-V3 has qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128");
   }
   if (values.has("kv_heads")) {
-    problems.add(Stage::options, "option.conflict", path + ".kv_heads",
-                 fmt::format("{}.kv_heads: latent attention has a key for every head", path),
-                 "leave kv_heads or kv_lora_rank out");
+    problems.add(Stage::options, "option.conflict", "kv_heads",
+                 "latent attention has a key for every head", "leave kv_heads or kv_lora_rank out");
   }
   if (values.has("qk_rope_head_dim") && values.integer("qk_rope_head_dim") % 2 != 0) {
-    problems.add(Stage::options, "model.odd", path + ".qk_rope_head_dim",
-                 fmt::format("{}.qk_rope_head_dim: {} is odd; rotary positions turn the dims of a "
-                             "head in pairs",
-                             path, values.integer("qk_rope_head_dim")),
+    problems.add(Stage::options, "model.odd", "qk_rope_head_dim",
+                 fmt::format("{} is odd; rotary positions turn the dims of a head in pairs",
+                             values.integer("qk_rope_head_dim")),
                  "make it even");
   }
 }

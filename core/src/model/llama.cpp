@@ -5,23 +5,24 @@
 namespace mw {
 namespace {
 
-class Llama final : public ModelKind {
+class Llama final : public Model {
  public:
-  Llama() { add_decoder_options(options_); }
-
-  std::string name() const override { return "llama"; }
-  std::string doc() const override {
-    return "Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias";
+  static Options options() {
+    Options options;
+    add_decoder_options(options);
+    return options;
   }
-  const Options& options() const override { return options_; }
-
-  void check(const Values& values, const std::string& path, Problems& problems) const override {
-    check_decoder(values, path, problems);
+  explicit Llama(const Values& values) : values_(values) {
+    Problems problems;
+    check_decoder(values, problems);
+    problems.throw_if_any();
   }
 
-  Graph build(const Values& values, std::int64_t batch, std::int64_t sequence,
+  std::int64_t vocab() const override { return values_.integer("vocab"); }
+
+  Graph build(std::int64_t batch, std::int64_t sequence,
               std::int64_t tokens_per_step) const override {
-    Decoder d("llama", values, batch, sequence);
+    Decoder d("llama", values_, batch, sequence);
     int x = d.embed();
     for (d.b.layer = 0; d.b.layer < d.b.graph.layers; ++d.b.layer) {
       x = d.attention(x);
@@ -33,14 +34,12 @@ class Llama final : public ModelKind {
   }
 
  private:
-  Options options_;
+  const Values values_;
 };
 
 }  // namespace
 
-const ModelKind& llama_kind() {
-  static const Llama kind;
-  return kind;
-}
+const Registration llama_model =
+    model<Llama>("llama", "Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias");
 
 }  // namespace mw

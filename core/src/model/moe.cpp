@@ -36,73 +36,71 @@ struct Names {
   }
 };
 
-class Moe final : public ModelKind {
+class Moe final : public Model {
  public:
-  Moe() {
-    add_decoder_options(options_);
-    add_latent_options(options_);
-    options_.integer("experts", "experts of a layer").range(1, most_experts);
-    options_.integer("top_k", "experts that a token chooses").range(1, most_experts);
-    options_.integer("expert_ffn", "width of an expert; default ffn").at_least(1).optional();
-    options_
+  static Options options() {
+    Options options;
+    add_decoder_options(options);
+    add_latent_options(options);
+    options.integer("experts", "experts of a layer").range(1, most_experts);
+    options.integer("top_k", "experts that a token chooses").range(1, most_experts);
+    options.integer("expert_ffn", "width of an expert; default ffn").at_least(1).optional();
+    options
         .integer("shared_experts", "experts that every token goes through, as one of their width")
         .at_least(0)
         .fallback(0);
-    options_.integer("dense_layers", "leading layers without experts, of width ffn")
+    options.integer("dense_layers", "leading layers without experts, of width ffn")
         .at_least(0)
         .fallback(0);
-    options_
+    options
         .number(
             "capacity",
             "an expert takes at most so many times its even share of a sequence's choices, earlier "
             "positions first; left out: all (dropless)")
         .range(1e-3, 1e6)
         .optional();
-    options_
+    options
         .choice("balance", {"aux", "bias", "none"},
                 "how experts are kept even: a loss of each sequence's choices; a bias on the "
                 "choice that "
                 "moves against the load of each step; not")
         .fallback("aux");
-    options_.number("aux_weight", "of the balancing loss").at_least(0).fallback(0.01);
-    options_.number("bias_rate", "of the bias, a step").at_least(0).fallback(0.001);
-    options_.number("z_weight", "of the loss that keeps router logits small")
+    options.number("aux_weight", "of the balancing loss").at_least(0).fallback(0.01);
+    options.number("bias_rate", "of the bias, a step").at_least(0).fallback(0.001);
+    options.number("z_weight", "of the loss that keeps router logits small")
         .at_least(0)
         .fallback(0.0);
-    options_
+    options
         .choice("score", {"softmax", "sigmoid"}, "a token's affinity to the experts, from logits")
         .fallback("softmax");
-    options_.boolean("normalise", "the weights of a token's experts sum to one (times scale)")
+    options.boolean("normalise", "the weights of a token's experts sum to one (times scale)")
         .fallback(true);
-    options_.number("scale", "of the experts' weights").fallback(1.0);
+    options.number("scale", "of the experts' weights").fallback(1.0);
+    return options;
   }
-
-  std::string name() const override { return "moe"; }
-  std::string doc() const override {
-    return "Llama decoder with experts: top-k router, shared experts, dense leading layers";
-  }
-  const Options& options() const override { return options_; }
-
-  void check(const Values& values, const std::string& path, Problems& problems) const override {
-    check_decoder(values, path, problems);
+  explicit Moe(const Values& values) : values_(values) {
+    Problems problems;
+    check_decoder(values, problems);
     const std::int64_t experts = values.integer("experts"), top = values.integer("top_k");
     if (top > experts) {
-      problems.add(
-          Stage::options, "option.range", path + ".top_k",
-          fmt::format("{}.top_k: a token cannot choose {} of {} experts", path, top, experts),
-          fmt::format("top_k = {} at most", experts));
+      problems.add(Stage::options, "option.range", "top_k",
+                   fmt::format("a token cannot choose {} of {} experts", top, experts),
+                   fmt::format("top_k = {} at most", experts));
     }
     const std::int64_t layers = values.integer("layers"), dense = values.integer("dense_layers");
     if (dense >= layers) {
-      problems.add(Stage::options, "option.range", path + ".dense_layers",
-                   fmt::format("{}.dense_layers: {} of {} layers are dense: none has experts", path,
-                               dense, layers),
+      problems.add(Stage::options, "option.range", "dense_layers",
+                   fmt::format("{} of {} layers are dense: none has experts", dense, layers),
                    fmt::format("dense_layers = {} at most, or mw.llama", layers - 1));
     }
+    problems.throw_if_any();
   }
 
-  Graph build(const Values& values, std::int64_t batch, std::int64_t sequence,
+  std::int64_t vocab() const override { return values_.integer("vocab"); }
+
+  Graph build(std::int64_t batch, std::int64_t sequence,
               std::int64_t tokens_per_step) const override {
+    const Values& values = values_;
     Decoder d("moe", values, batch, sequence);
     const std::int64_t width = values.integer(values.has("expert_ffn") ? "expert_ffn" : "ffn");
     const std::int64_t shared = values.integer("shared_experts");
@@ -207,14 +205,12 @@ class Moe final : public ModelKind {
     return b.combine(d.name() + ".combine", down, routed.weights, routed.places);
   }
 
-  Options options_;
+  const Values values_;
 };
 
 }  // namespace
 
-const ModelKind& moe_kind() {
-  static const Moe kind;
-  return kind;
-}
+const Registration moe_model = model<Moe>(
+    "moe", "Llama decoder with experts: top-k router, shared experts, dense leading layers");
 
 }  // namespace mw

@@ -12,13 +12,39 @@ namespace {
 
 class AdamW final : public Optimizer, public ElementOp {
  public:
+  static Options options() {
+    return Options()
+        .number("lr", "learning rate; a schedule starts from it")
+        .at_least(0)
+        .list("betas", "decay of the two running averages, {first, second}")
+        .fallback(Json::array({0.9, 0.95}))
+        .number("eps", "added to the root of the second average")
+        .fallback(1e-8)
+        .at_least(0)
+        .number("weight_decay", "decoupled decay, on every tensor")
+        .fallback(0.1)
+        .at_least(0)
+        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
+        .optional()
+        .at_least(0);
+  }
   explicit AdamW(const Values& values)
       : lr_(values.number("lr")),
-        beta1_(values.at("betas")[0].get<double>()),
-        beta2_(values.at("betas")[1].get<double>()),
         eps_(values.number("eps")),
         weight_decay_(values.number("weight_decay")),
-        clip_(values.has("clip") ? values.number("clip") : 0) {}
+        clip_(values.has("clip") ? values.number("clip") : 0) {
+    const Json& betas = values.at("betas");
+    bool valid = betas.is_array() && betas.size() == 2;
+    for (std::size_t i = 0; valid && i < 2; ++i)
+      valid = betas[i].is_number() && betas[i].get<double>() >= 0 && betas[i].get<double>() < 1;
+    if (!valid) {
+      throw Error(Stage::options, "option.value", "betas",
+                  fmt::format("{} is not two numbers in [0, 1)", json_text(betas)),
+                  "for example betas = {0.9, 0.95}");
+    }
+    beta1_ = betas[0].get<double>();
+    beta2_ = betas[1].get<double>();
+  }
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
   std::string name() const override { return "adamw"; }
@@ -37,51 +63,11 @@ class AdamW final : public Optimizer, public ElementOp {
   }
 
  private:
-  double lr_, beta1_, beta2_, eps_, weight_decay_, clip_;
+  double lr_, beta1_ = 0, beta2_ = 0, eps_, weight_decay_, clip_;
 };
-
-class AdamWKind final : public OptimizerKind {
- public:
-  AdamWKind() {
-    options_.number("lr", "learning rate; a schedule starts from it")
-        .at_least(0)
-        .list("betas", "decay of the two running averages, {first, second}")
-        .fallback(Json::array({0.9, 0.95}))
-        .number("eps", "added to the root of the second average")
-        .fallback(1e-8)
-        .at_least(0)
-        .number("weight_decay", "decoupled decay, on every tensor")
-        .fallback(0.1)
-        .at_least(0)
-        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
-        .optional()
-        .at_least(0);
-  }
-  std::string name() const override { return "adamw"; }
-  std::string doc() const override { return "AdamW by ATen's fused kernel."; }
-  const Options& options() const override { return options_; }
-  std::shared_ptr<const Optimizer> make(const Values& values, const std::string& path,
-                                        Problems& problems) const override {
-    const Json& betas = values.at("betas");
-    bool valid = betas.is_array() && betas.size() == 2;
-    for (std::size_t i = 0; valid && i < 2; ++i)
-      valid = betas[i].is_number() && betas[i].get<double>() >= 0 && betas[i].get<double>() < 1;
-    if (!valid) {
-      problems.add(Stage::options, "option.value", path + ".betas",
-                   fmt::format("{}.betas: {} is not two numbers in [0, 1)", path, json_text(betas)),
-                   "for example betas = {0.9, 0.95}");
-      return nullptr;
-    }
-    return std::make_shared<AdamW>(values);
-  }
-
- private:
-  Options options_;
-};
-
-const AdamWKind adamw_kind;
-const RegisterOptimizer adamw_is_known(adamw_kind);
 
 }  // namespace
+
+const Registration adamw_optimizer = mw::optimizer<AdamW>("adamw", "AdamW by ATen's fused kernel.");
 
 }  // namespace mw

@@ -72,10 +72,75 @@ class Apply final : public ElementOp {
   bool match_rms_;
 };
 
+// AdamW's own, beside the matrices.
+const Options& others_options() {
+  static const Options options =
+      Options()
+          .number("lr", "learning rate of all but matrices; Muon's lr if left out")
+          .optional()
+          .at_least(0)
+          .list("betas", "decay of the two running averages, {first, second}")
+          .fallback(Json::array({0.9, 0.95}))
+          .number("eps", "added to the root of the second average")
+          .fallback(1e-8)
+          .at_least(0);
+  return options;
+}
+
+std::shared_ptr<const Optimizer> make_others(const Values& values) {
+  Problems problems;
+  Json given = values.at("adamw");
+  if (given.is_array() && given.empty()) given = Json::object();  // Lua's {} may be either
+  const Values own = others_options().read(given, values.path("adamw"), problems);
+  const double lr = values.number("lr");
+  if (lr == 0) {
+    problems.add(Stage::options, "option.range", "lr",
+                 "0 is no rate: AdamW's follows the schedule in proportion to it",
+                 "for example lr = 0.02");
+  }
+  problems.throw_if_any();
+  const Json all{{"lr", own.has("lr") ? own.at("lr") : Json(lr)},
+                 {"betas", own.at("betas")},
+                 {"eps", own.at("eps")},
+                 {"weight_decay", values.at("weight_decay")}};
+  try {
+    return make<Optimizer>(adamw_optimizer, Values(all));
+  } catch (const Error& error) {
+    std::vector<Problem> found = error.problems();
+    for (Problem& problem : found) problem.key = "adamw." + problem.key;
+    throw Error(std::move(found));
+  }
+}
+
 class Muon final : public Optimizer, public ElementOp {
  public:
-  Muon(const Values& values, std::shared_ptr<const Optimizer> others)
-      : others_(std::move(others)),
+  static Options options() {
+    return Options()
+        .number("lr", "learning rate of matrices; a schedule starts from it")
+        .at_least(0)
+        .number("momentum", "decay of the running average of gradients")
+        .fallback(0.95)
+        .range(0, 1)
+        .boolean("nesterov", "whether the update looks ahead, between gradient and average")
+        .fallback(true)
+        .number("weight_decay", "decoupled decay, on every tensor")
+        .fallback(0.1)
+        .at_least(0)
+        .integer("ns_steps", "Newton-Schulz steps that orthogonalise an update")
+        .fallback(5)
+        .range(1, 100)
+        .choice("adjust_lr", {"original", "match_rms_adamw"},
+                "what lr is multiplied by: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, "
+                "columns)), with which AdamW's lr and decay serve")
+        .fallback("original")
+        .table("adamw", "of embedding, head, norms and biases: { lr = Muon's, betas, eps }")
+        .fallback(Json::object())
+        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
+        .optional()
+        .at_least(0);
+  }
+  explicit Muon(const Values& values)
+      : others_(make_others(values)),
         lr_(values.number("lr")),
         clip_(values.has("clip") ? values.number("clip") : 0),
         momentum_(values.number("momentum"), values.flag("nesterov")),
@@ -104,84 +169,9 @@ class Muon final : public Optimizer, public ElementOp {
   const Apply apply_;
 };
 
-// AdamW's own, beside the matrices.
-const Options& others_options() {
-  static const Options options =
-      Options()
-          .number("lr", "learning rate of all but matrices; Muon's lr if left out")
-          .optional()
-          .at_least(0)
-          .list("betas", "decay of the two running averages, {first, second}")
-          .fallback(Json::array({0.9, 0.95}))
-          .number("eps", "added to the root of the second average")
-          .fallback(1e-8)
-          .at_least(0);
-  return options;
-}
-
-class MuonKind final : public OptimizerKind {
- public:
-  MuonKind() {
-    options_.number("lr", "learning rate of matrices; a schedule starts from it")
-        .at_least(0)
-        .number("momentum", "decay of the running average of gradients")
-        .fallback(0.95)
-        .range(0, 1)
-        .boolean("nesterov", "whether the update looks ahead, between gradient and average")
-        .fallback(true)
-        .number("weight_decay", "decoupled decay, on every tensor")
-        .fallback(0.1)
-        .at_least(0)
-        .integer("ns_steps", "Newton-Schulz steps that orthogonalise an update")
-        .fallback(5)
-        .range(1, 100)
-        .choice("adjust_lr", {"original", "match_rms_adamw"},
-                "what lr is multiplied by: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, "
-                "columns)), with which AdamW's lr and decay serve")
-        .fallback("original")
-        .table("adamw", "of embedding, head, norms and biases: { lr = Muon's, betas, eps }")
-        .fallback(Json::object())
-        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
-        .optional()
-        .at_least(0);
-  }
-  std::string name() const override { return "muon"; }
-  std::string doc() const override {
-    return "Muon for the matrices of layers, orthogonalised whole; AdamW for all else.";
-  }
-  const Options& options() const override { return options_; }
-  std::shared_ptr<const Optimizer> make(const Values& values, const std::string& path,
-                                        Problems& problems) const override {
-    Problems found;
-    Json given = values.at("adamw");
-    if (given.is_array() && given.empty()) given = Json::object();  // Lua's {} may be either
-    const Values own = others_options().read(given, path + ".adamw", found);
-    const double lr = values.number("lr");
-    if (lr == 0) {
-      found.add(
-          Stage::options, "option.range", path + ".lr",
-          fmt::format("{}.lr is 0: AdamW's rate follows the schedule in proportion to it", path),
-          "for example lr = 0.02");
-    }
-    std::shared_ptr<const Optimizer> others;
-    if (found.empty()) {
-      const Json all{{"lr", own.has("lr") ? own.at("lr") : Json(lr)},
-                     {"betas", own.at("betas")},
-                     {"eps", own.at("eps")},
-                     {"weight_decay", values.at("weight_decay")}};
-      others = find_optimizer_kind("adamw")->make(Values(all), path + ".adamw", found);
-    }
-    problems.add(found);
-    return found.empty() ? std::make_shared<Muon>(values, std::move(others)) : nullptr;
-  }
-
- private:
-  Options options_;
-};
-
-const MuonKind muon_kind;
-const RegisterOptimizer muon_is_known(muon_kind);
-
 }  // namespace
+
+const Registration muon_optimizer = mw::optimizer<Muon>(
+    "muon", "Muon for the matrices of layers, orthogonalised whole; AdamW for all else.");
 
 }  // namespace mw

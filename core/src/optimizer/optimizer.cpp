@@ -1,34 +1,10 @@
-// The kinds of optimizers that there are, and an update outside any program.
+// The optimizers that are built in, and an update outside any program.
 #include "optimizer/optimizer.h"
 
-#include <algorithm>
-
 namespace mw {
-namespace {
 
-std::vector<const OptimizerKind*>& known_optimizers() {
-  static std::vector<const OptimizerKind*> kinds;
-  return kinds;
-}
-
-}  // namespace
-
-RegisterOptimizer::RegisterOptimizer(const OptimizerKind& kind) {
-  auto& kinds = known_optimizers();
-  const auto place = std::find_if(kinds.begin(), kinds.end(), [&](const OptimizerKind* other) {
-    return kind.name() < other->name();
-  });
-  kinds.insert(place, &kind);
-}
-
-const std::vector<const OptimizerKind*>& optimizer_kinds() {
-  return known_optimizers();
-}
-
-const OptimizerKind* find_optimizer_kind(const std::string& name) {
-  for (const OptimizerKind* kind : optimizer_kinds())
-    if (kind->name() == name) return kind;
-  return nullptr;
+std::vector<Registration> built_in_optimizers() {
+  return {adamw_optimizer, muon_optimizer, sgd_optimizer};
 }
 
 OptimizerState Optimizer::make_state(const at::Tensor& param, bool matrices) const {

@@ -1,6 +1,8 @@
 // What the library's own optimizers share.
 #pragma once
 
+#include <vector>
+
 #include "meshwright/optimizer.h"
 
 namespace mw {
@@ -16,6 +18,8 @@ namespace mw {
 //   p -= lr a orthogonalised(d), where a is sqrt(max(1, rows / columns)) ("original") or
 //   0.2 sqrt(max(rows, columns)) ("match_rms_adamw"; Liu et al. 2025). For all else AdamW, at a
 //   rate that keeps its ratio to Muon's.
+extern const Registration adamw_optimizer, sgd_optimizer, muon_optimizer;
+std::vector<Registration> built_in_optimizers();
 
 // `stack` (matrices, rows, columns): each matrix with its singular values moved towards 1, by
 // `steps` steps of X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| (Frobenius; at least 1e-7),

@@ -7,6 +7,20 @@ namespace {
 
 class Sgd final : public Optimizer, public ElementOp {
  public:
+  static Options options() {
+    return Options()
+        .number("lr", "learning rate; a schedule starts from it")
+        .at_least(0)
+        .number("momentum", "decay of the running sum of updates")
+        .fallback(0.0)
+        .range(0, 1)
+        .number("weight_decay", "added to the gradient, times the parameter")
+        .fallback(0.0)
+        .at_least(0)
+        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
+        .optional()
+        .at_least(0);
+  }
   explicit Sgd(const Values& values)
       : lr_(values.number("lr")),
         momentum_(values.number("momentum")),
@@ -40,38 +54,9 @@ class Sgd final : public Optimizer, public ElementOp {
   double lr_, momentum_, weight_decay_, clip_;
 };
 
-class SgdKind final : public OptimizerKind {
- public:
-  SgdKind() {
-    options_.number("lr", "learning rate; a schedule starts from it")
-        .at_least(0)
-        .number("momentum", "decay of the running sum of updates")
-        .fallback(0.0)
-        .range(0, 1)
-        .number("weight_decay", "added to the gradient, times the parameter")
-        .fallback(0.0)
-        .at_least(0)
-        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
-        .optional()
-        .at_least(0);
-  }
-  std::string name() const override { return "sgd"; }
-  std::string doc() const override {
-    return "Stochastic gradient descent, with momentum if asked.";
-  }
-  const Options& options() const override { return options_; }
-  std::shared_ptr<const Optimizer> make(const Values& values, const std::string&,
-                                        Problems&) const override {
-    return std::make_shared<Sgd>(values);
-  }
-
- private:
-  Options options_;
-};
-
-const SgdKind sgd_kind;
-const RegisterOptimizer sgd_is_known(sgd_kind);
-
 }  // namespace
+
+const Registration sgd_optimizer =
+    mw::optimizer<Sgd>("sgd", "Stochastic gradient descent, with momentum if asked.");
 
 }  // namespace mw

@@ -107,8 +107,10 @@ PlanSize size_of(const Draft& draft, const Graph& graph, const PlanRequest& requ
 }
 
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
-  return std::make_shared<Graph>(request.model->build(
-      request.model_options, batch, request.sequence, request.batch * request.sequence));
+  return call_plugin(Speaker{request.model->name(), "model"}, "built its graph", [&] {
+    return std::make_shared<Graph>(
+        request.model->build(batch, request.sequence, request.batch * request.sequence));
+  });
 }
 
 }  // namespace
@@ -236,7 +238,7 @@ Json Plan::description() const {
     for (const auto& [key, value] : choice.options.items()) {
       // Where a schedule was written down decides nothing; what it says is below.
       const bool file = value.is_string() && value.get<std::string>().ends_with(".csv");
-      if (!file && !is_function(value)) entry[key] = value;
+      if (!file && !is_function(value)) entry[key] = without_hidden(value);
     }
     json["plan"].push_back(entry);
   }

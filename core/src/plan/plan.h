@@ -39,8 +39,8 @@ struct StrategyChoice {
 };
 
 struct PlanRequest {
-  const ModelKind* model = nullptr;
-  Values model_options;
+  std::shared_ptr<const Model> model;
+  Values model_options;                    // that it was made of
   std::vector<StrategyChoice> strategies;  // mesh order: the last one's axis is adjacent
   std::int64_t batch = 0;                  // sequences per step, over all ranks
   std::int64_t sequence = 0;               // tokens of each

@@ -7,11 +7,32 @@
 #include <array>
 #include <utility>
 
+#include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
 
 namespace mw {
 namespace {
+
+class Nothing final : public Recompute {
+ public:
+  bool takes(const Op&) const override { return false; }
+};
+
+// Scores, softmax and their product with the values.
+class Selective final : public Recompute {
+ public:
+  bool takes(const Op& op) const override { return op.kind() == "attention"; }
+};
+
+class Full final : public Recompute {
+ public:
+  bool takes(const Op&) const override { return true; }
+};
+
+std::vector<bool> chosen_by(const Recompute& policy, const Graph& graph) {
+  return choose_ops(graph, [&](const Op& op) { return policy.takes(op); });
+}
 
 constexpr const char* recompute_forms =
     "\"none\", \"selective\", \"full\", { every = n }, { ops = { \"attention\" } }, { fit = "
@@ -80,7 +101,38 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
   }
 }
 
+// What a plugin brought.
+void read_registered(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
+                     RecomputePolicy& policy, Problems& problems) {
+  const auto chosen = choose(Kind::recompute, given, "recompute", reach, recompute_forms, problems);
+  if (!chosen) return;
+  const auto made = make_chosen<Recompute>(*chosen, problems);
+  if (made == nullptr) return;
+  policy.kind = RecomputePolicy::Kind::registered;
+  policy.settings = without_hidden(chosen->values.json());
+  policy.settings["kind"] = chosen->registration->name;
+  policy.what = [made, speaker = chosen->speaker](const Op& op) {
+    return call_plugin(speaker, "chose ops", [&] { return made->takes(op); });
+  };
+}
+
+bool registered(Catalog& catalog, const std::string& name) {
+  try {
+    catalog.find(Kind::recompute, name);
+    return true;
+  } catch (const Error& error) {
+    if (error.problems().front().code != "option.choice") throw;  // a broken plugin
+    return false;
+  }
+}
+
 }  // namespace
+
+std::vector<Registration> built_in_recompute() {
+  return {recompute<Nothing>("none", "All activations are kept."),
+          recompute<Selective>("selective", "Attention is made again (Korthikanti et al. 2022)."),
+          recompute<Full>("full", "Each layer is made again from its input (Chen et al. 2016).")};
+}
 
 Json RecomputePolicy::describe() const {
   Json json;
@@ -103,6 +155,9 @@ Json RecomputePolicy::describe() const {
     case RecomputePolicy::Kind::function:
       json = "function";
       break;
+    case RecomputePolicy::Kind::registered:
+      json = settings;
+      break;
     case RecomputePolicy::Kind::fixed:
       json = fit > 0 ? Json{{"fit", fit}} : Json("chosen");
       break;
@@ -120,15 +175,23 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     return policy;
   }
   if (given.is_object()) {
-    read_table(given, policy, problems);
+    if (given.contains("kind")) {
+      read_registered(given, reach, policy, problems);
+    } else {
+      read_table(given, policy, problems);
+    }
     return policy;
   }
   const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
   if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
-    problems.add(Stage::options, "option.choice", "recompute",
-                 fmt::format("recompute: there is no {}", quote(text)), recompute_forms);
+    if (given.is_string() && registered(*reach->catalog, text)) {
+      read_registered({{"kind", text}}, reach, policy, problems);
+    } else {
+      problems.add(Stage::options, "option.choice", "recompute",
+                   fmt::format("recompute: there is no {}", quote(text)), recompute_forms);
+    }
   }
   return policy;
 }
@@ -143,22 +206,23 @@ RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems
   set.keep_moves = policy.keep_collectives;
   set.gathers = policy.gathers;
   switch (policy.kind) {
-    case RecomputePolicy::Kind::selective:  // scores, softmax and their product with the values
-      set.ops = choose_ops(graph, [](const Op& op) { return op.kind() == "attention"; });
+    case RecomputePolicy::Kind::selective:
+      set.ops = chosen_by(Selective(), graph);
       break;
     case RecomputePolicy::Kind::full:
-      set.ops = choose_ops(graph, [](const Op&) { return true; });
+      set.ops = chosen_by(Full(), graph);
       break;
     case RecomputePolicy::Kind::ops:
       set.ops = choose_ops(graph, "recompute.ops", policy.ops, problems);
       break;
     case RecomputePolicy::Kind::function:
+    case RecomputePolicy::Kind::registered:
       set.ops = choose_ops(graph, policy.what);
       break;
     case RecomputePolicy::Kind::none:
     case RecomputePolicy::Kind::fit:
     case RecomputePolicy::Kind::fixed:
-      set.ops.assign(graph.ops().size(), false);
+      set.ops = chosen_by(Nothing(), graph);
       break;
   }
   return set;

@@ -2,24 +2,15 @@
 // and a plan for each kind of step.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "meshwright/microbatch.h"
 #include "plan/plan.h"
 
 namespace mw {
-
-// What a step computes with: `batch` sequences over all ranks, in microbatches of `microbatch` on
-// each rank, or of `sizes` where they are given one by one.
-struct StepShape {
-  std::int64_t batch = 0, microbatch = 0;
-  std::vector<std::int64_t> sizes;
-  bool at_most = false;  // a rank may have fewer than `microbatch`
-  friend auto operator<=>(const StepShape&, const StepShape&) = default;
-};
 
 // The plans of a run whose steps differ. All keep the same parameters in the same tensors.
 struct StepPlans {

@@ -85,15 +85,25 @@ ModuleVerdict judge(const PluginHead* head) {
                               toolchain),
                   rebuild);
   }
-  if (descriptor->kind != PluginKind::strategy) {
-    return refuse("plugin.kind",
-                  fmt::format("brings something of kind {}, which this program does not know",
-                              static_cast<std::uint32_t>(descriptor->kind)),
-                  "kinds: 1 (strategy)");
-  }
-  if (descriptor->options == nullptr || descriptor->make_strategy == nullptr) {
-    return refuse("plugin.descriptor", "its descriptor lacks options or a maker",
+  if (descriptor->registrations == nullptr || descriptor->count == 0) {
+    return refuse("plugin.descriptor", "it registers nothing",
                   "make it with MESHWRIGHT_PLUGIN(…) of meshwright/plugin.h");
+  }
+  for (std::size_t i = 0; i < descriptor->count; ++i) {
+    const Registration& one = descriptor->registrations[i];
+    if (one.kind < Kind::strategy || one.kind > last_kind) {
+      return refuse(
+          "plugin.kind",
+          fmt::format("registers something of kind {}; this program knows kinds 1 to {}",
+                      static_cast<std::uint32_t>(one.kind), static_cast<std::uint32_t>(last_kind)),
+          rebuild);
+    }
+    if (one.name == nullptr || one.doc == nullptr || one.options == nullptr ||
+        one.maker == nullptr) {
+      return refuse("plugin.descriptor",
+                    fmt::format("its {} lacks one of name, doc, options, maker", noun_of(one.kind)),
+                    "register it by its kind's own function, such as mw::strategy<Class>()");
+    }
   }
   return {descriptor, "", "", ""};
 }
@@ -146,7 +156,8 @@ ModuleVerdict open_module(const std::filesystem::path& file) {
     auto verdict = judge(&library->get_alias<const PluginHead>(symbol));
     if (verdict.descriptor == nullptr) return verdict;
     try {
-      verdict.descriptor->options();
+      for (std::size_t i = 0; i < verdict.descriptor->count; ++i)
+        verdict.descriptor->registrations[i].options();
     } catch (...) {
       return refuse("plugin.fault", fmt::format("its options() threw: {}", thrown_text()),
                     "mend the plugin");

@@ -1,15 +1,20 @@
-// Finds plugins by name in the search path, loads each once, and says what there is when a name
-// is unknown.
+// Finds what is registered by kind and name, loads plugins of the search path, each once, and says
+// what there is when a name is unknown.
 #include "plugin/registry.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <set>
+#include <span>
 #include <sstream>
+#include <string_view>
 
 #include "base/text.h"
+#include "plugin/built_in.h"
 #include "plugin/module.h"
 
 namespace mw {
@@ -31,6 +36,39 @@ std::vector<fs::path> modules_in(const fs::path& folder) {
     if (entry->path().extension() == ".so") files.push_back(resolved(entry->path()));
   }
   return files;
+}
+
+std::span<const Registration> registrations_of(const PluginDescriptor& plugin) {
+  return {plugin.registrations, plugin.count};
+}
+
+std::string with_article(const std::string& noun) {
+  return (std::string_view("aeiou").find(noun[0]) != std::string_view::npos ? "an " : "a ") + noun;
+}
+
+// The problem, if something of the plugin has the kind and the name of something else: built in, of
+// the plugin's own, or of one of `others`.
+std::optional<Problem> taken_from(const PluginFile& plugin,
+                                  const std::vector<const PluginFile*>& others) {
+  std::optional<Problem> problem;
+  const auto compare = [&](const Registration& own, const Registration& one,
+                           const std::string& where) {
+    if (&own == &one || own.kind != one.kind || std::strcmp(own.name, one.name) != 0) return;
+    problem = {Stage::options, "plugin.taken", "",
+               fmt::format("the {} {} of {} has its name from {}", noun_of(own.kind),
+                           quote(own.name), plugin.file.string(), where),
+               "give it another name, or leave one of the two out"};
+  };
+  for (const Registration& own : registrations_of(*plugin.descriptor)) {
+    for (const Registration& one : registrations_of(built_in())) compare(own, one, "the program");
+    for (const Registration& one : registrations_of(*plugin.descriptor))
+      compare(own, one, "itself");
+    for (const PluginFile* other : others) {
+      for (const Registration& one : registrations_of(*other->descriptor))
+        compare(own, one, other->file.string());
+    }
+  }
+  return problem;
 }
 
 Error broken(const PluginFile& plugin) {
@@ -107,7 +145,7 @@ std::vector<std::string> PluginRegistry::names() const {
 void PluginRegistry::refuse_unknown(const std::string& name) {
   const std::vector<std::string> known = names();
   // A file under another name than its plugin's: say so rather than deny it.
-  for (const PluginFile& plugin : list()) {
+  for (const PluginFile& plugin : files()) {
     if (plugin.descriptor != nullptr && plugin.descriptor->name == name) {
       throw Error(Stage::options, "plugin.misnamed", "",
                   fmt::format("plugin {} is in a file of another name: {}", quote(name),
@@ -118,15 +156,91 @@ void PluginRegistry::refuse_unknown(const std::string& name) {
   std::vector<std::string> searched;
   for (const fs::path& folder : folders_) searched.push_back(folder.lexically_normal().string());
   const std::string near = did_you_mean(name, known);
-  throw Error(
-      Stage::options, "plugin.unknown", "",
-      fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")),
-      fmt::format("{}{}", near.empty() ? "" : near + " ",
-                  known.empty() ? "no plugins were found; name their folder with --plugin-path"
-                                : "plugins: " + join(known)));
+  throw Error(Stage::options, "plugin.unknown", "",
+              fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")),
+              fmt::format("{}{}name the folder of others with --plugin-path",
+                          near.empty() ? "" : near + " ",
+                          known.empty() ? "" : "plugins: " + join(known) + "; "));
 }
 
-const PluginDescriptor& PluginRegistry::find(const std::string& name) {
+void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const std::string& key) {
+  const auto say = [&](const char* code, std::string message, std::string hint) {
+    return Error(Stage::options, code, key, std::move(message), std::move(hint));
+  };
+  for (std::uint32_t other = 1; other <= static_cast<std::uint32_t>(last_kind); ++other) {
+    if (known(static_cast<Kind>(other), name) == nullptr) continue;
+    throw say("option.value",
+              fmt::format("{} is {}, not {}", name, with_article(noun_of(static_cast<Kind>(other))),
+                          with_article(noun_of(kind))),
+              fmt::format("{}s: {}", noun_of(kind), names_of(*this, kind)));
+  }
+  // In a plugin that nobody has named yet?
+  for (const PluginFile& plugin : files()) {
+    if (plugin.descriptor == nullptr || !plugin.problem.empty()) continue;
+    for (const Registration& one : registrations_of(*plugin.descriptor)) {
+      if (one.kind != kind || one.name != name) continue;
+      throw say(
+          "option.choice",
+          fmt::format("the {} {} is in the plugin {}", noun_of(kind), quote(name), plugin.name()),
+          fmt::format("write mw.plugins({}) before", quote(plugin.name())));
+    }
+  }
+  std::vector<std::string> names;
+  for (const Registration* one : list(kind)) names.emplace_back(one->name);
+  const std::string near = did_you_mean(name, names);
+  throw say("option.choice", fmt::format("there is no {} {}", noun_of(kind), quote(name)),
+            fmt::format("{}{}s: {}; others come from plugins: mw.plugins(…), --plugin-path",
+                        near.empty() ? "" : near + " ", noun_of(kind), join(names)));
+}
+
+const Registration* PluginRegistry::known(Kind kind, const std::string& name) const {
+  for (const Registration* one : list(kind)) {
+    if (one->name == name) return one;
+  }
+  return nullptr;
+}
+
+const Registration& PluginRegistry::find(Kind kind, const std::string& name,
+                                         const std::string& key) {
+  if (const Registration* one = known(kind, name)) return *one;
+  const bool file = !name.empty() && name.find('/') == std::string::npos;
+  if (kind == Kind::strategy || (file && !by_name_.contains(name) && !files_named(name).empty()))
+    plugin(name);
+  if (const Registration* one = known(kind, name)) return *one;
+  refuse_unknown(kind, name, key);
+}
+
+std::vector<const Registration*> PluginRegistry::list(Kind kind) const {
+  std::vector<const Registration*> all;
+  const auto add = [&](const PluginDescriptor& plugin) {
+    for (const Registration& one : registrations_of(plugin)) {
+      if (one.kind == kind) all.push_back(&one);
+    }
+  };
+  add(built_in());
+  for (const PluginFile* plugin : used_) add(*plugin->descriptor);
+  return all;
+}
+
+std::vector<const Registration*> PluginRegistry::all(Kind kind) {
+  std::vector<const Registration*> found = list(kind);
+  for (const PluginFile& plugin : files()) {
+    if (plugin.descriptor == nullptr || !plugin.problem.empty()) continue;
+    for (const Registration& one : registrations_of(*plugin.descriptor)) {
+      if (one.kind == kind && std::find(found.begin(), found.end(), &one) == found.end())
+        found.push_back(&one);
+    }
+  }
+  return found;
+}
+
+void PluginRegistry::use(const PluginFile& plugin) {
+  if (const auto taken = taken_from(plugin, used_)) throw Error(*taken);
+  by_name_[plugin.descriptor->name] = &plugin;
+  used_.push_back(&plugin);
+}
+
+const PluginDescriptor& PluginRegistry::plugin(const std::string& name) {
   const auto used = by_name_.find(name);
   if (used != by_name_.end()) return *used->second->descriptor;
   if (name.empty() || name.find('/') != std::string::npos) {
@@ -150,7 +264,7 @@ const PluginDescriptor& PluginRegistry::find(const std::string& name) {
                             quote(plugin.descriptor->name), quote(name)),
                 fmt::format("rename the file to {}.so", plugin.descriptor->name));
   }
-  by_name_[name] = &plugin;
+  use(plugin);
   return *plugin.descriptor;
 }
 
@@ -160,17 +274,24 @@ const PluginDescriptor& PluginRegistry::load(const fs::path& file) {
     throw Error(Stage::options, plugin.code, "",
                 fmt::format("{}: {}", file.string(), plugin.problem), plugin.hint);
   }
-  const auto [used, fresh] = by_name_.emplace(plugin.descriptor->name, &plugin);
-  if (!fresh && used->second != &plugin) {
+  const auto used = by_name_.find(plugin.descriptor->name);
+  if (used != by_name_.end() && used->second != &plugin) {
     throw Error(Stage::options, "plugin.twice", "",
                 fmt::format("two plugins are named {}: {} and {}", quote(plugin.descriptor->name),
                             used->second->file.string(), plugin.file.string()),
                 "use one of them in a script");
   }
+  if (used == by_name_.end()) use(plugin);
   return *plugin.descriptor;
 }
 
-std::vector<PluginFile> PluginRegistry::list() {
+void PluginRegistry::use_all() {
+  for (const PluginFile& file : files()) {
+    if (file.descriptor != nullptr && file.problem.empty()) load(file.file);
+  }
+}
+
+std::vector<PluginFile> PluginRegistry::files() {
   std::set<fs::path> files;
   for (const fs::path& folder : folders_) {
     for (const fs::path& file : modules_in(folder)) files.insert(file);
@@ -190,6 +311,19 @@ std::vector<PluginFile> PluginRegistry::list() {
       plugin.hint = "rename the file";
     }
     all.push_back(std::move(plugin));
+  }
+  for (PluginFile& plugin : all) {
+    if (plugin.descriptor == nullptr || by_name_.contains(plugin.name())) continue;
+    std::vector<const PluginFile*> others;
+    for (const PluginFile& other : all) {
+      if (other.descriptor != nullptr && other.file != plugin.file && other.name() != plugin.name())
+        others.push_back(&other);
+    }
+    if (const auto taken = taken_from(plugin, others); taken && plugin.problem.empty()) {
+      plugin.code = taken->code;
+      plugin.problem = taken->message;
+      plugin.hint = taken->hint;
+    }
   }
   // Copies of one name exclude each other unless a script has chosen one by path.
   for (PluginFile& plugin : all) {

@@ -1,5 +1,6 @@
-// Finds plugins on a search path and loads the ones that are asked for. A plugin's file is called
-// NAME.so, so nothing is loaded that nobody names. Not thread-safe: the main thread resolves plans.
+// What is registered: built in, and by plugins, which are found on a search path and loaded when
+// they are asked for. A plugin's file is called NAME.so, so nothing is loaded that nobody names.
+// Not thread-safe: the main thread resolves plans.
 #pragma once
 
 #include <filesystem>
@@ -19,19 +20,29 @@ struct PluginFile {
   std::string name() const;  // the descriptor's, or the file's without ".so"
 };
 
-class PluginRegistry : public PluginCatalog {
+class PluginRegistry : public Catalog {
  public:
   // Folders in the order in which they are searched; those that do not exist are passed over.
   explicit PluginRegistry(std::vector<std::filesystem::path> folders);
 
-  const PluginDescriptor& find(const std::string& name) override;
-  // Loads one file by path (mw.plugin "./x.so"); find() of its name yields it from then on. Throws
-  // Error (options) if it is broken, or if another file already gave a plugin of that name.
+  const Registration& find(Kind kind, const std::string& name,
+                           const std::string& key = "") override;
+  std::vector<const Registration*> list(Kind kind) const override;
+  std::vector<const Registration*> all(Kind kind) override;
+
+  // A plugin by name; from then on what it registers is found. Throws Error (options) if there is
+  // none (with the nearest name), if two files claim the name, if the file is broken (with the
+  // reason), or if something of it has the kind and the name of something else.
+  const PluginDescriptor& plugin(const std::string& name);
+  // The same of one file by path (mw.plugin "./x.so").
   const PluginDescriptor& load(const std::filesystem::path& file);
+  // What every usable file of the path registers is found from then on.
+  void use_all();
   // Loads all files of the path: sorted by name, broken ones among them, and files that were loaded
   // by path.
-  std::vector<PluginFile> list();
-  std::vector<std::string> names() const override;  // by file name
+  std::vector<PluginFile> files();
+  // Names to be had, by file name, without loading anything.
+  std::vector<std::string> names() const;
   const std::vector<std::filesystem::path>& folders() const { return folders_; }
 
   // --plugin-path folders, then MESHWRIGHT_PLUGIN_PATH's (colons between), then
@@ -43,10 +54,14 @@ class PluginRegistry : public PluginCatalog {
   std::vector<std::filesystem::path> files_named(const std::string& name) const;
   const PluginFile& load_once(const std::filesystem::path& file);
   [[noreturn]] void refuse_unknown(const std::string& name);
+  [[noreturn]] void refuse_unknown(Kind kind, const std::string& name, const std::string& key);
+  const Registration* known(Kind kind, const std::string& name) const;
+  void use(const PluginFile& plugin);
 
   std::vector<std::filesystem::path> folders_;
   std::map<std::filesystem::path, PluginFile> loaded_;  // by canonical path
   std::map<std::string, const PluginFile*> by_name_;    // those in use
+  std::vector<const PluginFile*> used_;                 // likewise, in order
 };
 
 }  // namespace mw

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "schedule/replay.h"
+#include "meshwright/replay.h"
 
 namespace mw {
 namespace {

@@ -2,7 +2,7 @@
 // runs, how long each stage waits.
 #include <algorithm>
 
-#include "schedule/replay.h"
+#include "meshwright/replay.h"
 
 namespace mw {
 namespace {

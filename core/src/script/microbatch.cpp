@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/chosen.h"
 #include "base/json_text.h"
 
 namespace mw {
@@ -15,42 +16,85 @@ constexpr const char* what_there_is =
     "a number of sequences, a list of them, mw.microbatch.fit { memory = \"8GiB\" }, "
     "mw.microbatch.ramp { from = 4, steps = 100 }, or function(step) return 2 end";
 
-const MicrobatchKind& fit_kind() {
-  static const MicrobatchKind kind(
-      "microbatch.fit", "The largest microbatches with which no rank is predicted to hold more.",
-      Options()
-          .bytes("memory", "what a rank may hold; the experiment's memory if left out")
-          .at_least(1)
-          .optional()
-          .positional("memory"));
-  return kind;
-}
+class Fit final : public Microbatching {
+ public:
+  static Options options() {
+    return Options()
+        .bytes("memory", "what a rank may hold; the experiment's memory if left out")
+        .at_least(1)
+        .optional()
+        .positional("memory");
+  }
+  Fit(const Values& values, const MicrobatchContext& context)
+      : memory_(values.has("memory") ? values.integer("memory") : context.memory),
+        batch_(context.batch) {
+    if (memory_ > 0) return;
+    throw Error(Stage::options, "option.missing", "memory", "there is no limit to fit",
+                "write mw.microbatch.fit { memory = \"8GiB\" }, or memory in the experiment");
+  }
+  std::int64_t fit() const override { return memory_; }
+  StepShape shape(std::int64_t, std::int64_t) const override { return {batch_, 0, {}, false}; }
 
-const MicrobatchKind& ramp_kind() {
-  static const MicrobatchKind kind(
-      "microbatch.ramp", "A batch that grows to the experiment's, by equal increments.",
-      Options()
-          .integer("from", "sequences of the first step, over all ranks")
-          .at_least(1)
-          .unit("sequences")
-          .integer("by", "sequences that the batch grows by at a time; as it begins, if left out")
-          .at_least(1)
-          .optional()
-          .unit("sequences")
-          .integer("steps", "steps until it has grown")
-          .at_least(1)
-          .optional()
-          .unit("steps")
-          .integer("sequences", "sequences until it has grown, instead of steps")
-          .at_least(1)
-          .optional()
-          .unit("sequences")
-          .integer("size", "sequences that a rank computes at a time; all that it has if left out")
-          .at_least(1)
-          .optional()
-          .unit("sequences"));
-  return kind;
-}
+ private:
+  std::int64_t memory_, batch_;
+};
+
+class Ramp final : public Microbatching {
+ public:
+  static Options options() {
+    return Options()
+        .integer("from", "sequences of the first step, over all ranks")
+        .at_least(1)
+        .unit("sequences")
+        .integer("by", "sequences that the batch grows by at a time; as it begins, if left out")
+        .at_least(1)
+        .optional()
+        .unit("sequences")
+        .integer("steps", "steps until it has grown")
+        .at_least(1)
+        .optional()
+        .unit("steps")
+        .integer("sequences", "sequences until it has grown, instead of steps")
+        .at_least(1)
+        .optional()
+        .unit("sequences")
+        .integer("size", "sequences that a rank computes at a time; all that it has if left out")
+        .at_least(1)
+        .optional()
+        .unit("sequences");
+  }
+  Ramp(const Values& values, const MicrobatchContext& context)
+      : batch_(context.batch),
+        from_(values.integer("from")),
+        by_(values.has("by") ? values.integer("by") : from_),
+        size_(values.has("size") ? values.integer("size") : 0),
+        by_steps_(values.has("steps")) {
+    if (by_steps_ == values.has("sequences")) {
+      throw Error(Stage::options, "option.conflict", "",
+                  "says how long it takes by one of steps and sequences",
+                  "for example steps = 100");
+    }
+    if (from_ > batch_) {
+      throw Error(Stage::options, "option.range", "from",
+                  fmt::format("{} sequences are more than the batch of {}", from_, batch_),
+                  fmt::format("nearest: from = {}", batch_));
+    }
+    length_ = values.integer(by_steps_ ? "steps" : "sequences");
+    increments_ = (batch_ - from_ + by_ - 1) / by_;
+  }
+  StepShape shape(std::int64_t step, std::int64_t sample) const override {
+    const std::int64_t gone = std::min(by_steps_ ? step : sample, length_);
+    StepShape shape;
+    shape.batch = std::min(batch_, from_ + by_ * (gone * increments_ / length_));
+    shape.microbatch = size_;
+    shape.at_most = true;
+    return shape;
+  }
+
+ private:
+  std::int64_t batch_, from_, by_, size_, length_ = 0, increments_ = 0;
+  bool by_steps_;
+};
 
 // 0 if it is no number of sequences: a whole one above 0, of 32 bits as the batch is.
 std::int64_t count_of(const Json& given) {
@@ -103,77 +147,46 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
       "}");
 }
 
-void read_ramp(const Json& given, std::int64_t batch, MicrobatchPolicy& policy,
-               Problems& problems) {
-  Problems found;
-  const Values values = ramp_kind().options().read(given, "microbatch", found);
-  if (found.empty() && values.has("steps") == values.has("sequences")) {
-    found.add(Stage::options, "option.conflict", "microbatch",
-              "microbatch.ramp: says how long it takes by one of steps and sequences",
-              "for example steps = 100");
-  }
-  if (found.empty() && values.integer("from") > batch) {
-    found.add(Stage::options, "option.range", "microbatch.from",
-              fmt::format("microbatch.from: {} sequences are more than the batch of {}",
-                          values.integer("from"), batch),
-              fmt::format("nearest: from = {}", batch));
-  }
-  problems.add(found);
-  if (!found.empty()) return;
-  const std::int64_t from = values.integer("from");
-  const std::int64_t by = values.has("by") ? values.integer("by") : from;
-  const bool by_steps = values.has("steps");
-  const std::int64_t length = values.integer(by_steps ? "steps" : "sequences");
-  const std::int64_t size = values.has("size") ? values.integer("size") : 0;
-  const std::int64_t increments = (batch - from + by - 1) / by;
-  policy.shape = [=](std::int64_t step, std::int64_t sample) {
-    const std::int64_t gone = std::min(by_steps ? step : sample, length);
-    StepShape shape;
-    shape.batch = std::min(batch, from + by * (gone * increments / length));
-    shape.microbatch = size;
-    shape.at_most = true;
-    return shape;
+MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
+                           const Speaker& speaker) {
+  MicrobatchPolicy policy;
+  policy.fit = call_plugin(speaker, "was asked for a limit", [&] { return made->fit(); });
+  if (policy.fit > 0) return policy;
+  policy.shape = [made, speaker](std::int64_t step, std::int64_t sample) {
+    return call_plugin(speaker, "shaped a step", [&] { return made->shape(step, sample); });
   };
+  return policy;
 }
 
 }  // namespace
 
-const std::vector<const MicrobatchKind*>& microbatch_kinds() {
-  static const std::vector<const MicrobatchKind*> kinds{&fit_kind(), &ramp_kind()};
-  return kinds;
+std::vector<Registration> built_in_microbatching() {
+  return {
+      microbatch<Fit>("fit",
+                      "The largest microbatches with which no rank is predicted to hold more."),
+      microbatch<Ramp>("ramp", "A batch that grows to the experiment's, by equal increments."),
+  };
 }
 
-MicrobatchPolicy read_microbatch(
-    const Json& given, std::int64_t batch, std::int64_t limit,
-    const std::function<Json(std::int64_t, const std::vector<Json>&)>& call, Problems& problems) {
+MicrobatchPolicy read_microbatch(const Json& given, const MicrobatchContext& context,
+                                 const std::shared_ptr<const ScriptReach>& reach,
+                                 Problems& problems) {
   MicrobatchPolicy policy;
   if (given.is_null()) return policy;
+  const std::int64_t batch = context.batch;
   StepShape every;
   every.batch = batch;
   if (is_function(given)) {
-    policy.shape = [call, batch, number = given.at(function_key).get<std::int64_t>()](
+    policy.shape = [reach, batch, number = given.at(function_key).get<std::int64_t>()](
                        std::int64_t step, std::int64_t) {
-      return read_shape(call(number, {Json(step)}), batch, step);
+      return read_shape(reach->call(number, {Json(step)}), batch, step);
     };
-  } else if (given.is_object() && given.contains("kind")) {
-    Json options = given;
-    options.erase("kind");
-    if (given["kind"] == ramp_kind().name()) {
-      read_ramp(options, batch, policy, problems);
-    } else if (given["kind"] == fit_kind().name()) {
-      Problems found;
-      const Values values = fit_kind().options().read(options, "microbatch", found);
-      problems.add(found);
-      if (found.empty()) policy.fit = values.has("memory") ? values.integer("memory") : limit;
-      if (found.empty() && policy.fit == 0) {
-        problems.add(Stage::options, "option.missing", "microbatch.memory",
-                     "microbatch.fit: there is no limit to fit",
-                     "write mw.microbatch.fit { memory = \"8GiB\" }, or memory in the experiment");
-      }
-    } else {
-      problems.add(Stage::options, "option.value", "microbatch",
-                   fmt::format("microbatch: got {}", describe(given)), what_there_is);
-    }
+  } else if (given.is_object()) {
+    const auto chosen =
+        choose(Kind::microbatch, given, "microbatch", reach, what_there_is, problems);
+    if (!chosen) return policy;
+    if (const auto made = make_chosen<Microbatching>(*chosen, problems, context))
+      policy = policy_of(made, chosen->speaker);
   } else if (!read_split(given, every)) {
     const Json* wrong = &given;
     std::string entry;

@@ -7,9 +7,11 @@
 #include <optional>
 #include <stdexcept>
 
+#include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "script/kinds.h"
+#include "script/microbatch.h"
 #include "script/strategy_choice.h"
 
 namespace mw {
@@ -20,7 +22,8 @@ class Reader {
   Reader(const Json& table, const ReadContext& context)
       : table_(table),
         context_(context),
-        reach_(std::make_shared<ScriptReach>(ScriptReach{context.call, context.roots})) {}
+        reach_(std::make_shared<ScriptReach>(
+            ScriptReach{context.call, context.roots, context.catalog})) {}
 
   Experiment run() {
     values_ = experiment_options().read(table_, "", problems_);
@@ -39,15 +42,17 @@ class Reader {
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
     experiment_.table = without_hidden(table_);
-    if (context_.plugins != nullptr) {
-      experiment_.make_strategy = [plugins = context_.plugins, reach = reach_](const Json& entry) {
-        Problems found;
-        const auto made = make_choice(entry, "plan", *plugins, reach, found);
-        found.throw_if_any();
-        return *made;
-      };
-      experiment_.strategy_names = [plugins = context_.plugins] { return plugins->names(); };
-    }
+    experiment_.make_strategy = [catalog = context_.catalog, reach = reach_](const Json& entry) {
+      Problems found;
+      const auto made = make_choice(entry, "plan", *catalog, reach, found);
+      found.throw_if_any();
+      return *made;
+    };
+    experiment_.strategy_names = [catalog = context_.catalog] {
+      std::vector<std::string> names;
+      for (const Registration* one : catalog->all(Kind::strategy)) names.emplace_back(one->name);
+      return names;
+    };
     return std::move(experiment_);
   }
 
@@ -56,17 +61,10 @@ class Reader {
 
   void read_model() {
     if (!has("model")) return;
-    const ModelKind* kind = kind_of(values_.at("model"), "model", model_kinds(), problems_);
-    if (kind == nullptr) return;
-    Problems found;
-    const Values values =
-        kind->options().read(untagged(values_.at("model"), "kind"), "model", found);
-    if (found.empty()) kind->check(values, "model", found);
-    if (found.empty()) {
-      request_.model = kind;
-      request_.model_options = values;
-    }
-    problems_.add(found);
+    const auto chosen = choose(Kind::model, values_.at("model"), "model", reach_, "", problems_);
+    if (!chosen) return;
+    request_.model = make_chosen<Model>(*chosen, problems_);
+    request_.model_options = chosen->values;
   }
 
   void read_plan() {
@@ -83,13 +81,12 @@ class Reader {
     if (!entry.is_object() || !entry.contains("plugin")) {
       problems_.add(Stage::options, "option.value", path,
                     fmt::format("{}: got {}", path, describe(entry)),
-                    "each entry is a strategy, from mw.plugins(\"name\") or mw.strategy { … }, "
-                    "called with its options");
+                    "each entry is a strategy such as dp(2), from mw.plugins(\"dp\")");
       return;
     }
     try {
       Problems found;
-      if (auto made = make_choice(entry, path, *context_.plugins, reach_, found)) {
+      if (auto made = make_choice(entry, path, *context_.catalog, reach_, found)) {
         request_.strategies.push_back(std::move(*made));
       } else {
         plan_broken_ = true;
@@ -109,23 +106,19 @@ class Reader {
     request_.step_settings[key] =
         is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);
   }
-  void decides(const char* key, const std::string& kind, const Values& values) {
-    Json settings = values.json();
-    settings["kind"] = kind;
+  void decides(const char* key, const Chosen& chosen) {
+    Json settings = chosen.values.json();
+    settings["kind"] = chosen.registration->name;
     decides(key, settings);
   }
 
   void read_optimizer() {
     if (!has("optimizer")) return;
-    const OptimizerKind* kind =
-        kind_of(values_.at("optimizer"), "optimizer", optimizer_kinds(), problems_);
-    if (kind == nullptr) return;
-    Problems found;
-    const Values values =
-        kind->options().read(untagged(values_.at("optimizer"), "kind"), "optimizer", found);
-    if (found.empty()) experiment_.optimizer = kind->make(values, "optimizer", found);
-    decides("optimizer", kind->name(), values);
-    problems_.add(found);
+    const auto chosen =
+        choose(Kind::optimizer, values_.at("optimizer"), "optimizer", reach_, "", problems_);
+    if (!chosen) return;
+    experiment_.optimizer = make_chosen<Optimizer>(*chosen, problems_);
+    decides("optimizer", *chosen);
   }
 
   void read_schedule() {
@@ -143,39 +136,32 @@ class Reader {
       try_out([this] { experiment_.schedule(0); });
       return;
     }
-    const LrScheduleKind* kind = kind_of(given, "schedule", lr_schedule_kinds(), problems_);
-    if (kind == nullptr) return;
-    Problems found;
-    const Values values = kind->options().read(untagged(given, "kind"), "schedule", found);
-    if (found.empty()) experiment_.schedule = kind->make(values, "schedule", context, found);
-    decides("schedule", kind->name(), values);
-    problems_.add(found);
+    const auto chosen = choose(Kind::lr_schedule, given, "schedule", reach_, "", problems_);
+    if (!chosen) return;
+    if (auto made = make_chosen<LearningRate>(*chosen, problems_, context))
+      experiment_.schedule = lr_schedule_of(std::move(made));
+    decides("schedule", *chosen);
   }
 
   void read_data_options() {
     if (!has("data")) return;
-    data_ = kind_of(values_.at("data"), "data", data_kinds(), problems_);
-    if (data_ == nullptr) return;
-    Problems found;
-    data_values_ = data_->options().read(untagged(values_.at("data"), "kind"), "data", found);
-    data_good_ = found.empty();
-    problems_.add(found);
+    data_ = choose(Kind::data, values_.at("data"), "data", reach_, "", problems_);
   }
 
   // From the experiment, or from its data; 0 if neither says one that will do.
   std::int64_t read_sequence() {
-    const bool inside = data_values_.has("sequence");
+    const bool inside = data_ && data_->values.has("sequence");
     if (has("sequence")) {
       const std::int64_t given = values_.integer("sequence");
-      if (inside && data_values_.integer("sequence") != given) {
+      if (inside && data_->values.integer("sequence") != given) {
         problems_.add(Stage::options, "option.conflict", "sequence",
                       fmt::format("sequence is {} but data.sequence is {}", given,
-                                  data_values_.integer("sequence")),
+                                  data_->values.integer("sequence")),
                       "keep one of the two");
       }
       return given;
     }
-    if (inside) return data_values_.integer("sequence");
+    if (inside) return data_->values.integer("sequence");
     const Json& data = has("data") ? values_.at("data") : Json();
     const bool refused =
         table_.contains("sequence") || (data.is_object() && data.contains("sequence"));
@@ -188,16 +174,23 @@ class Reader {
   }
 
   void open_data(std::int64_t sequence) {
-    if (!data_good_ || sequence < 1) return;
+    if (!data_ || sequence < 1) return;
     DataContext context;
     context.seed = values_.has("seed") ? values_.integer("seed") : 0;
     context.sequence = sequence;
     // A model that was refused says so itself.
-    context.vocab = request_.model != nullptr ? request_.model_options.integer("vocab") : 256;
+    context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;
     context.roots = context_.roots;
-    Problems found;
-    experiment_.data = data_->open(data_values_, "data", context, found);
-    problems_.add(found);
+    experiment_.data = make_chosen<TokenSource>(*data_, problems_, context);
+    if (!experiment_.data) return;
+    experiment_.data_settings = without_hidden(data_->values.json());
+    experiment_.data_settings["kind"] = data_->registration->name;
+    experiment_.data_settings.erase("sequence");
+    if (experiment_.data->vocab() <= context.vocab) return;
+    problems_.add(Stage::options, "data.vocab", "model.vocab",
+                  fmt::format("model.vocab: {} ids are too few for data: {} has {}", context.vocab,
+                              data_->registration->name, experiment_.data->vocab()),
+                  fmt::format("use vocab = {}", experiment_.data->vocab()));
   }
 
   void read_scalars() {
@@ -274,8 +267,8 @@ class Reader {
     }
     Problems found;
     const MicrobatchPolicy policy =
-        read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(), request_.batch,
-                        experiment_.memory, context_.call, found);
+        read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(),
+                        {request_.batch, experiment_.memory}, reach_, found);
     if (found.empty()) {
       experiment_.plan =
           make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
@@ -288,9 +281,7 @@ class Reader {
   const std::shared_ptr<const ScriptReach> reach_;
   Problems problems_;
   Values values_;
-  const DataKind* data_ = nullptr;
-  Values data_values_;
-  bool data_good_ = false;
+  std::optional<Chosen> data_;
   PlanRequest request_;
   bool plan_broken_ = false;
   Experiment experiment_;

@@ -9,7 +9,7 @@
 
 #include "input/experiment.h"
 #include "meshwright/options.h"
-#include "meshwright/plugin.h"
+#include "meshwright/registration.h"
 
 namespace mw {
 
@@ -17,7 +17,7 @@ namespace mw {
 const Options& experiment_options();
 
 struct ReadContext {
-  PluginCatalog* plugins = nullptr;
+  Catalog* catalog = nullptr;
   std::vector<std::filesystem::path> roots;  // where relative paths are looked for
   // Calls a script's function; see lua/host.h.
   std::function<Json(std::int64_t, const std::vector<Json>&)> call;

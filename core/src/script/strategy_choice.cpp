@@ -4,38 +4,34 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "base/json_text.h"
 #include "base/plugin_call.h"
-#include "base/text.h"
-#include "script/kinds.h"
 #include "script/script_strategy.h"
 
 namespace mw {
 namespace {
 
-// The entry's own options; hidden keys are none.
-Json options_of(const Json& entry) {
-  Json options = untagged(entry, "plugin");
-  options.erase(strategy_key);
-  return options;
+Json without_tag(Json entry) {
+  entry.erase("plugin");
+  entry.erase(strategy_key);
+  return entry;
 }
 
-void make_by_plugin(const Json& entry, PluginCatalog& plugins,
+void make_by_plugin(const Json& entry, Catalog& catalog,
                     const std::shared_ptr<const ScriptReach>& reach, StrategyChoice& choice,
                     Problems& problems) {
-  const PluginDescriptor& plugin = plugins.find(entry.at("plugin").get<std::string>());
+  const Registration& plugin = catalog.find(Kind::strategy, entry.at("plugin").get<std::string>());
   const Speaker speaker{plugin.name, choice.path};
   Values values = call_plugin(
       speaker, "said its options",
-      [&] { return plugin.options().read(options_of(entry), choice.path, problems); },
+      [&] { return plugin.options().read(without_tag(entry), choice.path, problems); },
       Stage::options);
   values.set_reach(reach);
   if (!problems.empty()) return;
   choice.name = plugin.name;
   choice.options = values.json();
-  choice.strategy = call_plugin(speaker, "was made", [&] { return plugin.make_strategy(values); });
+  choice.strategy =
+      call_plugin(speaker, "was made", [&] { return make<Strategy>(plugin, values); });
   if (choice.strategy == nullptr) {
     throw Error(Stage::plan, "plugin.fault", choice.path,
                 fmt::format("{}: the plugin {} made no strategy", choice.path, plugin.name),
@@ -47,7 +43,7 @@ void make_by_table(const Json& entry, const std::shared_ptr<const ScriptReach>& 
                    StrategyChoice& choice, Problems& problems) {
   const StrategyTable table(entry.at(strategy_key), choice.path, problems);
   if (!problems.empty()) return;
-  Values values = table.options().read(options_of(entry), choice.path, problems);
+  Values values = table.options().read(without_tag(entry), choice.path, problems);
   if (!problems.empty()) return;
   choice.name = table.name();
   choice.options = values.json();
@@ -57,7 +53,7 @@ void make_by_table(const Json& entry, const std::shared_ptr<const ScriptReach>& 
 }  // namespace
 
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
-                                          PluginCatalog& plugins,
+                                          Catalog& catalog,
                                           const std::shared_ptr<const ScriptReach>& reach,
                                           Problems& problems) {
   StrategyChoice choice;
@@ -66,17 +62,17 @@ std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& 
   if (entry.contains(strategy_key)) {
     make_by_table(entry, reach, choice, found);
   } else {
-    make_by_plugin(entry, plugins, reach, choice, found);
+    make_by_plugin(entry, catalog, reach, choice, found);
   }
   problems.add(found);
   if (!found.empty()) return std::nullopt;
   if (choice.options.contains("ways")) {
-    choice.with_ways = [entry, path, &plugins, reach](std::int64_t ways) {
+    choice.with_ways = [entry, path, &catalog, reach](std::int64_t ways) {
       Json other = entry;
       other.erase(unnamed_key);
       other["ways"] = ways;
       Problems refused;
-      auto made = make_choice(other, path, plugins, reach, refused);
+      auto made = make_choice(other, path, catalog, reach, refused);
       refused.throw_if_any();
       return std::move(*made);
     };

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "meshwright/options.h"
-#include "meshwright/plugin.h"
+#include "meshwright/registration.h"
 #include "plan/plan.h"
 
 namespace mw {
@@ -16,7 +16,7 @@ namespace mw {
 // the plugin does not take the options. Throws Error where it cannot be made,
 // whatever the plugin throws.
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
-                                          PluginCatalog& plugins,
+                                          Catalog& catalog,
                                           const std::shared_ptr<const ScriptReach>& reach,
                                           Problems& problems);
 

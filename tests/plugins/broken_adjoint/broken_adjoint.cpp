@@ -102,4 +102,5 @@ class BrokenAdjoint : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(BrokenAdjoint, "broken_adjoint", "1.0.0", "tp with one reduction broken")
+MESHWRIGHT_PLUGIN("broken_adjoint", "1.0.0", "tp with one reduction broken",
+                  mw::strategy<BrokenAdjoint>())

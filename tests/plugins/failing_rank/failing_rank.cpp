@@ -61,4 +61,5 @@ class FailingRank : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(FailingRank, "failing_rank", "1.0.0", "one rank fails in the middle of a step")
+MESHWRIGHT_PLUGIN("failing_rank", "1.0.0", "one rank fails in the middle of a step",
+                  mw::strategy<FailingRank>())

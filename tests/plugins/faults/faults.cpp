@@ -182,4 +182,5 @@ class Faults : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Faults, "faults", "1.0.0", "one fault in what other strategies derived")
+MESHWRIGHT_PLUGIN("faults", "1.0.0", "one fault in what other strategies derived",
+                  mw::strategy<Faults>())

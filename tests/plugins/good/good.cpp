@@ -1,5 +1,6 @@
 // A plugin that loads, for the tests of the loader: it asks for one axis and cuts no dim.
 #include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
 
 namespace {
 
@@ -26,4 +27,4 @@ class Good : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Good, "good", "1.2.3", "asks for an axis and leaves it alone")
+MESHWRIGHT_PLUGIN("good", "1.2.3", "asks for an axis and leaves it alone", mw::strategy<Good>())

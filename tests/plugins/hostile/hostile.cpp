@@ -208,7 +208,15 @@ class Hostile : public mw::Strategy {
 
  private:
   static mw::Schedule schedule(const mw::ScheduleRequest& request) {
-    return mw::find_scheduler("1f1b")->make(request);
+    mw::Schedule schedule{"hostile", request.microbatches, {}, {}};
+    for (int stage = 0; stage < request.stages; ++stage) {
+      schedule.stage_of.push_back(stage);
+      auto& order = schedule.order.emplace_back();
+      for (const mw::Work work : {mw::Work::forward, mw::Work::backward}) {
+        for (int m = 0; m < request.microbatches; ++m) order.push_back({stage, work, m});
+      }
+    }
+    return schedule;
   }
 
   void passing(const std::string& place) const {
@@ -221,4 +229,5 @@ class Hostile : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Hostile, "hostile", "1.0.0", "throws, and asks for what cannot be")
+MESHWRIGHT_PLUGIN("hostile", "1.0.0", "throws, and asks for what cannot be",
+                  mw::strategy<Hostile>())

@@ -1,5 +1,6 @@
 // A plugin in a file of another name.
 #include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
 
 namespace {
 
@@ -13,4 +14,4 @@ class Misnamed : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Misnamed, "wellnamed", "1.0.0", "is in the wrong file")
+MESHWRIGHT_PLUGIN("wellnamed", "1.0.0", "is in the wrong file", mw::strategy<Misnamed>())

@@ -77,5 +77,5 @@ class Scattered : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Scattered, "scattered_sum", "1.0.0",
-                  "sums gradients by reduce-scatter, all-gather")
+MESHWRIGHT_PLUGIN("scattered_sum", "1.0.0", "sums gradients by reduce-scatter, all-gather",
+                  mw::strategy<Scattered>())

@@ -1,6 +1,7 @@
 // A stranger's data parallelism that can hold less: the search for a plan that fits memory has to
 // find it by what it says of itself, not by its name.
 #include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
 
 namespace {
 
@@ -34,4 +35,5 @@ class Stored : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Stored, "stored", "1.0.0", "the batch over an axis, parameters stored sharded")
+MESHWRIGHT_PLUGIN("stored", "1.0.0", "the batch over an axis, parameters stored sharded",
+                  mw::strategy<Stored>())

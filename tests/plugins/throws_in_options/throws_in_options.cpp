@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
 
 namespace {
 
@@ -15,4 +16,5 @@ class Throws : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Throws, "throws_in_options", "1.0.0", "throws when it is asked for its options")
+MESHWRIGHT_PLUGIN("throws_in_options", "1.0.0", "throws when it is asked for its options",
+                  mw::strategy<Throws>())

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
 
 namespace {
 
@@ -20,4 +21,4 @@ class Throws : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Throws, "throws_in_place", "1.0.0", "throws when it is made")
+MESHWRIGHT_PLUGIN("throws_in_place", "1.0.0", "throws when it is made", mw::strategy<Throws>())

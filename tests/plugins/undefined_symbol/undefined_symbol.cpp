@@ -1,5 +1,6 @@
 // A plugin that needs a function which an older or newer SDK had.
 #include "meshwright/plugin.h"
+#include "meshwright/strategy.h"
 
 namespace mw {
 int removed_from_the_sdk(int ways);
@@ -20,4 +21,4 @@ class Stale : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(Stale, "undefined_symbol", "1.0.0", "refers to what is not there")
+MESHWRIGHT_PLUGIN("undefined_symbol", "1.0.0", "refers to what is not there", mw::strategy<Stale>())

@@ -2,4 +2,4 @@
 #include "../forged.h"
 
 FORGED_PLUGIN(wrong_abi, descriptor.head.abi = 999; descriptor.torch = nullptr;
-              descriptor.options = nullptr;)
+              descriptor.registrations = nullptr;)

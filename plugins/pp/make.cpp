@@ -1,17 +1,18 @@
 // What schedulers share: checks of a request, refusals that name the schedulers that could, and
 // schedules whose order is fixed.
-#include "schedule/make.h"
+#include "make.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "base/text.h"
-#include "schedule/replay.h"
+#include "meshwright/replay.h"
+#include "schedulers.h"
 
-namespace mw {
+namespace pp {
 namespace {
 
 // An action of a stage fits an int, and so does the sum over stages.
@@ -29,7 +30,7 @@ void validate_counts(const Scheduler& scheduler, const ScheduleRequest& request)
   if (scheduler.fixed_chunks() > 0 && request.chunks != scheduler.fixed_chunks()) {
     throw Error(Stage::plan, "schedule.chunks", "chunks",
                 fmt::format("schedule {} takes {} of each stage, not {}", scheduler.name(),
-                            plural(scheduler.fixed_chunks(), "chunk"), request.chunks),
+                            chunks_text(scheduler.fixed_chunks()), request.chunks),
                 fmt::format("chunks = {}; interleaved and looped-bfs take any number",
                             scheduler.fixed_chunks()));
   }
@@ -71,10 +72,11 @@ std::pair<double, int> largest(const Schedule& schedule, const ScheduleRequest& 
 // Schedulers that take this request, limit and all.
 std::vector<std::string> that_can(const ScheduleRequest& request) {
   std::vector<std::string> names;
-  for (const Scheduler* other : schedulers()) {
+  for (const Registration& registration : schedulers) {
+    const auto other = mw::make<Scheduler>(registration, Values());
     if (other->fixed_chunks() > 0 && other->fixed_chunks() != request.chunks) continue;
     // Those with a fixed order would ask here in turn.
-    if (dynamic_cast<const FixedScheduler*>(other) != nullptr) {
+    if (dynamic_cast<const FixedScheduler*>(other.get()) != nullptr) {
       ScheduleRequest unlimited = request;
       unlimited.memory_limit = 0;
       const auto bytes = largest(other->make(unlimited), request).first;
@@ -104,7 +106,7 @@ void validate(const Scheduler& scheduler, const ScheduleRequest& request) {
     if (number >= 0 && std::isfinite(number)) continue;
     throw Error(
         Stage::plan, "schedule.lists", "",
-        fmt::format("schedule {}: {} as a time or a size", scheduler.name(), format_number(number)),
+        fmt::format("schedule {}: {} as a time or a size", scheduler.name(), number_text(number)),
         "times, bytes and the memory limit are finite and not negative");
   }
 }
@@ -118,9 +120,9 @@ void refuse_if_above_limit(const Schedule& schedule, const ScheduleRequest& requ
       Stage::plan, "schedule.memory", "memory",
       fmt::format("schedule {} holds activations of {} on stage {}, above the memory limit "
                   "of {}",
-                  schedule.name, format_number(bytes), stage, format_number(request.memory_limit)),
-      fmt::format("raise the limit to {}{}", format_number(bytes),
-                  names.empty() ? "" : ", or take " + join(names, " or ")));
+                  schedule.name, number_text(bytes), stage, number_text(request.memory_limit)),
+      fmt::format("raise the limit to {}{}", number_text(bytes),
+                  names.empty() ? "" : ", or take " + fmt::format("{}", fmt::join(names, " or "))));
 }
 
 Schedule empty_schedule(const Scheduler& scheduler, const ScheduleRequest& request) {
@@ -138,13 +140,13 @@ void keep_microbatches(Schedule& schedule, int count) {
   schedule.microbatches = count;
 }
 
-FixedScheduler::FixedScheduler(std::string name, std::string doc, int fixed_chunks, bool v_shaped,
-                               Fill fill)
-    : name_(std::move(name)),
-      doc_(std::move(doc)),
-      fixed_chunks_(fixed_chunks),
-      v_shaped_(v_shaped),
-      fill_(std::move(fill)) {}
+std::string chunks_text(int chunks) {
+  return fmt::format("{} chunk{}", chunks, chunks == 1 ? "" : "s");
+}
+
+std::string number_text(double value) {
+  return fmt::format("{}", value);
+}
 
 std::vector<int> FixedScheduler::placement(int stages, int chunks) const {
   return v_shaped_ ? v_placement(stages) : round_robin_placement(stages, chunks);
@@ -158,4 +160,4 @@ Schedule FixedScheduler::make(const ScheduleRequest& request) const {
   return schedule;
 }
 
-}  // namespace mw
+}  // namespace pp

@@ -5,9 +5,9 @@
 #include <array>
 #include <deque>
 
-#include "schedule/make.h"
+#include "schedulers.h"
 
-namespace mw {
+namespace pp {
 namespace {
 
 // Writes one stage's order; microbatches of each kind of work count up by themselves.
@@ -90,4 +90,4 @@ void fill_dualpipev(const ScheduleRequest& request, Schedule& schedule) {
   keep_microbatches(schedule, request.microbatches);
 }
 
-}  // namespace mw
+}  // namespace pp

@@ -2,9 +2,9 @@
 // stages, chunks and microbatches alone.
 #include <algorithm>
 
-#include "schedule/make.h"
+#include "schedulers.h"
 
-namespace mw {
+namespace pp {
 
 void fill_looped_bfs(const ScheduleRequest& request, Schedule& schedule) {
   for (int s = 0; s < request.stages; ++s) {
@@ -35,4 +35,4 @@ void fill_1f1b(const ScheduleRequest& request, Schedule& schedule) {
   }
 }
 
-}  // namespace mw
+}  // namespace pp

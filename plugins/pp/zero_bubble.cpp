@@ -1,6 +1,6 @@
 // Puts the weight gradients (W) of zero-bubble schedules into the gaps that F and I leave,
 // within the memory limit, and keeps the best of several rules.
-#include "schedule/zero_bubble.h"
+#include "zero_bubble.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,9 @@
 #include <deque>
 #include <utility>
 
-#include "base/text.h"
-#include "schedule/replay.h"
+#include "meshwright/replay.h"
 
-namespace mw {
+namespace pp {
 namespace {
 
 constexpr GapRule rules[] = {{0}, {1}, {0.5}, {0.25}, {0.75}, {0, true}};
@@ -178,9 +177,9 @@ ZeroBubbleSearch::ZeroBubbleSearch(const Scheduler& scheduler, const ScheduleReq
         Stage::plan, "schedule.memory", "memory",
         fmt::format("schedule {}: one microbatch takes {} of stage {}'s activation memory, the "
                     "limit is {}",
-                    schedule_.name, format_number(one), s, format_number(limit_)),
+                    schedule_.name, number_text(one), s, number_text(limit_)),
         fmt::format("raise the limit to {} at least, or make microbatches smaller",
-                    format_number(most_bytes_of_one(schedule_.stage_of, request))));
+                    number_text(most_bytes_of_one(schedule_.stage_of, request))));
   }
 }
 
@@ -204,7 +203,7 @@ Schedule ZeroBubbleSearch::best() const {
   if (best_.order.empty()) {
     throw Error(Stage::plan, "schedule.memory", "memory",
                 fmt::format("schedule {} finds no order within the memory limit of {}",
-                            schedule_.name, format_number(limit_)),
+                            schedule_.name, number_text(limit_)),
                 "raise the limit");
   }
   Schedule schedule = schedule_;
@@ -212,4 +211,4 @@ Schedule ZeroBubbleSearch::best() const {
   return schedule;
 }
 
-}  // namespace mw
+}  // namespace pp

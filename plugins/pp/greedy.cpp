@@ -7,11 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/interrupt.h"
-#include "schedule/replay.h"
-#include "schedule/zero_bubble.h"
+#include "meshwright/replay.h"
+#include "zero_bubble.h"
 
-namespace mw {
+namespace pp {
 namespace {
 
 class Greedy {
@@ -151,4 +150,4 @@ Skeleton greedy_skeleton(const std::vector<int>& stage_of, const ScheduleRequest
   return Greedy(stage_of, request, limit, shares).run();
 }
 
-}  // namespace mw
+}  // namespace pp

@@ -1,13 +1,14 @@
-// What all schedulers share: requests and their refusal, and how orders are put together.
+// What the schedulers share: requests and their refusal, and how orders are put together.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "meshwright/schedule.h"
 
-namespace mw {
+namespace pp {
+
+using namespace mw;
 
 // Throws Error (plan) unless counts are positive, chunks are what the scheduler can, and times and
 // bytes are given once or for each virtual stage, none negative.
@@ -27,31 +28,21 @@ void keep_microbatches(Schedule& schedule, int count);
 // A Scheduler whose order follows from the counts alone.
 class FixedScheduler : public Scheduler {
  public:
-  using Fill = std::function<void(const ScheduleRequest& request, Schedule& schedule)>;
-  FixedScheduler(std::string name, std::string doc, int fixed_chunks, bool v_shaped, Fill fill);
-  std::string name() const override { return name_; }
-  std::string doc() const override { return doc_; }
+  using Fill = void (*)(const ScheduleRequest& request, Schedule& schedule);
+  FixedScheduler(Fill fill, int fixed_chunks, bool v_shaped)
+      : fill_(fill), fixed_chunks_(fixed_chunks), v_shaped_(v_shaped) {}
   int fixed_chunks() const override { return fixed_chunks_; }
   std::vector<int> placement(int stages, int chunks) const override;
   Schedule make(const ScheduleRequest& request) const override;
 
  private:
-  std::string name_, doc_;
-  int fixed_chunks_ = 0;
-  bool v_shaped_ = false;
   Fill fill_;
+  int fixed_chunks_;
+  bool v_shaped_;
 };
 
-// The orders, each in a file of its own; they fill `schedule.order`.
-void fill_gpipe(const ScheduleRequest& request, Schedule& schedule);
-void fill_looped_bfs(const ScheduleRequest& request, Schedule& schedule);
-void fill_1f1b(const ScheduleRequest& request, Schedule& schedule);
-void fill_interleaved(const ScheduleRequest& request, Schedule& schedule);
-void fill_dualpipev(const ScheduleRequest& request, Schedule& schedule);
+// 1 -> "1 chunk", 3 -> "3 chunks"; the shortest text that reads back as the number.
+std::string chunks_text(int chunks);
+std::string number_text(double value);
 
-// The zero-bubble schedulers, which also read times and limit.
-const Scheduler& zb_h1_scheduler();
-const Scheduler& zb_h2_scheduler();
-const Scheduler& zbv_scheduler();
-
-}  // namespace mw
+}  // namespace pp

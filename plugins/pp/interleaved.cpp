@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/make.h"
+#include "schedulers.h"
 
-namespace mw {
+namespace pp {
 namespace {
 
 // `sizes`: microbatches of each group. The order is that of groups of `width`, of which the
@@ -69,4 +69,4 @@ void fill_interleaved(const ScheduleRequest& request, Schedule& schedule) {
   schedule.order = std::move(best.order);
 }
 
-}  // namespace mw
+}  // namespace pp

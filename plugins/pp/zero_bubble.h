@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "schedule/make.h"
+#include "make.h"
 
-namespace mw {
+namespace pp {
 
 // For each stage all its F and I, in order.
 using Skeleton = std::vector<std::vector<Action>>;
@@ -60,4 +60,4 @@ Skeleton greedy_skeleton(const std::vector<int>& stage_of, const ScheduleRequest
 double bytes_of_one(const std::vector<int>& stage_of, int stage, const ScheduleRequest& request);
 double most_bytes_of_one(const std::vector<int>& stage_of, const ScheduleRequest& request);
 
-}  // namespace mw
+}  // namespace pp

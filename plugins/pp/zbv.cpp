@@ -2,9 +2,10 @@
 // bubble beyond warm-up, in 1F1B's memory.
 #include <algorithm>
 
-#include "schedule/zero_bubble.h"
+#include "schedulers.h"
+#include "zero_bubble.h"
 
-namespace mw {
+namespace pp {
 namespace {
 
 // The paper's order for equal times, of F and I. A stage has 2p chunks' activations when it is
@@ -45,34 +46,19 @@ Skeleton v_order(int stages, int microbatches) {
   return skeleton;
 }
 
-class ZeroBubbleV final : public Scheduler {
- public:
-  std::string name() const override { return "zbv"; }
-  std::string doc() const override {
-    return "two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)";
-  }
-  int fixed_chunks() const override { return 2; }
-  std::vector<int> placement(int stages, int) const override { return v_placement(stages); }
-
-  Schedule make(const ScheduleRequest& request) const override {
-    validate(*this, request);
-    const auto stage_of = v_placement(request.stages);
-    const double limit = request.memory_limit > 0 ? request.memory_limit
-                                                  : std::min(request.stages, request.microbatches) *
-                                                        most_bytes_of_one(stage_of, request);
-    ZeroBubbleSearch search(*this, request, limit);
-    search.add(v_order(request.stages, request.microbatches));
-    for (const bool shares : {true, false})
-      if (!search.perfect()) search.add(greedy_skeleton(stage_of, request, limit, shares));
-    return search.best();
-  }
-};
-
 }  // namespace
 
-const Scheduler& zbv_scheduler() {
-  static const ZeroBubbleV scheduler;
-  return scheduler;
+Schedule ZeroBubbleV::make(const ScheduleRequest& request) const {
+  validate(*this, request);
+  const auto stage_of = v_placement(request.stages);
+  const double limit = request.memory_limit > 0 ? request.memory_limit
+                                                : std::min(request.stages, request.microbatches) *
+                                                      most_bytes_of_one(stage_of, request);
+  ZeroBubbleSearch search(*this, request, limit);
+  search.add(v_order(request.stages, request.microbatches));
+  for (const bool shares : {true, false})
+    if (!search.perfect()) search.add(greedy_skeleton(stage_of, request, limit, shares));
+  return search.best();
 }
 
-}  // namespace mw
+}  // namespace pp

@@ -1,0 +1,30 @@
+// Which activations backward makes again instead of keeping them, as a plugin may bring it:
+// "selective" is one that is built in.
+#pragma once
+
+#include <memory>
+
+#include "meshwright/graph.h"
+#include "meshwright/registration.h"
+
+namespace mw {
+
+class Recompute {
+ public:
+  virtual ~Recompute() = default;
+  // Whether backward makes the outputs of this op again. Asked once of each op of a layer; of all
+  // other ops outputs are kept.
+  virtual bool takes(const Op& op) const = 0;
+};
+
+template <>
+struct KindOf<Recompute> {
+  static constexpr Kind kind = Kind::recompute;
+  using Make = std::unique_ptr<Recompute>(const Values& values);
+};
+template <class Class>
+constexpr Registration recompute(const char* name = nullptr, const char* doc = nullptr) {
+  return registration<Recompute, Class>(name, doc);
+}
+
+}  // namespace mw

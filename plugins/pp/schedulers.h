@@ -1,0 +1,72 @@
+// The schedulers of this plugin, each in a file of its own, and their registrations.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "make.h"
+
+namespace pp {
+
+// Orders that follow from the counts alone: they fill `schedule.order`.
+void fill_gpipe(const ScheduleRequest& request, Schedule& schedule);
+void fill_looped_bfs(const ScheduleRequest& request, Schedule& schedule);
+void fill_1f1b(const ScheduleRequest& request, Schedule& schedule);
+void fill_interleaved(const ScheduleRequest& request, Schedule& schedule);
+void fill_dualpipev(const ScheduleRequest& request, Schedule& schedule);
+
+// `chunks` of each stage, 0: any number.
+template <FixedScheduler::Fill fill, int chunks, bool v_shaped = false>
+class Fixed final : public FixedScheduler {
+ public:
+  Fixed() : FixedScheduler(fill, chunks, v_shaped) {}
+};
+
+// Those that place W's by the request's times and keep to its memory limit, or without one zb-h1 to
+// 1F1B's memory (p microbatches), zb-h2 to that of 2p - 1, zbv of p.
+class ZeroBubbleH : public Scheduler {
+ public:
+  explicit ZeroBubbleH(bool doubled) : doubled_(doubled) {}
+  int fixed_chunks() const override { return 1; }
+  Schedule make(const ScheduleRequest& request) const override;
+
+ private:
+  bool doubled_;
+};
+class ZeroBubbleH1 final : public ZeroBubbleH {
+ public:
+  ZeroBubbleH1() : ZeroBubbleH(false) {}
+};
+class ZeroBubbleH2 final : public ZeroBubbleH {
+ public:
+  ZeroBubbleH2() : ZeroBubbleH(true) {}
+};
+
+class ZeroBubbleV final : public Scheduler {
+ public:
+  int fixed_chunks() const override { return 2; }
+  std::vector<int> placement(int stages, int) const override { return v_placement(stages); }
+  Schedule make(const ScheduleRequest& request) const override;
+};
+
+inline constexpr std::array<Registration, 8> schedulers = {
+    scheduler<Fixed<fill_gpipe, 1>>("gpipe",
+                                    "all forwards, then all backwards (Huang et al. 2019, GPipe)"),
+    scheduler<Fixed<fill_1f1b, 1>>("1f1b",
+                                   "one forward, one backward, at most p - i microbatches held "
+                                   "(Narayanan et al. 2021)"),
+    scheduler<Fixed<fill_interleaved, 0>>(
+        "interleaved", "1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)"),
+    scheduler<Fixed<fill_looped_bfs, 0>>(
+        "looped-bfs", "all microbatches through chunk after chunk (Lamy-Poirier 2022)"),
+    scheduler<ZeroBubbleH1>(
+        "zb-h1", "1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)"),
+    scheduler<ZeroBubbleH2>(
+        "zb-h2", "no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)"),
+    scheduler<ZeroBubbleV>(
+        "zbv", "two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)"),
+    scheduler<Fixed<fill_dualpipev, 2, true>>(
+        "dualpipev", "DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)"),
+};
+
+}  // namespace pp
