@@ -12,7 +12,8 @@ local function shown(value)
   if type(value) ~= "table" then return tostring(value) end
   local list, names = {}, {}
   for key in pairs(value) do
-    if type(key) == "string" and key ~= "$at" and key ~= "plugin" and key ~= "kind" then
+    local hidden = type(key) ~= "string" or key:sub(1, 1) == "$" and key ~= "$value"
+    if not hidden and key ~= "plugin" and key ~= "kind" then
       names[#names + 1] = key
     end
   end
@@ -73,13 +74,19 @@ local function make(tag, name, positional, ...)
 end
 
 -- What a plugin registers, by name: a table that may stand where it is wanted as it is, or be
--- called with options. `fields`: what else its plugin registers.
+-- called with options. `fields`: what else its plugin registers. `entry.own`: the table of
+-- mw.strategy, where a script makes the strategy itself.
 local function registered(entry, fields)
-  return setmetatable({ [entry.tag] = entry.name }, {
+  local own = entry.own
+  return setmetatable({ [entry.tag] = entry.name, ["$strategy"] = own, ["$at"] = own and own["$at"] }, {
     __name = "meshwright.plugin",
     __tostring = shown,
     __index = fields,
-    __call = function(_, ...) return make(entry.tag, entry.name, entry.positional, ...) end,
+    __call = function(_, ...)
+      local called = make(entry.tag, entry.name, entry.positional, ...)
+      called["$strategy"] = own
+      return called
+    end,
   })
 end
 
@@ -143,6 +150,15 @@ function mw.schedule(...)
       'write mw.schedule("mine", function(s) return { "0F0 0B0", "1F0 1B0" } end)')
   end
   return setmetatable({ kind = "schedule", name = name, order = order }, made)
+end
+
+--- mw.strategy { name = "mine", axis = { … }, rules = { … } }: a strategy of one's own. What it
+--- returns stands in a plan as a plugin does: mine(2), mine { ways = 2 }.
+function mw.strategy(...)
+  local name, positional = core.strategy(select(2, arguments(...)))
+  local own = { ["$at"] = core.place() }
+  for key, value in pairs((...)) do own[key] = value end
+  return registered { tag = "plugin", name = name, positional = positional ~= "" and positional or nil, own = own }
 end
 
 --- mw.bar_chart { file = "chart.svg", … }: horizontal bars, as SVG.

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
@@ -16,18 +17,17 @@ namespace {
 
 const mw::Dim experts("experts"), scores("scores");
 
-// Axes whose ranks have tokens of their own, in the order in which they lend;
-// tp's have them in common.
-const std::vector<std::string> token_axes = {"dp", "zero", "cp", "ulysses"};
+// Of the axes that lend, in this order, the ranks of those of data and of the sequence have tokens
+// of their own; the model's have them in common.
+const std::vector<std::string> usual_lenders = {"data", "sequence", "model"};
 
 class ExpertParallel : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
         .integer("ways",
-                 "ranks that the experts are split over: of dp or zero as many as these can be "
-                 "made of, "
-                 "then of cp, then of tp")
+                 "ranks that the experts are split over: of those that split the data as many as "
+                 "these can be made of, then of the sequence's, then of the model's")
         .range(1, 1 << 20)
         .positional("ways")
         .choice("dispatch", {"alltoall", "allgather"},
@@ -35,9 +35,10 @@ class ExpertParallel : public mw::Strategy {
                 "whose parts "
                 "of the result are reduce-scattered")
         .fallback("alltoall")
-        .list("borrow",
-              "axes to take ranks of, the first first: { \"tp\" }; left out: dp, zero, cp, "
-              "ulysses, tp")
+        .list(
+            "borrow",
+            "axes to take ranks of, or roles of axes, the first first: { \"tp\" }; left out: data, "
+            "sequence, model")
         .optional()
         .boolean("overlap", "what shared experts compute goes on while tokens are on their way")
         .fallback(false)
@@ -57,8 +58,7 @@ class ExpertParallel : public mw::Strategy {
           fmt::format("of {} ranks none can have {} times the average", ways_, imbalance_),
           fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
     }
-    lenders_ = token_axes;
-    lenders_.emplace_back("tp");
+    lenders_ = usual_lenders;
     if (!values.has("borrow")) return;
     named_ = true;
     lenders_.clear();
@@ -66,17 +66,19 @@ class ExpertParallel : public mw::Strategy {
       if (!axis.is_string() || axis.get<std::string>() == "ep") {
         throw mw::Error(mw::Stage::options, "option.value", "borrow",
                         fmt::format("{} is no axis to take ranks of", mw::json_text(axis)),
-                        "list names of axes: borrow = { \"dp\", \"tp\" }");
+                        "list names of axes, or roles: borrow = { \"dp\", \"model\" }");
       }
       lenders_.push_back(axis.get<std::string>());
     }
     if (lenders_.empty()) {
       throw mw::Error(mw::Stage::options, "option.missing", "borrow", "lists no axis",
-                      "name one, or leave borrow out for dp, zero, cp, ulysses, tp");
+                      "name one, or leave borrow out for data, sequence, model");
     }
   }
 
-  std::vector<mw::AxisRequest> axes() const override { return {{"ep", ways_, lenders_}}; }
+  std::vector<mw::AxisRequest> axes() const override {
+    return {{"ep", ways_, mw::Role::experts, lenders_}};
+  }
 
   void edit(mw::Draft& draft) const override {
     if (draft.graph().dims().count(experts) == 0) {
@@ -93,7 +95,7 @@ class ExpertParallel : public mw::Strategy {
       draft.shard_in("experts", "ep", [](const mw::Op&) { return true; });
     } else {
       draft.shard_in("experts", "ep", [=](const mw::Op& op) { return !moves_tokens(op); });
-      // Tokens that tp's ranks have in common are shared out among those that ep borrows.
+      // Tokens that the model's ranks have in common are shared out among those that ep borrows.
       if (!common.empty()) {
         draft.shard_in(
             "seq", "ep", [=](const mw::Op& op) { return routes(op) || moves_tokens(op); }, common);
@@ -118,7 +120,8 @@ class ExpertParallel : public mw::Strategy {
     }
     bool all = true;
     for (const std::string& name : lenders_) {
-      if (draft.mesh().has(name)) continue;
+      const std::optional<mw::Role> role = mw::role_of(name);
+      if (role ? !draft.mesh().with_role(*role).empty() : draft.mesh().has(name)) continue;
       draft.refuse("axis.unknown", "borrow",
                    fmt::format("ep({}).borrow: the plan has no axis {}", ways_, name),
                    fmt::format("its axes are {}", fmt::join(known, ", ")));
@@ -130,11 +133,12 @@ class ExpertParallel : public mw::Strategy {
   // What ep borrows of axes whose ranks have the same tokens.
   static std::vector<int> in_common(const mw::Mesh& mesh) {
     std::vector<int> atoms = mesh.axis("ep").atoms;
-    for (const std::string& name : token_axes) {
-      if (!mesh.has(name)) continue;
-      const std::vector<int>& own = mesh.axis(name).atoms;
-      std::erase_if(atoms,
-                    [&](int atom) { return std::find(own.begin(), own.end(), atom) != own.end(); });
+    for (const mw::Role role : {mw::Role::data, mw::Role::sequence}) {
+      for (const mw::Axis& axis : mesh.with_role(role)) {
+        std::erase_if(atoms, [&](int atom) {
+          return std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
+        });
+      }
     }
     return atoms;
   }
@@ -143,9 +147,7 @@ class ExpertParallel : public mw::Strategy {
   bool shares_out(mw::Draft& draft, const std::vector<int>& common) const {
     const mw::Mesh& mesh = draft.mesh();
     std::int64_t parts = mesh.ways(common);
-    for (const char* name : {"cp", "ulysses"}) {
-      if (mesh.has(name)) parts *= mesh.axis(name).ways;
-    }
+    for (const mw::Axis& axis : mesh.with_role(mw::Role::sequence)) parts *= axis.ways;
     const std::int64_t length = draft.graph().size("seq");
     if (common.empty() || parts <= length) return true;
     draft.note(

@@ -132,7 +132,7 @@ class PipelineParallel : public mw::Strategy {
                  : read_times(times);
   }
 
-  std::vector<mw::AxisRequest> axes() const override { return {{"pp", ways_, {}}}; }
+  std::vector<mw::AxisRequest> axes() const override { return {{"pp", ways_, mw::Role::layers}}; }
 
   void edit(mw::Draft& draft) const override {
     const int parts = ways_ * chunks_;
@@ -153,6 +153,13 @@ class PipelineParallel : public mw::Strategy {
       return;
     }
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
+  }
+
+  std::vector<mw::Lighter> lighter() const override {
+    std::vector<mw::Lighter> variants;
+    for (const int times : {2, 4})
+      variants.push_back({"more stages", {{"ways", times * ways_}}, true});
+    return variants;
   }
 
  private:

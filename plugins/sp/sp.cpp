@@ -77,49 +77,62 @@ class SequenceParallel : public mw::Strategy {
 
   std::vector<mw::AxisRequest> axes() const override {
     if (ways_ == 0) return {};
-    if (heads_ == 1) return {{"cp", ways_, {}}};
-    return {{"cp", ways_ / heads_, {}}, {"ulysses", heads_, {}}};
+    if (heads_ == 1) return {{"cp", ways_, mw::Role::sequence}};
+    return {{"cp", ways_ / heads_, mw::Role::sequence}, {"ulysses", heads_, mw::Role::sequence}};
   }
 
   void edit(mw::Draft& draft) const override {
     if (ways_ > 0) {
       cut_everywhere(draft);
-    } else if (const mw::Axis* tp = axis_of(draft.mesh(), "tp"); tp == nullptr) {
-      draft.refuse("axis.unknown", "",
-                   "sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
-                   "add tp(n), or write sp { n, form = \"ring\" } for ranks of its own");
-    } else if (const std::int64_t over = tp->ways * others(draft.mesh());
-               draft.graph().size("seq") < over) {
-      const std::int64_t length = draft.graph().size("seq");
-      const std::string beside =
-          over > tp->ways ? fmt::format(" and the {} that have parts of it", over / tp->ways) : "";
-      draft.refuse("axis.too-many", "",
-                   fmt::format("sp(): {} tokens cannot be split over tp's {} ranks{}", length,
-                               tp->ways, beside),
-                   fmt::format("nearest: a sequence of {}, or leave sp() out", over));
-    } else {
-      const mw::Axis* cp = axis_of(draft.mesh(), "cp");
-      if (cp != nullptr && tp->atoms.front() < cp->atoms.front()) {
-        draft.note(
-            "sp(): tp stands before sp's own ranks, so every block gathers the sequence over both; "
-            "write "
-            "sp before tp to send and hold less");
+    } else if (on_the_models_ranks(draft)) {
+      for (const mw::Axis& axis : draft.mesh().with_role(mw::Role::model)) {
+        cut_the_stream(draft, axis.name);
       }
-      cut_the_stream(draft);
     }
   }
 
  private:
-  // The ops along the residual stream: those that tp leaves whole. Asked when all strategies have
-  // spoken.
-  static void cut_the_stream(mw::Draft& draft) {
-    draft.shard_where("seq", "tp", [&draft](const mw::Op& op) {
+  // Whether there are such ranks, and the sequence has parts for all of them; else refuses.
+  static bool on_the_models_ranks(mw::Draft& draft) {
+    const std::vector<mw::Axis> model = draft.mesh().with_role(mw::Role::model);
+    const std::vector<mw::Axis> sequence = draft.mesh().with_role(mw::Role::sequence);
+    if (model.empty()) {
+      draft.refuse("axis.unknown", "",
+                   "sp() cuts the residual stream over the ranks of tp, and the plan has no tp",
+                   "add tp(n), or write sp { n, form = \"ring\" } for ranks of its own");
+      return false;
+    }
+    const std::int64_t length = draft.graph().size("seq");
+    const std::int64_t own = ways_of(model), over = own * ways_of(sequence);
+    const std::string names = names_of(model);
+    if (length < over) {
+      const std::string beside =
+          over > own ? fmt::format(" and the {} that have parts of it", over / own) : "";
+      draft.refuse("axis.too-many", "",
+                   fmt::format("sp(): {} tokens cannot be split over {}'s {} ranks{}", length,
+                               names, own, beside),
+                   fmt::format("nearest: a sequence of {}, or leave sp() out", over));
+      return false;
+    }
+    if (!sequence.empty() && model.front().atoms.front() < sequence.front().atoms.front()) {
+      draft.note(
+          fmt::format("sp(): {0} stands before sp's own ranks, so every block gathers the sequence "
+                      "over both; write sp before {0} to send and hold less",
+                      names));
+    }
+    return true;
+  }
+
+  // The ops along the residual stream: those that the axis' other rules leave whole. Asked when all
+  // strategies have spoken.
+  static void cut_the_stream(mw::Draft& draft, const std::string& axis) {
+    draft.shard_where("seq", axis, [&draft, axis](const mw::Op& op) {
       const mw::Dims space = op.space();
       if (!mw::contains(space, seq) || !along_the_stream(space)) return false;
       if (mw::contains(space, "experts") || mw::contains(space, "scores"))
         return false;  // ep's to cut
       return std::none_of(draft.rules().begin(), draft.rules().end(), [&](const mw::Rule& rule) {
-        return rule.axis == "tp" && rule.dim != seq && mw::contains(space, rule.dim) &&
+        return rule.axis == axis && rule.dim != seq && mw::contains(space, rule.dim) &&
                (!rule.where || rule.where(op));
       });
     });
@@ -133,17 +146,36 @@ class SequenceParallel : public mw::Strategy {
            (mw::contains(space, "rope_dim") && mw::contains(space, "batch"));
   }
 
-  static const mw::Axis* axis_of(const mw::Mesh& mesh, const char* name) {
-    return mesh.has(name) ? &mesh.axis(name) : nullptr;
+  static std::int64_t ways_of(const std::vector<mw::Axis>& axes) {
+    std::int64_t ways = 1;
+    for (const mw::Axis& axis : axes) ways *= axis.ways;
+    return ways;
   }
 
-  // Ranks that another sp cuts the sequence over.
-  static std::int64_t others(const mw::Mesh& mesh) {
-    std::int64_t ways = 1;
-    for (const char* name : {"cp", "ulysses"}) {
-      if (const mw::Axis* axis = axis_of(mesh, name)) ways *= axis->ways;
-    }
-    return ways;
+  // "tp", "rows and columns".
+  static std::string names_of(const std::vector<mw::Axis>& axes) {
+    std::string names;
+    for (const mw::Axis& axis : axes) names += (names.empty() ? "" : " and ") + axis.name;
+    return names;
+  }
+
+  // The axes that cut heads, as far as can be told: those of the model but such whose rules, said
+  // already, are for other dims.
+  static std::vector<mw::Axis> head_axes(const mw::Draft& draft) {
+    std::vector<mw::Axis> axes = draft.mesh().with_role(mw::Role::model);
+    std::erase_if(axes, [&](const mw::Axis& axis) {
+      bool any = false, heads = false;
+      for (const mw::Rule& rule : draft.rules()) {
+        any = any || rule.axis == axis.name;
+        heads = heads || (rule.axis == axis.name && rule.dim == mw::Dim("heads"));
+      }
+      return any && !heads;
+    });
+    return axes;
+  }
+
+  static std::string of_each_rank(const std::vector<mw::Axis>& beside) {
+    return ways_of(beside) > 1 ? " of each rank of " + names_of(beside) : "";
   }
 
   static bool is_attention(const mw::Op& op) { return op.kind() == "attention"; }
@@ -170,20 +202,21 @@ class SequenceParallel : public mw::Strategy {
   // With ranks of its own: what its options divide, in their words.
   bool divides(mw::Draft& draft) const {
     const std::int64_t heads = draft.graph().size("heads");
-    const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
-    const std::int64_t left = heads / beside;  // if tp's own check lets it through
+    const std::vector<mw::Axis> others = head_axes(draft);
+    const std::int64_t beside = ways_of(others);
+    const std::int64_t left = heads / beside;  // if the others' own check lets it through
     if (form_ == "ulysses" && heads % beside == 0 && left % ways_ != 0) {
-      draft.refuse("axis.cannot-share", "ways",
-                   fmt::format("sp({}) cannot share out {} heads{}", ways_, left,
-                               beside > 1 ? " of each rank of tp" : ""),
-                   fmt::format("nearest: sp {{ {}, form = \"ulysses\" }}",
-                               largest(ways_, [&](int d) { return left % d == 0; })));
+      draft.refuse(
+          "axis.cannot-share", "ways",
+          fmt::format("sp({}) cannot share out {} heads{}", ways_, left, of_each_rank(others)),
+          fmt::format("nearest: sp {{ {}, form = \"ulysses\" }}",
+                      largest(ways_, [&](int d) { return left % d == 0; })));
       return false;
     }
     if (heads_ > 1 && heads % beside == 0 && left % heads_ != 0) {
       draft.refuse("axis.cannot-share", "ulysses",
                    fmt::format("sp({}): ulysses = {} cannot share out {} heads{}", ways_, heads_,
-                               left, beside > 1 ? " of each rank of tp" : ""),
+                               left, of_each_rank(others)),
                    fmt::format("nearest: ulysses = {}", largest(heads_, [&](int d) {
                                  return ways_ % d == 0 && left % d == 0;
                                })));
@@ -217,8 +250,8 @@ class SequenceParallel : public mw::Strategy {
   void share_heads(mw::Draft& draft, const char* axis, int ways) const {
     draft.shard_in("heads", axis, is_attention);
     const std::int64_t keys = draft.graph().size("kv_heads");
-    const int beside = draft.mesh().has("tp") ? draft.mesh().axis("tp").ways : 1;
-    if (keys % (static_cast<std::int64_t>(ways) * beside) == 0) {
+    const std::int64_t beside = ways_of(head_axes(draft));
+    if (keys % (ways * beside) == 0) {
       draft.shard_in("kv_heads", axis, is_attention);
     } else {
       draft.note(fmt::format(

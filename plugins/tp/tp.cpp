@@ -21,7 +21,7 @@ class TensorParallel : public mw::Strategy {
   explicit TensorParallel(const mw::Values& values)
       : ways_(values.int32("ways")), overlap_(values.flag("overlap")) {}
 
-  std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_, {}}}; }
+  std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_, mw::Role::model}}; }
 
   void edit(mw::Draft& draft) const override {
     draft.shard("heads", "tp");
@@ -37,6 +37,13 @@ class TensorParallel : public mw::Strategy {
     }
     draft.shard("vocab", "tp");
     if (overlap_ && ways_ > 1) draft.add_pass(mw::overlap_wgrad());
+  }
+
+  std::vector<mw::Lighter> lighter() const override {
+    std::vector<mw::Lighter> variants;
+    for (const int times : {2, 4})
+      variants.push_back({"tensor parallelism of more ranks", {{"ways", times * ways_}}, true});
+    return variants;
   }
 
  private:

@@ -83,8 +83,10 @@ class Zero : public mw::Strategy {
   }
 
   std::vector<mw::AxisRequest> axes() const override {
-    std::vector<mw::AxisRequest> axes{{"zero", ways_, {}}};
-    if (replicas_ > 1) axes.push_back({parts_axis(), ways_ / replicas_, {"zero"}});
+    std::vector<mw::AxisRequest> axes{{"zero", ways_, mw::Role::data}};
+    if (replicas_ > 1) {
+      axes.push_back({parts_axis(), ways_ / replicas_, mw::Role::data, {"zero"}});
+    }
     return axes;
   }
 
@@ -108,6 +110,18 @@ class Zero : public mw::Strategy {
       draft.note(
           fmt::format("zero({}): bucket is for stages 1 and 2; stage 3 reduces by layer", ways_));
     }
+  }
+
+  std::vector<mw::Lighter> lighter() const override {
+    std::vector<mw::Lighter> variants;
+    for (int stage = stage_ + 1; stage <= 3; ++stage)
+      variants.push_back({"ZeRO stage", {{"stage", stage}}});
+    if (keep_) variants.push_back({"ZeRO stage", {{"keep", false}}});
+    if (offload_ == mw::Offload::nothing)
+      variants.push_back({"offload", {{"offload", "optimizer"}}, true});
+    if (offload_ != mw::Offload::parameters && stage_ == 3)
+      variants.push_back({"offload", {{"offload", "parameters"}}, true});
+    return variants;
   }
 
  private:

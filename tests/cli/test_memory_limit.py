@@ -3,7 +3,7 @@ within it; an allocation over it ends the run with category, rank and numbers.""
 import re
 import unittest
 
-from cases import ProgramCase
+from cases import TEST_PLUGINS, ProgramCase
 
 HEAD = """\
 local mw = require "meshwright"
@@ -50,8 +50,8 @@ def small(verb, plan, memory="nil", microbatch="nil", more="{}"):
 
 
 class MemoryLimit(ProgramCase):
-    def results(self, *calls):
-        return self.all("run", self.write(HEAD + "\n".join(calls)))
+    def results(self, *calls, options=()):
+        return self.all("run", self.write(HEAD + "\n".join(calls)), *options)
 
     def hints(self, *calls):
         """Of runs that are all over their limits."""
@@ -165,6 +165,32 @@ class MemoryLimit(ProgramCase):
         hint, = self.hints(small("train", "dp(2)", '"1KiB"'))
         self.assertIn("no ZeRO stage, no recompute and no smaller microbatch would fit", hint)
         self.assertIn("the lowest is", hint)
+
+    def test_strangers_are_asked_what_they_could_do(self):
+        """By the role of their axes and what they say of themselves, on a path with plugins that are broken."""
+        model = ("mw.moe { layers = 2, hidden = 64, heads = 4, ffn = 160, vocab = 128, experts = 4, top_k = 2 }, "
+                 "data = mw.synthetic {}, sequence = 8, batch = 8, steps = 1, optimizer = mw.adamw { lr = 1e-3 }")
+        cases = [("stored(4)", "stored { 4, sharded = true }"), ("stored(4), ep(2)", "stored { 4, sharded = true }, ep(2)"),
+                 ("dp(4)", "stored { 4, sharded = true }")]  # of dp(4) zero says as much, after "stored"
+        options = ("--plugin-path", TEST_PLUGINS)
+        call = 'local stored, ep = mw.plugins("stored", "ep") mw.plan {{ model = {}, plan = {{ {} }}, memory = {} }}'
+        peaks = [max(stage["peak"] for stage in result["memory"])
+                 for result in self.results(*(f'do {call.format(model, plan, "nil")} end' for case in cases for plan in case),
+                                            options=options)]
+        told = self.results(*(f"do {call.format(model, plan, light)} end"
+                              for (plan, _), light in zip(cases, peaks[1::2], strict=True)), options=options)
+        for (plan, lighter), whole, light, result in zip(cases, peaks[::2], peaks[1::2], told, strict=True):
+            with self.subTest(plan):
+                self.assertLess(light, whole)
+                self.assertTrue(result["hint"].startswith(f"plan = {{ {lighter} }} would fit: "), result["hint"])
+
+    def test_host_memory_is_named_where_all_else_fails(self):
+        plan, off = "zero { 2, stage = 3 }", 'zero { 2, stage = 3, offload = "parameters" }'
+        limit = self.results(small("train", off, "nil", 1))[0]["peak_bytes"]
+        nothing, offload = self.hints(small("train", plan, 1000, 1), small("train", plan, limit, 1))
+        self.assertIn("no smaller microbatch would fit, nor offload; the lowest is", nothing)
+        self.assertIn('offload = "parameters"', offload)
+        self.obey([offload], [limit])
 
     def test_enough_is_enough_and_verify_is_not_limited(self):
         run, verdict = self.results(small("train", "dp(2)", '"1GiB"'), small("verify", "dp(2)", '"1KiB"'))

@@ -157,6 +157,26 @@ TEST_CASE_METHOD(Fixture, "a script's tables arrive as they were written") {
   CHECK(e["plan"][1]["$at"] == "s.lua:4");
 }
 
+TEST_CASE_METHOD(Fixture, "a strategy of the script's own arrives with its table") {
+  REQUIRE(run(R"(local mine = mw.strategy { name = "mine", axis = "rows", rules = { "ffn" } }
+    assert(tostring(mine) == "mine {}" and tostring(mine(2)) == "mine { ways = 2 }")
+    mw.train { model = mw.llama { layers = 2 }, plan = { mine, mine(2),
+      mine { ways = 4 } } })") == "none");
+  const Json& plan = experiment()["plan"];
+  CHECK(mw::without_hidden(plan) ==
+        Json::parse(R"([{"plugin": "mine"}, {"plugin": "mine", "ways": 2},
+    {"plugin": "mine", "ways": 4}])"));
+  for (const Json& entry : plan) CHECK(entry[mw::strategy_key]["rules"] == Json::array({"ffn"}));
+  CHECK(plan[0]["$at"] == "s.lua:2");
+  CHECK(plan[2]["$at"] == "s.lua:5");
+  // What the entry has not is the table's, and so is its line.
+  CHECK(mw::place_of(experiment(), "plan[3].ways") == "s.lua:5");
+  CHECK(mw::place_of(experiment(), "plan[3].rules[1].where") == "s.lua:2");
+  CHECK(run("mw.strategy { name = 'good' }") == "s.lua:2: plugin.twice good.name");
+  CHECK(run("\nmw.strategy { name = 'mine', rules = { { dims = 'ffn' } } }") ==
+        "s.lua:3: option.unknown mine.rules[1].dims; s.lua:3: option.missing mine.rules[1].dim");
+}
+
 TEST_CASE_METHOD(Fixture,
                  "results are tables that print as text, and are printed if the script does not") {
   REQUIRE(run(R"(local run = mw.train { model = mw.llama(nil and {} or { layers = 1 }) }

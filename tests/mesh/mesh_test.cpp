@@ -57,13 +57,13 @@ TEST_CASE("A borrowed axis takes the inner ranks of its lenders") {
 }
 
 TEST_CASE("Each lender gives what it has in common with what is missing") {
-  const auto borrowed = [](const std::vector<std::pair<std::string, int>>& axes, int ways,
+  const auto borrowed = [](const std::vector<OwnAxis>& axes, int ways,
                            const std::vector<std::string>& from) {
     Mesh mesh(axes);
     mesh.borrow("ep", ways, from);
     std::string text;
     CHECK(mesh.ways(mesh.axis("ep").atoms) == ways);
-    for (const auto& [name, size] : axes) {
+    for (const auto& [name, size, role] : axes) {
       const auto& own = mesh.axis(name).atoms;
       CHECK(mesh.ways(own) == size);
       std::vector<int> lent;
@@ -114,6 +114,22 @@ TEST_CASE("Each lender gives what it has in common with what is missing") {
       }
     }
   }
+}
+
+TEST_CASE("Axes with ranks of their own are found by their role") {
+  Mesh mesh({{"a", 2, Role::data}, {"b", 2, Role::model}, {"c", 2, Role::data}, {"d", 2}});
+  mesh.borrow("e", 2, {"a"}, Role::data);
+  const auto names = [&](Role role) {
+    std::string list;
+    for (const Axis& axis : mesh.with_role(role)) list += axis.name;
+    return list;
+  };
+  CHECK(names(Role::data) == "ac");  // as the mesh has them, without what borrows
+  CHECK(names(Role::model) == "b");
+  CHECK(names(Role::experts).empty());
+  CHECK(mesh.axis("e").role == Role::data);
+  for (const std::string& name : names_of_roles()) CHECK(name_of(role_of(name).value()) == name);
+  CHECK_FALSE(role_of("none").has_value());
 }
 
 TEST_CASE("What cannot be borrowed is refused with what can") {

@@ -43,6 +43,6 @@ TEST_CASE("Two strategies that claim the same ranks with equal right are refused
   };
   setup.plan = {dp(2), greedy({"other", 2, {}})};
   CHECK_NOTHROW(experiment(setup));
-  setup.plan[1] = greedy({"ep", 2, {"dp"}});
+  setup.plan[1] = greedy({"ep", 2, {}, {"dp"}});
   CHECK(thrown([&] { experiment(setup); }).starts_with("rule.clash plan"));
 }

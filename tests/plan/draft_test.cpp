@@ -85,10 +85,10 @@ TEST_CASE("An axis of several ranks on which nothing lives is refused") {
   // Another's rule may live there, and another may lend its ranks.
   CHECK(refusal({does("x", {{"x", 2, {}}}, [](Draft&) {}),
                  does("y", {}, [](Draft& d) { d.shard("batch", "x"); })}) == "accepted");
-  CHECK(refusal({dp(2), does("y", {{"y", 2, {"dp"}}}, [](Draft&) {})}) == "axis.idle plan");
+  CHECK(refusal({dp(2), does("y", {{"y", 2, {}, {"dp"}}}, [](Draft&) {})}) == "axis.idle plan");
   // Half of the ranks.
   CHECK(refusal({does("x", {{"x", 4, {}}}, [](Draft&) {}),
-                 does("y", {{"y", 2, {"x"}}}, [](Draft& d) { d.shard("batch", "y"); })}) ==
+                 does("y", {{"y", 2, {}, {"x"}}}, [](Draft& d) { d.shard("batch", "y"); })}) ==
         "axis.idle plan");
 }
 
@@ -146,6 +146,6 @@ TEST_CASE("Axes that cannot be are refused before there is a mesh") {
 }
 
 TEST_CASE("An axis may name one lender twice, and lends its ranks once") {
-  CHECK(refusal({dp(2), does("y", {{"y", 4, {"dp", "dp"}}}, [](Draft&) {})}) ==
+  CHECK(refusal({dp(2), does("y", {{"y", 4, {}, {"dp", "dp"}}}, [](Draft&) {})}) ==
         "axis.cannot-borrow plan.ways");
 }

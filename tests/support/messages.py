@@ -14,13 +14,14 @@ MESSAGES = {
                      r"\[nearest: (sp \{ \d+, form = \"ulysses\" \}|ulysses = \d+)\]"],
     "axis.cannot-split": [r"(b: )?\w+\(\d+\) cannot split \d+ \w+ \[(nearest: \w+\(\d+\)(, \w+\(\d+\))?|no other "
                      r"number near it goes .*)\]"],
-    "axis.too-many": [r"sp\(\): \d+ tokens cannot be split over tp's \d+ ranks( and the \d+ that have parts of "
+    "axis.too-many": [r"sp\(\): \d+ tokens cannot be split over \w+'s \d+ ranks( and the \d+ that have parts of "
                      r"it)? \[nearest: a sequence of \d+, or leave sp\(\) out\]"],
     "axis.twice": [r"plan\[\d\]: \w+: it asks for the axis \w+, and so does \w+ \(plan\[\d\]\) \[(name each "
                      r"strategy once|leave one of them out)\]"],
-    "axis.unknown": [r"plan\[\d\]: ep: ep\(\d+\) takes ranks of (\w+, )*\w+, and the plan has none of these axes "
+    "axis.unknown": [r"(plan\[\d\]: ep: )?ep\(\d+\) takes ranks of (\w+, )*\w+, and the plan has none of these axes "
                      r"\[add \w+\(\d+\)\]",
-                     r"ep\(\d+\) takes ranks of (\w+, )*\w+, and the plan has none of these axes \[add \w+\(\d+\)\]",
+                     r"ep\(\d+\) takes ranks of (any \w+ axis(, )?)+, and the plan has none of these axes \[add a "
+                     r"strategy that splits the \w+, in \d+ ways\]",
                      r"ep\(\d+\)\.borrow: the plan has no axis \w+ \[its axes are \w+(, \w+)*\]",
                      r"sp\(\) cuts the residual stream over the ranks of tp, and the plan has no tp \[add tp\(n\), "
                      r"or write sp \{ n, .*"],
@@ -54,7 +55,7 @@ MESSAGES = {
                    r"\[write main_gradients = \"fp32\" in the experiment\]",
                    r"plan\[1\]\.hook: it refuses bucket \d+ \[let it\]"],
     "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ "
-                     r"parameters of .*\) \[use zero without a hook, or dp alone with it\]",
+                     r"parameters of .*\) \[leave the hook out, or let each rank keep .*",
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "

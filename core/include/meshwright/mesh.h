@@ -4,11 +4,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace mw {
+
+// What the ranks of an axis split. Strategies find each other's axes by it, whatever the names:
+// data: sequences of the batch, so that each rank has tokens of its own; sequence: the tokens of a
+// sequence; model: the dims of layers, over the same tokens; experts; layers: the stages.
+enum class Role : std::uint8_t { none, data, model, sequence, experts, layers };
+const char* name_of(Role role);                        // "data"
+std::optional<Role> role_of(const std::string& name);  // nothing for "none"
+const std::vector<std::string>& names_of_roles();      // all but "none"
 
 // A factor of the mesh that no axis cuts further.
 struct Atom {
@@ -21,6 +29,14 @@ struct Axis {
   int ways = 1;
   std::vector<int> atoms;  // indices into Mesh::atoms(), outermost first
   bool borrowed = false;
+  Role role = Role::none;
+};
+
+// An axis with ranks of its own, as a mesh is made of them.
+struct OwnAxis {
+  std::string name;
+  int ways = 1;
+  Role role = Role::none;
 };
 
 // The coordinate of a rank on each atom.
@@ -33,13 +49,14 @@ class Mesh {
 
   // The product of `axes`, outermost first. Throws Error (plan) on a repeated name, ways < 1, or
   // more ranks than most_ranks.
-  explicit Mesh(const std::vector<std::pair<std::string, int>>& axes);
+  explicit Mesh(const std::vector<OwnAxis>& axes);
 
   // Adds an axis of `ways` that takes the innermost ranks of the axes named in `from`: of the first
   // as many as `ways` can be made of, of the next as many as are then missing, and so on (dp 3, tp
   // 2: 2 ways are tp's). Throws Error (plan) with the ways that are possible unless `ways`
   // divides the product.
-  void borrow(const std::string& name, int ways, const std::vector<std::string>& from);
+  void borrow(const std::string& name, int ways, const std::vector<std::string>& from,
+              Role role = Role::none);
 
   // The ways that borrow() takes, ascending; where they are many, those around `near`.
   std::vector<int> borrowable(const std::vector<std::string>& from, int near) const;
@@ -49,6 +66,8 @@ class Mesh {
   const std::vector<Axis>& axes() const { return axes_; }  // mesh order, borrowed ones last
   bool has(const std::string& axis) const;
   const Axis& axis(const std::string& name) const;  // throws Error (plan) with the axes there are
+  // The axes with ranks of their own that have the role, in mesh order.
+  std::vector<Axis> with_role(Role role) const;
 
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& coordinates) const;

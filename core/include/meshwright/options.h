@@ -76,6 +76,7 @@ class Values {
   // script is read; it throws then.
   Catalog& catalog() const;
   void set_reach(std::shared_ptr<const ScriptReach> reach) { reach_ = std::move(reach); }
+  const std::shared_ptr<const ScriptReach>& reach() const { return reach_; }
 
  private:
   Json json_ = Json::object();

@@ -129,6 +129,8 @@ class Catalog {
                                    const std::string& key = "") = 0;
   // What is built in, then what plugins brought that were named already.
   virtual std::vector<const Registration*> list(Kind kind) const = 0;
+  // And what other usable files of the plugin path bring, though nobody named them.
+  virtual std::vector<const Registration*> all(Kind kind) = 0;
 };
 
 // "adamw, muon, sgd": what the catalog lists, for messages and docs.

@@ -23,8 +23,11 @@ namespace mw {
 struct AxisRequest {
   std::string name;
   int ways = 1;
-  // Empty: ranks of its own. Else those of these axes, in this order, as far as the plan has them.
-  std::vector<std::string> borrow_from;
+  Role role = Role::none;
+  // Empty: ranks of its own. Else those of these axes, in this order, as far as the plan has them:
+  // names, or roles ("data"), each of which stands for all axes of that role with ranks of their
+  // own, in the plan's order.
+  std::vector<std::string> borrow = {};
 };
 
 // "`dim` lives on `axis`" in the ops that `where` takes.
@@ -35,7 +38,8 @@ struct Rule {
   std::function<bool(const Op&)> where;  // empty: every op that has the dim
   bool named = false;                    // for particular ops: outweighs a general rule
   std::vector<int> only;                 // atoms of the axis; empty: all of them
-  std::string place;                     // of who says so, for messages: "plan[2]"
+  // Of who says so, for messages: "plan[2]", and which of its options, "rules[1]", or "".
+  std::string place, option = {};
   const std::vector<int>& atoms(const Mesh& mesh) const {
     return only.empty() ? mesh.axis(axis).atoms : only;
   }
@@ -48,7 +52,7 @@ struct StorageRule {
   Dim dim;
   std::string axis;
   std::function<bool(const Value&)> where;
-  std::string place;
+  std::string place, option = {};
 };
 
 // "In the ops that `where` takes, `dim` goes round the ranks of `axis`" instead of being gathered.
@@ -76,7 +80,7 @@ struct Pipeline {
   // Whether the schedule may part a backward into I and W, for whatever number of microbatches.
   // Gradients that I and W make apart are then reduced apart, in every step alike.
   bool splits = true;
-  std::string place = {};  // of who says so: "plan[2]"; set by the planner
+  std::string strategy = {}, place = {};  // of who says so: "plan[2]"; set by the planner
 };
 
 // The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with
@@ -93,7 +97,10 @@ class Draft {
   void speaks(std::string strategy, std::string place = "") {
     strategy_ = std::move(strategy);
     place_ = std::move(place);
+    option_.clear();
   }
+  // Which of the strategy's options what follows is for, as messages name it ("rules[1]").
+  void about(std::string option) { option_ = std::move(option); }
 
   // A general rule: `dim` is cut by `axis` in every op that has it. A dim whose parts must be even
   // and are not makes the planner refuse the plan, with the nearest ways that fit.
@@ -143,7 +150,7 @@ class Draft {
 
   const Graph& graph_;
   const Mesh& mesh_;
-  std::string strategy_, place_;
+  std::string strategy_, place_, option_;
   std::vector<Rule> rules_;
   std::vector<StorageRule> storage_;
   std::vector<RotationRule> rotations_;
@@ -156,15 +163,25 @@ class Draft {
   Problems problems_;
 };
 
+// With some of its options changed a strategy lets a rank hold less: what the search for a plan
+// that fits memory tries. Each is planned as it is, and offered if it fits.
+struct Lighter {
+  std::string what;      // for people, as in "no ZeRO stage would fit"
+  Json options;          // that change, with their new values: { stage = 3 }
+  bool drastic = false;  // takes more ranks, or other memory: tried if all else does not suffice
+};
+
 // Whatever these functions, and the constructor, throw refuses the plan, with the plugin's name and
 // the script's line. An Error keeps its own words; its key is the option that is at fault, if any.
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  // The axes it needs, outermost first. A name is letters, digits and "_".
+  // The axes it needs, outermost first. A name is letters, digits and "_", and no role's.
   virtual std::vector<AxisRequest> axes() const = 0;
   // Its rules, passes and notes.
   virtual void edit(Draft& draft) const = 0;
+  // Its lighter variants, the mildest first. One that is refused in this plan does no harm.
+  virtual std::vector<Lighter> lighter() const { return {}; }
 };
 
 template <>

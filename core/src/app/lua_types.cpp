@@ -9,6 +9,7 @@
 #include "app/commands.h"
 #include "app/option_text.h"
 #include "base/text.h"
+#include "script/script_strategy.h"
 
 namespace mw {
 namespace {
@@ -30,10 +31,12 @@ std::string field(const Option& option, const std::string& type) {
   return fmt::format("---@field {}{} {} {}\n", option.name, required ? "" : "?", type, doc);
 }
 
-std::string fields(const Options& options) {
+// `types`: of options that hold more than their declaration says.
+std::string fields(const Options& options, const std::map<std::string, std::string>& types = {}) {
   std::string text;
   for (const Option& option : options.list()) {
-    text += field(option, lua_type(option));
+    const auto known = types.find(option.name);
+    text += field(option, known != types.end() ? known->second : lua_type(option));
     // The value without a name is the first of the table.
     if (option.name == options.positional()) {
       text += fmt::format("---@field [1]? {} the same as {}\n", lua_type(option), option.name);
@@ -118,12 +121,52 @@ constexpr const char* schedule_types =
     "---@field memory? number limit of a stage's activations, bytes\n"
     "---@field bytes? { forward: number, dgrad: number }[] what F leaves, and what I still leaves "
     "for W\n\n"
-    "---A pipeline schedule of one's own, for `pp { schedule = … }`: a list with the actions of "
-    "each stage,\n---`\"0F0 0F1 0B0 0B1\"`.\n"
+    "---A pipeline schedule of one's own, for a pipeline's `schedule = …`: a list with the actions "
+    "of each stage,\n---`\"0F0 0F1 0B0 0B1\"`.\n"
     "---@overload fun(order: fun(s: meshwright.PipelineRequest): string[]): table\n"
     "---@param name string messages and drawings show it\n"
     "---@param order fun(s: meshwright.PipelineRequest): string[]\n---@return table\n"
     "function mw.schedule(name, order) end\n\n";
+
+// Of mw.strategy; what the script's functions get is made in script/strategy_rules.cpp.
+std::string strategy_types() {
+  std::string text =
+      "---An op of the model, as `where` of a strategy's rule is asked about it.\n"
+      "---@class meshwright.Op\n---@field name string \"layers.3.mlp.up\"\n"
+      "---@field kind string \"linear\", \"attention\", …\n"
+      "---@field layer integer -1 before the first, the number of layers after the last\n"
+      "---@field dims string[] all that it computes over\n"
+      "---@field has table<string, true> the same as a set\n"
+      "---@field whole string[] those that no axis may cut in it\n"
+      "---@field inputs string[][] each operand's\n---@field outputs string[][]\n"
+      "---@field claimed string[] those that other strategies' rules cut over ranks of this rule's "
+      "axis\n\n"
+      "---@class meshwright.Parameter\n---@field name string\n---@field dims string[]\n\n"
+      "---What `rules` gets where it is a function.\n"
+      "---@class meshwright.RulesRequest\n"
+      "---@field dims table<string, integer> each dim's size\n"
+      "---@field axes table<string, integer> each axis's ways\n---@field layers integer\n\n";
+  text += "---@class meshwright.StrategyAxis\n" + fields(strategy_axis_options()) + '\n';
+  text += "---@class meshwright.StrategyRule\n" +
+          fields(strategy_rule_options(), {{"where", "fun(op: meshwright.Op): boolean?"}}) + '\n';
+  text += "---@class meshwright.StrategyStore\n" +
+          fields(strategy_store_options(),
+                 {{"where", "fun(parameter: meshwright.Parameter): boolean?"}}) +
+          '\n';
+  text += "---@class meshwright.StrategyTable\n" +
+          fields(strategy_options(),
+                 {{"axis", "string|meshwright.StrategyAxis|meshwright.StrategyAxis[]"},
+                  {"rules",
+                   "(string|meshwright.StrategyRule)[]|fun(plan: meshwright.RulesRequest): "
+                   "(string|meshwright.StrategyRule)[]"},
+                  {"store", "(string|meshwright.StrategyStore)[]"}}) +
+          '\n';
+  return text +
+         "---A strategy of one's own, made of rules. What it returns stands in a plan as a plugin "
+         "does: `mine(2)`.\n---@param strategy meshwright.StrategyTable\n"
+         "---@return fun(options?: table|integer): meshwright.Strategy\n"
+         "function mw.strategy(strategy) end\n\n";
+}
 
 }  // namespace
 
@@ -179,13 +222,13 @@ std::string lua_types(PluginRegistry& plugins) {
   }
   if (known.empty()) known = "string";
   text += fmt::format(
-      "---Plugins by name: `local dp, tp = mw.plugins(\"dp\", \"tp\")`.\n"
+      "---Plugins by name: `local one, other = mw.plugins(\"one\", \"other\")`.\n"
       "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
       "function mw.plugins(...) end\n\n"
-      "{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
       "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
       "function mw.plugin(name) end\n\nreturn mw\n",
-      known, chart_types, schedule_types, overloads);
+      known, chart_types, schedule_types, strategy_types(), overloads);
   return text;
 }
 

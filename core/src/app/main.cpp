@@ -182,7 +182,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   show->add_option("NAME", arguments.plugin,
                    "a plugin, the path of its file, or what is built in: tp, llama, adamw")
       ->required();
-  show->footer("Example: meshwright plugins show tp");
+  show->footer("Example: meshwright plugins show NAME, of those that plugins list names");
   add_common(show, arguments);
   commands["plugins list"] = [](const Arguments& a, Output& o) {
     auto found = registry_of(a);

@@ -81,7 +81,15 @@ std::string place_of(const Json& root, const std::string& path) {
              (std::isalnum(static_cast<unsigned char>(path[i])) || path[i] == '_'))
         ++i;
       if (i == start || !at->is_object()) return place;
-      const auto found = at->find(path.substr(start, i - start));
+      const std::string key = path.substr(start, i - start);
+      auto found = at->find(key);
+      if (found == at->end() && at->contains(strategy_key)) {
+        at = &at->at(strategy_key);
+        if (!at->is_object()) return place;
+        if (at->contains(place_key) && at->at(place_key).is_string())
+          place = at->at(place_key).get<std::string>();
+        found = at->find(key);
+      }
       if (found == at->end()) return place;
       at = &*found;
     }

@@ -7,6 +7,8 @@
 //   "$value"     the unnamed values of a table with names too: mw.text { "file", order = … }; one
 //                value stands as it is, several as a list
 //   "$at"        "script.lua:12", where the table was made
+//   "$strategy"  of a plan's entry: the table of mw.strategy that it is made of.
+//                Keys that the entry lacks are looked for there (place_of)
 #pragma once
 
 #include <string>
@@ -21,6 +23,7 @@ inline constexpr const char* function_key = "$function";
 inline constexpr const char* code_key = "$code";
 inline constexpr const char* unnamed_key = "$value";
 inline constexpr const char* place_key = "$at";
+inline constexpr const char* strategy_key = "$strategy";
 
 bool is_function(const Json& value);
 // "4", "\"four\"", "true", "nil", "a table", "a list of 3", "a function".

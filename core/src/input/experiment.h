@@ -41,10 +41,11 @@ struct Experiment {
   std::function<Json(std::int64_t)> observe;
   // What to do if `memory` does not suffice (predict/memory_limit.h): for the ledger's message.
   std::string memory_hint;
-  // Makes a strategy of an entry such as { plugin = "zero", ways = 4 }; null where there are no
+  // Makes a strategy of an entry such as { plugin = "tp", ways = 4 }; null where there are no
   // plugins. Throws Error for what the plugin does not take.
   std::function<StrategyChoice(const Json& entry)> make_strategy;
-  Json table;  // what the user wrote
+  std::function<std::vector<std::string>()> strategy_names;  // that may stand as `plugin`; or null
+  Json table;                                                // what the user wrote
 
   // Which of the plans a step has: 0 for `plan`.
   int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }

@@ -94,11 +94,11 @@ void add_files(const std::string& given, const std::string& key, const DataConte
 void check_is_text(const MappedFile& file, const fs::path& path, Problems& problems) {
   const std::int64_t seen = std::min<std::int64_t>(file.size(), 64 << 10);
   if (seen == 0) return;
-  const void* zero = std::memchr(file.data(), 0, seen);
-  if (!zero) return;
+  const void* found = std::memchr(file.data(), 0, seen);
+  if (found == nullptr) return;
   problems.add(Stage::options, "file.format", "path",
-               fmt::format("{} is no text: byte {} is zero", path.string(),
-                           static_cast<const std::uint8_t*>(zero) - file.data()),
+               fmt::format("{} is no text: byte {} is 0", path.string(),
+                           static_cast<const std::uint8_t*>(found) - file.data()),
                "mw.text reads UTF-8 text; unpack archives first");
 }
 

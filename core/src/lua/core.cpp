@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "lua/state.h"
 #include "lua/value.h"
+#include "script/script_strategy.h"
 
 namespace mw {
 namespace {
@@ -272,6 +273,28 @@ int core_load_plugin(lua_State* lua) {
   return push_plugin(lua, state.host.plugins().load(use_beside ? beside : given));
 }
 
+// strategy(table) -> name, the option that a bare value stands for; all that is wrong with it
+int core_strategy(lua_State* lua) {
+  if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TTABLE) {
+    throw Error(Stage::script, "script.argument", "",
+                fmt::format("mw.strategy takes one table; got {}", luaL_typename(lua, 1)),
+                "for example mw.strategy { name = \"mine\", axis = { role = \"model\" }, rules = { "
+                "\"ffn\" } }");
+  }
+  Problems problems;
+  const StrategyTable table(to_json(lua, 1, "mw.strategy"), "", problems);
+  const auto plugins = State::of(lua).host.plugins().names();
+  if (std::find(plugins.begin(), plugins.end(), table.name()) != plugins.end()) {
+    problems.add(Stage::options, "plugin.twice", table.name() + ".name",
+                 fmt::format("{0}.name: there is a plugin named {0}", table.name()),
+                 "give the strategy another name; its axis may have that one");
+  }
+  problems.throw_if_any();
+  lua_pushstring(lua, table.name().c_str());
+  lua_pushstring(lua, table.options().positional().c_str());
+  return 2;
+}
+
 // has_plugin(name) -> boolean, nothing loaded
 int core_has_plugin(lua_State* lua) {
   const auto names = State::of(lua).host.plugins().names();
@@ -320,6 +343,7 @@ int open_core(lua_State* lua) {
                                        {"constructors", guarded<core_constructors>},
                                        {"plugin", guarded<placed<core_plugin>>},
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
+                                       {"strategy", guarded<placed<core_strategy>>},
                                        {"has_plugin", guarded<core_has_plugin>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},

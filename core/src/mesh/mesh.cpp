@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/divisors.h"
@@ -35,12 +36,31 @@ std::vector<int> near_divisors(int size, int value) {
   return all;
 }
 
+constexpr std::array<const char*, 6> role_names = {"none",     "data",    "model",
+                                                   "sequence", "experts", "layers"};
+
 }  // namespace
 
-Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
+const char* name_of(Role role) {
+  return role_names.at(static_cast<std::size_t>(role));
+}
+
+std::optional<Role> role_of(const std::string& name) {
+  for (std::size_t r = 1; r < role_names.size(); ++r) {
+    if (name == role_names[r]) return static_cast<Role>(r);
+  }
+  return std::nullopt;
+}
+
+const std::vector<std::string>& names_of_roles() {
+  static const std::vector<std::string> names(role_names.begin() + 1, role_names.end());
+  return names;
+}
+
+Mesh::Mesh(const std::vector<OwnAxis>& axes) {
   Problems problems;
   double ranks = 1;  // no product of ints overflows it
-  for (const auto& [name, ways] : axes) {
+  for (const auto& [name, ways, role] : axes) {
     if (ways < 1) {
       problems.add(Stage::plan, "axis.ways", "", fmt::format("axis {} has {} ways", name, ways),
                    "an axis has at least 1");
@@ -52,7 +72,7 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& axes) {
     }
     const int atom = static_cast<int>(atoms_.size());
     atoms_.push_back({name, std::max(ways, 1)});
-    axes_.push_back({name, std::max(ways, 1), {atom}, false});
+    axes_.push_back({name, std::max(ways, 1), {atom}, false, role});
     ranks *= std::max(ways, 1);
   }
   if (ranks > most_ranks) {
@@ -77,6 +97,13 @@ const Axis& Mesh::axis(const std::string& name) const {
   }
   throw Error(Stage::plan, "axis.unknown", "", fmt::format("the mesh has no axis {}", name),
               known.empty() ? "it has no axes" : "its axes are " + known);
+}
+
+std::vector<Axis> Mesh::with_role(Role role) const {
+  std::vector<Axis> found;
+  std::copy_if(axes_.begin(), axes_.end(), std::back_inserter(found),
+               [&](const Axis& axis) { return axis.role == role && !axis.borrowed; });
+  return found;
 }
 
 void Mesh::split(int atom, int inner) {
@@ -107,7 +134,8 @@ std::vector<int> Mesh::borrowable(const std::vector<std::string>& from, int near
   return near_divisors(ways(lenders(from)), near);
 }
 
-void Mesh::borrow(const std::string& name, int ways, const std::vector<std::string>& from) {
+void Mesh::borrow(const std::string& name, int ways, const std::vector<std::string>& from,
+                  Role role) {
   if (has(name))
     throw Error(Stage::plan, "axis.twice", "", fmt::format("two axes are named {}", name));
   std::vector<int> lenders = this->lenders(from);
@@ -141,7 +169,7 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
     taken.push_back(atom + 1);
   }
   std::sort(taken.begin(), taken.end());
-  axes_.push_back({name, ways, taken, true});
+  axes_.push_back({name, ways, taken, true, role});
   for (const Axis& a : axes_) {  // name the atoms after the axis they are, or its parts
     if (a.borrowed) continue;
     for (std::size_t i = 0; i < a.atoms.size(); ++i) {

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <map>
 
@@ -16,7 +15,16 @@ namespace mw {
 namespace {
 
 constexpr std::size_t longest_name = 64;
-constexpr std::array<const char*, 2> taken_names = {"world", "none"};  // of all ranks, of no axis
+
+// "world" is all ranks, "none" no axis; roles stand for the axes that have them.
+const std::vector<std::string>& taken_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list = {"world", "none"};
+    list.insert(list.end(), names_of_roles().begin(), names_of_roles().end());
+    return list;
+  }();
+  return names;
+}
 
 bool is_name(const std::string& text) {
   const auto letter = [](unsigned char c) { return c < 0x80 && std::isalpha(c) != 0; };
@@ -66,14 +74,14 @@ class Asker {
   }
 
   void take(const AxisRequest& axis, const Speaker& speaker) {
-    if (!is_name(axis.name) || std::any_of(taken_names.begin(), taken_names.end(),
-                                           [&](const char* name) { return axis.name == name; })) {
+    if (!is_name(axis.name) ||
+        std::find(taken_names().begin(), taken_names().end(), axis.name) != taken_names().end()) {
       refuse(speaker, "axis.name",
              fmt::format("it asks for an axis named \"{}\"",
                          readable(std::string_view(axis.name).substr(0, longest_name))),
-             fmt::format("a name is a letter, then letters, digits and \"_\", {} at most; {} are "
-                         "taken",
-                         longest_name, fmt::join(taken_names, " and ")));
+             fmt::format("a name is a letter, then letters, digits and \"_\", {} at most; taken "
+                         "are {}",
+                         longest_name, join(taken_names())));
       return;
     }
     if (axis.ways < 1 || axis.ways > Mesh::most_ranks) {
@@ -95,28 +103,37 @@ class Asker {
                                               : "leave one of them out");
       return;
     }
-    if (!axis.borrow_from.empty()) {
+    if (!axis.borrow.empty()) {
       borrowed_.emplace_back(axis, speaker);
       return;
     }
-    own_.emplace_back(axis.name, axis.ways);
+    own_.push_back({axis.name, axis.ways, axis.role});
     if (askers_.empty() || askers_.back().place != speaker.place) askers_.push_back(speaker);
   }
 
   void borrow(Mesh& mesh, const AxisRequest& axis, const Speaker& speaker) {
-    std::vector<std::string> lenders;
-    for (const std::string& name : axis.borrow_from) {
-      if (mesh.has(name)) lenders.push_back(name);
+    std::vector<std::string> lenders, wanted;
+    for (const std::string& name : axis.borrow) {
+      const std::optional<Role> role = role_of(name);
+      wanted.push_back(role ? "any " + name + " axis" : name);
+      if (role) {
+        for (const Axis& lender : mesh.with_role(*role)) lenders.push_back(lender.name);
+      } else if (mesh.has(name)) {
+        lenders.push_back(name);
+      }
     }
     if (lenders.empty()) {
       refuse(speaker, "axis.unknown",
              fmt::format("{}({}) takes ranks of {}, and the plan has none of these axes", axis.name,
-                         axis.ways, readable(fmt::format("{}", fmt::join(axis.borrow_from, ", ")))),
-             fmt::format("add {}({})", readable(axis.borrow_from.front()), axis.ways));
+                         axis.ways, readable(join(wanted))),
+             role_of(axis.borrow.front())
+                 ? fmt::format("add a strategy that splits the {}, in {} ways", axis.borrow.front(),
+                               axis.ways)
+                 : fmt::format("add {}({})", readable(axis.borrow.front()), axis.ways));
       return;
     }
     try {
-      mesh.borrow(axis.name, axis.ways, lenders);
+      mesh.borrow(axis.name, axis.ways, lenders, axis.role);
     } catch (const Error& error) {
       WrongWays ways{speaker.plugin, problems_.list().size(), {}, {}, true};
       for (int w : mesh.borrowable(lenders, axis.ways)) {
@@ -130,7 +147,7 @@ class Asker {
 
   Problems& problems_;
   std::vector<WrongWays>& wrong_;
-  std::vector<std::pair<std::string, int>> own_;
+  std::vector<OwnAxis> own_;
   std::vector<Speaker> askers_;  // of own_, each once
   std::vector<std::pair<AxisRequest, Speaker>> borrowed_;
   std::map<std::string, Speaker> asked_;

@@ -146,7 +146,7 @@ class Deriver {
   void clash(const Op& op, const Rule& a, const Rule& b, int atom) {
     if (!said_.insert(fmt::format("{}/{}/{}", a.strategy, b.strategy, op.kind())).second) return;
     problems_.add(
-        Stage::plan, "rule.clash", b.place,
+        Stage::plan, "rule.clash", key_in(b.place, b.option),
         fmt::format("{} ({} -> {}) and {} ({} -> {}) both claim the ranks of axis {} in {}",
                     a.strategy, a.dim.name(), a.axis, b.strategy, b.dim.name(), b.axis,
                     mesh_.atoms()[atom].name, op.name),
@@ -284,7 +284,7 @@ class Deriver {
       for (int atom : mesh_.axis(rule.axis).atoms) {
         Placement& place = result_.layout[v][atom];
         if (owner[atom] != nullptr && owner[atom]->strategy != rule.strategy) {
-          problems_.add(Stage::plan, "storage.clash", rule.place,
+          problems_.add(Stage::plan, "storage.clash", key_in(rule.place, rule.option),
                         fmt::format("{} and {} both store {} on the ranks of {}",
                                     owner[atom]->strategy, rule.strategy, value.name, rule.axis),
                         "leave one of them out");

@@ -41,6 +41,7 @@ bool covers(std::vector<Range> order, std::int64_t size) {
 }  // namespace
 
 void Draft::refuse(std::string code, std::string option, std::string message, std::string hint) {
+  if (option.empty()) option = option_;
   problems_.add(attributed({strategy_, place_}, {Stage::plan, std::move(code), std::move(option),
                                                  std::move(message), std::move(hint)}));
 }
@@ -80,19 +81,25 @@ void Draft::shard_in(Dim dim, const std::string& axis, std::function<bool(const 
     return;
   }
   rules_.push_back({strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), true,
-                    std::move(atoms), place_});
+                    std::move(atoms), place_, option_});
 }
 
 void Draft::shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
   if (!there(rule_text(dim, axis), dim, axis)) return;
-  rules_.push_back(
-      {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), false, {}, place_});
+  rules_.push_back({strategy_,
+                    dim,
+                    axis,
+                    guarded({strategy_, place_}, std::move(where)),
+                    false,
+                    {},
+                    place_,
+                    option_});
 }
 
 void Draft::store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where) {
   if (!there("stored " + rule_text(dim, axis), dim, axis)) return;
   storage_.push_back(
-      {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), place_});
+      {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), place_, option_});
 }
 
 void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
@@ -178,6 +185,7 @@ void Draft::pipeline(Pipeline pipeline) {
     return call_plugin(speaker, "made the schedule", [&] { return make(r); });
   };
   pipeline_by_ = strategy_;
+  pipeline.strategy = strategy_;
   pipeline.place = place_;
   pipeline_ = std::move(pipeline);
 }

@@ -262,9 +262,9 @@ class ProgramMaker {
     const auto [held, stage] = most_activations();
     problems_.add(
         Stage::plan, "schedule.memory", key_in(pipeline_.place, "memory"),
-        fmt::format("pp.memory: the schedule {} cannot keep activations within {:.0f} bytes "
+        fmt::format("{}.memory: the schedule {} cannot keep activations within {:.0f} bytes "
                     "a rank; without a limit it holds {:.0f} on stage {}",
-                    plan_.schedule.name, limit_, held, stage),
+                    pipeline_.strategy, plan_.schedule.name, limit_, held, stage),
         fmt::format("raise the limit to {:.0f}, make microbatches smaller, or take a "
                     "schedule that holds less",
                     held));
@@ -308,9 +308,9 @@ class ProgramMaker {
                                   : "no reduction in every microbatch for",
                       program.mesh.name_of(bucket.shard_atoms), bucket.parameters.size(),
                       bucket.name),
-          bucket.hook ? "use zero without a hook, or dp alone with it"
-                      : "use reduce = \"last\" beside zero; its stages 2 and 3 reduce their parts "
-                        "in every microbatch");
+          bucket.hook ? "leave the hook out, or let each rank keep the whole gradients"
+                      : "reduce after the last microbatch alone; parts that each rank keeps are "
+                        "reduced after every one anyway");
       return false;
     }
     return true;

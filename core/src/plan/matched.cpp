@@ -15,8 +15,10 @@ namespace {
 
 template <class Rule>
 Problem refused(const Rule& rule, const char* code, std::string message, std::string hint) {
+  std::string option;
+  if constexpr (requires { rule.option; }) option = rule.option;
   return attributed({rule.strategy, rule.place},
-                    {Stage::plan, code, "", std::move(message), std::move(hint)});
+                    {Stage::plan, code, std::move(option), std::move(message), std::move(hint)});
 }
 
 // Why a rule takes no op, and what it could take; nothing to say if the model declares the

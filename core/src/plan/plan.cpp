@@ -273,9 +273,9 @@ std::string Plan::mix() const {
     text += text.empty() ? "" : " x ";
     int ways = 1;
     const bool own = std::any_of(choice.axes.begin(), choice.axes.end(),
-                                 [](const AxisRequest& axis) { return axis.borrow_from.empty(); });
+                                 [](const AxisRequest& axis) { return axis.borrow.empty(); });
     for (const AxisRequest& axis : choice.axes) {
-      if (axis.borrow_from.empty() || !own) ways *= axis.ways;
+      if (axis.borrow.empty() || !own) ways *= axis.ways;
     }
     text += choice.axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, ways);
   }

@@ -222,6 +222,18 @@ std::vector<const Registration*> PluginRegistry::list(Kind kind) const {
   return all;
 }
 
+std::vector<const Registration*> PluginRegistry::all(Kind kind) {
+  std::vector<const Registration*> found = list(kind);
+  for (const PluginFile& plugin : files()) {
+    if (plugin.descriptor == nullptr || !plugin.problem.empty()) continue;
+    for (const Registration& one : registrations_of(*plugin.descriptor)) {
+      if (one.kind == kind && std::find(found.begin(), found.end(), &one) == found.end())
+        found.push_back(&one);
+    }
+  }
+  return found;
+}
+
 void PluginRegistry::use(const PluginFile& plugin) {
   if (const auto taken = taken_from(plugin, used_)) throw Error(*taken);
   by_name_[plugin.descriptor->name] = &plugin;

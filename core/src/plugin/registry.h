@@ -28,6 +28,7 @@ class PluginRegistry : public Catalog {
   const Registration& find(Kind kind, const std::string& name,
                            const std::string& key = "") override;
   std::vector<const Registration*> list(Kind kind) const override;
+  std::vector<const Registration*> all(Kind kind) override;
 
   // A plugin by name; from then on what it registers is found. Throws Error (options) if there is
   // none (with the nearest name), if two files claim the name, if the file is broken (with the

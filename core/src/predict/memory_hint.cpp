@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "plan/limits.h"
 #include "plan/microbatch_fit.h"
+#include "predict/lighter.h"
 #include "predict/total_memory.h"
 #include "program/memory.h"
 
@@ -19,7 +21,7 @@ namespace {
 
 // What is written otherwise; what is empty stays as it is.
 struct Change {
-  std::optional<std::vector<StrategyChoice>> strategies;
+  const LighterPlan* plan = nullptr;
   std::int64_t microbatch = 0;
   std::string recompute;
 };
@@ -54,38 +56,32 @@ class Search {
   std::string run() {
     const std::vector<std::int64_t> sizes = smaller();
     const std::vector<std::string> again = heavier();
-    const auto all = [&](const Strategies& strategies, bool micro, bool recompute) {
+    const auto all = [&](const LighterPlan* plan, bool micro, bool recompute) {
       if (micro && recompute) {
         if (!again.empty())
-          for (std::int64_t m : sizes) consider({strategies, m, again.back()});
+          for (std::int64_t m : sizes) consider({plan, m, again.back()});
       } else if (micro) {
-        for (std::int64_t m : sizes) consider({strategies, m, ""});
+        for (std::int64_t m : sizes) consider({plan, m, ""});
       } else if (recompute) {
-        for (const std::string& what : again) consider({strategies, 0, what});
+        for (const std::string& what : again) consider({plan, 0, what});
       }
     };
-    for (int stage = 1; stage <= 3; ++stage) {
-      if (const Strategies zero = with_zero(stage, 0)) consider({zero, 0, ""});
+    const std::vector<LighterFamily> families = lighter_families(experiment_, request_.strategies);
+    std::vector<const LighterPlan*> lightest;  // of each family
+    for (const LighterFamily& family : families) {
+      for (const LighterPlan& plan : family.mild) consider({&plan, 0, ""});
+      if (!family.mild.empty()) lightest.push_back(&family.mild.back());
     }
-    all({}, true, false);
-    all({}, false, true);
-    if (const Strategies zero = with_zero(3, 0)) {
-      all(zero, true, false);
-      all(zero, false, true);
-      all({}, true, true);
-      all(zero, true, true);
-    } else {
-      all({}, true, true);
+    all(nullptr, true, false);
+    all(nullptr, false, true);
+    for (const LighterPlan* plan : lightest) {
+      all(plan, true, false);
+      all(plan, false, true);
     }
-    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) {
-      if (const Strategies zero = with_zero(3, ways)) consider({zero, 0, ""});
-    }
-    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) {
-      const Strategies zero = with_zero(3, ways);
-      if (!zero) continue;
-      consider({zero, 1, ""});
-      if (!again.empty()) consider({zero, 1, again.back()});
-    }
+    all(nullptr, true, true);
+    for (const LighterPlan* plan : lightest) all(plan, true, true);
+    try_each(with_data(), again);
+    for (const LighterFamily& family : families) try_each(family.drastic, again);
     if (found_) return fmt::format("{} would fit: {}", found_->text, text_of(found_->need));
     const std::string none =
         work_ > most_search
@@ -93,14 +89,48 @@ class Search {
                   "of the {} changes that were tried none would fit, and to plan them all "
                   "would take too long",
                   tried_)
-            : "no ZeRO stage, no recompute and no smaller microbatch would fit";
+            : none_of(mild_) + "no recompute and no smaller microbatch would fit" + nor(drastic_);
     return lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,
                                  text_of(lowest_->need))
                    : none;
   }
 
  private:
-  using Strategies = std::optional<std::vector<StrategyChoice>>;
+  // Each alone, then with microbatches of 1, then with recompute too.
+  void try_each(const std::vector<LighterPlan>& plans, const std::vector<std::string>& again) {
+    for (const LighterPlan& plan : plans) consider({&plan, 0, ""});
+    for (const LighterPlan& plan : plans) {
+      consider({&plan, 1, ""});
+      if (!again.empty()) consider({&plan, 1, again.back()});
+    }
+  }
+
+  // Where nothing splits the data.
+  std::vector<LighterPlan> with_data() const {
+    std::vector<LighterPlan> plans;
+    const std::vector<StrategyChoice>& now = request_.strategies;
+    if (found_ || std::any_of(now.begin(), now.end(), [](const StrategyChoice& choice) {
+          return splits(choice, Role::data);
+        })) {
+      return plans;
+    }
+    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) {
+      for (LighterPlan& plan : with_data_axis(experiment_, now, ways))
+        plans.push_back(std::move(plan));
+    }
+    return plans;
+  }
+
+  static std::string none_of(const std::set<std::string>& tried) {
+    std::string text;
+    for (const std::string& what : tried) text += "no " + what + ", ";
+    return text;
+  }
+  static std::string nor(const std::set<std::string>& tried) {
+    std::string text;
+    for (const std::string& what : tried) text += ", nor " + what;
+    return text;
+  }
 
   std::string text_of(std::int64_t bytes) const {
     return format_bytes(static_cast<double>(bytes)) +
@@ -131,39 +161,14 @@ class Search {
     return {"full"};
   }
 
-  // The plan with its data parallelism, or `more` ways of it where it has none, as ZeRO of that
-  // stage. Nothing if that is no change.
-  Strategies with_zero(int stage, int more) const {
-    if (found_ || !experiment_.make_strategy) return std::nullopt;
-    std::vector<StrategyChoice> list = request_.strategies;
-    auto found = std::find_if(list.begin(), list.end(), named("zero"));
-    if (found == list.end()) found = std::find_if(list.begin(), list.end(), named("dp"));
-    if ((found == list.end()) != (more > 0)) return std::nullopt;
-    Json entry = {{"plugin", "zero"}, {"ways", more}};
-    if (found != list.end()) {
-      if (found->name == "zero") entry = found->options;
-      if (found->options.contains("bucket")) entry["bucket"] = found->options.at("bucket");
-      if (entry.contains("stage") && entry["stage"].get<int>() >= stage) return std::nullopt;
-      entry["plugin"] = "zero";
-      entry["ways"] = found->options.at("ways");
-    } else {
-      const bool stages = !list.empty() && list.front().name == "pp";
-      found = list.insert(list.begin() + (stages ? 1 : 0), StrategyChoice{});
-    }
-    entry["stage"] = stage;
-    try {
-      *found = experiment_.make_strategy(entry);
-    } catch (const Error&) {  // no such plugin here
-      return std::nullopt;
-    }
-    return list;
-  }
-
   void consider(Change change) {
     throw_if_stopped();
     if (found_ || work_ > most_search) return;
     PlanRequest request = request_;
-    if (change.strategies) request.strategies = *change.strategies;
+    if (change.plan != nullptr) {
+      request.strategies = change.plan->strategies;
+      (change.plan->drastic ? drastic_ : mild_).insert(change.plan->what);
+    }
     if (change.microbatch == 0) change.microbatch = fixed_;
     if (change.microbatch > 0) {
       request.microbatch = change.microbatch;
@@ -189,10 +194,6 @@ class Search {
     if (candidate.need <= limit_) found_ = candidate;
   }
 
-  static std::function<bool(const StrategyChoice&)> named(const char* name) {
-    return [name](const StrategyChoice& choice) { return choice.name == name; };
-  }
-
   // A plan that stays is named too, so that all of it can be copied, unless it has functions.
   std::string text(const Plan& plan, const Change& change) const {
     std::string entries, settings;
@@ -206,11 +207,12 @@ class Search {
       settings +=
           fmt::format("{}recompute = \"{}\"", settings.empty() ? "" : ", ", change.recompute);
     }
-    if (functions && !change.strategies) return settings;
+    if (functions && change.plan == nullptr) return settings;
     return fmt::format("plan = {{ {} }}{}{}", entries, settings.empty() ? "" : " with ", settings);
   }
 
-  // With every option that is not what it would be if left out.
+  // With every option that is not what it would be if left out, and those that tell lighter
+  // variants apart.
   std::string text(const StrategyChoice& choice) const {
     Json plain = Json::object();
     if (experiment_.make_strategy && choice.options.contains("ways")) {
@@ -221,10 +223,15 @@ class Search {
       } catch (const Error&) {  // needs more than ways
       }
     }
+    std::set<std::string> telling;
+    for (const Lighter& variant : lighter_of(choice)) {
+      if (variant.drastic) continue;
+      for (const auto& [key, value] : variant.options.items()) telling.insert(key);
+    }
     std::string options;
     for (const auto& [key, value] : choice.options.items()) {
       if (key == "ways" || key.starts_with("$")) continue;
-      if (key != "stage" && plain.contains(key) && plain.at(key) == value) continue;
+      if (telling.count(key) == 0 && plain.contains(key) && plain.at(key) == value) continue;
       options += fmt::format(", {} = {}", key, lua_text(value));
     }
     const std::string ways =
@@ -243,7 +250,8 @@ class Search {
   std::int64_t fixed_ =
       0;  // sequences of a microbatch, where the experiment leaves them to a policy
   std::optional<Candidate> found_, lowest_;
-  double work_ = 0;  // of the plans made so far
+  std::set<std::string> mild_, drastic_;  // what strategies did in the plans made so far
+  double work_ = 0;                       // of the plans made so far
   int tried_ = 0;
 };
 

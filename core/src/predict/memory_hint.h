@@ -16,11 +16,12 @@ struct MemoryNeed {
 
 // The first change of the experiment whose predicted need is within the limit and below the
 // experiment's own, as a script has it ("plan = { zero { 4, stage = 1 } } with microbatch = 2"),
-// with that need; each was planned as it is written. In this order: ZeRO 1, 2, 3 over the
-// data-parallel ways; smaller microbatches; recompute "selective", "full"; two and three of these
-// together; where the plan is not data parallel, ZeRO 3 over 2, 4, 8, … ways, with microbatches of
-// 1 and with recompute. Says so, and the lowest, if none is. `runs`: of no more ranks than can be
-// threads here. Of experiments whose steps differ, `needs_most` is the plan that does.
+// with that need; each was planned as it is written. In this order: lighter variants of strategies
+// (predict/lighter.h); smaller microbatches; recompute "selective", "full"; two and three of these
+// together; where nothing splits the data, an axis that does, of 2, 4, 8, … ways, with microbatches
+// of 1 and with recompute; drastic variants, likewise. Says so, and the lowest, if none is. `runs`:
+// of no more ranks than can be threads here. Of experiments whose steps differ, `needs_most` is the
+// plan that does.
 std::string memory_hint(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit,
                         bool runs);
 

@@ -99,17 +99,17 @@ const at::Tensor& Storage::settle(int slot) {
   if (!sums || s.alias_of >= 0) return tensors_[slot];
   const at::Tensor& whole = open(slot);
   std::int64_t end = 0;  // of what parameters sum on their own
-  const auto zero = [&](int part, const at::Tensor& tensor) {
+  const auto clear = [&](int part, const at::Tensor& tensor) {
     if (!written_[part]) tensor.zero_();
     written_[part] = true;
   };
   for (int v : views_[slot]) {
     if (program_.slots[v].bucket >= 0) continue;
-    zero(v, tensors_[v]);
+    clear(v, tensors_[v]);
     end = std::max(end, places_[v].range.offset + places_[v].range.size);
   }
   if (end == 0) {
-    zero(slot, whole);
+    clear(slot, whole);
   } else if (end < whole.numel()) {
     whole.narrow(0, end, whole.numel() - end).zero_();
   }

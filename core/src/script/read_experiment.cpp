@@ -48,6 +48,11 @@ class Reader {
       found.throw_if_any();
       return *made;
     };
+    experiment_.strategy_names = [catalog = context_.catalog] {
+      std::vector<std::string> names;
+      for (const Registration* one : catalog->all(Kind::strategy)) names.emplace_back(one->name);
+      return names;
+    };
     return std::move(experiment_);
   }
 

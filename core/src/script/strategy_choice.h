@@ -1,4 +1,4 @@
-// A strategy of a script's plan, made by its plugin.
+// A strategy of a script's plan, made by its plugin or of a table of mw.strategy.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace mw {
 
-// Of an entry such as { plugin = "tp", ways = 2 } at `path` ("plan[2]"). Nothing, and problems, if
+// Of an entry such as { plugin = "tp", ways = 2 } at `path` ("plan[2]"), or of one that has the
+// table of mw.strategy (strategy_key). Nothing, and problems, if
 // the plugin does not take the options. Throws Error where it cannot be made,
 // whatever the plugin throws.
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,

@@ -98,9 +98,9 @@ class Hostile : public mw::Strategy {
       return {{"b", 65536, {}}, {"c", 65536, {}}, {"d", 65536, {}}, {"e", 65536, {}}};
     if (at_ == "one axis twice") return {{"b", ways_, {}}, {"b", ways_, {}}};
     if (at_ == "the axis of dp") return {{"dp", ways_, {}}};
-    if (at_ == "borrows from nobody") return {{"b", ways_, {"nobody"}}};
-    if (at_ == "borrows too many") return {{"b", 7, {"dp"}}};
-    if (at_ == "borrows one twice") return {{"b", 4, {"dp", "dp"}}};
+    if (at_ == "borrows from nobody") return {{"b", ways_, {}, {"nobody"}}};
+    if (at_ == "borrows too many") return {{"b", 7, {}, {"dp"}}};
+    if (at_ == "borrows one twice") return {{"b", 4, {}, {"dp", "dp"}}};
     return {{"b", ways_, {}}};
   }
 

@@ -132,9 +132,9 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
   }
   at::Tensor p = scores(q, k, sight).sub_(made.lse.unsqueeze(-1)).exp_();
   const at::Tensor dv = at::matmul(p.transpose(2, 3), gh);
-  at::Tensor dp = at::matmul(gh, vh.transpose(2, 3));
-  dp.sub_(gh.mul(oh).sum(-1, true)).mul_(p).mul_(scale_of(q));
-  return back(at::matmul(dp, kh), at::matmul(dp.transpose(2, 3), qh), dv);
+  at::Tensor d_probs = at::matmul(gh, vh.transpose(2, 3));
+  d_probs.sub_(gh.mul(oh).sum(-1, true)).mul_(p).mul_(scale_of(q));
+  return back(at::matmul(d_probs, kh), at::matmul(d_probs.transpose(2, 3), qh), dv);
 }
 
 void merge(const Attended& sum, const Attended& more) {

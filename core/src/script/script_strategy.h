@@ -1,0 +1,44 @@
+// A strategy that a script makes of a table: mw.strategy { name, axis, rules, store, … }.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/options.h"
+#include "meshwright/strategy.h"
+
+namespace mw {
+
+// The keys of that table, and of the tables in its `axis`, `rules` and `store`.
+const Options& strategy_options();
+const Options& strategy_axis_options();
+const Options& strategy_rule_options();
+const Options& strategy_store_options();
+
+// Such a table, read. A plan's entries are made of it as of a plugin: with the ways of its axis.
+class StrategyTable {
+ public:
+  // Problems have keys in `path`, or in the strategy's name where that is empty:
+  // "my_tp.rules[1].dim".
+  StrategyTable(const Json& table, std::string path, Problems& problems);
+
+  const std::string& name() const { return name_; }
+  // What an entry takes: `ways`, or of a strategy with several axes the ways of each by its name.
+  const Options& options() const { return options_; }
+  // `values`: read by options(), with the reach of the script. What the strategy asks the script's
+  // functions it asks on the thread that makes the plan.
+  std::shared_ptr<const Strategy> make(const Values& values,
+                                       const std::shared_ptr<const ScriptReach>& reach) const;
+
+ private:
+  void read_axes(const Json& given, const std::string& path, Problems& problems);
+
+  std::string name_;
+  Values values_;
+  std::vector<AxisRequest>
+      axes_;  // with the ways that they have where a plan does not say; 0: none
+  Options options_;
+};
+
+}  // namespace mw
