@@ -1,6 +1,7 @@
 # Tests, found by folder.
 #   tests/<area>/*_test.cpp            one Catch2 program test_<area>; one ctest entry a file, as a
-#                                      process costs half a second before its first test
+#                                      process costs half a second before its first test. An area
+#                                      that is called as a plugin is has the plugin's files in it
 #   tests/<area>/test_*.py, test_*.sh  one ctest entry each
 #   tests/plugins/<name>/*.cpp         modules for tests, in build/lib/meshwright/test-plugins
 #   tests/support                      what the tests share, of both languages
@@ -85,9 +86,13 @@ foreach(path IN LISTS areas)
           bash "${PROJECT_SOURCE_DIR}/tests/with_instructions.sh" ${set} ${program} "[kernels]~[matrix]")
       endforeach()
     endif()
-    meshwright_together(sources ${sources})
+    file(GLOB own CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${area}/*.cpp")
+    meshwright_together(sources ${sources} ${own})
     add_executable(test_${area} ${sources})
     target_include_directories(test_${area} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+    if(own)
+      target_include_directories(test_${area} PRIVATE "${PROJECT_SOURCE_DIR}/plugins/${area}")
+    endif()
     target_link_libraries(test_${area} PRIVATE catch_main meshwright_core meshwright_warnings)
     target_precompile_headers(test_${area} REUSE_FROM meshwright_pch)
     add_dependencies(test_${area} test_plugins programs)

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "hooks.h"
 #include "meshwright/json_text.h"
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"
@@ -25,7 +27,7 @@ bool is_hook(const std::string& name) {
 
 // Null for "none".
 Hook make_hook(const std::string& name, std::int64_t rank, const mw::BucketShape& bucket) {
-  if (name == "bf16") return mw::bf16_hook();
+  if (name == "bf16") return dp::bf16_hook();
   if (name != "powersgd") return nullptr;
   if (bucket.element < 4) {
     throw Error(mw::Stage::plan, "hook.dtype", "hook",
@@ -33,7 +35,7 @@ Hook make_hook(const std::string& name, std::int64_t rank, const mw::BucketShape
                             bucket.name, bucket.element),
                 "write main_gradients = \"fp32\" in the experiment");
   }
-  return mw::powersgd_hook(rank);
+  return dp::powersgd_hook(rank);
 }
 
 Json describe(const mw::BucketShape& bucket) {

@@ -1,14 +1,17 @@
-// What reduction hooks leave in a bucket, beside the plain sum.
+// What dp's reduction hooks leave in a bucket, beside the plain sum.
 #include <catch2/catch.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <cmath>
 
-#include "comm_testing.h"
+#include "comm/comm_testing.h"
+#include "hooks.h"
 #include "meshwright/reduction_hook.h"
 
 using namespace mw;           // NOLINT
 using namespace mw::testing;  // NOLINT
+using dp::bf16_hook;
+using dp::powersgd_hook;
 
 namespace {
 

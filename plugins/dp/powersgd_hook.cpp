@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "hooks.h"
 #include "meshwright/reduction_hook.h"
 
-namespace mw {
+namespace dp {
 namespace {
 
 // A parameter in its bucket: a matrix that is compressed, or elements that are sent as they are.
@@ -23,7 +24,7 @@ struct Packing {
   std::int64_t sent = 0, q = 0, errors = 0;  // elements in all
 };
 
-Packing packing_of(const BucketShape& bucket, std::int64_t rank, bool even_if_larger) {
+Packing packing_of(const mw::BucketShape& bucket, std::int64_t rank, bool even_if_larger) {
   Packing all;
   std::int64_t offset = 0;
   for (const auto& shape : bucket.shapes) {
@@ -55,7 +56,7 @@ Packing packing_of(const BucketShape& bucket, std::int64_t rank, bool even_if_la
   return all;
 }
 
-class PowerSgdReduction : public BucketReduction {
+class PowerSgdReduction : public mw::BucketReduction {
  public:
   PowerSgdReduction(Packing packing, int ways, at::TensorOptions options)
       : packing_(std::move(packing)), ways_(ways) {
@@ -67,12 +68,12 @@ class PowerSgdReduction : public BucketReduction {
     q_.copy_(at::randn({packing_.q}, generator, options.device(at::kCPU)));
   }
 
-  void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
+  void start(at::Tensor gradient, mw::Communicator& ranks, mw::Purpose purpose) override {
     gradient_ = std::move(gradient);
     ranks_ = &ranks;
     purpose_ = purpose;
     if (packing_.errors == 0) {
-      pending_ = ranks.all_reduce(gradient_, Reduction::sum, purpose);
+      pending_ = ranks.all_reduce(gradient_, mw::Reduction::sum, purpose);
       return;
     }
     sent_ = at::empty({packing_.sent}, gradient_.options());
@@ -85,7 +86,7 @@ class PowerSgdReduction : public BucketReduction {
       m.add_(error(p));
       at::mm_out(left, m, q_of(p));
     }
-    pending_ = ranks.all_reduce(sent_, Reduction::sum, purpose);
+    pending_ = ranks.all_reduce(sent_, mw::Reduction::sum, purpose);
   }
 
   void finish() override {
@@ -106,7 +107,7 @@ class PowerSgdReduction : public BucketReduction {
       left.copy_(std::get<0>(at::linalg_qr(left)));
       at::mm_out(right, matrix(p).t(), left);
     }
-    ranks_->all_reduce(q_, Reduction::sum, purpose_).wait();
+    ranks_->all_reduce(q_, mw::Reduction::sum, purpose_).wait();
     for (const Part& p : packing_.parts) {
       if (p.rank == 0) continue;
       at::Tensor m = matrix(p), e = error(p);
@@ -135,28 +136,28 @@ class PowerSgdReduction : public BucketReduction {
   const int ways_;
   at::Tensor errors_, q_;
   at::Tensor gradient_, sent_;
-  Communicator* ranks_ = nullptr;
-  Purpose purpose_;
-  Pending pending_;
+  mw::Communicator* ranks_ = nullptr;
+  mw::Purpose purpose_;
+  mw::Pending pending_;
 };
 
-class PowerSgdHook : public ReductionHook {
+class PowerSgdHook : public mw::ReductionHook {
  public:
   PowerSgdHook(std::int64_t rank, bool even_if_larger)
       : rank_(rank), even_if_larger_(even_if_larger) {}
 
   std::string name() const override { return "powersgd"; }
-  bool exact(const BucketShape& bucket) const override {
+  bool exact(const mw::BucketShape& bucket) const override {
     return packing_of(bucket, rank_, even_if_larger_).errors == 0;
   }
 
-  ReductionCost cost(const BucketShape& bucket) const override {
+  mw::ReductionCost cost(const mw::BucketShape& bucket) const override {
     const Packing packing = packing_of(bucket, rank_, even_if_larger_);
     const std::int64_t size = bucket.element;
-    ReductionCost cost;
-    cost.start.calls = {{Collective::all_reduce, size * packing.sent}};
+    mw::ReductionCost cost;
+    cost.start.calls = {{mw::Collective::all_reduce, size * packing.sent}};
     if (packing.errors == 0) return cost;
-    cost.finish.calls = {{Collective::all_reduce, size * packing.q}};
+    cost.finish.calls = {{mw::Collective::all_reduce, size * packing.q}};
     cost.kept = size * (packing.errors + packing.q);
     cost.held = size * packing.sent;
     for (const Part& p : packing.parts) {
@@ -178,8 +179,8 @@ class PowerSgdHook : public ReductionHook {
     return cost;
   }
 
-  std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
-                                        at::TensorOptions options) const override {
+  std::unique_ptr<mw::BucketReduction> make(const mw::BucketShape& bucket,
+                                            at::TensorOptions options) const override {
     return std::make_unique<PowerSgdReduction>(packing_of(bucket, rank_, even_if_larger_),
                                                bucket.ways, options);
   }
@@ -191,8 +192,8 @@ class PowerSgdHook : public ReductionHook {
 
 }  // namespace
 
-std::shared_ptr<const ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger) {
+std::shared_ptr<const mw::ReductionHook> powersgd_hook(std::int64_t rank, bool even_if_larger) {
   return std::make_shared<PowerSgdHook>(rank, even_if_larger);
 }
 
-}  // namespace mw
+}  // namespace dp
