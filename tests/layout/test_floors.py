@@ -19,7 +19,7 @@ HOMES_OF_HEADERS = {
     "mesh": "mesh placement",
     "comm": "communicator ledger reduction_hook world",
     "schedule": "schedule",
-    "model": "autograd_op graph model op",
+    "model": "autograd_op builder graph kernel model op ops",
     "program": "program",
     "optimizer": "optimizer",
     "plan": "passes plugin strategy",
