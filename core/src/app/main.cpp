@@ -185,7 +185,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   add_common(list, arguments);
   CLI::App* show = plugins->add_subcommand("show", "options with types, ranges and defaults");
   show->add_option("NAME", arguments.plugin,
-                   "a plugin, the path of its file, or what is built in: tp, llama, adamw")
+                   "a plugin, the path of its file, or what is built in: llama, adamw")
       ->required();
   show->footer("Example: meshwright plugins show NAME, of those that plugins list names");
   add_common(show, arguments);

@@ -54,9 +54,9 @@ std::string usage(const PluginDescriptor& plugin, const Registration& one) {
     case Kind::recompute:
       return fmt::format("recompute = {}", quote(one.name));
     case Kind::scheduler:
-      return fmt::format("pp {{ schedule = {} }}", quote(one.name));
+      return fmt::format("{{ schedule = {} }} of a pipeline", quote(one.name));
     case Kind::hook:
-      return fmt::format("dp {{ hook = {} }}", quote(one.name));
+      return fmt::format("{{ hook = {} }} of data parallelism", quote(one.name));
     default:
       return "";
   }

@@ -81,7 +81,8 @@ class Reader {
     if (!entry.is_object() || !entry.contains("plugin")) {
       problems_.add(Stage::options, "option.value", path,
                     fmt::format("{}: got {}", path, describe(entry)),
-                    "each entry is a strategy such as dp(2), from mw.plugins(\"dp\")");
+                    "each entry is a strategy, from mw.plugins(\"name\") or mw.strategy { … }, "
+                    "called with its options");
       return;
     }
     try {
