@@ -14,12 +14,12 @@ namespace mw {
 
 const PluginDescriptor& built_in() {
   static const std::vector<Registration> all = [] {
-    std::vector<Registration> all;
+    std::vector<Registration> found;
     for (const auto& some :
          {built_in_models(), built_in_data(), built_in_optimizers(), built_in_lr_schedules(),
           built_in_microbatching(), built_in_recompute()})
-      all.insert(all.end(), some.begin(), some.end());
-    return all;
+      found.insert(found.end(), some.begin(), some.end());
+    return found;
   }();
   static const PluginDescriptor descriptor =
       describe_plugin("meshwright", MESHWRIGHT_VERSION, "what is built in", all.data(), all.size());

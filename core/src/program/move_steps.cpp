@@ -63,7 +63,7 @@ Pieces whole(Sizes shape) {
 MoveSteps move_steps(const Move& move, const Dims& dims, const Sizes& shape, const Layout& from,
                      const Layout& to, const Mesh& mesh, const Coordinates& at,
                      const std::function<std::int64_t(Dim)>& size) {
-  using Kind = Move::Kind;
+  using MoveKind = Move::Kind;
   const auto position = [&](Dim dim) {
     return std::find(dims.begin(), dims.end(), dim) - dims.begin();
   };
@@ -82,30 +82,30 @@ MoveSteps move_steps(const Move& move, const Dims& dims, const Sizes& shape, con
   steps.sent = whole(shape);
   steps.arrived = whole(part);
   steps.receives =
-      communicates(move.kind) && move.kind != Kind::all_reduce && move.kind != Kind::send;
+      communicates(move.kind) && move.kind != MoveKind::all_reduce && move.kind != MoveKind::send;
   switch (move.kind) {
-    case Kind::all_gather:
+    case MoveKind::all_gather:
       steps.sent = {shape, joint, {shape[joint]}, widest(come)};
       steps.arrived = {with(shape, joint, sum(come)), joint, come, widest(come)};
       break;
-    case Kind::reduce_scatter:
+    case MoveKind::reduce_scatter:
       steps.sent = {shape, cut, go, widest(go)};
       steps.arrived = {part, cut, {go[steps.index]}, widest(go)};
       break;
-    case Kind::all_to_all:
+    case MoveKind::all_to_all:
       steps.arrived = {with(part, joint, sum(come)), joint, come, 0};
       [[fallthrough]];
-    case Kind::slice:
+    case MoveKind::slice:
       steps.sent = {shape, cut, go, 0};
       break;
-    case Kind::all_reduce:
+    case MoveKind::all_reduce:
       steps.packs = true;  // unless it may overwrite the tensor
       return steps;
-    case Kind::keep:
+    case MoveKind::keep:
       break;
-    case Kind::send:
-    case Kind::recv:
-    case Kind::shift:
+    case MoveKind::send:
+    case MoveKind::recv:
+    case MoveKind::shift:
       return steps;
   }
   steps.packs = steps.receives && (!steps.sent.lies() || steps.sent.pads());

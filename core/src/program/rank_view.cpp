@@ -158,14 +158,14 @@ MoveSize RankView::size_of_exchange(const Instruction& instruction) const {
 MoveSize RankView::size_of(const Instruction& instruction) const {
   const Move& move = instruction.move;
   if (!move.lands.empty()) return size_of_exchange(instruction);
-  using Kind = Move::Kind;
+  using MoveKind = Move::Kind;
   const MoveSteps steps = this->steps(instruction);
   const auto& slots = instruction.inputs.empty() ? instruction.outputs : instruction.inputs;
   const std::int64_t item = bytes_of(program_.slots[slots[0]].dtype);
   const std::int64_t sent = item * steps.sent.elements(), arrived = item * steps.arrived.elements();
   MoveSize size;
-  size.payload = move.kind == Kind::all_gather || move.kind == Kind::recv ? arrived : sent;
-  if (move.kind == Kind::all_to_all) {
+  size.payload = move.kind == MoveKind::all_gather || move.kind == MoveKind::recv ? arrived : sent;
+  if (move.kind == MoveKind::all_to_all) {
     size.wire = sent - item * steps.sent.splits()[steps.index];
   } else if (communicates(move.kind)) {
     size.wire = wire_bytes(collective_of(move.kind), size.payload, program_.mesh.ways(move.atoms));
@@ -174,7 +174,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   size.finish = item * steps.joined();
   size.result = steps.joins ? size.finish : arrived;
   size.copied = (steps.packs ? sent : 0) + size.finish;
-  size.takes_source = move.kind == Kind::all_reduce && !steps.packs;
+  size.takes_source = move.kind == MoveKind::all_reduce && !steps.packs;
   size.takes_held = !steps.joins && !size.takes_source;
   return size;
 }

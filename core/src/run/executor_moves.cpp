@@ -14,11 +14,11 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   const auto begun = [&](Underway move) {
     underway_[{i.pending, i.bucket >= 0 ? -1 : microbatch}] = std::move(move);
   };
-  using Kind = Move::Kind;
+  using MoveKind = Move::Kind;
   if (i.bucket >= 0) return begun(start_flat(i));
-  if (i.move.kind == Kind::send || i.move.kind == Kind::recv)
+  if (i.move.kind == MoveKind::send || i.move.kind == MoveKind::recv)
     return begun(start_transfer(i, m, microbatch));
-  if (i.move.kind == Kind::shift) return begun(start_shift(i, m, microbatch));
+  if (i.move.kind == MoveKind::shift) return begun(start_shift(i, m, microbatch));
   if (!i.move.lands.empty()) return begun(start_exchange(i, m));
   const MoveSteps& steps = this->steps(i, m);
   if (i.code == Code::move) {
