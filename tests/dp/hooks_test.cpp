@@ -1,10 +1,10 @@
-// What reduction hooks leave in a bucket, beside the plain sum.
+// What dp's reduction hooks leave in a bucket, beside the plain sum.
 #include <catch2/catch.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <cmath>
 
-#include "comm_testing.h"
+#include "comm/comm_testing.h"
 #include "meshwright/reduction_hook.h"
 #include "support/registered.h"
 
@@ -77,6 +77,7 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 
 std::shared_ptr<const ReductionHook> hook_of(const std::string& name,
                                              const Json& options = Json::object()) {
+  test::registry().plugin("dp");
   return test::made<ReductionHook>("hook", name, options);
 }
 
