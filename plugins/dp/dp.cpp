@@ -27,7 +27,7 @@ class Hooks {
         path_(values.path("hook")),
         rank_(values.integer("hook_rank")) {}
 
-  // "none", for which it is null; a name; or a table of a name and options: mw.hook.powersgd(2).
+  // "none", for which it is null; a name; or a table of a name and options: dp.powersgd(2).
   // Throws Error (options) for anything else.
   Hook named(const Json& given) {
     if (given == "none") return nullptr;
@@ -109,7 +109,7 @@ class DataParallel : public mw::Strategy {
         .any(
             "hook",
             "how a bucket is summed: \"none\", as it is; \"bf16\" or \"powersgd\" (both lossy), or "
-            "another hook by name; mw.hook.powersgd { … } or another with options; or a function "
+            "another hook by name; dp.powersgd { … } or another with options; or a function "
             "of the bucket that returns one of these when the plan is made")
         .fallback("none")
         .integer("hook_rank", "of a hook that is given by its name alone: powersgd's rank")
@@ -131,7 +131,7 @@ class DataParallel : public mw::Strategy {
     }
   }
 
-  std::vector<mw::AxisRequest> axes() const override { return {{"dp", ways_, mw::Role::data}}; }
+  std::vector<mw::AxisRequest> axes() const override { return {{"dp", ways_, {}}}; }
 
   void edit(mw::Draft& draft) const override {
     draft.shard("batch", "dp");
@@ -180,4 +180,10 @@ class DataParallel : public mw::Strategy {
 }  // namespace
 
 MESHWRIGHT_PLUGIN("dp", "1.0.0", "data parallelism: batch -> dp, bucketed gradient all-reduce",
-                  mw::strategy<DataParallel>(), dp::hooks)
+                  mw::strategy<DataParallel>(),
+                  mw::reduction_hook<dp::Bf16Hook>("bf16",
+                                                   "gradients sent in bf16: half of fp32's bytes"),
+                  mw::reduction_hook<dp::PowerSgdHook>(
+                      "powersgd",
+                      "two factors of few columns stand for each gradient matrix "
+                      "(Vogels et al. 2019)"))

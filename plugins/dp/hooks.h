@@ -1,7 +1,6 @@
-// The reduction hooks of this plugin, each in a file of its own, and their registrations.
+// The reduction hooks of this plugin: dp offers them by name, and any other strategy may.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -37,14 +36,8 @@ class PowerSgdHook final : public mw::ReductionHook {
                                             at::TensorOptions options) const override;
 
  private:
-  std::int64_t rank_;
-  bool even_if_larger_;
+  const std::int64_t rank_;
+  const bool even_if_larger_;
 };
-
-inline constexpr std::array<mw::Registration, 2> hooks = {
-    mw::reduction_hook<Bf16Hook>("bf16", "gradients sent in bf16: half the bytes of fp32"),
-    mw::reduction_hook<PowerSgdHook>(
-        "powersgd",
-        "two factors of few columns stand for each gradient matrix (Vogels et al. 2019)")};
 
 }  // namespace dp

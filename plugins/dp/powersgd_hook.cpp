@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <limits>
 
-#include <fmt/format.h>
-
 #include "hooks.h"
 
 namespace dp {

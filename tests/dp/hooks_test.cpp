@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "comm/comm_testing.h"
-#include "hooks.h"
 #include "meshwright/reduction_hook.h"
+#include "support/registered.h"
 
 using namespace mw;           // NOLINT
 using namespace mw::testing;  // NOLINT
@@ -77,14 +77,8 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 
 std::shared_ptr<const ReductionHook> hook_of(const std::string& name,
                                              const Json& options = Json::object()) {
-  for (const Registration& hook : dp::hooks) {
-    if (name != hook.name) continue;
-    Problems problems;
-    const Values values = hook.options().read(options, "hook", problems);
-    problems.throw_if_any();
-    return make<ReductionHook>(hook, values);
-  }
-  return nullptr;
+  test::registry().plugin("dp");
+  return test::made<ReductionHook>("hook", name, options);
 }
 
 const Shapes mixed = {{24, 10}, {7}, {3, 8, 12}, {1}, {6, 30}};

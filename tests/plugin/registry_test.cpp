@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "meshwright/reduction_hook.h"
+#include "meshwright/model.h"
 #include "meshwright/strategy.h"
 #include "plugin/module.h"
 #include "support/problems.h"
@@ -191,7 +191,7 @@ TEST_CASE("what is built in is registered as plugins' things are") {
   PluginRegistry registry({});
   mw::Problems problems;
   for (const Kind kind : {Kind::model, Kind::data, Kind::optimizer, Kind::lr_schedule,
-                          Kind::microbatch, Kind::recompute, Kind::hook}) {
+                          Kind::microbatch, Kind::recompute}) {
     const auto all = registry.list(kind);
     CHECK(all.size() >= 2);
     for (const mw::Registration* one : all) {
@@ -201,8 +201,13 @@ TEST_CASE("what is built in is registered as plugins' things are") {
       for (const mw::Option& option : one->options().list()) CHECK_FALSE(option.doc.empty());
     }
   }
-  const auto given = registry.find(Kind::hook, "bf16").options().read({}, "", problems);
-  CHECK(mw::make<mw::ReductionHook>(registry.find(Kind::hook, "bf16"), given)->name() == "bf16");
+  const mw::Registration& gpt = registry.find(Kind::model, "gpt");
+  const auto given = gpt.options().read({{"layers", 1}, {"hidden", 4}, {"heads", 2}, {"vocab", 8}},
+                                        "model", problems);
+  REQUIRE(problems.empty());
+  const auto model = mw::make<mw::Model>(gpt, given);
+  CHECK(model->name() == "gpt");
+  CHECK(model->vocab() == 8);
 }
 
 TEST_CASE("a name that is taken, of the program or of another plugin, is refused, both named") {

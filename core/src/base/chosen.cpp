@@ -13,7 +13,6 @@ std::string constructor_of(Kind kind, const std::string& name) {
     case Kind::lr_schedule:
       return name;
     case Kind::microbatch:
-    case Kind::hook:
       return fmt::format("{}.{}", name_of(kind), name);
     default:
       return "";
