@@ -14,8 +14,8 @@
 #include <functional>
 #include <map>
 
+#include "meshwright/ops.h"
 #include "model/init.h"
-#include "model/ops.h"
 
 using namespace mw;
 

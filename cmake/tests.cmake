@@ -1,6 +1,7 @@
 # Tests, found by folder.
 #   tests/<area>/*_test.cpp            one Catch2 program test_<area>; one ctest entry a file, as a
-#                                      process costs half a second before its first test
+#                                      process costs half a second before its first test. An area
+#                                      that is called as a plugin is has the plugin's files in it
 #   tests/<area>/test_*.py, test_*.sh  one ctest entry each
 #   tests/plugins/<name>/*.cpp         modules for tests, in build/lib/meshwright/test-plugins
 #   tests/support                      what the tests share, of both languages
@@ -24,6 +25,7 @@ set(test_environment
   "MESHWRIGHT_SOURCE=${PROJECT_SOURCE_DIR}"
   "MESHWRIGHT_BUILD=${PROJECT_BINARY_DIR}"
   "MESHWRIGHT_TEST_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins"
+  "MESHWRIGHT_COPIED_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/copied-plugins"
   "PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support"
   OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0)
 
@@ -35,6 +37,20 @@ target_include_directories(catch_main PRIVATE "${PROJECT_SOURCE_DIR}/core/src")
 add_custom_target(test_plugins)
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
                            "${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins" test_plugins)
+
+# plugins/zero under another name, as a stranger would copy it.
+set(copies "${PROJECT_BINARY_DIR}/copies/zero2")
+file(GLOB originals CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/zero/*")
+foreach(original IN LISTS originals)
+  set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${original}")
+  get_filename_component(name "${original}" NAME)
+  file(READ "${original}" text)
+  string(REPLACE zero zero2 text "${text}")
+  string(REPLACE zero zero2 name "${name}")
+  file(CONFIGURE OUTPUT "${copies}/${name}" CONTENT "${text}" @ONLY)
+endforeach()
+meshwright_add_own_plugins("${PROJECT_BINARY_DIR}/copies"
+                           "${PROJECT_BINARY_DIR}/lib/meshwright/copied-plugins" test_plugins)
 
 # meshwright_add_test(NAME LABEL COST COMMAND…)
 function(meshwright_add_test name label cost)
@@ -85,9 +101,13 @@ foreach(path IN LISTS areas)
           bash "${PROJECT_SOURCE_DIR}/tests/with_instructions.sh" ${set} ${program} "[kernels]~[matrix]")
       endforeach()
     endif()
-    meshwright_together(sources ${sources})
+    file(GLOB own CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${area}/*.cpp")
+    meshwright_together(sources ${sources} ${own})
     add_executable(test_${area} ${sources})
     target_include_directories(test_${area} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+    if(own)
+      target_include_directories(test_${area} PRIVATE "${PROJECT_SOURCE_DIR}/plugins/${area}")
+    endif()
     target_link_libraries(test_${area} PRIVATE catch_main meshwright_core meshwright_warnings)
     target_precompile_headers(test_${area} REUSE_FROM meshwright_pch)
     add_dependencies(test_${area} test_plugins programs)

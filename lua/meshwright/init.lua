@@ -103,15 +103,21 @@ local function plugin(name, entries)
       names[#names + 1] = entry.name
     end
   end
-  local function missing(_, key)
-    if fields[key] ~= nil then return fields[key] end
-    if own then return nil end
-    table.sort(names)
-    core.refuse(("the plugin %s has no %s"):format(name, tostring(key)), "it has " .. table.concat(names, ", "))
-  end
-  if own then return registered(own, missing) end
-  return setmetatable({}, { __name = "meshwright.plugin", __index = missing,
-    __tostring = function() return ("the plugin %s: %s"):format(name, table.concat(names, ", ")) end })
+  if own then return registered(own, fields) end
+  table.sort(names)
+  local all = table.concat(names, ", ")
+  return setmetatable({}, {
+    __name = "meshwright.plugin",
+    __tostring = function() return ("the plugin %s: %s"):format(name, all) end,
+    __index = function(_, key)
+      if fields[key] ~= nil then return fields[key] end
+      core.refuse(("the plugin %s has no %s"):format(name, tostring(key)), "it has " .. all)
+    end,
+    __call = function()
+      core.refuse(("the plugin %s is several things: %s"):format(name, all),
+        ("write %s.%s { … }"):format(name, names[1]))
+    end,
+  })
 end
 
 --- mw.plugins("dp", "tp") -> dp, tp

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <map>
 
+#include "hooks.h"
 #include "meshwright/json_text.h"
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"
@@ -178,4 +180,4 @@ class DataParallel : public mw::Strategy {
 }  // namespace
 
 MESHWRIGHT_PLUGIN("dp", "1.0.0", "data parallelism: batch -> dp, bucketed gradient all-reduce",
-                  mw::strategy<DataParallel>())
+                  mw::strategy<DataParallel>(), dp::hooks)

@@ -12,6 +12,7 @@
 #include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
+#include "overlap_exchanges.h"
 
 namespace {
 
@@ -102,7 +103,7 @@ class ExpertParallel : public mw::Strategy {
       }
     }
     draft.expect_imbalance(imbalance_);
-    if (overlap_) draft.add_pass(mw::overlap_exchanges());
+    if (overlap_) draft.add_pass(ep::overlap_exchanges());
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
+#include "overlap_wgrad.h"
 
 namespace {
 
@@ -36,7 +37,7 @@ class TensorParallel : public mw::Strategy {
       if (draft.graph().dims().count(width) > 0) draft.shard(width, "tp");
     }
     draft.shard("vocab", "tp");
-    if (overlap_ && ways_ > 1) draft.add_pass(mw::overlap_wgrad());
+    if (overlap_ && ways_ > 1) draft.add_pass(tp::overlap_wgrad());
   }
 
   std::vector<mw::Lighter> lighter() const override {

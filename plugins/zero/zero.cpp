@@ -7,8 +7,10 @@
 #include <iterator>
 #include <string>
 
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
+#include "shard_storage.h"
 
 namespace {
 
@@ -94,7 +96,7 @@ class Zero : public mw::Strategy {
     draft.shard("batch", "zero");
     if (stage_ < 3) draft.add_pass(mw::bucket_gradients(bucket_));
     if (ways_ > 1) draft.add_pass(mw::overlap_gradient_reduction());
-    mw::ShardedStorage storage;
+    zero::ShardedStorage storage;
     storage.axis = parts_axis();
     storage.sharded_state = stage_ == 1   ? mw::ShardedState::optimizer
                             : stage_ == 2 ? mw::ShardedState::gradients
@@ -102,7 +104,7 @@ class Zero : public mw::Strategy {
     storage.prefetch = prefetch_;
     storage.reshard_after_forward = !(keep_ && stage_ == 3);
     storage.offload = offload_;
-    draft.add_pass(mw::shard_storage(storage));
+    draft.add_pass(zero::shard_storage(storage));
     if (stage_ < 3 && prefetch_ != 1) {
       draft.note(fmt::format("zero({}): prefetch is for stage 3, this is stage {}", ways_, stage_));
     }

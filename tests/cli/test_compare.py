@@ -199,10 +199,12 @@ mw.compare(e("llama", { dp(3) }), e("llama", {
         self.assertIn("equal, bit for bit", done.stdout)
 
     def test_an_interrupt_leaves_no_verdict(self):
-        script = self.write(MODELS + 'mw.compare(e("deep", { dp(2) }), e("deep", { tp(2) }))')
+        script = self.write(MODELS + 'io.stderr:write("begun\\n") mw.compare(e("deep", { dp(2) }), e("deep", { tp(2) }))')
         process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=2048"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
-        time.sleep(2)
+        while "begun" not in process.stderr.readline():
+            pass
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130, out + said)

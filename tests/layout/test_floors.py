@@ -19,7 +19,7 @@ HOMES_OF_HEADERS = {
     "mesh": "mesh placement",
     "comm": "communicator ledger reduction_hook world",
     "schedule": "replay schedule",
-    "model": "autograd_op graph model op",
+    "model": "autograd_op builder graph kernel model op ops",
     "program": "program",
     "optimizer": "optimizer",
     "plan": "microbatch passes recompute strategy",
@@ -87,8 +87,10 @@ def sdk_findings(root):
                 yield f"{path}:{line}: {path.name} of {own} includes {name}, which {other} implements"
     for group in ("plugins", "tests/plugins"):
         for path in sorted([*root.glob(f"{group}/**/*.cpp"), *root.glob(f"{group}/**/*.h")]):
+            home = root / group / (path.relative_to(root / group).parts[0] if group == "plugins" else "")
             for line, quoted, name in includes(path):
-                own = quoted and (path.parent / name).is_file()
+                file = (path.parent / name).resolve()
+                own = quoted and file.is_file() and file.is_relative_to(home.resolve())
                 if quoted and not own and not name.startswith("meshwright/"):
                     yield f'{path}:{line}: a plugin includes "{name}", which is not in the SDK'
 
@@ -149,6 +151,7 @@ class House(unittest.TestCase):
             ("core/include/meshwright/a.h", '#pragma once\n#include "base/x.h"\n', "not in the SDK"),
             ("core/include/meshwright/a.h", "int x;\n", "#pragma once"),
             ("plugins/tp/a.cpp", '#include "plan/plan.h"\n', "not in the SDK"),
+            ("plugins/tp/a.cpp", '#include "../../plugins/tp/../other.h"\n', "not in the SDK"),
             ("tests/unit/a.cpp", "\n" * (MOST_LINES + 1), "more than 400"),
             ("docs/a.md", "text\n" + ">" * 7 + " other\n", "unfinished merge"),
         ]

@@ -1,7 +1,7 @@
 // Experts' ops against dense forms of the same, which torch differentiates.
 #include <catch2/catch.hpp>
 
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "op_case.h"
 
 using namespace mw;

@@ -9,7 +9,7 @@
 
 #include "interpreter.h"
 #include "meshwright/model.h"
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "op_case.h"
 #include "support/registered.h"
 

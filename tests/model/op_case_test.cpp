@@ -12,7 +12,7 @@
 #include <limits>
 #include <numeric>
 
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "program/scratch.h"
 
 namespace mw::test {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "meshwright/autograd_op.h"
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "op_case.h"
 
 using namespace mw;

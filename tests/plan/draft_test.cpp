@@ -1,6 +1,7 @@
 // What strategies ask of a draft that is not there, and what looks like it but is.
 #include <catch2/catch.hpp>
 
+#include "meshwright/passes.h"
 #include "support/problems.h"
 #include "support/setup.h"
 

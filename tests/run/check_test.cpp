@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "meshwright/passes.h"
 #include "run/check.h"
 #include "run/trainer.h"
 #include "support/setup.h"

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "meshwright/passes.h"
 #include "meshwright/reduction_hook.h"
 #include "support/setup.h"
 

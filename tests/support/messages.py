@@ -161,7 +161,8 @@ MESSAGES = {
                      r"good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
                         r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ "
                      r"chunks has \d+ \[set chunks, .*"],
-    "script.argument": [r"mw\.schedule takes a function, or a name and a function.* \[.*"],
+    "script.argument": [r"mw\.schedule takes a function, or a name and a function.* \[.*",
+                        r"the plugin kit has no loin \[it has backwards, .*, tiny\]"],
     "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* "
                      r"\[.*", r"unexpected symbol near <eof> \[\]",
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],

@@ -1,29 +1,62 @@
-// Passes: edits of a program between its derivation and its completion;
-// those of the core, for strategies to add.
+// Passes: edits of a derived program, for strategies to add (Draft::add_pass). First what a pass
+// is, then the core's own, then the verbs that passes of one's own are made of. With program.h this
+// is the third layer of the SDK; a strategy that is rules alone needs neither.
+//
+// A pass of one's own, in Strategy::edit, which has all optimizer state lie in host memory:
+//
+//   draft.add_pass({"state on the host",
+//                   [](mw::Program& program) {
+//                     for (mw::Bucket& bucket : program.buckets)
+//                       bucket.offload = mw::Offload::optimizer;
+//                   },
+//                   mw::Pass::storage});
+//
+// Among the plugins that ship, tp's (overlap_wgrad.cpp) moves instructions, and zero's
+// (shard_storage.cpp) uses most of the verbs.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "meshwright/program.h"
-#include "meshwright/reduction_hook.h"
 
 namespace mw {
 
-// A pass edits the program between its derivation and its completion, after recompute and offload.
-// Whichever strategy brings a pass, those that decide about buckets run before those that place
-// what buckets need.
+class ReductionHook;
+struct BucketShape;
+
+// Called when a plan is made, after recompute and offload: once for each stage's program, in the
+// script's thread, and again for each plan that is made of the same strategies (of other steps, in
+// float64 for `verify`, of a sweep). So `run` keeps nothing from call to call and edits nothing but
+// the program, which is the planner's; what it leaves must follow from the program and the
+// strategy's options alone. What it decides about buckets must be the same for every timeline, as
+// steps with different schedules share a rank's storage, and for buckets of several stages the same
+// on all of them.
+//
+// After the passes the planner adds the step's end (what is left to reduce, the norm, the update),
+// grants in-place work and places releases, by the uses that it then finds: a pass need do nothing
+// about slots that come and go within a microbatch.
+//
+// To refuse the plan, throw Error; whatever else is thrown refuses it too, in the plugin's name.
 struct Pass {
+  // Whichever strategy brings a pass, those that decide what buckets hold run before those that
+  // decide how they are reduced, then those that decide how they are stored, then the others.
+  // Within one order they run as the script lists their strategies.
   enum Order : std::uint8_t { buckets, reductions, storage, instructions };
-  std::string name;
-  std::function<void(Program&)> run;
+  std::string name;                   // for messages: "bucket gradients"
+  std::function<void(Program&)> run;  // empty: the plan is refused
   Order order = instructions;
   // The axis that it works on, if it is for one; the plan is refused where the mesh lacks it. One
   // for reductions or storage is refused where no gradient is a sum over that axis.
   std::string axis = {};
   std::string strategy = {}, place = {};  // of who brings it, for messages; set by Draft::add_pass
 };
+
+// ---- The core's own passes, which several forms use.
 
 // Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone),
 // in the order in which gradients become ready in backward.
@@ -34,32 +67,69 @@ Pass overlap_gradient_reduction();
 // Reduces the buckets that are reduced over `axis` in every microbatch. Those that several stages
 // share are still reduced after the last, as the stages add to them at different times.
 Pass reduce_each_microbatch(const std::string& axis);
-struct ShardedStorage {
-  std::string axis;
-  ShardedState sharded_state = ShardedState::optimizer;
-  int prefetch = 1;  // layers whose parameters are gathered ahead of the one that computes
-  // Gathered for each forward and backward; else once a step.
-  bool reshard_after_forward = true;
-  Offload offload = Offload::nothing;  // of every bucket, in parts or not
-};
-// Parts the flat tensors of the buckets that are reduced over `axis`: gradients are
-// reduce-scattered, and parameters all-gathered after the update, or, stored in parts themselves,
-// before each use and let go after it. Gradients stored in parts are reduced in every microbatch,
-// as each bucket's are there.
-Pass shard_storage(const ShardedStorage& storage);
-// Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin
-// as soon as what they send is there, and are awaited where what they bring is read.
-Pass overlap_exchanges();
-// Lets weight gradients run while an input gradient is on its way: each collective of backward
-// starts right after the last dgrad that feeds it, and the wgrads that stood before it come between
-// start and wait.
-Pass overlap_wgrad();
-// Gives a hook, or null for a plain all-reduce, to each bucket that is reduced over `axis`. Called
-// when the plan is made, for each such bucket of each stage, with the shape on the stage's first
-// rank. Where several stages share a bucket, they must get the same: let the choice follow from the
-// bucket alone. Gradients that are kept in parts cannot have one (the plan is refused).
+// Gives a hook (reduction_hook.h), or null for a plain all-reduce, to each bucket that is reduced
+// over `axis`. Called when the plan is made, for each such bucket of each stage, with the shape on
+// the stage's first rank. Where several stages share a bucket, they must get the same: let the
+// choice follow from the bucket alone. Gradients that are kept as shards cannot have one (the plan
+// is refused).
 Pass hook_reductions(
     const std::string& axis,
     std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);
+
+// ---- Verbs: what passes of one's own are made of. All are for the thread that runs the pass.
+
+// Of the instructions of a segment that use a group of slots, the first and the last.
+struct Span {
+  int group = -1, first = -1, last = -1;
+};
+// The groups that a segment uses, by first use. `group_of`: of slots; others are left out. A slot
+// counts by its own number, not by what it is an alias of.
+std::vector<Span> spans(const Segment& segment, const std::map<int, int>& group_of);
+
+// What is to be put into a segment. Places are indices into its code as it is before into().
+class Insertions {
+ public:
+  // Before the instruction at `place`; at the end where that is the number of instructions. What is
+  // given for one place stands there in the order given.
+  void before(int place, Instruction instruction);
+  void before(int place, std::vector<Instruction> code);
+  // Puts all of it in, and has nothing more to put. Throws std::out_of_range, and changes nothing,
+  // if the segment has no such place.
+  void into(Segment& segment);
+
+ private:
+  std::multimap<int, Instruction> list_;
+};
+
+// Appends a slot; its index. References into Program::slots do not outlive the call.
+int add_slot(Program& program, Slot slot);
+
+// Splits each bucket by the segments that write its gradients, so that each segment can reduce its
+// own once; and by layer, if asked. Those that several stages share stay as they are. Flat slots
+// must not be there yet. Names the buckets anew.
+void split_buckets(Program& program, bool by_layer);
+
+// Gives buckets that have none yet their flat slots (Bucket::flat), as the buckets' fields say, and
+// makes the slots of parameters and gradients views of them. From then on those fields are fixed.
+// Called by passes that need these slots; else by the planner, after the last pass.
+void make_flat_slots(Program& program);
+
+// The next four make instructions, of a bucket that has its flat slots, for the pass to put where
+// it wants them. `bucket`: an index into Program::buckets.
+//
+// Begins the sum of a bucket's gradients, which are whole by then, over the ranks of
+// Bucket::reduce: where shards are kept, over those of Bucket::shard_atoms; the planner adds the
+// rest once, at the end of the step. Nothing may write the gradients until it is awaited.
+std::vector<Instruction> begin_reduction(const Program& program, int bucket);
+// Awaits it, and brings the sum to where it is kept. Where gradients are kept as shards it is added
+// to what is there and the whole gradients are released; so there is one pair in each segment that
+// writes any, after its last write.
+std::vector<Instruction> end_reduction(const Program& program, int bucket);
+// Begins, and awaits, the all-gather of parameters that are kept as shards. Between the wait and
+// the release of Bucket::flat.parameters (Instruction::release) they may be read. What is gathered
+// and never released stays until the end of the step. `phase`: under which the ledger counts it,
+// "forward" or "backward"; a literal.
+Instruction begin_gather(const Program& program, int bucket, const char* phase);
+Instruction end_gather(const Program& program, int bucket, const char* phase);
 
 }  // namespace mw

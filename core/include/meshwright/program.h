@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -129,6 +130,9 @@ struct Instruction {
   std::vector<int> release;  // slots that nobody reads after this instruction
 };
 
+// Calls `visit` with every slot that the instruction reads or writes (a slot may come twice).
+void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit);
+
 enum class SegmentKind : std::uint8_t {
   forward,
   backward,  // or the pair
@@ -170,12 +174,11 @@ struct ProgramParameter {
   int stacked = 0, rows = 0;
 };
 
-// What of a bucket each rank keeps only its part of (Rajbhandari et al. 2020, "ZeRO", stages 1 to
-// 3: each has also what stands before it).
+// What of a bucket each rank keeps only its shard of; each has also what stands before it.
 enum class ShardedState : std::uint8_t { nothing, optimizer, gradients, parameters };
 
-// What of a bucket lies in host memory and is updated there (Ren et al. 2021, "ZeRO-Offload"): the
-// optimizer's state; the rank's part of parameters stored in parts too.
+// What of a bucket lies in host memory and is updated there: the optimizer's state; the rank's
+// shard of parameters that are kept as shards too.
 enum class Offload : std::uint8_t { nothing, optimizer, parameters };
 
 // A bucket's flat slots, of which its parameters' and their gradients' slots are views.
@@ -211,13 +214,14 @@ struct Bucket {
   bool each = false;     // reduced after every run that adds to it, not after the last alone
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
-  ShardedState sharded_state = ShardedState::nothing;
-  // Atoms of `reduce` over which flat tensors are sharded:
-  // equally, with zeros after the last parameter.
+  // How it is stored. Atoms of `reduce` over which flat tensors are cut, equally, with zeros after
+  // the last parameter, and of what a rank keeps its shard alone. Parameters that are kept whole
+  // are gathered after the update by the planner; those kept as shards by whoever decided so,
+  // before each use (begin_gather); and gradients that are kept as shards are reduced by it too,
+  // in every microbatch (begin_reduction).
   std::vector<int> shard_atoms;
-  // Gathered parameters are let go after each use; else they stay until the step ends.
-  bool reshard_after_forward = true;
-  Offload offload = Offload::nothing;             // parameters: only of those stored in parts
+  ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
+  Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
   std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
   FlatSlots flat;                                 // once the passes have decided about buckets
 };

@@ -1,5 +1,15 @@
 // A parallelism strategy: asks for a mesh axis and says which dim lives on it, and where. All
-// collectives and their adjoints follow from that (docs/architecture.md).
+// collectives and their adjoints follow from that (docs/architecture.md). This is the first layer
+// of the SDK; with plugin.h it is all that a form of rules needs:
+//
+//   std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_}}; }
+//   void edit(mw::Draft& draft) const override {
+//     draft.shard("heads", "tp");
+//     draft.shard("ffn", "tp");
+//     if (!draft.divides("tp", "vocab")) draft.note("tp: the vocab's parts are uneven");
+//   }
+//
+// kernel.h (ops, models) is the second layer, program.h with passes.h the third.
 #pragma once
 
 #include <functional>
@@ -12,12 +22,13 @@
 #include "meshwright/graph.h"
 #include "meshwright/mesh.h"
 #include "meshwright/options.h"
-#include "meshwright/passes.h"
-#include "meshwright/program.h"
+#include "meshwright/placement.h"
 #include "meshwright/registration.h"
 #include "meshwright/schedule.h"
 
 namespace mw {
+
+struct Pass;  // an edit of the derived program (passes.h)
 
 // A mesh axis that a strategy asks for: ranks of its own, or borrowed from others.
 struct AxisRequest {
@@ -89,7 +100,9 @@ struct Pipeline {
 // several ranks on which nothing lives, as all of them would do the same work.
 class Draft {
  public:
-  Draft(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
+  Draft(const Graph& graph, const Mesh& mesh);
+  Draft(const Draft&) = delete;
+  ~Draft();
 
   const Graph& graph() const { return graph_; }
   const Mesh& mesh() const { return mesh_; }
@@ -171,6 +184,12 @@ struct Lighter {
   bool drastic = false;  // takes more ranks, or other memory: tried if all else does not suffice
 };
 
+// One entry of a plan. Made of options that are checked against the plugin's, when the script's
+// table is read, and kept as long as any plan of that table; called in the script's thread, and
+// again for each plan that is made of it (of other steps, in float64 for `verify`). So its answers
+// follow from its options, and what it is asked about, alone. The Draft is the planner's and goes
+// when the plan is made; functions that are given to it may refer to the strategy.
+//
 // Whatever these functions, and the constructor, throw refuses the plan, with the plugin's name and
 // the script's line. An Error keeps its own words; its key is the option that is at fault, if any.
 class Strategy {

@@ -69,6 +69,20 @@ PluginRegistry registry_of(const Arguments& arguments) {
   return PluginRegistry(PluginRegistry::search_path(arguments.plugin_path));
 }
 
+// For the help of `schedule`: only when it is printed are plugins loaded for it.
+std::string schedulers_text(const Arguments& arguments) {
+  std::string text = "Schedulers:\n";
+  try {
+    PluginRegistry plugins = registry_of(arguments);
+    plugins.use_all();
+    for (const Registration* one : plugins.list(Kind::scheduler))
+      text += fmt::format("  {:14}{}\n", one->name, one->doc);
+  } catch (const Error& error) {  // no such folder
+    text += fmt::format("  {}\n", error.what());
+  }
+  return text + "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8";
+}
+
 void add_schedule_command(CLI::App& app, Arguments& arguments) {
   CLI::App* command =
       app.add_subcommand("schedule", "draw, check and time a pipeline schedule, without a model");
@@ -103,16 +117,7 @@ void add_schedule_command(CLI::App& app, Arguments& arguments) {
   command->add_option("--csv", a.csv, "write the order in PyTorch's CSV form")->type_name("FILE");
   command->add_option("--svg", a.svg, "write the drawing")->type_name("FILE");
   command->add_option("--trace", a.trace, "write a Chrome trace")->type_name("FILE");
-  // Asked for when help is printed: only then are plugins loaded for it.
-  command->footer([&arguments] {
-    PluginRegistry plugins = registry_of(arguments);
-    plugins.use_all();
-    std::string text = "Schedulers:\n";
-    for (const Registration* one : plugins.list(Kind::scheduler))
-      text += fmt::format("  {:14}{}\n", one->name, one->doc);
-    return text +
-           "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8";
-  });
+  command->footer([&arguments] { return schedulers_text(arguments); });
   add_common(command, arguments);
 }
 

@@ -1,14 +1,10 @@
 // Adds the parts that all models share (embedding, linears, norms, attention, residual adds,
 // loss) to a graph, with parameters and names.
-#include "model/builder.h"
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "meshwright/builder.h"
 
 #include <algorithm>
 
-#include "base/divisors.h"
-#include "model/ops.h"
+#include "meshwright/ops.h"
 
 namespace mw {
 
@@ -162,34 +158,6 @@ void Builder::cross_entropy(int logits, std::int64_t token_count) {
       graph.add(op("loss.stats", ce_stats(), {use(logits), use(shift), use(labels)}, {"stat"}),
                 {{"", {"stat", "batch", "seq"}}})[0];
   graph.loss = graph.add(op("loss", ce_loss(token_count), {use(stats)}, {"stat"}), {{"", {}}})[0];
-}
-
-std::int64_t check_heads(const Values& values, Problems& problems) {
-  if (!values.has("hidden") || !values.has("heads")) return 0;
-  const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
-  if (hidden < 1 || heads < 1) return 0;
-  const auto near = [](std::int64_t whole, std::int64_t part) {
-    std::vector<std::int64_t> divisors = divisors_near(whole, part);
-    std::erase_if(divisors, [](std::int64_t d) { return d > most_heads; });
-    return fmt::format("{}", fmt::join(divisors, " or "));
-  };
-  if (hidden % heads != 0) {
-    problems.add(Stage::options, "option.divides", "heads",
-                 fmt::format("{} heads do not divide hidden = {}", heads, hidden),
-                 "nearest: heads = " + near(hidden, heads));
-    return 0;
-  }
-  if (values.has("kv_heads")) {
-    const std::int64_t kv_heads = values.integer("kv_heads");
-    if (kv_heads < 1) return 0;
-    if (heads % kv_heads != 0) {
-      problems.add(Stage::options, "option.divides", "kv_heads",
-                   fmt::format("{} key heads cannot share {} heads evenly", kv_heads, heads),
-                   "nearest: kv_heads = " + near(heads, kv_heads));
-      return 0;
-    }
-  }
-  return hidden / heads;
 }
 
 }  // namespace mw

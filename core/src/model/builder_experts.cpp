@@ -1,6 +1,6 @@
 // Adds the parts of models with experts to a graph: router, dispatch, the experts' linears,
 // combine, and the losses that balance them.
-#include "model/builder.h"
+#include "meshwright/builder.h"
 
 namespace mw {
 

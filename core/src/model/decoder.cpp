@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "model/checks.h"
+
 namespace mw {
 namespace {
 

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "model/builder.h"
+#include "meshwright/builder.h"
+#include "meshwright/options.h"
 
 namespace mw {
 

@@ -4,7 +4,8 @@
 
 #include <cmath>
 
-#include "model/builder.h"
+#include "meshwright/builder.h"
+#include "model/checks.h"
 #include "model/kinds.h"
 
 namespace mw {

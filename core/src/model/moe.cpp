@@ -6,9 +6,10 @@
 
 #include <cmath>
 
+#include "meshwright/ops.h"
+#include "model/checks.h"
 #include "model/decoder.h"
 #include "model/kinds.h"
-#include "model/ops.h"
 
 namespace mw {
 namespace {

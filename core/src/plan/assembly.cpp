@@ -10,11 +10,6 @@ std::string Assembly::name(const char* kind, int vstage) const {
   return partition.vstages() == 1 ? kind : std::string(kind) + "." + std::to_string(vstage);
 }
 
-int add_slot(Program& program, Slot slot) {
-  program.slots.push_back(std::move(slot));
-  return static_cast<int>(program.slots.size()) - 1;
-}
-
 Slot slot_of(const Program& program, int value, const Layout& layout) {
   const Value& v = program.graph->value(value);
   Slot slot;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/passes.h"
 #include "meshwright/program.h"
 #include "plan/derive.h"
 #include "plan/stages.h"
@@ -45,7 +46,6 @@ struct Assembly {
   std::string name(const char* kind, int vstage) const;
 };
 
-int add_slot(Program& program, Slot slot);
 // A slot for a value of the graph (or its gradient, which the caller renames).
 Slot slot_of(const Program& program, int value, const Layout& layout);
 Instruction alias(const Program& program, int from, int to, const char* phase);

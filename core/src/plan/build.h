@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "meshwright/passes.h"
 #include "meshwright/program.h"
 #include "plan/derive.h"
 #include "plan/stages.h"
@@ -31,23 +32,12 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
 
 // Numbers the buckets.
 void name_buckets(Program& program);
-// Splits each by the segments that write its gradients, so that each segment reduces its own once;
-// and by layer, if asked. Those that several stages share stay as they are.
-void split_buckets(Program& program, bool by_layer);
 Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
 
-// Gives buckets that have none yet their flat slots. What decides about buckets comes before.
-void make_flat_slots(Program& program);
-// What begins the reduction of a bucket's gradients, and what awaits it and brings the sum to where
-// it is kept; the same of what remains to be summed of the shards.
-std::vector<Instruction> begin_reduction(const Program& program, int bucket);
-std::vector<Instruction> end_reduction(const Program& program, int bucket);
+// What begins, and what awaits, the sum of what remains to be summed of a bucket's shards.
 std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket);
 std::vector<Instruction> end_shard_reduction(const Program& program, int bucket);
-// The all-gather of parameters that are kept as shards.
-Instruction begin_gather(const Program& program, int bucket, const char* phase);
-Instruction end_gather(const Program& program, int bucket, const char* phase);
-// That of a bucket's directions, awaited.
+// The all-gather of a bucket's directions, awaited.
 std::vector<Instruction> gather_directions(const Program& program, int bucket);
 
 // Each stage's timeline: the schedule's actions, with sends, receives and their waits placed

@@ -2,8 +2,8 @@
 // loss and gradient norm, the optimizer's update.
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/interrupt.h"
@@ -26,9 +26,7 @@ class Finish {
     const auto reduces = [](const Bucket& b) {  // else every microbatch does
       return !b.reduce.empty() && b.sharded_state < ShardedState::gradients && !b.each;
     };
-    for (const Bucket& bucket : program_.buckets) {
-      if (!bucket.reshard_after_forward) kept_.push_back(bucket.flat.parameters);
-    }
+    keep_gathered();
     const auto reduces_shards = [](const Bucket& b) {
       return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0;
     };
@@ -73,6 +71,21 @@ class Finish {
   }
 
  private:
+  // Parameters that were gathered and that no instruction lets go of stay until the step ends.
+  void keep_gathered() {
+    std::set<int> gathered, released;
+    for (const Segment& segment : program_.segments) {
+      for (const Instruction& i : segment.code) {
+        if (i.code == Code::start && i.bucket >= 0) gathered.insert(i.outputs[0]);
+        released.insert(i.release.begin(), i.release.end());
+      }
+    }
+    for (const Bucket& bucket : program_.buckets) {
+      const int slot = bucket.flat.parameters;
+      if (gathered.count(slot) > 0 && released.count(slot) == 0) kept_.push_back(slot);
+    }
+  }
+
   void end(const char* name) {
     if (code_.empty()) return;
     for (int slot : std::exchange(kept_, {})) code_.front().release.push_back(slot);
@@ -87,27 +100,17 @@ class Finish {
 
   Program& program_;
   std::vector<Instruction> code_;
-  std::vector<int> kept_;  // parameters that were gathered for the whole step
+  std::vector<int> kept_;  // what ends with the step
 };
 
 // Puts the starts of reductions after these instructions;
 // of several after one, the last bucket first.
 void start_after(const Program& program, Segment& segment,
-                 std::vector<std::pair<int, int>> starts) {
-  std::stable_sort(starts.begin(), starts.end(),
-                   [](const auto& x, const auto& y) { return x.first > y.first; });
-  std::vector<Instruction> code;
-  code.reserve(segment.code.size() + starts.size());
-  for (std::size_t i = 0; i < segment.code.size(); ++i) {
-    code.push_back(std::move(segment.code[i]));
-    auto begin = starts.end();
-    while (begin != starts.begin() && std::prev(begin)->first == static_cast<int>(i)) --begin;
-    for (auto start = starts.end(); start != begin;)
-      for (Instruction& begins : begin_reduction(program, (--start)->second))
-        code.push_back(std::move(begins));
-    starts.erase(begin, starts.end());
-  }
-  segment.code = std::move(code);
+                 const std::vector<std::pair<int, int>>& starts) {
+  Insertions list;
+  for (auto start = starts.rbegin(); start != starts.rend(); ++start)
+    list.before(start->first + 1, begin_reduction(program, start->second));
+  list.into(segment);
 }
 
 // Puts the starts of overlapped reductions into the timeline's runs that make their gradients
@@ -140,7 +143,7 @@ void place_reductions(Program& program) {
 // Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
 // or at the end, and awaited there.
 void place_each(Program& program) {
-  std::vector<int> bucket_of(program.slots.size(), -1);
+  std::map<int, int> bucket_of;  // of gradients' slots
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     if (!program.buckets[b].each) continue;
     for (int p : program.buckets[b].parameters) {
@@ -148,20 +151,17 @@ void place_each(Program& program) {
     }
   }
   for (Segment& segment : program.segments) {
-    std::map<int, int> last;  // bucket -> instruction
-    for (std::size_t i = 0; i < segment.code.size(); ++i) {
-      for_each_slot(segment.code[i], [&](int slot) {
-        if (bucket_of[slot] >= 0) last[bucket_of[slot]] = static_cast<int>(i);
-      });
-    }
+    std::vector<Span> written = spans(segment, bucket_of);
+    std::sort(written.begin(), written.end(),
+              [](const Span& a, const Span& b) { return a.group < b.group; });
     const int end = static_cast<int>(segment.code.size());
     std::vector<std::pair<int, int>> starts;  // after which instruction, bucket
-    for (const auto& [bucket, at] : last) {
-      starts.emplace_back(program.buckets[bucket].overlap ? at : end - 1, bucket);
+    for (const Span& span : written) {
+      starts.emplace_back(program.buckets[span.group].overlap ? span.last : end - 1, span.group);
     }
-    start_after(program, segment, std::move(starts));
-    for (const auto& [bucket, at] : last) {
-      for (Instruction& ends : end_reduction(program, bucket))
+    start_after(program, segment, starts);
+    for (const Span& span : written) {
+      for (Instruction& ends : end_reduction(program, span.group))
         segment.code.push_back(std::move(ends));
     }
   }

@@ -9,6 +9,7 @@
 
 #include "base/plugin_call.h"
 #include "base/text.h"
+#include "meshwright/passes.h"
 #include "meshwright/strategy.h"
 #include "plan/guarded_hook.h"
 #include "plan/what_there_is.h"
@@ -39,6 +40,9 @@ bool covers(std::vector<Range> order, std::int64_t size) {
 }
 
 }  // namespace
+
+Draft::Draft(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
+Draft::~Draft() = default;
 
 void Draft::refuse(std::string code, std::string option, std::string message, std::string hint) {
   if (option.empty()) option = option_;

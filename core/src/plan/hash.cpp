@@ -160,7 +160,6 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.each);
   add(bucket.hook ? bucket.hook->name() : std::string());
   add(bucket.sharded_state);
-  add(bucket.reshard_after_forward);
   add(bucket.offload);
 }
 

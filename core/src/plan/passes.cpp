@@ -1,14 +1,11 @@
-// Passes of the core that strategies ask for: buckets of a size, reductions beside backward,
-// weight gradients beside collectives, exchanges spread apart.
+// Passes of the core that strategies ask for: buckets of a size, reductions beside backward.
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "meshwright/passes.h"
 #include "meshwright/program.h"
 #include "plan/build.h"
-#include "program/lifetimes.h"
 
 namespace mw {
 namespace {
@@ -83,82 +80,7 @@ void overlap(Program& program) {
   }
 }
 
-bool is_piece(const Instruction& i, Piece piece) {
-  return i.code == Code::compute && i.piece == piece;
-}
-
-// Whether a later dgrad of [first, last) adds into what an earlier wgrad still has to read.
-bool overwritten(const Program& program, const std::vector<Instruction>& code, std::size_t first,
-                 std::size_t last) {
-  std::set<int> read;
-  for (std::size_t i = first; i < last; ++i) {
-    if (is_piece(code[i], Piece::wgrad)) {
-      for (const auto* list : {&code[i].grad_outputs, &code[i].inputs}) {
-        for (int slot : *list) {
-          if (slot >= 0) read.insert(program.root(slot));
-        }
-      }
-    } else {
-      for (int slot : code[i].grad_inputs) {
-        if (slot >= 0 && read.count(program.root(slot)) > 0) return true;
-      }
-    }
-  }
-  return false;
-}
-
-void delay_wgrads(const Program& program, Segment& segment) {
-  std::vector<Instruction>& code = segment.code;
-  for (std::size_t n = 0; n < code.size(); ++n) {
-    // A bucket's reduction reads what the wgrads before it write: they stay before it.
-    if (code[n].bucket >= 0) continue;
-    const bool casts = code[n].code == Code::copy && !code[n].move.atoms.empty();
-    if (code[n].code != Code::start && !casts) continue;
-    std::size_t first = n;
-    while (first > 0 &&
-           (is_piece(code[first - 1], Piece::dgrad) || is_piece(code[first - 1], Piece::wgrad))) {
-      --first;
-    }
-    if (overwritten(program, code, first, n)) continue;
-    std::stable_partition(code.begin() + static_cast<std::ptrdiff_t>(first),
-                          code.begin() + static_cast<std::ptrdiff_t>(n) + 1,
-                          [](const Instruction& i) { return !is_piece(i, Piece::wgrad); });
-  }
-}
-
-bool is_exchange(const Instruction& i) {
-  return (i.code == Code::start || i.code == Code::wait) && !i.move.lands.empty();
-}
-
-bool touches(const Program& program, const Instruction& i, int slot) {
-  bool found = false;
-  for_each_slot(i, [&](int other) { found = found || program.root(other) == program.root(slot); });
-  return found;
-}
-
-void spread_exchanges(const Program& program, std::vector<Instruction>& code) {
-  const auto at = [&](std::size_t i) { return code.begin() + static_cast<std::ptrdiff_t>(i); };
-  for (std::size_t n = code.size(); n-- > 0;) {
-    if (code[n].code != Code::wait || !is_exchange(code[n])) continue;
-    std::size_t to = n + 1;
-    while (to < code.size() && !touches(program, code[to], code[n].outputs[0])) ++to;
-    std::rotate(at(n), at(n + 1), at(to));
-  }
-  for (std::size_t n = 0; n < code.size(); ++n) {
-    if (code[n].code != Code::start || !is_exchange(code[n])) continue;
-    std::size_t to = n;
-    while (to > 0 && !touches(program, code[to - 1], code[n].inputs[0])) --to;
-    std::rotate(at(to), at(n), at(n + 1));
-  }
-}
-
 }  // namespace
-
-Pass overlap_exchanges() {
-  return {"overlap exchanges", [](Program& program) {
-            for (Segment& segment : program.segments) spread_exchanges(program, segment.code);
-          }};
-}
 
 Pass bucket_gradients(std::int64_t bytes) {
   return {"bucket gradients", [bytes](Program& program) { fill_buckets(program, bytes); },
@@ -167,14 +89,6 @@ Pass bucket_gradients(std::int64_t bytes) {
 
 Pass overlap_gradient_reduction() {
   return {"overlap gradient reduction", overlap, Pass::reductions};
-}
-
-Pass overlap_wgrad() {
-  return {"overlap wgrad", [](Program& program) {
-            for (Segment& segment : program.segments) {
-              if (segment.kind == SegmentKind::backward) delay_wgrads(program, segment);
-            }
-          }};
 }
 
 }  // namespace mw

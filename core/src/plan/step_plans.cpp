@@ -39,7 +39,7 @@ bool keep_alike(const Plan& a, const Plan& b) {
       const auto kept = [](const Bucket& bucket) {
         return std::tie(bucket.parameters, bucket.reduce, bucket.sharded, bucket.stages,
                         bucket.shard_atoms, bucket.sharded_state, bucket.matrix, bucket.expert_load,
-                        bucket.reshard_after_forward, bucket.offload);
+                        bucket.offload);
       };
       if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;
     }

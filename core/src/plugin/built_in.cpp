@@ -1,9 +1,8 @@
-// Gathers what the folders register: models, data, optimizers, hooks, schedules and policies.
+// Gathers what the folders register: models, data, optimizers, schedules and policies.
 #include "plugin/built_in.h"
 
 #include <vector>
 
-#include "comm/hooks.h"
 #include "input/data.h"
 #include "input/lr_schedule.h"
 #include "model/kinds.h"
@@ -18,7 +17,7 @@ const PluginDescriptor& built_in() {
     std::vector<Registration> all;
     for (const auto& some :
          {built_in_models(), built_in_data(), built_in_optimizers(), built_in_lr_schedules(),
-          built_in_microbatching(), built_in_recompute(), built_in_hooks()})
+          built_in_microbatching(), built_in_recompute()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();

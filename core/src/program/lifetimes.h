@@ -1,16 +1,12 @@
 // Which instruction uses a slot last: what may be overwritten in place, and what may be released.
 #pragma once
 
-#include <functional>
 #include <utility>
 #include <vector>
 
 #include "meshwright/program.h"
 
 namespace mw {
-
-// Calls `visit` with every slot that the instruction reads or writes (a slot may come twice).
-void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit);
 
 // For each parameter, the run of the timeline and the instruction in it after which its gradient is
 // whole, (-1, -1) if nothing touches it.

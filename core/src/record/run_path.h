@@ -12,8 +12,8 @@ namespace mw {
 // Leaves nothing behind.
 void check_writable(const std::filesystem::path& path);
 
-// The hidden copy's name: in the same folder (renames must not cross file systems), with the process
-// that writes it; a number that cannot be guessed follows.
+// The hidden copy's name: in the same folder (renames must not cross file systems), with the
+// process that writes it; a number that cannot be guessed follows.
 std::string hidden_name(const std::filesystem::path& path);
 // Removes the hidden copies of runs to the same path that were killed.
 void remove_orphans(const std::filesystem::path& path);

@@ -2,6 +2,7 @@
 // reductions that were derived from them.
 #include <algorithm>
 
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
 

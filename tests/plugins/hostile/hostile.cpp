@@ -3,6 +3,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"
@@ -173,7 +174,7 @@ class Hostile : public mw::Strategy {
         {"a pass for no sums",
          [](mw::Draft& d) {
            d.shard("heads", "b");
-           d.add_pass(mw::shard_storage({"b", mw::ShardedState::optimizer, 1, false, {}}));
+           d.add_pass(mw::reduce_each_microbatch("b"));
          }},
     };
     if (const auto rule = rules.find(at_); rule != rules.end()) return rule->second(draft);

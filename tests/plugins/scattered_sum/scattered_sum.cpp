@@ -1,5 +1,6 @@
 // A hook of a plugin's own: dp's buckets are summed by a reduce-scatter and an all-gather, which a
 // plain all-reduce is in one. Nothing is lost, so the mix still equals one rank.
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"

@@ -1,6 +1,6 @@
 // Attention as an op: causal or over a window, with grouped keys, whole or with keys that arrive
 // in ring steps from other ranks.
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/attend.h"
 #include "model/ops/blocks.h"
 #include "model/ops/kernel.h"

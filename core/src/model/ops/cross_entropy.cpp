@@ -3,7 +3,7 @@
 // gradient.
 #include <limits>
 
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

@@ -2,7 +2,7 @@
 // (combine).
 #include <algorithm>
 
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

@@ -1,5 +1,5 @@
 // SwiGLU, GELU and the residual add.
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

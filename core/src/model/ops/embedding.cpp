@@ -1,5 +1,5 @@
 // Token embedding over a vocab that may be cut, and learned positions.
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

@@ -1,7 +1,7 @@
 // A linear for each expert, over the rows of those that are here.
 #include <algorithm>
 
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/gemm.h"
 #include "model/ops/kernel.h"
 

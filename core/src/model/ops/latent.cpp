@@ -1,6 +1,6 @@
 // Ops with which latent attention takes tensors apart and puts them together. Each writes its
 // results once: what it reads need not be kept.
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

@@ -1,5 +1,5 @@
 // LayerNorm with weight and bias, by ATen's kernels.
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

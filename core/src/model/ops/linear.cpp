@@ -2,7 +2,7 @@
 // (wgrad), which may run later.
 #include <algorithm>
 
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/gemm.h"
 #include "model/ops/kernel.h"
 

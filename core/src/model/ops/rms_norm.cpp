@@ -1,5 +1,5 @@
 // RMSNorm, forward and backward, in chunks of rows that stay in cache.
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

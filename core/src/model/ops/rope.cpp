@@ -1,6 +1,6 @@
 // Rotary position embedding: a table of cosines and sines of positions, and the rotation of
 // queries and keys by it.
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

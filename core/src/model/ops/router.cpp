@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "meshwright/autograd_op.h"
-#include "model/ops.h"
+#include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
 namespace mw {

@@ -1,12 +1,12 @@
-// What reduction hooks leave in a bucket, beside the plain sum.
+// What dp's reduction hooks leave in a bucket, beside the plain sum.
 #include <catch2/catch.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <cmath>
 
-#include "comm_testing.h"
+#include "comm/comm_testing.h"
+#include "hooks.h"
 #include "meshwright/reduction_hook.h"
-#include "support/registered.h"
 
 using namespace mw;           // NOLINT
 using namespace mw::testing;  // NOLINT
@@ -77,7 +77,14 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 
 std::shared_ptr<const ReductionHook> hook_of(const std::string& name,
                                              const Json& options = Json::object()) {
-  return test::made<ReductionHook>("hook", name, options);
+  for (const Registration& hook : dp::hooks) {
+    if (name != hook.name) continue;
+    Problems problems;
+    const Values values = hook.options().read(options, "hook", problems);
+    problems.throw_if_any();
+    return make<ReductionHook>(hook, values);
+  }
+  return nullptr;
 }
 
 const Shapes mixed = {{24, 10}, {7}, {3, 8, 12}, {1}, {6, 30}};

@@ -1,5 +1,6 @@
-// Makers of the built-in ops. Dims are those that the models use; an op's file says what it needs
-// whole. All kernels run on any device and on any local part of the iteration space.
+// Makers of the ops that there are. Each says its operands with their dims, as the models call
+// them, and what it needs whole: Op::whole is for the caller to set (Builder does). All kernels run
+// on any device and on any local part of the iteration space.
 #pragma once
 
 #include <cstdint>

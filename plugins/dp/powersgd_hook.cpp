@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "comm/hooks.h"
+#include <fmt/format.h>
 
-namespace mw {
+#include "hooks.h"
+
+namespace dp {
 namespace {
 
 // A parameter in its bucket: a matrix that is compressed, or elements that are sent as they are.
@@ -24,7 +26,7 @@ struct Packing {
   std::int64_t sent = 0, q = 0, errors = 0;  // elements in all
 };
 
-Packing packing_of(const BucketShape& bucket, std::int64_t rank, bool even_if_larger) {
+Packing packing_of(const mw::BucketShape& bucket, std::int64_t rank, bool even_if_larger) {
   Packing all;
   std::int64_t offset = 0;
   for (const auto& shape : bucket.shapes) {
@@ -56,7 +58,7 @@ Packing packing_of(const BucketShape& bucket, std::int64_t rank, bool even_if_la
   return all;
 }
 
-class PowerSgdReduction : public BucketReduction {
+class PowerSgdReduction : public mw::BucketReduction {
  public:
   PowerSgdReduction(Packing packing, int ways, at::TensorOptions options)
       : packing_(std::move(packing)), ways_(ways) {
@@ -68,12 +70,12 @@ class PowerSgdReduction : public BucketReduction {
     q_.copy_(at::randn({packing_.q}, generator, options.device(at::kCPU)));
   }
 
-  void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
+  void start(at::Tensor gradient, mw::Communicator& ranks, mw::Purpose purpose) override {
     gradient_ = std::move(gradient);
     ranks_ = &ranks;
     purpose_ = purpose;
     if (packing_.errors == 0) {
-      pending_ = ranks.all_reduce(gradient_, Reduction::sum, purpose);
+      pending_ = ranks.all_reduce(gradient_, mw::Reduction::sum, purpose);
       return;
     }
     sent_ = at::empty({packing_.sent}, gradient_.options());
@@ -86,7 +88,7 @@ class PowerSgdReduction : public BucketReduction {
       m.add_(error(p));
       at::mm_out(left, m, q_of(p));
     }
-    pending_ = ranks.all_reduce(sent_, Reduction::sum, purpose);
+    pending_ = ranks.all_reduce(sent_, mw::Reduction::sum, purpose);
   }
 
   void finish() override {
@@ -107,7 +109,7 @@ class PowerSgdReduction : public BucketReduction {
       left.copy_(std::get<0>(at::linalg_qr(left)));
       at::mm_out(right, matrix(p).t(), left);
     }
-    ranks_->all_reduce(q_, Reduction::sum, purpose_).wait();
+    ranks_->all_reduce(q_, mw::Reduction::sum, purpose_).wait();
     for (const Part& p : packing_.parts) {
       if (p.rank == 0) continue;
       at::Tensor m = matrix(p), e = error(p);
@@ -136,78 +138,70 @@ class PowerSgdReduction : public BucketReduction {
   const int ways_;
   at::Tensor errors_, q_;
   at::Tensor gradient_, sent_;
-  Communicator* ranks_ = nullptr;
-  Purpose purpose_;
-  Pending pending_;
-};
-
-class PowerSgdHook : public ReductionHook {
- public:
-  static Options options() {
-    return Options()
-        .integer("rank", "columns of the factors that stand for a gradient matrix")
-        .range(1, 1 << 20)
-        .fallback(4)
-        .positional("rank")
-        .boolean("even_if_larger", "matrices are factored that do not become smaller by it, too")
-        .fallback(false);
-  }
-  explicit PowerSgdHook(const Values& values)
-      : rank_(values.integer("rank")), even_if_larger_(values.flag("even_if_larger")) {}
-
-  void check(const BucketShape& bucket) const override {
-    if (bucket.element >= 4) return;
-    throw Error(Stage::plan, "hook.dtype", "",
-                fmt::format("powersgd factors gradients, and {} has them in {} bytes each",
-                            bucket.name, bucket.element),
-                "write main_gradients = \"fp32\" in the experiment");
-  }
-  bool exact(const BucketShape& bucket) const override {
-    return packing_of(bucket, rank_, even_if_larger_).errors == 0;
-  }
-
-  ReductionCost cost(const BucketShape& bucket) const override {
-    const Packing packing = packing_of(bucket, rank_, even_if_larger_);
-    const std::int64_t size = bucket.element;
-    ReductionCost cost;
-    cost.start.calls = {{Collective::all_reduce, size * packing.sent}};
-    if (packing.errors == 0) return cost;
-    cost.finish.calls = {{Collective::all_reduce, size * packing.q}};
-    cost.kept = size * (packing.errors + packing.q);
-    cost.held = size * packing.sent;
-    for (const Part& p : packing.parts) {
-      if (p.rank == 0) {
-        cost.start.touched += size * 2 * p.elements;
-        cost.finish.touched += size * 2 * p.elements;
-        continue;
-      }
-      const auto product = 2.0 * static_cast<double>(p.elements * p.rank);
-      const std::int64_t factors = (p.rows + p.cols) * p.rank;
-      cost.start.flops += product;
-      cost.finish.flops += 2 * product + 4.0 * static_cast<double>(p.rows * p.rank * p.rank);
-      cost.start.touched += size * (4 * p.elements + factors);
-      cost.finish.touched += size * (7 * p.elements + 4 * factors);
-      // Of the QR: Q, R, and the reflectors' factors; not LAPACK's scratch of some hundred bytes.
-      cost.finish.workspace =
-          std::max(cost.finish.workspace, size * (p.rows * p.rank + p.rank * p.rank + p.rank));
-    }
-    return cost;
-  }
-
-  std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
-                                        at::TensorOptions options) const override {
-    return std::make_unique<PowerSgdReduction>(packing_of(bucket, rank_, even_if_larger_),
-                                               bucket.ways, options);
-  }
-
- private:
-  const std::int64_t rank_;
-  const bool even_if_larger_;
+  mw::Communicator* ranks_ = nullptr;
+  mw::Purpose purpose_;
+  mw::Pending pending_;
 };
 
 }  // namespace
 
-const Registration powersgd_hook = reduction_hook<PowerSgdHook>(
-    "powersgd", "two factors of few columns stand for each gradient matrix (Vogels et al. 2019)");
+mw::Options PowerSgdHook::options() {
+  return mw::Options()
+      .integer("rank", "columns of the factors that stand for a gradient matrix")
+      .range(1, 1 << 20)
+      .fallback(4)
+      .positional("rank")
+      .boolean("even_if_larger", "matrices are factored that do not become smaller by it, too")
+      .fallback(false);
+}
 
-}  // namespace mw
+PowerSgdHook::PowerSgdHook(const mw::Values& values)
+    : rank_(values.integer("rank")), even_if_larger_(values.flag("even_if_larger")) {}
+
+void PowerSgdHook::check(const mw::BucketShape& bucket) const {
+  if (bucket.element >= 4) return;
+  throw mw::Error(mw::Stage::plan, "hook.dtype", "",
+                  fmt::format("powersgd factors gradients, and {} has them in {} bytes each",
+                              bucket.name, bucket.element),
+                  "write main_gradients = \"fp32\" in the experiment");
+}
+
+bool PowerSgdHook::exact(const mw::BucketShape& bucket) const {
+  return packing_of(bucket, rank_, even_if_larger_).errors == 0;
+}
+
+mw::ReductionCost PowerSgdHook::cost(const mw::BucketShape& bucket) const {
+  const Packing packing = packing_of(bucket, rank_, even_if_larger_);
+  const std::int64_t size = bucket.element;
+  mw::ReductionCost cost;
+  cost.start.calls = {{mw::Collective::all_reduce, size * packing.sent}};
+  if (packing.errors == 0) return cost;
+  cost.finish.calls = {{mw::Collective::all_reduce, size * packing.q}};
+  cost.kept = size * (packing.errors + packing.q);
+  cost.held = size * packing.sent;
+  for (const Part& p : packing.parts) {
+    if (p.rank == 0) {
+      cost.start.touched += size * 2 * p.elements;
+      cost.finish.touched += size * 2 * p.elements;
+      continue;
+    }
+    const auto product = 2.0 * static_cast<double>(p.elements * p.rank);
+    const std::int64_t factors = (p.rows + p.cols) * p.rank;
+    cost.start.flops += product;
+    cost.finish.flops += 2 * product + 4.0 * static_cast<double>(p.rows * p.rank * p.rank);
+    cost.start.touched += size * (4 * p.elements + factors);
+    cost.finish.touched += size * (7 * p.elements + 4 * factors);
+    // Of the QR: Q, R, and the reflectors' factors; not LAPACK's scratch of some hundred bytes.
+    cost.finish.workspace =
+        std::max(cost.finish.workspace, size * (p.rows * p.rank + p.rank * p.rank + p.rank));
+  }
+  return cost;
+}
+
+std::unique_ptr<mw::BucketReduction> PowerSgdHook::make(const mw::BucketShape& bucket,
+                                                        at::TensorOptions options) const {
+  return std::make_unique<PowerSgdReduction>(packing_of(bucket, rank_, even_if_larger_),
+                                             bucket.ways, options);
+}
+
+}  // namespace dp

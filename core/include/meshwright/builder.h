@@ -1,28 +1,53 @@
-// What the model kinds share: ops with the dims that they need whole, and the parts that every
-// decoder has.
+// Builds a model's graph op by op: the parts that decoders have, and a place for ops of one's own.
+// It is what the built-in models are written with.
+//
+//   mw::Builder b("mine", batch, sequence, vocab, hidden, heads, heads, ffn);
+//   b.graph.layers = 1;
+//   const int table = b.parameter("embedding.weight", {"vocab", "hidden"}, {}, {});
+//   int x = b.embedding("embedding", table);
+//   b.layer = 0;
+//   const int up = b.parameter("layers.0.up.weight", {"ffn", "hidden"}, {}, {});
+//   const int down = b.parameter("layers.0.down.weight", {"hidden", "ffn"}, {}, {});
+//   int h = b.gelu("layers.0.gelu", b.linear("layers.0.up", x, up));
+//   x = b.add("layers.0.add", x, b.linear("layers.0.down", h, down));
+//   b.layer = 1;
+//   b.cross_entropy(b.linear("head", x, table), tokens_per_step);
+//   return std::move(b.graph);
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "meshwright/graph.h"
-#include "meshwright/options.h"
-#include "model/ops.h"
+#include "meshwright/ops.h"
 
 namespace mw {
 
-// What a model can hold of what is gone through one by one; widths may be what 32 bits hold.
-constexpr std::int64_t most_layers = 1 << 12, most_heads = 1 << 16, most_experts = 1 << 16;
-
-// Adds ops to a graph; each returns the value it makes. Parameters are named as the op + ".weight"
-// and ".bias".
+// Adds ops to a graph; each call returns the index of the value that it makes, of which other calls
+// take it. A value must be there before it is used, and ops run in the order in which they are
+// added. Parameters are named as the op + ".weight" and ".bias", where a call makes them itself.
+// Names are the model's: they must be different, and stay the same from build to build, as initial
+// weights and checkpoints go by them. `hf`: where a parameter lies in a Hugging Face checkpoint;
+// {}: nowhere. What an index or a dim is wrong for throws std::out_of_range. A builder is for one
+// thread.
 class Builder {
  public:
-  // Sets the dims that every decoder has, and the data: "tokens", "labels" (batch, seq) and
-  // "positions" (seq).
+  // Sets the dims that every decoder has (batch, seq, keys, vocab, hidden, heads, kv_heads,
+  // head_dim, ffn; `batch` in sequences of one microbatch over all ranks, `sequence` in tokens),
+  // and the data: "tokens", "labels" (batch, seq) and "positions" (seq). `heads` divides `hidden`.
+  // Further dims: graph.set_dim.
   Builder(std::string family, std::int64_t batch, std::int64_t sequence, std::int64_t vocab,
           std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn);
+
+  // An op of whatever type, of the current layer: graph.add(op(…), {{"", its output's dims}})[0].
+  // `whole`: dims that no axis may cut in it.
+  Op op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
+        Dims whole = {}) const;
+  // A value under its own dims.
+  Use use(int value) const { return {value, graph.value(value).dims, false}; }
 
   int parameter(const std::string& name, Dims dims, Init init, HfName hf);
   int embedding(const std::string& name, int weight);
@@ -56,21 +81,13 @@ class Builder {
   // Its parameter is `name` + ".weight". `counts`: the ledger counts its rows.
   int expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts = false);
   int combine(const std::string& name, int rows, int weights, int places);
-  // The three ops of the loss; sets Graph::loss.
+  // The three ops of the loss; sets Graph::loss. `tokens`: of a whole step, over all ranks; what
+  // the loss is divided by.
   void cross_entropy(int logits, std::int64_t tokens);
 
   int tokens = -1, labels = -1, positions = -1;
-  int layer = -1;  // of the ops to come
-  Graph graph;
-
- private:
-  Use use(int value) const { return {value, graph.value(value).dims, false}; }
-  Op op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
-        Dims whole = {}) const;
+  int layer = -1;  // of the ops to come; -1: before the first, `graph.layers`: after the last
+  Graph graph;     // moved out of when all is added
 };
-
-// Checks that both kinds need: hidden divisible by heads. Returns the width of a head, 0 if there
-// is none.
-std::int64_t check_heads(const Values& values, Problems& problems);
 
 }  // namespace mw

@@ -1,0 +1,23 @@
+// The second layer of the SDK: what models are made of. op.h says what an op is and what its author
+// owes; autograd_op.h takes an op whose derivative torch finds; ops.h has the ops that there are;
+// builder.h makes graphs (graph.h) of them. None of it knows a mesh, a rank or a collective.
+//
+// An op of one's own, differentiated by torch, and where a model uses it:
+//
+//   class SquaredRelu final : public mw::AutogradOp {
+//    public:
+//     std::string kind() const override { return "squared_relu"; }
+//     std::vector<at::Tensor> compute(const mw::Op&, const mw::LocalDims&,
+//                                     const std::vector<at::Tensor>& in) const override {
+//       return {at::relu(in[0]).square()};
+//     }
+//   };
+//   const int y = b.graph.add(b.op("layers.0.act", std::make_shared<SquaredRelu>(), {b.use(x)}),
+//                             {{"", b.graph.value(x).dims}})[0];
+#pragma once
+
+#include "meshwright/autograd_op.h"
+#include "meshwright/builder.h"
+#include "meshwright/graph.h"
+#include "meshwright/op.h"
+#include "meshwright/ops.h"

@@ -1,0 +1,41 @@
+// Checks of the options that several model kinds have, with the nearest values that fit.
+#include "model/checks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "base/divisors.h"
+
+namespace mw {
+
+std::int64_t check_heads(const Values& values, Problems& problems) {
+  if (!values.has("hidden") || !values.has("heads")) return 0;
+  const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
+  if (hidden < 1 || heads < 1) return 0;
+  const auto near = [](std::int64_t whole, std::int64_t part) {
+    std::vector<std::int64_t> divisors = divisors_near(whole, part);
+    std::erase_if(divisors, [](std::int64_t d) { return d > most_heads; });
+    return fmt::format("{}", fmt::join(divisors, " or "));
+  };
+  if (hidden % heads != 0) {
+    problems.add(Stage::options, "option.divides", "heads",
+                 fmt::format("{} heads do not divide hidden = {}", heads, hidden),
+                 "nearest: heads = " + near(hidden, heads));
+    return 0;
+  }
+  if (values.has("kv_heads")) {
+    const std::int64_t kv_heads = values.integer("kv_heads");
+    if (kv_heads < 1) return 0;
+    if (heads % kv_heads != 0) {
+      problems.add(Stage::options, "option.divides", "kv_heads",
+                   fmt::format("{} key heads cannot share {} heads evenly", kv_heads, heads),
+                   "nearest: kv_heads = " + near(heads, kv_heads));
+      return 0;
+    }
+  }
+  return hidden / heads;
+}
+
+}  // namespace mw

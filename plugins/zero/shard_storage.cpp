@@ -1,0 +1,145 @@
+// Chooses the buckets of which ranks keep only their shard, and places the gathers, reductions and
+// releases that follow.
+#include "shard_storage.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace zero {
+namespace {
+
+class ShardStorage {
+ public:
+  ShardStorage(mw::Program& program, const ShardedStorage& storage)
+      : program_(program), storage_(storage) {}
+
+  void run() {
+    const bool gradients = storage_.sharded_state >= mw::ShardedState::gradients;
+    if (gradients) mw::split_buckets(program_, /*by_layer=*/true);
+    if (!choose()) return;
+    mw::make_flat_slots(program_);
+    if (gradients) {
+      const std::map<int, int> buckets = buckets_of(&mw::ProgramParameter::gradient_slot);
+      for (mw::Segment& segment : program_.segments) reduce_in(segment, buckets);
+    }
+    if (storage_.sharded_state != mw::ShardedState::parameters) return;
+    const std::map<int, int> buckets = buckets_of(&mw::ProgramParameter::slot);
+    for (mw::Segment& segment : program_.segments) gather_in(segment, buckets);
+    if (!storage_.reshard_after_forward) gather_once();
+  }
+
+ private:
+  // Whether there is any bucket of which ranks keep a shard.
+  bool choose() {
+    bool any = false;
+    for (mw::Bucket& bucket : program_.buckets) {
+      if (bucket.expert_load) continue;  // all see all counts
+      for (int atom : program_.mesh.axis(storage_.axis).atoms) {
+        const auto& reduce = bucket.reduce;
+        const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
+        if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.shard_atoms.push_back(atom);
+      }
+      bucket.offload = bucket.shard_atoms.empty()
+                           ? std::min(storage_.offload, mw::Offload::optimizer)
+                           : storage_.offload;
+      if (bucket.shard_atoms.empty()) continue;
+      any = true;
+      bucket.sharded_state = storage_.sharded_state;
+      // Reduced in every microbatch, not after the last.
+      if (bucket.sharded_state >= mw::ShardedState::gradients) bucket.overlap = false;
+    }
+    return any;
+  }
+
+  // Of these slots of their parameters, the buckets of which ranks keep a shard.
+  std::map<int, int> buckets_of(int mw::ProgramParameter::*slot) const {
+    std::map<int, int> buckets;
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      if (program_.buckets[b].shard_atoms.empty()) continue;
+      for (int p : program_.buckets[b].parameters) {
+        buckets[program_.parameters[p].*slot] = static_cast<int>(b);
+      }
+    }
+    return buckets;
+  }
+
+  // After a bucket's last gradient; awaited when the next is about to begin, so that two whole
+  // buckets live at most.
+  void reduce_in(mw::Segment& segment, const std::map<int, int>& buckets) {
+    if (segment.kind == mw::SegmentKind::finish) return;
+    std::vector<mw::Span> list = mw::spans(segment, buckets);
+    std::stable_sort(list.begin(), list.end(),
+                     [](const mw::Span& a, const mw::Span& b) { return a.last < b.last; });
+    mw::Insertions inserts;
+    int before = -1;
+    for (const mw::Span& span : list) {
+      if (before >= 0) inserts.before(span.last + 1, mw::end_reduction(program_, before));
+      inserts.before(span.last + 1, mw::begin_reduction(program_, span.group));
+      before = span.group;
+    }
+    if (before >= 0) {
+      inserts.before(static_cast<int>(segment.code.size()), mw::end_reduction(program_, before));
+    }
+    inserts.into(segment);
+  }
+
+  void gather_in(mw::Segment& segment, const std::map<int, int>& buckets) {
+    const std::vector<mw::Span> list = mw::spans(segment, buckets);
+    const auto ahead = static_cast<std::size_t>(storage_.prefetch);
+    const char* phase = segment.kind == mw::SegmentKind::forward ? "forward" : "backward";
+    mw::Insertions inserts;
+    if (storage_.reshard_after_forward) {
+      for (const mw::Span& span : list) {
+        segment.code[span.last].release.push_back(program_.buckets[span.group].flat.parameters);
+      }
+    }
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      if (storage_.reshard_after_forward) {
+        if (n == 0) {  // what nothing stands before
+          for (std::size_t k = 0; k <= ahead && k < list.size(); ++k) {
+            inserts.before(list[0].first, mw::begin_gather(program_, list[k].group, phase));
+          }
+        } else if (n + ahead < list.size()) {
+          inserts.before(list[n].first, mw::begin_gather(program_, list[n + ahead].group, phase));
+        }
+      }
+      inserts.before(list[n].first, mw::end_gather(program_, list[n].group, phase));
+    }
+    inserts.into(segment);
+  }
+
+  // All gathers at the start of the step, in the order of use; nothing lets go before its end.
+  void gather_once() {
+    mw::Segment all;
+    all.name = "gather";
+    all.kind = mw::SegmentKind::gather;
+    std::set<int> seen;
+    for (const mw::SegmentRun& run : program_.timeline) {
+      for (const mw::Instruction& i : program_.segments[run.segment].code) {
+        const bool gathers = i.code == mw::Code::wait && i.bucket >= 0 &&
+                             i.pending == program_.buckets[i.bucket].flat.gather;
+        if (gathers && seen.insert(i.bucket).second)
+          all.code.push_back(mw::begin_gather(program_, i.bucket, "forward"));
+      }
+    }
+    program_.timeline.insert(program_.timeline.begin(),
+                             {static_cast<int>(program_.segments.size()), -1});
+    program_.segments.push_back(std::move(all));
+  }
+
+  mw::Program& program_;
+  const ShardedStorage& storage_;
+};
+
+}  // namespace
+
+mw::Pass shard_storage(const ShardedStorage& storage) {
+  return {"shard storage",
+          [storage](mw::Program& program) { ShardStorage(program, storage).run(); },
+          mw::Pass::storage, storage.axis};
+}
+
+}  // namespace zero

@@ -1,0 +1,27 @@
+// The pass behind ZeRO: what of a bucket each rank keeps only its shard of.
+#pragma once
+
+#include <string>
+
+#include "meshwright/passes.h"
+
+namespace zero {
+
+struct ShardedStorage {
+  std::string axis;
+  // ZeRO's stages: optimizer state (1), gradients too (2), parameters too (3).
+  mw::ShardedState sharded_state = mw::ShardedState::optimizer;
+  int prefetch = 1;  // layers whose parameters are gathered ahead of the one that computes
+  // Gathered for each forward and backward; else once a step.
+  bool reshard_after_forward = true;
+  // Of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
+  mw::Offload offload = mw::Offload::nothing;
+};
+
+// Cuts the flat tensors of the buckets that are reduced over `axis`: gradients are
+// reduce-scattered, and parameters all-gathered after the update, or, stored as shards themselves,
+// before each use and let go after it. Gradients stored as shards are reduced in every microbatch,
+// as each bucket's are there.
+mw::Pass shard_storage(const ShardedStorage& storage);
+
+}  // namespace zero
