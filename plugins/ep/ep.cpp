@@ -67,7 +67,7 @@ class ExpertParallel : public mw::Strategy {
       if (!axis.is_string() || axis.get<std::string>() == "ep") {
         throw mw::Error(mw::Stage::options, "option.value", "borrow",
                         fmt::format("{} is no axis to take ranks of", mw::json_text(axis)),
-                        "list names of axes, or roles: borrow = { \"dp\", \"model\" }");
+                        "list names of axes: borrow = { \"dp\", \"tp\" }, or roles: { \"data\" }");
       }
       lenders_.push_back(axis.get<std::string>());
     }
