@@ -1,6 +1,7 @@
 # label: unit
 """A form of somebody else's: plugins/zero under another name (cmake/tests.cmake makes the copy), with an axis and a file
-of its own. Its plans are the original's but for the name, and `verify` calls them equal to one rank."""
+of its own. Its plans are the original's but for the name, `ep` borrows its ranks, the search for a plan that fits the
+memory offers its lighter variants, and `verify` calls its plans equal to one rank."""
 
 import os
 import unittest
@@ -12,7 +13,7 @@ COPIED = os.environ["MESHWRIGHT_COPIED_PLUGINS"]
 LLAMA = MODELS + """
 local zero2 = mw.plugins("zero2")
 local function plan(mix, more)
-  local e = { model = models.llama, data = mw.synthetic { sequence = 8 }, plan = mix, batch = 8, microbatch = 4,
+  local e = { model = models.llama, data = mw.synthetic { sequence = 8 }, plan = mix, batch = 8, microbatch = 1,
               optimizer = mw.adamw { lr = 1e-3 }, steps = 1 }
   for key, value in pairs(more or {}) do e[key] = value end
   return e
@@ -24,6 +25,7 @@ MIXES = (
     '{ @ { 2, stage = 2, offload = "optimizer" }, tp(2) }',
     '{ pp { 2, schedule = "1f1b" }, @ { 2, stage = 3, prefetch = 2 } }, { precision = "bf16" }',
     '{ @ { 2, stage = 3, keep = true, offload = "parameters" }, sp { 2 } }',
+    "{ @ { 4, stage = 2 }, ep(2) }, { model = models.moe }",
 )
 
 
@@ -46,10 +48,16 @@ class Copied(ProgramCase):
             self.assertEqual(one["predicted"]["stages"], other["predicted"]["stages"])
 
     def test_it_equals_one_rank(self):
-        mixes = (mix.partition(", { precision")[0].replace("@", "zero2") for mix in MIXES)
+        mixes = (mix.replace("@", "zero2").replace(', { precision = "bf16" }', "") for mix in MIXES)
         text = LLAMA + "".join(f"mw.verify(plan({mix}))\n" for mix in mixes)
         results = self.all("verify", "--plugin-path", COPIED, self.write(text))
         self.assertEqual([result["verdict"] for result in results], ["equal"] * len(MIXES))
+
+    def test_the_search_for_memory_offers_it(self):
+        calls = [f'mw.plan(plan({{ {name} {{ 2, stage = 1 }} }}, {{ memory = "1KiB" }}))' for name in ("zero", "zero2")]
+        own, copied = (errors[0]["hint"] for errors in self.tried(LLAMA, calls, "--plugin-path", COPIED))
+        self.assertRegex(copied, r"zero2 \{ 2, [^}]*stage = 3")
+        self.assertEqual(own, copied.replace("zero2", "zero"))
 
 
 if __name__ == "__main__":
