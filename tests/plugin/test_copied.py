@@ -1,7 +1,8 @@
 # label: unit
-"""A form of somebody else's: plugins/zero under another name (cmake/tests.cmake makes the copy), with an axis and a file
-of its own. Its plans are the original's but for the name, `ep` borrows its ranks, the search for a plan that fits the
-memory offers its lighter variants, and `verify` calls its plans equal to one rank."""
+"""A form of somebody else's: plugins/zero under another name (cmake/tests.cmake makes the copy),
+with an axis and a file of its own. Its plans are the original's but for the name, `ep` borrows
+its ranks, the search for a plan that fits the memory offers its lighter variants, and `verify`
+calls its plans equal to one rank."""
 
 import os
 import unittest
