@@ -51,6 +51,18 @@ class Copied(ProgramCase):
         results = self.all("verify", "--plugin-path", COPIED, self.write(text))
         self.assertEqual([result["verdict"] for result in results], ["equal"] * len(MIXES))
 
+    def test_it_lends_its_ranks_and_is_offered_where_memory_is_short(self):
+        text = LLAMA + "local e = plan({ zero2 { 4, stage = 3 }, ep(2) }, { model = models.moe, microbatch = 1 })\n"
+        results = self.all("verify", "--plugin-path", COPIED, self.write(text + "mw.verify(e)\n"))
+        self.assertEqual([result["verdict"] for result in results], ["equal"])
+        stages = "".join(f"mw.plan(plan({{ zero2 {{ 4, stage = {stage} }} }}, {{ microbatch = 1 }}))\n" for stage in (1, 2, 3))
+        peaks = [max(stage["peak"] for stage in result["memory"])
+                 for result in self.all("plan", "--plugin-path", COPIED, self.write(LLAMA + stages))]
+        self.assertEqual(peaks, sorted(peaks, reverse=True))
+        short = f"mw.plan(plan({{ zero2(4) }}, {{ microbatch = 1, memory = {peaks[2]} }}))\n"
+        result = self.only("plan", "--plugin-path", COPIED, self.write(LLAMA + short))
+        self.assertTrue(result["hint"].startswith("plan = { zero2 { 4, stage = 3 } } would fit: "), result["hint"])
+
 
 if __name__ == "__main__":
     unittest.main()
