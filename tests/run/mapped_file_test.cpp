@@ -62,8 +62,8 @@ TEST_CASE("samples of a text that is cut off are refused, as are weights") {
   const auto path = folder.write("a.txt", std::string(4 * pages, 'x'));
   mw::DataContext context;
   context.sequence = 128;
-  const mw::TextSource source(mw::Values(mw::Json{{"path", path.string()}, {"order", "sequential"}}),
-                              context);
+  const mw::TextSource source(
+      mw::Values(mw::Json{{"path", path.string()}, {"order", "sequential"}}), context);
   std::vector<std::int64_t> inputs(128), labels(128);
   source.sample(0, 128, inputs.data(), labels.data());
   cut(path, pages);
