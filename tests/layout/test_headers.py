@@ -1,7 +1,7 @@
 # label: unit
-"""Each header of the SDK compiles alone, as a plugin compiles it: with the flags of one, in a
-file of its own. The normal run takes the precompiled header along, which hides a standard header
-that is missing, not one of the SDK's; that is for the matrix."""
+"""Each header of the SDK compiles alone, as a plugin compiles it: with the flags of one, in a file
+of its own. The normal run takes the precompiled header along, which hides a standard header that
+is missing, not one of the SDK's; that is for the matrix."""
 
 import concurrent.futures
 import json
