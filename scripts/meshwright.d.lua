@@ -10,6 +10,9 @@ local mw = {}
 ---@class meshwright.Schedule
 ---@class meshwright.Strategy
 ---@class meshwright.Microbatch
+---@class meshwright.Hook
+---@class meshwright.Scheduler
+---@class meshwright.Recompute
 
 ---What a verb returns; its fields depend on the verb.
 ---@class meshwright.Result
@@ -28,7 +31,7 @@ local mw = {}
 ---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
 ---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less (default "compute")
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
----@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, or a function of an op (default "none")
+---@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, a plugin's policy, or a function of an op (default "none")
 ---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
 ---@field device? "cpu" where ranks compute (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
@@ -237,34 +240,43 @@ function mw.microbatch.ramp(options) end
 ---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (1 B .. 1 EiB)
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
 ---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
----@field hook? any how a bucket is summed: "none", "bf16", "powersgd" (both lossy), or a function of the bucket that returns one of these when the plan is made (default "none")
----@field hook_rank? integer powersgd: columns of the factors that stand for a gradient matrix (default 4) (1 .. 65536)
+---@field hook? any how a bucket is summed: "none", as it is; "bf16" or "powersgd" (both lossy), or another hook by name; dp.powersgd { … } or another with options; or a function of the bucket that returns one of these when the plan is made (default "none")
+---@field hook_rank? integer of a hook that is given by its name alone: powersgd's rank (default 4) (1 .. 65536)
+
+---@class meshwright.plugin.dp.powersgd
+---@field rank? integer columns of the factors that stand for a gradient matrix (default 4) (1 .. 1048576)
+---@field [1]? integer the same as rank
+---@field even_if_larger? boolean matrices are factored that do not become smaller by it, too (default false)
 
 ---data parallelism: batch -> dp, bucketed gradient all-reduce
----@alias meshwright.make.dp fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
+---@overload fun(options?: meshwright.plugin.dp|integer): meshwright.Strategy
+---@class meshwright.make.dp
+---@field powersgd fun(options?: meshwright.plugin.dp.powersgd|integer): meshwright.Hook two factors of few columns stand for each gradient matrix (Vogels et al. 2019)
 
 ---@class meshwright.plugin.ep
----@field ways integer ranks that the experts are split over: of dp or zero as many as these can be made of, then of cp, then of tp (1 .. 1048576)
+---@field ways integer ranks that the experts are split over: of those that split the data as many as these can be made of, then of the sequence's, then of the model's (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field dispatch? "alltoall"|"allgather" how tokens get to their experts: each to those it chose; or all to all ranks, whose parts of the result are reduce-scattered (default "alltoall")
----@field borrow? any[] axes to take ranks of, the first first: { "tp" }; left out: dp, zero, cp, ulysses, tp
+---@field borrow? any[] axes to take ranks of, or roles of axes, the first first: { "tp" }; left out: data, sequence, model
 ---@field overlap? boolean what shared experts compute goes on while tokens are on their way (default false)
 ---@field imbalance? number for predictions: tokens of the rank that has most over the average of the ranks (default 1) (1 .. 1048576)
 
 ---expert parallelism: experts -> ep, on borrowed ranks
----@alias meshwright.make.ep fun(options?: meshwright.plugin.ep|integer): meshwright.Strategy
+---@overload fun(options?: meshwright.plugin.ep|integer): meshwright.Strategy
+---@class meshwright.make.ep
 
 ---@class meshwright.plugin.pp
 ---@field ways integer stages that the layers are split into (1 .. 65536)
 ---@field [1]? integer the same as ways
----@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
+---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; 1, or what the schedule needs (1 .. 1024)
 ---@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
 ---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
 
 ---pipeline parallelism: layers -> pp, with a schedule
----@alias meshwright.make.pp fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
+---@overload fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
+---@class meshwright.make.pp
 
 ---@class meshwright.plugin.sp
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
@@ -274,7 +286,8 @@ function mw.microbatch.ramp(options) end
 ---@field ulysses? integer with a ring or gathered keys: so many adjacent ranks share out heads by all-to-all, and keys go round, or are gathered, among the others (default 1) (1 .. 1048576)
 
 ---sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp
----@alias meshwright.make.sp fun(options?: meshwright.plugin.sp|integer): meshwright.Strategy
+---@overload fun(options?: meshwright.plugin.sp|integer): meshwright.Strategy
+---@class meshwright.make.sp
 
 ---@class meshwright.plugin.tp
 ---@field ways integer ranks that heads, ffn and vocab are split over (1 .. 1048576)
@@ -282,7 +295,8 @@ function mw.microbatch.ramp(options) end
 ---@field overlap? boolean compute weight gradients while input gradients are all-reduced (default false)
 
 ---tensor parallelism: heads, kv_heads, ffn, vocab -> tp
----@alias meshwright.make.tp fun(options?: meshwright.plugin.tp|integer): meshwright.Strategy
+---@overload fun(options?: meshwright.plugin.tp|integer): meshwright.Strategy
+---@class meshwright.make.tp
 
 ---@class meshwright.plugin.zero
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
@@ -295,9 +309,10 @@ function mw.microbatch.ramp(options) end
 ---@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
 
 ---ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks
----@alias meshwright.make.zero fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
+---@overload fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
+---@class meshwright.make.zero
 
----Plugins by name: `local dp, tp = mw.plugins("dp", "tp")`.
+---Plugins by name: `local one, other = mw.plugins("one", "other")`.
 ---@param ... "dp"|"ep"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
@@ -324,13 +339,70 @@ function mw.bar_chart(chart) end
 ---@field memory? number limit of a stage's activations, bytes
 ---@field bytes? { forward: number, dgrad: number }[] what F leaves, and what I still leaves for W
 
----A pipeline schedule of one's own, for `pp { schedule = … }`: a list with the actions of each stage,
+---A pipeline schedule of one's own, for a pipeline's `schedule = …`: a list with the actions of each stage,
 ---`"0F0 0F1 0B0 0B1"`.
 ---@overload fun(order: fun(s: meshwright.PipelineRequest): string[]): table
 ---@param name string messages and drawings show it
 ---@param order fun(s: meshwright.PipelineRequest): string[]
 ---@return table
 function mw.schedule(name, order) end
+
+---An op of the model, as `where` of a strategy's rule is asked about it.
+---@class meshwright.Op
+---@field name string "layers.3.mlp.up"
+---@field kind string "linear", "attention", …
+---@field layer integer -1 before the first, the number of layers after the last
+---@field dims string[] all that it computes over
+---@field has table<string, true> the same as a set
+---@field whole string[] those that no axis may cut in it
+---@field inputs string[][] each operand's
+---@field outputs string[][]
+---@field claimed string[] those that other strategies' rules cut over ranks of this rule's axis
+
+---@class meshwright.Parameter
+---@field name string
+---@field dims string[]
+
+---What `rules` gets where it is a function.
+---@class meshwright.RulesRequest
+---@field dims table<string, integer> each dim's size
+---@field axes table<string, integer> each axis's ways
+---@field layers integer
+
+---@class meshwright.StrategyAxis
+---@field name? string what collectives and messages call it; left out: the strategy's name
+---@field [1]? string the same as name
+---@field ways? integer its ranks, where a plan does not say (1 .. 1048576)
+---@field role? "data"|"model"|"sequence"|"experts"|"layers" what its ranks split; others find it by that, whatever its name
+---@field borrow? any[] axes, or roles of axes, whose ranks it takes, the first first; left out: ranks of its own
+
+---@class meshwright.StrategyRule
+---@field dim string the dim that the axis cuts
+---@field [1]? string the same as dim
+---@field where? fun(op: meshwright.Op): boolean? of an op, returns true where the rule holds, which then outweighs rules without one; left out: in every op that has the dim
+---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
+---@field lent_by? any[] only over those ranks of the axis that these axes, or axes of these roles, lend; the rule is left out where there are none
+---@field optional? boolean left out where the model lacks the dim or the axis cannot cut it as it must be (default false)
+
+---@class meshwright.StrategyStore
+---@field dim string the dim of the parameters along which they are stored sharded
+---@field [1]? string the same as dim
+---@field where? fun(parameter: meshwright.Parameter): boolean? of a parameter, returns true where the rule holds; left out: all that have the dim
+---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
+
+---@class meshwright.StrategyTable
+---@field name string what plans and messages call it
+---@field axis? string|meshwright.StrategyAxis|meshwright.StrategyAxis[] the axis that it asks for, { name, ways, role, borrow }, or a list of several; left out: none, and rules name another strategy's
+---@field rules? (string|meshwright.StrategyRule)[]|fun(plan: meshwright.RulesRequest): (string|meshwright.StrategyRule)[] which dim lives on the axis, and where: a list of { dim, where, axis }, or a function that returns it, of { dims = { name = size }, axes = { name = ways }, layers }
+---@field store? (string|meshwright.StrategyStore)[] which parameters are stored sharded though they are not used so: a list of { dim, where, axis }
+---@field bucket? integer|string gradients that are reduced together, at most; left out: all (1 B .. 1 EiB)
+---@field overlap? boolean start each bucket's reduction inside the last microbatch's backward (default false)
+---@field note? string a sentence for the printed plan
+
+---A strategy of one's own, made of rules. What it returns stands in a plan as a plugin does: `mine(2)`.
+---@param strategy meshwright.StrategyTable
+---@return fun(options?: table|integer): meshwright.Strategy
+function mw.strategy(strategy) end
 
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
 ---@overload fun(name: "dp"): meshwright.make.dp
