@@ -200,7 +200,7 @@ mw.compare(e("llama", { dp(3) }), e("llama", {
 
     def test_an_interrupt_leaves_no_verdict(self):
         script = self.write(MODELS + 'io.stderr:write("begun\\n") mw.compare(e("deep", { dp(2) }), e("deep", { tp(2) }))')
-        process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=2048"], stdout=subprocess.PIPE,
+        process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=1024"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         while "begun" not in process.stderr.readline():
             pass
