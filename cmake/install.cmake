@@ -1,14 +1,20 @@
-# `cmake --install build --prefix P`: the program, its plugins and Lua side, the SDK, and a CMake
-# package: find_package(Meshwright) gives Meshwright::sdk and meshwright_add_plugin. libtorch is not
-# copied: the package remembers where it is unpacked, and MESHWRIGHT_DEPS_DIR overrides that.
+# `cmake --install build --prefix P`: the program, its plugins and Lua side, the SDK, a CMake package
+# (find_package(Meshwright) gives Meshwright::sdk and meshwright_add_plugin), templates of plugins, docs
+# and examples.
+#
+# Nothing in it points into the source folder but one thing: libtorch, half a gigabyte, is not copied.
+# The kit remembers where it is unpacked; `cmake --install build --prefix P --component libtorch`
+# puts it into the kit, which then needs neither. MESHWRIGHT_DEPS_DIR overrides it for plugins.
 
 include(CMakePackageConfigHelpers)
 # lib, not lib/<multiarch>: the program looks for its plugins at ../lib/meshwright/plugins.
 set(package_dir lib/cmake/Meshwright)
+set(libtorch_dir lib/meshwright/libtorch)
 
 # INSTALL_RPATH_USE_LINK_PATH would leave libtorch out: .deps lies inside the source folder.
-set_property(TARGET meshwright_core PROPERTY INSTALL_RPATH "${torch_root}/lib")
-set_property(TARGET meshwright PROPERTY INSTALL_RPATH "$ORIGIN/../lib" "${torch_root}/lib")
+set(own_torch "$ORIGIN/../${libtorch_dir}/torch/lib")
+set_property(TARGET meshwright_core PROPERTY INSTALL_RPATH "${own_torch}" "${torch_root}/lib")
+set_property(TARGET meshwright PROPERTY INSTALL_RPATH "$ORIGIN/../lib" "${own_torch}" "${torch_root}/lib")
 
 set_target_properties(meshwright_sdk PROPERTIES EXPORT_NAME sdk)
 set_target_properties(meshwright_core PROPERTIES EXPORT_NAME core)
@@ -16,12 +22,17 @@ set_target_properties(meshwright_library PROPERTIES EXPORT_NAME library)
 install(TARGETS meshwright_sdk meshwright_core meshwright_library EXPORT MeshwrightTargets
         LIBRARY DESTINATION lib)
 install(TARGETS meshwright RUNTIME DESTINATION bin)
+# Not as files: their search path would be the build folder's. The program has loaded what they need.
+install(TARGETS ${MESHWRIGHT_OWN_PLUGINS} LIBRARY DESTINATION lib/meshwright/plugins OPTIONAL)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/include/" DESTINATION include)
-install(DIRECTORY "${PROJECT_BINARY_DIR}/lib/meshwright/plugins" DESTINATION lib/meshwright
-        OPTIONAL FILES_MATCHING PATTERN "*.so")
-foreach(name IN ITEMS lua clusters)
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${name}" DESTINATION share/meshwright OPTIONAL)
+foreach(name IN ITEMS lua clusters scripts docs examples)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${name}" DESTINATION share/meshwright OPTIONAL
+          PATTERN "*.py" EXCLUDE)
 endforeach()
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/kit/templates" DESTINATION share/meshwright)
+install(FILES "${PROJECT_SOURCE_DIR}/README.md" DESTINATION share/meshwright)
+install(DIRECTORY "${MESHWRIGHT_DEPS_DIR}/libtorch/" DESTINATION ${libtorch_dir}
+        COMPONENT libtorch EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS)
 
 install(EXPORT MeshwrightTargets NAMESPACE Meshwright:: DESTINATION ${package_dir})
 configure_package_config_file(
@@ -33,4 +44,6 @@ write_basic_package_version_file(
 install(FILES
   "${PROJECT_BINARY_DIR}/MeshwrightConfig.cmake" "${PROJECT_BINARY_DIR}/MeshwrightConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/torch.cmake" "${PROJECT_SOURCE_DIR}/cmake/MeshwrightPlugin.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/MeshwrightPrecompiled.cmake" "${PROJECT_SOURCE_DIR}/cmake/precompile.cmake"
+  "${PROJECT_SOURCE_DIR}/kit/precompiled.h"
   DESTINATION ${package_dir})

@@ -91,10 +91,12 @@ function(meshwright_add_own_plugins folder output)
     set_target_properties(plugin_${name} PROPERTIES
       CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
     target_precompile_headers(plugin_${name} REUSE_FROM meshwright_pch)
+    list(APPEND targets plugin_${name})
     if(ARGN)
       add_dependencies(${ARGN} plugin_${name})
     endif()
   endforeach()
+  set(MESHWRIGHT_OWN_PLUGINS ${targets} PARENT_SCOPE)
   # The module of a plugin that was renamed or removed would still be found by the program.
   file(GLOB stale "${output}/*.so")
   list(REMOVE_ITEM stale ${modules})
@@ -114,9 +116,10 @@ foreach(source IN LISTS bench_sources)
   target_precompile_headers(bench_${name} REUSE_FROM meshwright_pch)
 endforeach()
 
-# The program finds its Lua side and the cluster files at ../share/meshwright, installed or not.
+# The program finds its Lua side, cluster files and templates at ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
-foreach(name IN ITEMS lua clusters)
-  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${name}"
+foreach(path IN ITEMS lua clusters kit/templates)
+  get_filename_component(name "${path}" NAME)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
 endforeach()

@@ -32,6 +32,20 @@ int run_repl(const ScriptArguments& arguments, Output& output);
 int list_plugins(PluginRegistry& plugins, Output& output);
 // One plugin's options: types, ranges, defaults, docs.
 int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output);
+
+// A new plugin's folder, of the name, in the working directory. Throws Error (script) for a name or
+// a kind that will not do, or a folder that is there.
+struct NewPluginArguments {
+  std::string name, kind;
+  bool lua = false;  // a script, not C++
+};
+int new_plugin(const NewPluginArguments& arguments, PluginRegistry& plugins, Output& output);
+
+// Tests a plugin: what it registers is tried alone and beside the forms, and each check reported; 1
+// if one failed. `what`: a plugin's name, its file (NAME.so), or a script (FILE.lua) whose every
+// mw.train is tried instead.
+int test_plugin(const ScriptArguments& arguments, const std::string& what, Output& output);
+
 // What this machine and this installation have; 5 if something is missing.
 int doctor(PluginRegistry& plugins, Output& output);
 // The type file for editors, to stdout.

@@ -24,6 +24,7 @@ constexpr int exit_usage = 2;
 
 struct Arguments : ScriptArguments {
   std::string plugin;
+  NewPluginArguments fresh;
   bool json = false;
   ScheduleArguments schedule;
   TraceArguments trace;
@@ -138,6 +139,40 @@ void add_trace_command(CLI::App& app, Arguments& arguments) {
   add_json(command, arguments);
 }
 
+// plugins new and plugins test.
+void add_kit_commands(CLI::App& plugins, Arguments& arguments,
+                      std::map<std::string, Command>& commands) {
+  CLI::App* fresh = plugins.add_subcommand(
+      "new", "write the folder of a plugin that builds and passes its test at once");
+  fresh->add_option("NAME", arguments.fresh.name, "the plugin's name, and the folder's")
+      ->required();
+  fresh
+      ->add_option("--kind", arguments.fresh.kind,
+                   "strategy, scheduler, hook, optimizer, model or op")
+      ->required()
+      ->type_name("KIND");
+  fresh->add_flag("--lua", arguments.fresh.lua, "a script instead of C++");
+  fresh->footer("Example: meshwright plugins new my_tp --kind strategy");
+  add_common(fresh, arguments);
+  commands["plugins new"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return new_plugin(a.fresh, found, o);
+  };
+
+  CLI::App* test = plugins.add_subcommand(
+      "test", "try what a plugin brings, alone and beside the forms, and report each check");
+  test->add_option("NAME", arguments.plugin,
+                   "a plugin's name, the path of its file, or a script (FILE.lua), whose every "
+                   "mw.train is tried")
+      ->required();
+  add_settings(test, arguments);
+  test->footer("Example: meshwright plugins test build/my_tp.so");
+  add_common(test, arguments);
+  commands["plugins test"] = [](const Arguments& a, Output& o) {
+    return test_plugin(a, a.plugin, o);
+  };
+}
+
 // Commands by the path of words that calls them ("plugins list").
 std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments) {
   std::map<std::string, Command> commands;
@@ -178,7 +213,8 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   add_common(compare, arguments);
   commands["compare"] = run_compared;
 
-  CLI::App* plugins = app.add_subcommand("plugins", "what can be composed: list, show");
+  CLI::App* plugins = app.add_subcommand(
+      "plugins", "what can be composed: list, show; and one's own: new, test");
   plugins->require_subcommand(1);
   CLI::App* list = plugins->add_subcommand(
       "list", "all that is built in and on the path, by kind; broken plugins with their reasons");
@@ -197,6 +233,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
     auto found = registry_of(a);
     return show_plugin(found, a.plugin, o);
   };
+  add_kit_commands(*plugins, arguments, commands);
 
   add_schedule_command(app, arguments);
   commands["schedule"] = [](const Arguments& a, Output& o) {

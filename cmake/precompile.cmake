@@ -1,0 +1,26 @@
+# Precompiles a header into the cache, unless it is there: cmake -Dheader=… -Dsum=… -Dstamp=… -P
+# precompile.cmake -- COMPILER FLAG…. What other processes see is whole or not there.
+if(NOT EXISTS "${header}.gch")
+  set(command "")
+  math(EXPR last "${CMAKE_ARGC} - 1")
+  foreach(i RANGE ${last})
+    if(DEFINED after)
+      list(APPEND command "${CMAKE_ARGV${i}}")
+    elseif(CMAKE_ARGV${i} STREQUAL "--")
+      set(after TRUE)
+    endif()
+  endforeach()
+  string(RANDOM LENGTH 12 own)
+  set(fresh "${header}.${own}")
+  configure_file("${CMAKE_CURRENT_LIST_DIR}/precompiled.h" "${header}" COPYONLY)
+  execute_process(COMMAND ${command} -w -x c++-header "${header}" -o "${fresh}"
+                  RESULT_VARIABLE failed)
+  if(failed)
+    file(REMOVE "${fresh}")
+    message(FATAL_ERROR "cannot precompile ${header}; -DMESHWRIGHT_PRECOMPILED=OFF does without")
+  endif()
+  # What ccache may look at instead of the precompiled header's bytes (CCACHE_PCH_EXTSUM).
+  file(WRITE "${header}.gch.sum" "${sum}\n")
+  file(RENAME "${fresh}" "${header}.gch")
+endif()
+file(TOUCH "${stamp}")

@@ -1,0 +1,194 @@
+// Runs small experiments in this process and holds each to one rank, to its prediction and to itself.
+#include "app/kit_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include "app/kit_sample.h"
+#include "base/interrupt.h"
+#include "base/text.h"
+#include "check/verify.h"
+#include "predict/prediction.h"
+#include "run/ranks.h"
+#include "run/trainer.h"
+
+namespace mw {
+namespace {
+
+using Reports = std::vector<StepReport>;
+
+constexpr double slack = 0.02;  // of a peak: an allocator's rounding within kernels
+constexpr std::array<Category, 3> lasting = {Category::parameters, Category::gradients,
+                                             Category::optimizer};
+constexpr std::array<Category, 3> passing = {Category::activations, Category::buffers,
+                                             Category::host};
+
+Reports train_once(const Experiment& experiment) {
+  Reports reports;
+  const TrainOutcome outcome = train(experiment, stop_flag(), [&](const StepReport& report) {
+    reports.push_back(report);
+  });
+  if (outcome.interrupted) throw_if_stopped();
+  return reports;
+}
+
+const RankReport& rank_of(const StepReport& report, int rank) {
+  return *std::find_if(report.ranks.begin(), report.ranks.end(),
+                       [&](const RankReport& one) { return one.rank == rank; });
+}
+
+// What differs from the prediction, first thing first; empty if nothing does.
+std::string unlike_predicted(const Experiment& experiment, const StepReport& last) {
+  for (const RankReport& measured : last.ranks) {
+    const RankPrediction predicted = predict_rank(*experiment.plan, measured.rank);
+    const auto differs = [&](const std::string& what, std::int64_t bytes, std::int64_t forecast) {
+      return fmt::format("rank {}: {}: {} bytes measured, {} predicted", measured.rank, what, bytes,
+                         forecast);
+    };
+    for (const auto& [key, use] : measured.communication) {
+      const std::string what = fmt::format("{} {}, {}", key.axis, key.op, key.phase);
+      const auto found = predicted.communication.find(key);
+      if (found == predicted.communication.end()) return differs(what, use.bytes, 0);
+      if (found->second.bytes != use.bytes) return differs(what, use.bytes, found->second.bytes);
+      if (found->second.calls != use.calls) {
+        return fmt::format("rank {}: {}: {} measured, {} predicted", measured.rank, what,
+                           plural(use.calls, "call"), found->second.calls);
+      }
+    }
+    for (const auto& [key, use] : predicted.communication) {
+      if (!measured.communication.contains(key))
+        return differs(fmt::format("{} {}, {}", key.axis, key.op, key.phase), 0, use.bytes);
+    }
+    for (const Category c : lasting) {
+      const std::int64_t bytes = measured.memory[static_cast<std::size_t>(c)].bytes;
+      if (bytes != predicted.memory[c]) return differs(name_of(c), bytes, predicted.memory[c]);
+    }
+    for (const Category c : passing) {
+      const std::int64_t bytes = measured.memory[static_cast<std::size_t>(c)].peak;
+      if (std::abs(static_cast<double>(bytes - predicted.memory[c])) >
+          slack * static_cast<double>(bytes))
+        return differs(fmt::format("peak of {}", name_of(c)), bytes, predicted.memory[c]);
+    }
+  }
+  return "";
+}
+
+// What a rank holds after one step and not after another; empty: the same.
+std::string kept(const StepReport& before, const StepReport& after) {
+  for (const RankReport& rank : after.ranks) {
+    const RankReport& then = rank_of(before, rank.rank);
+    for (int c = 0; c < category_count; ++c) {
+      const std::int64_t now = rank.memory[static_cast<std::size_t>(c)].bytes;
+      const std::int64_t was = then.memory[static_cast<std::size_t>(c)].bytes;
+      if (now == was) continue;
+      return fmt::format("rank {} holds {} bytes of {}, and held {}", rank.rank, now,
+                         name_of(static_cast<Category>(c)), was);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+bool try_experiment(const std::string& check, const Json& table, const ReadContext& context,
+                    KitReport& report, const std::function<void(const Experiment&)>& body) {
+  try {
+    const Experiment experiment = read_experiment(table, context);
+    check_thread_ranks(*experiment.plan);
+    body(experiment);
+    return true;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    if (stop_requested()) throw;
+    const Problem& first = error.problems().front();
+    if (first.stage == Stage::run || first.code == "plugin.fault") {
+      report.failed(check, error);
+    } else {
+      report.refused(check, error);
+    }
+  }
+  return false;
+}
+
+void check_equal(const std::string& check, const Experiment& experiment, KitReport& report) {
+  const VerifyOutcome outcome = verify(experiment, 3, 1e-10, stop_flag());
+  if (outcome.interrupted) throw_if_stopped();
+  if (outcome.equal) {
+    report.ok(check, fmt::format("gradients {:.1e}, parameters {:.1e} apart", outcome.gradients,
+                                 outcome.parameters));
+    return;
+  }
+  if (!outcome.lossy.empty() && !outcome.diverged) {
+    report.ok(check, fmt::format("not compared: {} says that it loses bits", join(outcome.lossy)));
+    return;
+  }
+  const std::string where = outcome.diverged ? describe(outcome.first) : note_of(outcome);
+  report.failed(check, fmt::format("{}; {}", verdict_of(outcome), where),
+                "meshwright plan --program lists what runs; meshwright verify says more of a script "
+                "with this plan");
+}
+
+void check_books(const std::string& check, Experiment experiment, KitReport& report) {
+  experiment.log.clear();
+  const Reports first = train_once(experiment), second = train_once(experiment);
+  const std::string predicted = unlike_predicted(experiment, first.back());
+  if (predicted.empty()) {
+    report.ok("bytes and memory as predicted, " + check);
+  } else {
+    report.failed("bytes and memory as predicted, " + check, predicted,
+                  "what is sent and allocated must be what is declared: cost() of a hook or an op, "
+                  "the states of an optimizer");
+  }
+  std::string leak;
+  for (std::size_t s = 1; s + 1 < first.size() && leak.empty(); ++s)
+    leak = kept(first[s], first[s + 1]);
+  if (leak.empty()) leak = kept(first.back(), second.back());
+  if (leak.empty()) {
+    report.ok("nothing is kept from step to step and from run to run, " + check);
+  } else {
+    report.failed("nothing is kept from step to step and from run to run, " + check, leak,
+                  "what a rank keeps longer than it must: tensors in members, static variables, "
+                  "captured by functions");
+  }
+}
+
+void check_replicas(const std::string& check, Experiment experiment, KitReport& report) {
+  experiment.log.clear();
+  experiment.check = true;
+  for (const StepReport& step : train_once(experiment)) {
+    if (std::isfinite(step.loss)) continue;
+    report.failed(check, fmt::format("the loss of step {} is {}", step.step, step.loss),
+                  "a sum that is scaled wrongly, or memory that is read before it is written");
+    return;
+  }
+  report.ok(check);
+}
+
+void check_mixes(const Json& experiment, const ReadContext& context, KitReport& report) {
+  int books = 0;
+  for (const KitMix& mix : kit_mixes()) {
+    const auto table = beside(experiment, mix);
+    if (!table) continue;
+    const std::string equals = "equals one rank, " + mix.name;
+    const bool done = try_experiment(equals, *table, context, report, [&](const Experiment& e) {
+      check_equal(equals, e, report);
+    });
+    if (!done || books == 2 || (books == 1 && mix.plugin.empty())) continue;
+    ++books;
+    try_experiment("bytes and memory as predicted, " + mix.name, *table, context, report,
+                   [&](const Experiment& e) {
+                     check_books(mix.name, e, report);
+                     check_replicas("all ranks agree, " + mix.name, e, report);
+                   });
+  }
+  if (books > 0) return;
+  report.failed("runs somewhere", "every plan with it was refused: nothing was compared",
+                "give a plan that it goes with: meshwright plugins test SCRIPT.lua");
+}
+
+}  // namespace mw

@@ -1,0 +1,33 @@
+// The checks of `meshwright plugins test` that take an experiment: is it right, is it predicted, does
+// it leave anything behind.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "app/kit_report.h"
+#include "input/experiment.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+
+// Reads the experiment and hands it to `body`. A refusal with a reason is reported as one; what a
+// plugin threw, or what a run failed with, as a failure. Returns whether `body` came to its end.
+bool try_experiment(const std::string& check, const Json& table, const ReadContext& context,
+                    KitReport& report, const std::function<void(const Experiment&)>& body);
+
+// Gradients and parameters beside one rank's, in float64; not where something of the plan says that
+// it loses bits.
+void check_equal(const std::string& check, const Experiment& experiment, KitReport& report);
+
+// Trains twice in this process: what each rank sends and holds is what was predicted, no step keeps
+// what the one before did not, and the second run ends with what the first did.
+void check_books(const std::string& check, Experiment experiment, KitReport& report);
+
+// Trains with every rank's replicas compared: equal bits, shapes as planned, nothing NaN.
+void check_replicas(const std::string& check, Experiment experiment, KitReport& report);
+
+// In all mixes: equal to one rank; the first that is not refused, and dp's, with their books.
+void check_mixes(const Json& experiment, const ReadContext& context, KitReport& report);
+
+}  // namespace mw

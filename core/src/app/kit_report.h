@@ -1,0 +1,39 @@
+// What `meshwright plugins test` found: each check as it is over, and their number at the end.
+#pragma once
+
+#include <string>
+
+#include "app/output.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+// `refused`: with a reason, by who may refuse; nobody's fault by itself.
+enum class KitVerdict : std::uint8_t { ok, refused, failed };
+
+class KitReport {
+ public:
+  explicit KitReport(Output& output) : output_(output) {}
+
+  // Of what the checks that follow are: "strategy mine".
+  void begin(const std::string& subject);
+  void ok(const std::string& check, const std::string& found = "");
+  void refused(const std::string& check, const Error& why);
+  void failed(const std::string& check, const std::string& found, const std::string& look_at);
+  // By its first problem: what the checked thing did wrong.
+  void failed(const std::string& check, const Error& why);
+
+  // The sum of all, once.
+  void end();
+  int failures() const { return failed_; }
+
+ private:
+  void add(const std::string& check, KitVerdict verdict, const std::string& found,
+           const std::string& look_at, const std::string& code);
+
+  Output& output_;
+  std::string subject_;
+  int ok_ = 0, refused_ = 0, failed_ = 0;
+};
+
+}  // namespace mw

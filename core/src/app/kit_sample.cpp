@@ -1,0 +1,109 @@
+// Chooses small values for options, and puts experiments together in which plugins are tried.
+#include "app/kit_sample.h"
+
+#include <algorithm>
+#include <map>
+
+namespace mw {
+namespace {
+
+// By what options are called in the models and optimizers that there are.
+const std::map<std::string, double>& usual_values() {
+  static const std::map<std::string, double> values = {
+      {"batch", 8},  {"experts", 4}, {"ffn", 32},     {"heads", 4}, {"hidden", 16}, {"kv_heads", 4},
+      {"layers", 4}, {"lr", 1e-2},   {"sequence", 8}, {"top_k", 2}, {"vocab", 32},  {"ways", 2}};
+  return values;
+}
+
+double sample_number(const Option& option, double otherwise) {
+  const auto usual = usual_values().find(option.name);
+  double value = usual != usual_values().end() ? usual->second : otherwise;
+  if (option.least) value = std::max(value, option.least->get<double>());
+  if (option.most) value = std::min(value, option.most->get<double>());
+  return value;
+}
+
+Json plan_entries(const Json& experiment) {
+  const Json& plan = experiment.contains("plan") ? experiment["plan"] : Json();
+  if (plan.is_array()) return plan;
+  return plan.is_object() && !plan.empty() ? Json::array({plan}) : Json::array();
+}
+
+}  // namespace
+
+Json sample_options(const Options& options, std::vector<std::string>& unknown) {
+  Json sample = Json::object();
+  for (const Option& option : options.list()) {
+    if (option.fallback || option.optional) continue;
+    switch (option.type) {
+      case OptionType::boolean:
+        sample[option.name] = true;
+        break;
+      case OptionType::integer:
+        sample[option.name] = static_cast<std::int64_t>(sample_number(option, 2));
+        break;
+      case OptionType::bytes:
+        sample[option.name] = static_cast<std::int64_t>(sample_number(option, 1024));
+        break;
+      case OptionType::number:
+        sample[option.name] = sample_number(option, 0.5);
+        break;
+      case OptionType::choice:
+        sample[option.name] = option.choices.front();
+        break;
+      default:
+        unknown.push_back(option.name);
+    }
+  }
+  return sample;
+}
+
+Json small_experiment(bool experts) {
+  Json model = {{"kind", experts ? "moe" : "llama"}, {"layers", 4}, {"hidden", 16}, {"heads", 4},
+                {"kv_heads", 2},                     {"ffn", 32},   {"vocab", 32}};
+  if (experts) {
+    model["experts"] = 4;
+    model["top_k"] = 2;
+  }
+  return {{"model", model},
+          {"data", {{"kind", "synthetic"}}},
+          {"sequence", 8},
+          {"plan", Json::array()},
+          {"batch", 8},
+          {"microbatch", 2},
+          {"optimizer", {{"kind", "adamw"}, {"lr", 1e-2}}},
+          {"steps", 3},
+          {"timeout", 120}};
+}
+
+const std::vector<KitMix>& kit_mixes() {
+  const auto entry = [](Json one) { return Json::array({std::move(one)}); };
+  static const std::vector<KitMix> mixes = {
+      {"alone", ""},
+      {"beside dp(2)", "dp", entry({{"plugin", "dp"}, {"ways", 2}})},
+      {"beside tp(2)", "tp", Json::array(), entry({{"plugin", "tp"}, {"ways", 2}})},
+      {"beside pp(2)", "pp", entry({{"plugin", "pp"}, {"ways", 2}})},
+      {"beside zero { 2, stage = 3 }",
+       "zero",
+       entry({{"plugin", "zero"}, {"ways", 2}, {"stage", 3}})},
+      {"with recompute = \"full\"", "", Json::array(), Json::array(), {{"recompute", "full"}}},
+  };
+  return mixes;
+}
+
+std::optional<Json> beside(const Json& experiment, const KitMix& mix) {
+  Json plan = mix.before;
+  for (const Json& entry : plan_entries(experiment)) {
+    const bool same = entry.is_object() && entry.contains("plugin") &&
+                      !mix.plugin.empty() && entry["plugin"] == mix.plugin;
+    if (same) return std::nullopt;
+    plan.push_back(entry);
+  }
+  plan.insert(plan.end(), mix.after.begin(), mix.after.end());
+  Json mixed = experiment;
+  mixed["plan"] = std::move(plan);
+  mixed.update(mix.keys);
+  return mixed;
+}
+
+}  // namespace mw

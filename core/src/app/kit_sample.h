@@ -1,0 +1,33 @@
+// Values for options that have none, and small experiments to try a thing in.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+#include "meshwright/options.h"
+
+namespace mw {
+
+// A value for every option that must be given: small, within its range, by what such options are
+// called elsewhere (layers, heads, ways …). `unknown`: the options of which only their author knows.
+Json sample_options(const Options& options, std::vector<std::string>& unknown);
+
+// Four layers of a Llama, or of a mixture of experts; eight sequences a step, AdamW, three steps.
+Json small_experiment(bool experts = false);
+
+// What an experiment is tried beside.
+struct KitMix {
+  std::string name;  // "beside dp(2)"
+  std::string plugin;  // that it brings; left out where a plan has it already
+  Json before = Json::array(), after = Json::array();  // entries of the plan around its own
+  Json keys = Json::object();                          // of the experiment
+};
+// Alone, dp, tp, pp, ZeRO-3, recompute.
+const std::vector<KitMix>& kit_mixes();
+
+// The experiment beside the mix; nothing if its plan has that plugin already.
+std::optional<Json> beside(const Json& experiment, const KitMix& mix);
+
+}  // namespace mw

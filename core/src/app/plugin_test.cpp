@@ -1,0 +1,335 @@
+// `meshwright plugins test`: tries all that a plugin registers, or what the experiments of a script
+// are made of, alone and beside the forms, and reports each check.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <span>
+
+#include "app/app_host.h"
+#include "app/commands.h"
+#include "app/kit_checks.h"
+#include "app/kit_sample.h"
+#include "base/interrupt.h"
+#include "base/plugin_call.h"
+#include "base/text.h"
+#include "lua/script.h"
+#include "meshwright/data.h"
+#include "meshwright/reduction_hook.h"
+
+namespace mw {
+namespace {
+
+// Makes the thing as a script would have it made; for kinds that are made of more than their
+// options, does nothing.
+void construct(const Registration& one, Json options,
+               const std::shared_ptr<const ScriptReach>& reach) {
+  Problems problems;
+  Values values = one.options().read(options, "", problems);
+  problems.throw_if_any();
+  values.set_reach(reach);
+  call_plugin(
+      {one.name, ""}, "was made",
+      [&] {
+        if (one.kind == Kind::strategy) make<Strategy>(one, values)->axes();
+        if (one.kind == Kind::scheduler) make<Scheduler>(one, values)->fixed_chunks();
+        if (one.kind == Kind::model) make<Model>(one, values)->vocab();
+        if (one.kind == Kind::optimizer) make<Optimizer>(one, values)->rule(false);
+        if (one.kind == Kind::hook) make<ReductionHook>(one, values);
+      },
+      Stage::options);
+}
+
+// What is wrong with how an option is declared; empty: nothing.
+std::string badly_declared(const Option& option, const Options& all) {
+  if (option.doc.empty()) return "it has no doc";
+  if (option.least && option.most && option.least->get<double>() > option.most->get<double>())
+    return "its least value is above its most";
+  if (option.name == "ways" && option.least && option.least->get<double>() < 1)
+    return "no axis has fewer ranks than 1: say at_least(1)";
+  if (option.type == OptionType::choice && option.choices.empty()) return "it has no choices";
+  if (!option.fallback || option.fallback->is_null()) return "";
+  std::vector<std::string> unknown;
+  Json given = sample_options(all, unknown);
+  given[option.name] = *option.fallback;
+  Problems problems;
+  all.read(given, "", problems);
+  for (const Problem& problem : problems.list()) {
+    if (problem.key == option.name) return "its own default is refused: " + problem.message;
+  }
+  return "";
+}
+
+class PluginTester {
+ public:
+  PluginTester(PluginRegistry& plugins, Output& output) : report_(output) {
+    context_.catalog = &plugins;
+    context_.roots = {"."};
+    reach_ = std::make_shared<ScriptReach>(
+        ScriptReach{context_.call, context_.roots, context_.catalog});
+  }
+
+  int run(const PluginDescriptor& plugin) {
+    for (const Registration& one : std::span(plugin.registrations, plugin.count)) {
+      report_.begin(fmt::format("{} {}", noun_of(one.kind), one.name));
+      declared(one);
+      std::vector<std::string> unknown;
+      options_ = sample_options(one.options(), unknown);
+      if (!unknown.empty()) {
+        report_.failed("tried with values for its options",
+                       fmt::format("nobody but you knows a value for {}", join(unknown)),
+                       "give them in a script: meshwright plugins test SCRIPT.lua");
+        continue;
+      }
+      refuses(one);
+      behaves(one);
+    }
+    report_.end();
+    return report_.failures() > 0 ? 1 : 0;
+  }
+
+ private:
+  void declared(const Registration& one) {
+    std::vector<std::string> bad;
+    if (one.doc == nullptr || *one.doc == '\0') bad.emplace_back("it has no line about itself");
+    for (const Option& option : one.options().list()) {
+      const std::string why = badly_declared(option, one.options());
+      if (!why.empty()) bad.push_back(fmt::format("{}: {}", option.name, why));
+    }
+    const std::string check = fmt::format(
+        "{} documented", plural(static_cast<std::int64_t>(one.options().list().size()), "option"));
+    if (bad.empty()) {
+      report_.ok(check);
+    } else {
+      report_.failed(check, join(bad, "; "), "see Options in meshwright/options.h");
+    }
+  }
+
+  // An unknown key and values out of range are refused by name; the range's own ends are not a
+  // reason to throw anything but an Error.
+  void refuses(const Registration& one) {
+    const auto attempt = [&](const std::string& key, const Json& value, bool wrong) {
+      Json given = options_;
+      given[key] = value;
+      const std::string what = fmt::format("{} = {}", key, value.dump());
+      try {
+        construct(one, given, reach_);
+      } catch (const Error& error) {
+        const Problem& first = error.problems().front();
+        if (first.code == "plugin.fault" || (wrong && first.key != key)) report_.failed(what, error);
+        return first.code != "plugin.fault" && (!wrong || first.key == key);
+      }
+      if (wrong) report_.failed(what, "was taken", "see Options in meshwright/options.h");
+      return !wrong;
+    };
+    bool good = attempt("no_such_option", 1, true);
+    int tried = 1;
+    for (const Option& option : one.options().list()) {
+      const bool whole = option.type == OptionType::integer || option.type == OptionType::bytes;
+      if (!whole && option.type != OptionType::number) continue;
+      for (const auto& [end, step] : {std::pair(option.least, -1), std::pair(option.most, 1)}) {
+        if (!end || (option.type == OptionType::bytes && step > 0)) continue;
+        const double beyond = end->get<double>() + step * (whole ? 1 : 1 + std::abs(end->get<double>()));
+        const Json past = whole ? Json(end->get<std::int64_t>() + step) : Json(beyond);
+        good = attempt(option.name, *end, false) && good;
+        good = attempt(option.name, past, true) && good;
+        tried += 2;
+      }
+    }
+    if (good) report_.ok("refuses what it must", fmt::format("{} values tried", tried));
+  }
+
+  Json named(const Registration& one) const {
+    Json table = options_;
+    table[one.kind == Kind::strategy ? "plugin" : "kind"] = one.name;
+    return table;
+  }
+
+  void behaves(const Registration& one) {
+    Json experiment = small_experiment();
+    const Json table = named(one);
+    switch (one.kind) {
+      case Kind::strategy:
+        experiment["plan"] = Json::array({table});
+        if (!goes(experiment) && goes(with(small_experiment(true), table)))
+          experiment = with(small_experiment(true), table);
+        break;
+      case Kind::scheduler:
+        if (!orders(one)) return;
+        experiment["microbatch"] = 1;
+        experiment["plan"] = Json::array({{{"plugin", "pp"}, {"ways", 2}, {"schedule", table}}});
+        break;
+      case Kind::hook:
+        experiment["plan"] = Json::array({{{"plugin", "dp"}, {"ways", 2}, {"hook", table}}});
+        break;
+      case Kind::model:
+      case Kind::data:
+      case Kind::optimizer:
+      case Kind::microbatch:
+        experiment[name_of(one.kind)] = table;
+        break;
+      case Kind::lr_schedule:
+        experiment["schedule"] = table;
+        break;
+      case Kind::recompute:
+        experiment["recompute"] = one.name;
+        break;
+      default:  // an op, whose operands only a model knows
+        report_.failed(
+            "runs somewhere", fmt::format("no experiment has {} by itself", noun_of(one.kind)),
+            "test a script whose model has it: meshwright plugins test SCRIPT.lua --plugin-path …");
+        return;
+    }
+    check_mixes(experiment, context_, report_);
+    if (one.kind != Kind::optimizer) return;
+    for (const int stage : {1, 2}) {
+      const KitMix mix{fmt::format("beside zero {{ 2, stage = {} }}", stage),
+                       "zero",
+                       Json::array({{{"plugin", "zero"}, {"ways", 2}, {"stage", stage}}})};
+      const std::string check = "equals one rank, " + mix.name;
+      try_experiment(check, *beside(experiment, mix), context_, report_, [&](const Experiment& e) {
+        check_equal(check, e, report_);
+        check_books(mix.name, e, report_);
+      });
+    }
+  }
+
+  static Json with(Json experiment, const Json& entry) {
+    experiment["plan"] = Json::array({entry});
+    return experiment;
+  }
+
+  // Whether some mix of it is not refused.
+  bool goes(const Json& experiment) const {
+    for (const KitMix& mix : kit_mixes()) {
+      const auto table = beside(experiment, mix);
+      try {
+        if (table) read_experiment(*table, context_);
+        if (table) return true;
+      } catch (const Stopped&) {
+        throw;
+      } catch (const Error&) {
+        continue;
+      }
+    }
+    return false;
+  }
+
+  // The orders of many sizes, by themselves.
+  bool orders(const Registration& one) {
+    Problems none;
+    Values values = one.options().read(options_, "", none);
+    values.set_reach(reach_);
+    std::unique_ptr<Scheduler> scheduler;
+    int made = 0, refused = 0;
+    std::string at;
+    try {
+      scheduler = make<Scheduler>(one, values);
+      const int fixed = scheduler->fixed_chunks();
+      for (const int stages : {1, 2, 3, 4, 8}) {
+        for (const int microbatches : {1, 2, 3, 4, 8, 16}) {
+          for (const int chunks : fixed > 0 ? std::vector{fixed} : std::vector{1, 2, 3}) {
+            at = fmt::format("{} stages, {} chunks, {} microbatches", stages, chunks, microbatches);
+            ScheduleRequest request;
+            request.stages = stages;
+            request.chunks = chunks;
+            request.microbatches = microbatches;
+            Problems problems;
+            try {
+              const Schedule schedule =
+                  call_plugin({one.name, ""}, "made a schedule",
+                              [&] { return scheduler->make(request); });
+              check(schedule, request, problems);
+              ++made;
+            } catch (const Error& error) {
+              if (error.problems().front().code == "plugin.fault") throw;
+              ++refused;
+            }
+            problems.throw_if_any();
+          }
+        }
+      }
+    } catch (const Error& error) {
+      report_.failed("orders of " + at, error);
+      return false;
+    }
+    if (made == 0) {
+      report_.failed("orders of many sizes", "every size was refused", "see Scheduler::make");
+      return false;
+    }
+    report_.ok("orders of many sizes", fmt::format("{} checked, {} refused", made, refused));
+    return true;
+  }
+
+  KitReport report_;
+  ReadContext context_;
+  std::shared_ptr<const ScriptReach> reach_;
+  Json options_;
+};
+
+// A script whose every verb tests its experiments instead.
+class TestHost : public AppHost {
+ public:
+  TestHost(Output& output, PluginRegistry& plugins, std::filesystem::path folder)
+      : AppHost(output, plugins), report_(output), plugins_(plugins), folder_(std::move(folder)) {}
+
+  Json call(const std::string&, const std::vector<Json>& experiments,
+            const CallFunction& function) override {
+    ReadContext context;
+    context.catalog = &plugins_;
+    context.roots = {".", folder_, folder_ / ".."};
+    context.call = function;
+    for (Json experiment : experiments) {
+      experiment.erase("log");
+      if (experiment.contains("steps")) experiment["steps"] = 3;
+      report_.begin(fmt::format("experiment {}", ++tested_));
+      check_mixes(experiment, context, report_);
+    }
+    return {{"kind", "test"}, {"text", ""}};
+  }
+
+  int finish(const std::string& script) {
+    if (tested_ == 0) {
+      throw Error(Stage::script, "script.no-verb", "",
+                  script + ": nothing was tested: the script calls no verb, such as mw.train",
+                  "give a script that calls mw.train { … }");
+    }
+    report_.end();
+    return report_.failures() > 0 ? 1 : 0;
+  }
+
+ private:
+  KitReport report_;
+  PluginRegistry& plugins_;
+  std::filesystem::path folder_;
+  int tested_ = 0;
+};
+
+int test_script(const ScriptArguments& arguments, const std::string& file, PluginRegistry& plugins,
+                Output& output) {
+  const ScriptText text = read_script(file);
+  TestHost host(output, plugins, text.folder);
+  ScriptOptions options;
+  options.settings = arguments.settings;
+  options.library = lua_library();
+  options.say = [&output](const std::string& said) { output.note(said); };
+  Script script(host, options);
+  script.run(text);
+  return host.finish(file);
+}
+
+}  // namespace
+
+int test_plugin(const ScriptArguments& arguments, const std::string& what, Output& output) {
+  stop_on_signals();
+  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
+  if (what.ends_with(".lua")) return test_script(arguments, what, plugins, output);
+  const bool is_file = what.find('/') != std::string::npos || what.ends_with(".so");
+  const PluginDescriptor& plugin = is_file ? plugins.load(what) : plugins.plugin(what);
+  if (!output.json())
+    output.text(fmt::format("{} {}: {}", plugin.name, plugin.version, plugin.summary));
+  return PluginTester(plugins, output).run(plugin);
+}
+
+}  // namespace mw
