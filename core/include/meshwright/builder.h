@@ -73,7 +73,7 @@ class Builder {
   // Makes the dims batch, seq, keys and stat, and the data: `tokens`, `labels` (batch, seq) and
   // `positions` (seq). The arguments are Model::build's.
   Builder(std::string family, std::int64_t batch, std::int64_t sequence,
-               std::int64_t tokens_per_step);
+          std::int64_t tokens_per_step);
 
   // A dim of the model. `even`: every part must be of one size. `like`: what strategies say of that
   // dim holds for this one too, as far as its size allows. `from`: for `plugins show --model`.

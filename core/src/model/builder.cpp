@@ -38,7 +38,7 @@ std::string text_of(const Dims& dims) {
 }
 
 Builder::Builder(std::string family, std::int64_t batch, std::int64_t sequence,
-                           std::int64_t tokens_per_step)
+                 std::int64_t tokens_per_step)
     : tokens_per_step_(tokens_per_step) {
   graph.family = std::move(family);
   graph.set_dim("batch", batch, true, {}, "sequences of a microbatch");
@@ -62,7 +62,7 @@ void Builder::dim(Dim dim, std::int64_t size, bool even, Dim like, std::string f
 }
 
 void Builder::decoder_dims(std::int64_t vocab, std::int64_t hidden, std::int64_t heads,
-                                std::int64_t kv_heads, std::int64_t ffn) {
+                           std::int64_t kv_heads, std::int64_t ffn) {
   dim("vocab", vocab, false, {}, "vocab");
   dim("hidden", hidden, true, {}, "hidden");
   dim("heads", heads, true, {}, "heads");
@@ -75,8 +75,8 @@ std::string Builder::name(const std::string& local) const {
   return layer < 0 || layer >= graph.layers ? local : fmt::format("layers.{}.{}", layer, local);
 }
 
-Op Builder::op(const std::string& name, std::shared_ptr<const OpType> type,
-                      std::vector<Use> inputs, Dims whole) const {
+Op Builder::op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
+               Dims whole) const {
   Op op;
   op.type = std::move(type);
   op.name = name;
@@ -136,8 +136,8 @@ int Builder::linear(const std::string& name, int x, int weight, int bias) {
   return append(op(name, mw::linear(), std::move(inputs)), {{"", out}})[0];
 }
 
-int Builder::linear_to(const std::string& name, int x, Dims to, Dims from, bool bias,
-                            Init init, const HfName& hf) {
+int Builder::linear_to(const std::string& name, int x, Dims to, Dims from, bool bias, Init init,
+                       const HfName& hf) {
   const Dims& in = dims(x);
   if (from.empty()) from = shared(in, {"batch", "seq"}, false);
   require(!from.empty() && ends_with(in, from), name,
@@ -184,7 +184,7 @@ int Builder::add_positions(const std::string& name, int x, int weight) {
 }
 
 std::vector<int> Builder::rope_table(const std::string& name, double theta, Dim width,
-                                          RopePairs pairs) {
+                                     RopePairs pairs) {
   if (graph.size(width) % 2 != 0) {
     throw Error(Stage::options, "model.odd", "",
                 fmt::format("{}: {} = {} is odd; rotary positions turn the dims of a head in pairs",
@@ -197,8 +197,7 @@ std::vector<int> Builder::rope_table(const std::string& name, double theta, Dim 
       {{name + ".cos", dims, Scalar::real, false}, {name + ".sin", dims, Scalar::real, false}});
 }
 
-int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
-                       RopePairs pairs) {
+int Builder::rope(const std::string& name, int x, const std::vector<int>& table, RopePairs pairs) {
   const Dims& in = dims(x);
   const Dim width = dims(table[0]).back();
   require(in.size() == 3 || in.size() == 4, name,
@@ -249,8 +248,8 @@ std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Di
   return {both[0], both[1]};
 }
 
-std::pair<int, int> Builder::latent_keys(const std::string& name, int kv, int turned,
-                                              Dim width, Dim value) {
+std::pair<int, int> Builder::latent_keys(const std::string& name, int kv, int turned, Dim width,
+                                         Dim value) {
   Dims keys = dims(kv), values = keys;
   const Dims whole{keys.back(), dims(turned).back(), width, value};
   require(graph.size(whole[0]) - graph.size(value) + graph.size(whole[1]) == graph.size(width),
@@ -288,8 +287,7 @@ void Builder::cross_entropy(int logits) {
   const int stats =
       append(op("loss.stats", ce_stats(), {use(logits), use(shift), use(labels)}, {"stat"}),
              {{"", {"stat", "batch", "seq"}}})[0];
-  graph.loss =
-      append(op("loss", ce_loss(tokens_per_step_), {use(stats)}, {"stat"}), {{"", {}}})[0];
+  graph.loss = append(op("loss", ce_loss(tokens_per_step_), {use(stats)}, {"stat"}), {{"", {}}})[0];
 }
 
 int Builder::embed(const HfName& hf) {

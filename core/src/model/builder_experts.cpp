@@ -16,7 +16,7 @@ std::int64_t Builder::room(const ExpertOptions& options) const {
 }
 
 void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options, Dim width,
-                               std::int64_t size) {
+                          std::int64_t size) {
   dim("experts", experts, true, {}, "experts");
   dim("scores", experts, true, {}, "experts, as the router has them: whole for each token");
   dim("top", options.top, true, {}, "top_k");
@@ -32,7 +32,7 @@ void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options, Di
 }
 
 std::pair<int, int> Builder::choose_experts(const std::string& name, int logits, int bias,
-                                                 const RouterOptions& options) {
+                                            const RouterOptions& options) {
   const Dims chosen{"batch", "seq", "top"};
   const std::vector<int> both =
       append(op(name, mw::route(options), {use(logits), use(bias)}, {"scores", "top"}),
@@ -41,24 +41,22 @@ std::pair<int, int> Builder::choose_experts(const std::string& name, int logits,
 }
 
 int Builder::admit(const std::string& name, int picks, std::int64_t capacity) {
-  return append(
-      op(name, mw::admit(capacity, graph.size("experts")), {use(picks)}, {"seq", "top"}),
-      {{"", dims(picks), Scalar::index, false}})[0];
+  return append(op(name, mw::admit(capacity, graph.size("experts")), {use(picks)}, {"seq", "top"}),
+                {{"", dims(picks), Scalar::index, false}})[0];
 }
 
 void Builder::balance(const std::string& prefix, int logits, int picks,
-                           const ExpertOptions& options) {
+                      const ExpertOptions& options) {
   const auto experts = static_cast<double>(graph.size("experts")),
              top = static_cast<double>(options.top),
              length = static_cast<double>(graph.size("seq")),
              all = static_cast<double>(tokens_per_step_);
   if (options.balance == ExpertOptions::Balance::aux && options.aux_weight > 0) {
     // alpha E / (k S) sum_i f_i sum_t P_i / S of a sequence, over the step's sequences.
-    const double factor =
-        options.aux_weight * experts / (top * length * length) / (all / length);
+    const double factor = options.aux_weight * experts / (top * length * length) / (all / length);
     const std::string name = prefix + ".balance";
     const int stats = append(op(name + ".stats", balance_stats(options.router.score),
-                                  {use(logits), use(picks)}, {"scores", "top", "load"}),
+                                {use(logits), use(picks)}, {"scores", "top", "load"}),
                              {{"", {"load", "batch", "scores"}}})[0];
     graph.other_losses.push_back(append(
         op(name, mw::balance_loss(factor), {use(stats)}, {"scores", "load"}), {{"", {}}})[0]);
@@ -70,8 +68,8 @@ void Builder::balance(const std::string& prefix, int logits, int picks,
   }
 }
 
-Builder::Routed Builder::route(const std::string& prefix, int x,
-                                         const ExpertOptions& options, const ExpertNames& names) {
+Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOptions& options,
+                               const ExpertNames& names) {
   const double even = static_cast<double>(tokens_per_step_) * static_cast<double>(options.top) /
                       static_cast<double>(graph.size("experts"));
   const double rate = options.balance == ExpertOptions::Balance::bias ? options.bias_rate : 0;
@@ -94,8 +92,7 @@ Builder::Routed Builder::route(const std::string& prefix, int x,
   return {made_rows[0], made_rows[1], weights};
 }
 
-int Builder::expert_linear(const std::string& name, int rows, Dims weight, HfName hf,
-                                bool counts) {
+int Builder::expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts) {
   Dims out = dims(rows);
   out.back() = weight[1];
   if (hf.name.empty()) hf.name = name + ".weight";
@@ -107,7 +104,7 @@ int Builder::expert_linear(const std::string& name, int rows, Dims weight, HfNam
 }
 
 int Builder::through_experts(const std::string& prefix, const Routed& routed, Dim width,
-                                  const ExpertNames& names) {
+                             const ExpertNames& names) {
   const std::string name = prefix + ".experts";
   const Dim hidden = dims(routed.rows).back();
   const int gate =

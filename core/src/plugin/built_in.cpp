@@ -16,9 +16,9 @@ namespace mw {
 const PluginDescriptor& built_in() {
   static const std::vector<Registration> all = [] {
     std::vector<Registration> all;
-    for (const auto& some : {built_in_models(), built_in_ops(), built_in_data(),
-                             built_in_optimizers(), built_in_lr_schedules(),
-                             built_in_microbatching(), built_in_recompute()})
+    for (const auto& some :
+         {built_in_models(), built_in_ops(), built_in_data(), built_in_optimizers(),
+          built_in_lr_schedules(), built_in_microbatching(), built_in_recompute()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();
