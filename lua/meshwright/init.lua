@@ -146,6 +146,10 @@ for _, constructor in ipairs(core.constructors()) do
   end
 end
 
+--- mw.model { dims = …, layers = n, block = function(x, layer) … end }: a model of one's own.
+local recorded, plain_model = require "meshwright.model", mw.model
+function mw.model(...) return recorded(plain_model(...)) end
+
 --- mw.schedule("name", function(s) … end): a pipeline schedule of one's own, for
 -- pp { schedule = … }. The name may be left out; messages and drawings show it.
 function mw.schedule(...)

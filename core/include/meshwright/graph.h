@@ -58,11 +58,15 @@ struct Value {
 struct DimInfo {
   std::int64_t size = 0;
   bool even = true;  // every part must be of one size (batch, heads); seq, vocab and ffn need not
+  // What a strategy says of that dim holds for this one too, as far as its size allows (a narrower
+  // ffn in some layers). None: no other.
+  Dim like = {};
+  std::string from = {};  // where the size comes from, for people: "hidden / heads"
 };
 
 class Graph {
  public:
-  void set_dim(Dim dim, std::int64_t size, bool even = true);
+  void set_dim(Dim dim, std::int64_t size, bool even = true, Dim like = {}, std::string from = "");
   std::int64_t size(Dim dim) const;  // throws std::out_of_range with the name
   const std::map<Dim, DimInfo>& dims() const { return dims_; }
 

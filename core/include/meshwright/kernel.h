@@ -1,6 +1,7 @@
 // The second layer of the SDK: what models are made of. op.h says what an op is and what its author
 // owes; autograd_op.h takes an op whose derivative torch finds; ops.h has the ops that there are;
-// builder.h makes graphs (graph.h) of them. None of it knows a mesh, a rank or a collective.
+// builder.h makes graphs (graph.h) of them; model.h and block_op.h register models, and ops that a
+// script's model calls by name. None of it knows a mesh, a rank or a collective.
 //
 // An op of one's own, differentiated by torch, and where a model uses it:
 //
@@ -12,12 +13,14 @@
 //       return {at::relu(in[0]).square()};
 //     }
 //   };
-//   const int y = b.graph.add(b.op("layers.0.act", std::make_shared<SquaredRelu>(), {b.use(x)}),
-//                             {{"", b.graph.value(x).dims}})[0];
+//   const int y = b.append(b.op(b.name("act"), std::make_shared<SquaredRelu>(), {b.use(x)}),
+//                          {{"", b.dims(x)}})[0];
 #pragma once
 
 #include "meshwright/autograd_op.h"
+#include "meshwright/block_op.h"
 #include "meshwright/builder.h"
 #include "meshwright/graph.h"
+#include "meshwright/model.h"
 #include "meshwright/op.h"
 #include "meshwright/ops.h"

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "app/compare.h"
+#include "app/model_text.h"
 #include "app/verbs.h"
 #include "base/chosen.h"
 #include "base/json_text.h"
@@ -82,8 +83,16 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     if (result["status"] == "waiting") return result;
   } else if (verb == "train") {
     result = run_train(experiment, script_, output_);
+  } else if (verb == "plan" && models_) {
+    const std::string name = experiment.plan->request.model->name();
+    result = model_json(*experiment.plan->graph, name);
+    result["text"] = model_text(*experiment.plan->graph, name);
   } else if (verb == "plan") {
     result = run_plan_verb(experiment);
+    if (placements_) {
+      result["placements"] = placements_json(*experiment.plan);
+      result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
+    }
     if (programs_) {
       std::string program;
       for (const Program& stage : experiment.plan->programs) {

@@ -32,6 +32,10 @@ class AppHost : public Host {
 
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }
+  // ... and which rank holds what of each parameter.
+  void show_placements() { placements_ = true; }
+  // `plan` shows the experiment's model and nothing else.
+  void show_models() { models_ = true; }
 
   // Runs start although they are predicted not to fit this machine's memory.
   void force() { force_ = true; }
@@ -52,7 +56,7 @@ class AppHost : public Host {
   PluginRegistry& plugins_;
   std::filesystem::path folder_;
   std::string script_;
-  bool programs_ = false, force_ = false;
+  bool programs_ = false, placements_ = false, models_ = false, force_ = false;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
   std::set<std::string> called_;       // verbs

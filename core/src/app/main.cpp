@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "app/commands.h"
+#include "app/model_text.h"
 #include "base/interrupt.h"
 #include "base/leave.h"
 #include "base/text.h"
@@ -23,7 +24,7 @@ constexpr double most_time = 1e12;  // in any unit: sums of them stay exact enou
 constexpr int exit_usage = 2;
 
 struct Arguments : ScriptArguments {
-  std::string plugin;
+  std::string plugin, of_model;
   NewPluginArguments fresh;
   bool json = false;
   ScheduleArguments schedule;
@@ -173,6 +174,17 @@ void add_kit_commands(CLI::App& plugins, Arguments& arguments,
   };
 }
 
+// A script's models are those of its plans.
+int show_model_of(const Arguments& arguments, PluginRegistry& plugins, Output& output) {
+  const std::string& name = arguments.of_model;
+  if (!name.ends_with(".lua") && name != "-")
+    return show_model(plugins, name, arguments.settings, output);
+  ScriptArguments script = arguments;
+  script.script = name;
+  script.model = true;
+  return run_script(script, "plan", output);
+}
+
 // Commands by the path of words that calls them ("plugins list").
 std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments) {
   std::map<std::string, Command> commands;
@@ -191,6 +203,9 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   app.get_subcommand("plan")->add_flag(
       "--program", arguments.program,
       "list the program too: every instruction that the engine runs and the simulator prices");
+  app.get_subcommand("plan")->add_flag(
+      "--placements", arguments.placements,
+      "list the parameters too: who holds what, by placement and shape on each class of ranks");
   scripted(
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
@@ -220,10 +235,18 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "list", "all that is built in and on the path, by kind; broken plugins with their reasons");
   add_common(list, arguments);
   CLI::App* show = plugins->add_subcommand("show", "options with types, ranges and defaults");
-  show->add_option("NAME", arguments.plugin,
-                   "a plugin, the path of its file, or what is built in: llama, adamw")
-      ->required();
-  show->footer("Example: meshwright plugins show NAME, of those that plugins list names");
+  CLI::Option* named =
+      show->add_option("NAME", arguments.plugin,
+                       "a plugin, the path of its file, or what is built in: llama, adamw");
+  CLI::Option* model = show->add_option(
+      "--model", arguments.of_model,
+      "a model by name, or that of a script: its dims, ops and parameters, for rules about them");
+  model->type_name("MODEL|SCRIPT")->excludes(named);
+  add_settings(show, arguments);
+  show->footer(
+      "Examples: meshwright plugins show NAME, of those that plugins list names
+      "
+      "          meshwright plugins show --model llama");
   add_common(show, arguments);
   commands["plugins list"] = [](const Arguments& a, Output& o) {
     auto found = registry_of(a);
@@ -231,7 +254,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   };
   commands["plugins show"] = [](const Arguments& a, Output& o) {
     auto found = registry_of(a);
-    return show_plugin(found, a.plugin, o);
+    if (!a.of_model.empty()) return show_model_of(a, found, o);
+    if (!a.plugin.empty()) return show_plugin(found, a.plugin, o);
+    throw Error(Stage::script, "usage.missing", "", "plugins show: NAME is missing",
+                "for example: meshwright plugins show llama, or --model llama");
   };
   add_kit_commands(*plugins, arguments, commands);
 

@@ -50,6 +50,8 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
     for (const std::string& text : script.unprinted()) output.text(text);
   };
   if (arguments.program) host.show_programs();
+  if (arguments.placements) host.show_placements();
+  if (arguments.model) host.show_models();
   if (arguments.force) host.force();
   try {
     const ScriptText text = read_script(arguments.script);

@@ -7,9 +7,11 @@
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/output_file.h"
+#include "base/plugin_call.h"
 #include "base/text.h"
 #include "lua/state.h"
 #include "lua/value.h"
+#include "meshwright/block_op.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -302,6 +304,28 @@ int core_has_plugin(lua_State* lua) {
   return 1;
 }
 
+// op(name, inputs, options) -> how many values it makes. Refuses what the op does not take.
+int core_op(lua_State* lua) {
+  const std::string name = luaL_checkstring(lua, 1);
+  const Registration& registration = State::of(lua).host.plugins().find(Kind::op, name);
+  Problems problems;
+  const Values values = registration.options().read(to_json(lua, 3, name), name, problems);
+  problems.throw_if_any();
+  const auto made = call_plugin(
+      Speaker{name, ""}, "was made", [&] { return make<BlockOp>(registration, values); },
+      Stage::options);
+  const std::vector<std::string> takes = made->inputs();
+  const auto given = static_cast<std::size_t>(luaL_checkinteger(lua, 2));
+  if (given != takes.size()) {
+    throw Error(Stage::script, "script.argument", "",
+                fmt::format("{} takes {}; got {}", name, join(takes),
+                            plural(luaL_checkinteger(lua, 2), "value")),
+                registration.doc);
+  }
+  lua_pushinteger(lua, made->outputs());
+  return 1;
+}
+
 // place() -> "script.lua:12" or nil
 int core_place(lua_State* lua) {
   const std::string place = user_place(lua);
@@ -345,6 +369,7 @@ int open_core(lua_State* lua) {
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
                                        {"strategy", guarded<placed<core_strategy>>},
                                        {"has_plugin", guarded<core_has_plugin>},
+                                       {"op", guarded<placed<core_op>>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
                                        {"write", guarded<placed<core_write>>},

@@ -1,61 +1,121 @@
 // Adds the parts of models with experts to a graph: router, dispatch, the experts' linears,
 // combine, and the losses that balance them.
+#include <algorithm>
+#include <cmath>
+
 #include "meshwright/builder.h"
 
 namespace mw {
 
-std::pair<int, int> Builder::route(const std::string& name, int logits, int bias,
-                                   const RouterOptions& options) {
+// Choices of a sequence that an expert takes.
+std::int64_t Builder::room(const ExpertOptions& options) const {
+  const auto choices = static_cast<double>(graph.size("seq") * options.top);
+  const double even = choices / static_cast<double>(graph.size("experts"));
+  return static_cast<std::int64_t>(
+      std::min(std::ceil(options.capacity.value_or(1) * even - 1e-9), choices));
+}
+
+void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options, Dim width,
+                          std::int64_t size) {
+  dim("experts", experts, true, {}, "experts");
+  dim("scores", experts, true, {}, "experts, as the router has them: whole for each token");
+  dim("top", options.top, true, {}, "top_k");
+  dim("load", 2, true, {}, "what the balancing loss sums of each expert");
+  dim(width, size, false, {}, "width of an expert");
+  graph.sparse = {{"experts", "batch", "seq"},
+                  static_cast<double>(options.top) / static_cast<double>(experts)};
+  if (options.capacity) {  // choices that are admitted at most
+    const auto choices = static_cast<double>(graph.size("seq") * options.top);
+    const double admitted = static_cast<double>(room(options)) * static_cast<double>(experts);
+    graph.sparse.share *= std::min(1.0, admitted / choices);
+  }
+}
+
+std::pair<int, int> Builder::choose_experts(const std::string& name, int logits, int bias,
+                                            const RouterOptions& options) {
   const Dims chosen{"batch", "seq", "top"};
-  const std::vector<int> made =
-      graph.add(op(name, mw::route(options), {use(logits), use(bias)}, {"scores", "top"}),
-                {{name + ".weights", chosen}, {name + ".picks", chosen, Scalar::index, false}});
-  return {made[0], made[1]};
+  const std::vector<int> both =
+      append(op(name, mw::route(options), {use(logits), use(bias)}, {"scores", "top"}),
+             {{name + ".weights", chosen}, {name + ".picks", chosen, Scalar::index, false}});
+  return {both[0], both[1]};
 }
 
 int Builder::admit(const std::string& name, int picks, std::int64_t capacity) {
-  return graph.add(
-      op(name, mw::admit(capacity, graph.size("experts")), {use(picks)}, {"seq", "top"}),
-      {{"", graph.value(picks).dims, Scalar::index, false}})[0];
+  return append(op(name, mw::admit(capacity, graph.size("experts")), {use(picks)}, {"seq", "top"}),
+                {{"", dims(picks), Scalar::index, false}})[0];
 }
 
-void Builder::balance_loss(const std::string& name, int logits, int picks, RouterScore score,
-                           double factor) {
-  const int stats = graph.add(op(name + ".stats", balance_stats(score), {use(logits), use(picks)},
-                                 {"scores", "top", "load"}),
-                              {{"", {"load", "batch", "scores"}}})[0];
-  graph.other_losses.push_back(graph.add(
-      op(name, mw::balance_loss(factor), {use(stats)}, {"scores", "load"}), {{"", {}}})[0]);
+void Builder::balance(const std::string& prefix, int logits, int picks,
+                      const ExpertOptions& options) {
+  const auto experts = static_cast<double>(graph.size("experts")),
+             top = static_cast<double>(options.top),
+             length = static_cast<double>(graph.size("seq")),
+             all = static_cast<double>(tokens_per_step_);
+  if (options.balance == ExpertOptions::Balance::aux && options.aux_weight > 0) {
+    // alpha E / (k S) sum_i f_i sum_t P_i / S of a sequence, over the step's sequences.
+    const double factor = options.aux_weight * experts / (top * length * length) / (all / length);
+    const std::string name = prefix + ".balance";
+    const int stats = append(op(name + ".stats", balance_stats(options.router.score),
+                                {use(logits), use(picks)}, {"scores", "top", "load"}),
+                             {{"", {"load", "batch", "scores"}}})[0];
+    graph.other_losses.push_back(append(
+        op(name, mw::balance_loss(factor), {use(stats)}, {"scores", "load"}), {{"", {}}})[0]);
+  }
+  if (options.z_weight > 0) {
+    graph.other_losses.push_back(append(
+        op(prefix + ".z_loss", mw::z_loss(options.z_weight / all), {use(logits)}, {"scores"}),
+        {{"", {}}})[0]);
+  }
 }
 
-void Builder::z_loss(const std::string& name, int logits, double factor) {
-  graph.other_losses.push_back(
-      graph.add(op(name, mw::z_loss(factor), {use(logits)}, {"scores"}), {{"", {}}})[0]);
-}
-
-std::pair<int, int> Builder::dispatch(const std::string& name, int x, int picks) {
-  const std::vector<int> made =
-      graph.add(op(name, mw::dispatch(), {use(x), use(picks)}, {"top"}),
-                {{name + ".rows", {"experts", "batch", "seq", "hidden"}},
-                 {name + ".places", {"experts", "batch", "seq"}, Scalar::index, false}});
-  return {made[0], made[1]};
+Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOptions& options,
+                               const ExpertNames& names) {
+  const double even = static_cast<double>(tokens_per_step_) * static_cast<double>(options.top) /
+                      static_cast<double>(graph.size("experts"));
+  const double rate = options.balance == ExpertOptions::Balance::bias ? options.bias_rate : 0;
+  const std::string name = prefix + ".router";
+  const int weight =
+      parameter(name + ".weight", {"scores", dims(x).back()}, normal_weights, names.router);
+  take(name + ".bias", "parameter");
+  HfName bias_name = names.bias;
+  if (bias_name.name.empty()) bias_name.name = name + ".bias";
+  const int bias = graph.add_tally(name + ".bias", {"scores"}, {even, rate}, bias_name);
+  const int logits = linear(name, x, weight);
+  auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, options.router);
+  balance(prefix, logits, picks, options);
+  if (options.capacity) picks = admit(prefix + ".admit", picks, room(options));
+  const std::string sent = prefix + ".dispatch";
+  const std::vector<int> made_rows =
+      append(op(sent, mw::dispatch(), {use(x), use(picks)}, {"top"}),
+             {{sent + ".rows", {"experts", "batch", "seq", dims(x).back()}},
+              {sent + ".places", {"experts", "batch", "seq"}, Scalar::index, false}});
+  return {made_rows[0], made_rows[1], weights};
 }
 
 int Builder::expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts) {
-  Dims out = graph.value(rows).dims;
+  Dims out = dims(rows);
   out.back() = weight[1];
+  if (hf.name.empty()) hf.name = name + ".weight";
   const int parameter_ =
-      parameter(name + ".weight", std::move(weight), {Init::Kind::normal, 0.02}, std::move(hf));
-  Op made = op(name, mw::expert_linear(), {use(rows), use(parameter_)});
-  made.counts_rows = counts;
-  return graph.add(std::move(made), {{"", out}})[0];
+      parameter(name + ".weight", std::move(weight), normal_weights, std::move(hf));
+  Op linear = op(name, mw::expert_linear(), {use(rows), use(parameter_)});
+  linear.counts_rows = counts;
+  return append(std::move(linear), {{"", out}})[0];
 }
 
-int Builder::combine(const std::string& name, int rows, int weights, int places) {
-  std::vector<Use> inputs{use(rows), use(weights), use(places)};
+int Builder::through_experts(const std::string& prefix, const Routed& routed, Dim width,
+                             const ExpertNames& names) {
+  const std::string name = prefix + ".experts";
+  const Dim hidden = dims(routed.rows).back();
+  const int gate =
+      expert_linear(name + ".gate", routed.rows, {"experts", width, hidden}, names.gate, true);
+  const int up = expert_linear(name + ".up", routed.rows, {"experts", width, hidden}, names.up);
+  const int y = swiglu(name + ".swiglu", gate, up);
+  const int down = expert_linear(name + ".down", y, {"experts", hidden, width}, names.down);
+  std::vector<Use> inputs{use(down), use(routed.weights), use(routed.places)};
   inputs[0].linear = true;
-  return graph.add(op(name, mw::combine(), std::move(inputs), {"top"}),
-                   {{"", {"batch", "seq", "hidden"}}})[0];
+  return append(op(prefix + ".combine", mw::combine(), std::move(inputs), {"top"}),
+                {{"", {"batch", "seq", hidden}}})[0];
 }
 
 }  // namespace mw

@@ -1,5 +1,5 @@
 // Checks of the options that several model kinds have, with the nearest values that fit.
-#include "model/checks.h"
+#include "meshwright/builder.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

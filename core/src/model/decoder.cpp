@@ -6,8 +6,6 @@
 
 #include <algorithm>
 
-#include "model/checks.h"
-
 namespace mw {
 namespace {
 
@@ -50,18 +48,17 @@ void check_decoder(const Values& values, Problems& problems) {
 }
 
 Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
-                 std::int64_t sequence)
-    : b(std::move(family), batch, sequence, values.integer("vocab"), values.integer("hidden"),
-        values.integer("heads"), kv_heads(values), values.integer("ffn")),
+                 std::int64_t sequence, std::int64_t tokens_per_step)
+    : b(std::move(family), batch, sequence, tokens_per_step),
       eps_(values.number("norm_eps")),
       theta_(values.number("rope_theta")),
       window_(values.has("window") ? values.integer("window") : 0),
       tied_(values.flag("tied")) {
   b.graph.layers = values.int32("layers");
+  b.decoder_dims(values.integer("vocab"), values.integer("hidden"), values.integer("heads"),
+                 kv_heads(values), values.integer("ffn"));
   check_window(sequence);
   if (is_latent(values)) set_latent_dims(values);
-  embedding_ = b.parameter("embedding.weight", {"vocab", "hidden"}, decoder_weights,
-                           {"model.embed_tokens.weight"});
 }
 
 // Attention over a window is split into tiles of queries (ops/blocks.h), each priced by itself.
@@ -81,7 +78,7 @@ void Decoder::check_window(std::int64_t sequence) const {
 }
 
 int Decoder::embed() {
-  const int x = b.embedding("embedding", embedding_);
+  const int x = b.embed({"model.embed_tokens.weight"});
   table_ = latent_ ? b.rope_table("rope", theta_, "rope_dim", RopePairs::neighbours)
                    : b.rope_table("rope", theta_, "head_dim");
   return x;
@@ -95,7 +92,7 @@ std::string Decoder::hf() const {
 }
 
 int Decoder::linear(const std::string& op, int in, Dims dims, const std::string& theirs) {
-  const int weight = b.parameter(op + ".weight", std::move(dims), decoder_weights, {theirs});
+  const int weight = b.parameter(op + ".weight", std::move(dims), normal_weights, {theirs});
   return b.linear(op, in, weight);
 }
 
@@ -128,13 +125,10 @@ int Decoder::swiglu_block(const std::string& op, const std::string& theirs, int 
   return linear(op + ".down", y, {"hidden", width}, theirs + ".down_proj.weight");
 }
 
-void Decoder::head_and_loss(int x, std::int64_t tokens_per_step) {
+void Decoder::head_and_loss(int x) {
   b.layer = b.graph.layers;
   x = b.rms_norm("norm", x, {"model.norm.weight"}, eps_);
-  const int head =
-      tied_ ? embedding_
-            : b.parameter("head.weight", {"vocab", "hidden"}, decoder_weights, {"lm_head.weight"});
-  b.cross_entropy(b.linear("head", x, head), tokens_per_step);
+  b.head_and_loss(x, tied_, {"lm_head.weight"});
 }
 
 }  // namespace mw

@@ -10,8 +10,6 @@
 
 namespace mw {
 
-inline const Init decoder_weights{Init::Kind::normal, 0.02};
-
 // Options of the decoder's own: layers, hidden, heads, kv_heads, ffn, vocab, tied,
 // rope_theta, norm_eps.
 void add_decoder_options(Options& options);
@@ -26,7 +24,9 @@ void check_decoder(const Values& values, Problems& problems);
 
 class Decoder {
  public:
-  Decoder(std::string family, const Values& values, std::int64_t batch, std::int64_t sequence);
+  // The last three are Model::build's.
+  Decoder(std::string family, const Values& values, std::int64_t batch, std::int64_t sequence,
+          std::int64_t tokens_per_step);
 
   int embed();
   // Of layer `b.layer`: x plus attention to it; a norm; x plus a SwiGLU block of `h`.
@@ -35,7 +35,7 @@ class Decoder {
   int mlp_add(int x, int branch);
   // gate, up and down of a width's dim; parameters under `name`, `hf`.
   int swiglu_block(const std::string& name, const std::string& hf, int h, Dim width);
-  void head_and_loss(int x, std::int64_t tokens_per_step);
+  void head_and_loss(int x);
   std::string name() const;  // "layers.3"
   std::string hf() const;    // "model.layers.3"
 
@@ -51,7 +51,6 @@ class Decoder {
   const std::int64_t window_;
   const bool tied_;
   bool latent_ = false, q_latent_ = false;
-  int embedding_ = -1;
   std::vector<int> table_;
 };
 

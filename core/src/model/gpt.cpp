@@ -5,13 +5,11 @@
 #include <cmath>
 
 #include "meshwright/builder.h"
-#include "model/checks.h"
 #include "model/kinds.h"
 
 namespace mw {
 namespace {
 
-const Init weights{Init::Kind::normal, 0.02};
 const Init zeros{Init::Kind::zeros, 0};
 
 class Gpt final : public Model {
@@ -62,24 +60,25 @@ class Gpt final : public Model {
     }
     const int layers = values.int32("layers");
     const double eps = values.number("norm_eps");
-    Builder b("gpt", batch, sequence, values.integer("vocab"), hidden, heads, heads, ffn);
-    b.graph.set_dim("positions", positions, false);
+    Builder b("gpt", batch, sequence, tokens_per_step);
     b.graph.layers = layers;
+    b.decoder_dims(values.integer("vocab"), hidden, heads, heads, ffn);
+    b.dim("positions", positions, false, {}, "positions");
     const int embedding =
-        b.parameter("embedding.weight", {"vocab", "hidden"}, weights, {"wte.weight"});
+        b.parameter("embedding.weight", {"vocab", "hidden"}, normal_weights, {"wte.weight"});
     const int learned =
-        b.parameter("positions.weight", {"positions", "hidden"}, weights, {"wpe.weight"});
+        b.parameter("positions.weight", {"positions", "hidden"}, normal_weights, {"wpe.weight"});
     int x = b.embedding("embedding", embedding);
     x = b.add_positions("add_positions", x, learned);
     // Projections into the residual stream start smaller, by the number of those that add to it.
-    const Init residual{Init::Kind::normal, weights.std / std::sqrt(2.0 * layers)};
+    const Init residual{Init::Kind::normal, normal_weights.std / std::sqrt(2.0 * layers)};
     for (b.layer = 0; b.layer < layers; ++b.layer) x = layer(b, x, residual, eps);
     b.layer = layers;
     x = b.layer_norm("norm", x, "ln_f", eps);
     const int head = values.flag("tied") ? embedding
-                                         : b.parameter("head.weight", {"vocab", "hidden"}, weights,
-                                                       {"lm_head.weight"});
-    b.cross_entropy(b.linear("head", x, head), tokens_per_step);
+                                         : b.parameter("head.weight", {"vocab", "hidden"},
+                                                       normal_weights, {"lm_head.weight"});
+    b.cross_entropy(b.linear("head", x, head));
     return std::move(b.graph);
   }
 
@@ -97,7 +96,7 @@ class Gpt final : public Model {
       return b.linear(name + op, in, weight, bias);
     };
     const auto head = [&](const std::string& op, int in, int part) {
-      return linear(op, in, {"heads", "head_dim", "hidden"}, {"heads", "head_dim"}, weights,
+      return linear(op, in, {"heads", "head_dim", "hidden"}, {"heads", "head_dim"}, normal_weights,
                     ".attn.c_attn", part, 3);
     };
     int h = b.layer_norm(name + ".attention_norm", x, hf + ".ln_1", eps);
@@ -110,7 +109,7 @@ class Gpt final : public Model {
     x = b.add(name + ".attention_add", x, h);
 
     h = b.layer_norm(name + ".mlp_norm", x, hf + ".ln_2", eps);
-    h = linear(".mlp.up", h, {"ffn", "hidden"}, {"ffn"}, weights, ".mlp.c_fc");
+    h = linear(".mlp.up", h, {"ffn", "hidden"}, {"ffn"}, normal_weights, ".mlp.c_fc");
     h = b.gelu(name + ".mlp.gelu", h);
     h = linear(".mlp.down", h, {"hidden", "ffn"}, {"hidden"}, residual, ".mlp.c_proj");
     return b.add(name + ".mlp_add", x, h);

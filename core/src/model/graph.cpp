@@ -8,8 +8,8 @@
 
 namespace mw {
 
-void Graph::set_dim(Dim dim, std::int64_t size, bool even) {
-  dims_[dim] = {size, even};
+void Graph::set_dim(Dim dim, std::int64_t size, bool even, Dim like, std::string from) {
+  dims_[dim] = {size, even, like, std::move(from)};
 }
 
 std::int64_t Graph::size(Dim dim) const {

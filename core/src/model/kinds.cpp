@@ -4,7 +4,7 @@
 namespace mw {
 
 std::vector<Registration> built_in_models() {
-  return {llama_model, gpt_model, moe_model};
+  return {llama_model, gpt_model, moe_model, composed_model};
 }
 
 }  // namespace mw

@@ -7,7 +7,7 @@
 
 namespace mw {
 
-extern const Registration llama_model, gpt_model, moe_model;
+extern const Registration llama_model, gpt_model, moe_model, composed_model;
 
 std::vector<Registration> built_in_models();
 

@@ -74,13 +74,13 @@ void Decoder::set_latent_dims(const Values& values) {
                      value = values.integer("v_head_dim");
   latent_ = true;
   q_latent_ = values.has("q_lora_rank");
-  if (q_latent_) b.graph.set_dim("q_rank", values.integer("q_lora_rank"));
-  b.graph.set_dim("kv_rank", rank);
-  b.graph.set_dim("rope_dim", turned);
-  b.graph.set_dim("latent", rank + turned);
-  b.graph.set_dim("qk_dim", plain + turned);
-  b.graph.set_dim("kv_dim", plain + value);
-  b.graph.set_dim("value_dim", value);
+  if (q_latent_) b.dim("q_rank", values.integer("q_lora_rank"), true, {}, "q_lora_rank");
+  b.dim("kv_rank", rank, true, {}, "kv_lora_rank");
+  b.dim("rope_dim", turned, true, {}, "qk_rope_head_dim");
+  b.dim("latent", rank + turned, true, {}, "kv_lora_rank + qk_rope_head_dim");
+  b.dim("qk_dim", plain + turned, true, {}, "qk_nope_head_dim + qk_rope_head_dim");
+  b.dim("kv_dim", plain + value, true, {}, "qk_nope_head_dim + v_head_dim");
+  b.dim("value_dim", value, true, {}, "v_head_dim");
 }
 
 int Decoder::latent_attention(const std::string& op, const std::string& theirs, int h) {

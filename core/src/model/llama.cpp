@@ -22,14 +22,14 @@ class Llama final : public Model {
 
   Graph build(std::int64_t batch, std::int64_t sequence,
               std::int64_t tokens_per_step) const override {
-    Decoder d("llama", values_, batch, sequence);
+    Decoder d("llama", values_, batch, sequence, tokens_per_step);
     int x = d.embed();
     for (d.b.layer = 0; d.b.layer < d.b.graph.layers; ++d.b.layer) {
       x = d.attention(x);
       const int h = d.swiglu_block(d.name() + ".mlp", d.hf() + ".mlp", d.mlp_norm(x), "ffn");
       x = d.mlp_add(x, h);
     }
-    d.head_and_loss(x, tokens_per_step);
+    d.head_and_loss(x);
     return std::move(d.b.graph);
   }
 

@@ -4,38 +4,49 @@
 // microbatches nor the mix change it.
 #include <fmt/format.h>
 
-#include <cmath>
-
-#include "meshwright/ops.h"
-#include "model/checks.h"
 #include "model/decoder.h"
 #include "model/kinds.h"
 
 namespace mw {
 namespace {
 
-// Under which names a checkpoint has them: DeepSeek's where the model has what only those
-// have, else Mixtral's.
-struct Names {
-  std::string router;
-  HfName bias, gate, up, down;
-  Names(const Values& values, const std::string& layer) {
-    const bool deepseek = values.integer("shared_experts") > 0 ||
-                          values.integer("dense_layers") > 0 || values.text("score") == "sigmoid";
-    const std::string block = layer + (deepseek ? ".mlp" : ".block_sparse_moe");
-    const auto expert = [&](const char* theirs, const char* mixtral) {
-      HfName name{block + ".experts.{}." + (deepseek ? theirs : mixtral) + ".weight"};
-      name.apart = true;
-      return name;
-    };
-    router = block + ".gate.weight";
-    bias = {block + ".gate.e_score_correction_bias"};
-    bias.optional = true;
-    gate = expert("gate_proj", "w1");
-    up = expert("up_proj", "w3");
-    down = expert("down_proj", "w2");
-  }
-};
+// Under which names a checkpoint has a layer's experts: DeepSeek's where the model has what only
+// those have, else Mixtral's.
+ExpertNames names_of(const Values& values, const std::string& layer) {
+  const bool deepseek = values.integer("shared_experts") > 0 ||
+                        values.integer("dense_layers") > 0 || values.text("score") == "sigmoid";
+  const std::string block = layer + (deepseek ? ".mlp" : ".block_sparse_moe");
+  const auto expert = [&](const char* theirs, const char* mixtral) {
+    HfName name{block + ".experts.{}." + (deepseek ? theirs : mixtral) + ".weight"};
+    name.apart = true;
+    return name;
+  };
+  HfName bias{block + ".gate.e_score_correction_bias"};
+  bias.optional = true;
+  return {{block + ".gate.weight"},
+          bias,
+          expert("gate_proj", "w1"),
+          expert("up_proj", "w3"),
+          expert("down_proj", "w2")};
+}
+
+ExpertOptions expert_options(const Values& values) {
+  ExpertOptions options;
+  options.router.score =
+      values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
+  options.router.normalise = values.flag("normalise");
+  options.router.scale = values.number("scale");
+  options.top = values.integer("top_k");
+  if (values.has("capacity")) options.capacity = values.number("capacity");
+  const std::string balance = values.text("balance");
+  options.balance = balance == "aux"    ? ExpertOptions::Balance::aux
+                    : balance == "bias" ? ExpertOptions::Balance::bias
+                                        : ExpertOptions::Balance::none;
+  options.aux_weight = values.number("aux_weight");
+  options.bias_rate = values.number("bias_rate");
+  options.z_weight = values.number("z_weight");
+  return options;
+}
 
 class Moe final : public Model {
  public:
@@ -102,110 +113,37 @@ class Moe final : public Model {
   Graph build(std::int64_t batch, std::int64_t sequence,
               std::int64_t tokens_per_step) const override {
     const Values& values = values_;
-    Decoder d("moe", values, batch, sequence);
+    Decoder d("moe", values, batch, sequence, tokens_per_step);
     const std::int64_t width = values.integer(values.has("expert_ffn") ? "expert_ffn" : "ffn");
     const std::int64_t shared = values.integer("shared_experts");
-    const std::int64_t experts = values.integer("experts"), top = values.integer("top_k");
-    Graph& graph = d.b.graph;
-    graph.set_dim("experts", experts);
-    graph.set_dim("scores", experts);
-    graph.set_dim("top", top);
-    graph.set_dim("load", 2);
-    graph.set_dim("expert_ffn", width, false);
-    if (shared > 0) graph.set_dim("shared_ffn", shared * width, false);
-    graph.sparse = {{"experts", "batch", "seq"},
-                    static_cast<double>(top) / static_cast<double>(experts)};
-    if (values.has("capacity")) {  // choices that are admitted at most
-      const auto choices = static_cast<double>(sequence * top);
-      const double admitted =
-          static_cast<double>(room(values, sequence)) * static_cast<double>(experts);
-      graph.sparse.share *= std::min(1.0, admitted / choices);
+    const ExpertOptions options = expert_options(values);
+    d.b.expert_dims(values.integer("experts"), options, "expert_ffn", width);
+    if (shared > 0) {
+      d.b.dim("shared_ffn", shared * width, false, {}, "shared_experts x width of an expert");
     }
     int x = d.embed();
-    for (d.b.layer = 0; d.b.layer < graph.layers; ++d.b.layer) {
+    for (d.b.layer = 0; d.b.layer < d.b.graph.layers; ++d.b.layer) {
       x = d.attention(x);
       const int h = d.mlp_norm(x);
       if (d.b.layer < values.integer("dense_layers")) {
         x = d.mlp_add(x, d.swiglu_block(d.name() + ".mlp", d.hf() + ".mlp", h, "ffn"));
         continue;
       }
-      const Routed routed = route(d, values, h, sequence, tokens_per_step);
+      const ExpertNames names = names_of(values, d.hf());
+      const Builder::Routed routed = d.b.route(d.name(), h, options, names);
       // Between the two, so that it can go on while tokens are on their way.
       const int beside = shared == 0
                              ? -1
                              : d.swiglu_block(d.name() + ".shared", d.hf() + ".mlp.shared_experts",
                                               h, "shared_ffn");
-      x = d.mlp_add(x, through_experts(d, routed, Names(values, d.hf())));
+      x = d.mlp_add(x, d.b.through_experts(d.name(), routed, "expert_ffn", names));
       if (beside >= 0) x = d.b.add(d.name() + ".shared_add", x, beside);
     }
-    d.head_and_loss(x, tokens_per_step);
-    return std::move(graph);
+    d.head_and_loss(x);
+    return std::move(d.b.graph);
   }
 
  private:
-  // Choices of a sequence that an expert takes.
-  static std::int64_t room(const Values& values, std::int64_t sequence) {
-    const auto even = static_cast<double>(sequence * values.integer("top_k")) /
-                      static_cast<double>(values.integer("experts"));
-    const double asked = std::ceil(values.number("capacity") * even - 1e-9);
-    return static_cast<std::int64_t>(
-        std::min(asked, static_cast<double>(sequence * values.integer("top_k"))));
-  }
-
-  struct Routed {
-    int rows = -1, places = -1, weights = -1;
-  };
-
-  static Routed route(Decoder& d, const Values& values, int h, std::int64_t sequence,
-                      std::int64_t tokens_per_step) {
-    Builder& b = d.b;
-    const Names names(values, d.hf());
-    const auto experts = static_cast<double>(values.integer("experts")),
-               top = static_cast<double>(values.integer("top_k")),
-               length = static_cast<double>(sequence),
-               tokens = static_cast<double>(tokens_per_step);
-    const std::string balance = values.text("balance");
-    RouterOptions router;
-    router.score = values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
-    router.normalise = values.flag("normalise");
-    router.scale = values.number("scale");
-    const int weight = b.parameter(d.name() + ".router.weight", {"scores", "hidden"},
-                                   decoder_weights, {names.router});
-    const int bias = b.graph.add_tally(
-        d.name() + ".router.bias", {"scores"},
-        {tokens * top / experts, balance == "bias" ? values.number("bias_rate") : 0}, names.bias);
-    const int logits = b.linear(d.name() + ".router", h, weight);
-    auto [weights, picks] = b.route(d.name() + ".route", logits, bias, router);
-    if (balance == "aux" && values.number("aux_weight") > 0) {
-      // alpha E / (k S) sum_i f_i sum_t P_i / S of a sequence, over the step's sequences.
-      const double factor =
-          values.number("aux_weight") * experts / (top * length * length) / (tokens / length);
-      b.balance_loss(d.name() + ".balance", logits, picks, router.score, factor);
-    }
-    if (values.number("z_weight") > 0) {
-      b.z_loss(d.name() + ".z_loss", logits, values.number("z_weight") / tokens);
-    }
-    if (values.has("capacity")) {
-      picks = b.admit(d.name() + ".admit", picks, room(values, sequence));
-    }
-    const auto [rows, places] = b.dispatch(d.name() + ".dispatch", h, picks);
-    return {rows, places, weights};
-  }
-
-  static int through_experts(Decoder& d, const Routed& routed, const Names& names) {
-    Builder& b = d.b;
-    const std::string name = d.name() + ".experts";
-    const int rows = routed.rows;
-    const int gate = b.expert_linear(name + ".gate", rows, {"experts", "expert_ffn", "hidden"},
-                                     names.gate, true);
-    const int up =
-        b.expert_linear(name + ".up", rows, {"experts", "expert_ffn", "hidden"}, names.up);
-    const int y = b.swiglu(name + ".swiglu", gate, up);
-    const int down =
-        b.expert_linear(name + ".down", y, {"experts", "hidden", "expert_ffn"}, names.down);
-    return b.combine(d.name() + ".combine", down, routed.weights, routed.places);
-  }
-
   const Values values_;
 };
 

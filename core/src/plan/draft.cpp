@@ -84,20 +84,37 @@ void Draft::shard_in(Dim dim, const std::string& axis, std::function<bool(const 
            fmt::format("the atoms of {} are {}", axis, fmt::join(own, ", ")));
     return;
   }
-  rules_.push_back({strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), true,
-                    std::move(atoms), place_, option_});
+  add_rule({strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), true,
+            std::move(atoms), place_, option_});
 }
 
 void Draft::shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where) {
   if (!there(rule_text(dim, axis), dim, axis)) return;
-  rules_.push_back({strategy_,
-                    dim,
-                    axis,
-                    guarded({strategy_, place_}, std::move(where)),
-                    false,
-                    {},
-                    place_,
-                    option_});
+  add_rule({strategy_,
+            dim,
+            axis,
+            guarded({strategy_, place_}, std::move(where)),
+            false,
+            {},
+            place_,
+            option_});
+}
+
+// A dim that is like this one and does not divide stays whole: there the ranks do the same work.
+void Draft::add_rule(Rule rule) {
+  for (const auto& [other, info] : graph_.dims()) {
+    if (info.like != rule.dim || other == rule.dim) continue;
+    const int ways = mesh_.ways(rule.atoms(mesh_));
+    if (info.even && info.size % ways != 0) {
+      note(fmt::format("{}: {} {} does not divide by {}: every rank computes all of it", strategy_,
+                       other.name(), info.size, ways));
+      continue;
+    }
+    Rule also = rule;
+    also.dim = other;
+    rules_.push_back(std::move(also));
+  }
+  rules_.push_back(std::move(rule));
 }
 
 void Draft::store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where) {

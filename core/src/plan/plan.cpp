@@ -226,8 +226,10 @@ Json Plan::description() const {
   Json json;
   json["model"] = Json::object({{"kind", request.model->name()}});
   for (const auto& [key, value] : request.model_options.json().items()) {
-    if (key.empty() || key[0] != '$') json["model"][key] = value;
+    if ((key.empty() || key[0] != '$') && !is_function(value)) json["model"][key] = value;
   }
+  if (Json made_of = request.model->made_of(); !made_of.is_null())
+    json["model"]["made_of"] = std::move(made_of);
   json["mix"] = mix();
   json["ranks"] = ranks();
   json["axes"] = Json::object();
