@@ -131,7 +131,7 @@ class DataParallel : public mw::Strategy {
     }
   }
 
-  std::vector<mw::AxisRequest> axes() const override { return {{"dp", ways_, {}}}; }
+  std::vector<mw::AxisRequest> axes() const override { return {{"dp", ways_, mw::Role::data}}; }
 
   void edit(mw::Draft& draft) const override {
     draft.shard("batch", "dp");
