@@ -1,0 +1,272 @@
+// The commands and options of the program, and what each command calls.
+#include "app/command_line.h"
+
+#include "app/model_text.h"
+#include "base/version.h"
+
+namespace mw {
+namespace {
+
+constexpr double most_time = 1e12;  // in any unit: sums of them stay exact enough
+
+void add_settings(CLI::App* command, Arguments& arguments) {
+  command
+      ->add_option(
+          "--set", arguments.settings,
+          "change a key of the experiment: steps=5, model.layers=2, plan[2].ways=4; the value is a "
+          "number, a word or a Lua expression; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+}
+
+CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
+                             const std::string& about, const std::string& example) {
+  CLI::App* command = app.add_subcommand(name, about);
+  command->add_option("SCRIPT", arguments.script, "an experiment script (Lua); - is standard input")
+      ->required();
+  add_settings(command, arguments);
+  command->footer("Example: meshwright " + name + " " + example);
+  return command;
+}
+
+void add_json(CLI::App* command, Arguments& arguments) {
+  command->add_flag("--json", arguments.json,
+                    "one JSON object a line on stdout; people's text on stderr");
+}
+
+void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
+  command
+      ->add_option("--plugin-path", arguments.plugin_path,
+                   "a folder of plugins, searched first; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FOLDER");
+  if (json) add_json(command, arguments);
+}
+
+PluginRegistry registry_of(const Arguments& arguments) {
+  return PluginRegistry(PluginRegistry::search_path(arguments.plugin_path));
+}
+
+// For the help of `schedule`: only when it is printed are plugins loaded for it.
+std::string schedulers_text(const Arguments& arguments) {
+  std::string text = "Schedulers:\n";
+  try {
+    PluginRegistry plugins = registry_of(arguments);
+    plugins.use_all();
+    for (const Registration* one : plugins.list(Kind::scheduler))
+      text += fmt::format("  {:14}{}\n", one->name, one->doc);
+  } catch (const Error& error) {  // no such folder
+    text += fmt::format("  {}\n", error.what());
+  }
+  return text + "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8";
+}
+
+void add_schedule_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command =
+      app.add_subcommand("schedule", "draw, check and time a pipeline schedule, without a model");
+  ScheduleArguments& a = arguments.schedule;
+  command
+      ->add_option("NAME", a.name,
+                   "a scheduler, built in or of a plugin (below), or a CSV file of compute actions "
+                   "(2F0, 1I3, ...)")
+      ->required();
+  command->add_option("--stages", a.stages, "stages; of a file: its rows")
+      ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--microbatches", a.microbatches, "microbatches of a step")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--chunks", a.chunks, "virtual stages of each stage")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--times", a.times,
+                   "of a stage's work on one microbatch: forward, input's gradient, weights' "
+                   "gradient (default 1,1,1); a chunk takes its share")
+      ->delimiter(',')
+      ->expected(1, 3)
+      ->check(CLI::Range(1e-12, most_time))
+      ->type_name("F,I,W");
+  command->add_option("--send", a.send, "from one stage to the next, in the same unit")
+      ->check(CLI::Range(0.0, most_time))
+      ->type_name("TIME");
+  command
+      ->add_option("--memory", a.memory,
+                   "limit of the activations of a stage, in microbatches of the whole stage")
+      ->check(CLI::Range(1e-6, most_time))
+      ->type_name("MICROBATCHES");
+  command->add_option("--csv", a.csv, "write the order in PyTorch's CSV form")->type_name("FILE");
+  command->add_option("--svg", a.svg, "write the drawing")->type_name("FILE");
+  command->add_option("--trace", a.trace, "write a Chrome trace")->type_name("FILE");
+  command->footer([&arguments] { return schedulers_text(arguments); });
+  add_common(command, arguments);
+}
+
+void add_trace_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "trace", "a run file's step as a Chrome trace or a drawing, measured beside predicted");
+  TraceArguments& a = arguments.trace;
+  command->add_option("FILE", a.run, "a run file: what a script's log names")->required();
+  command->add_option("-o,--output", a.trace, "write a Chrome trace (Perfetto opens it)")
+      ->type_name("FILE");
+  command->add_option("--svg", a.svg, "write a drawing")->type_name("FILE");
+  command
+      ->add_option("--step", a.step,
+                   "which step; if not given, the one of median duration after the warm-up")
+      ->check(CLI::Range(-(std::int64_t{1} << 60), std::int64_t{1} << 60));
+  command->add_flag("--predicted", a.predicted, "the predicted timeline alone");
+  command->footer("Example: meshwright trace runs/pipeline.h5 -o trace.json --svg step.svg");
+  add_json(command, arguments);
+}
+
+// plugins new and plugins test.
+void add_kit_commands(CLI::App& plugins, Arguments& arguments,
+                      std::map<std::string, Command>& commands) {
+  CLI::App* fresh = plugins.add_subcommand(
+      "new", "write the folder of a plugin that builds and passes its test at once");
+  fresh->add_option("NAME", arguments.fresh.name, "the plugin's name, and the folder's")
+      ->required();
+  fresh
+      ->add_option("--kind", arguments.fresh.kind,
+                   "strategy, scheduler, hook, optimizer, model or op")
+      ->required()
+      ->type_name("KIND");
+  fresh->add_flag("--lua", arguments.fresh.lua, "a script instead of C++");
+  fresh->footer("Example: meshwright plugins new my_tp --kind strategy");
+  add_common(fresh, arguments);
+  commands["plugins new"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return new_plugin(a.fresh, found, o);
+  };
+
+  CLI::App* test = plugins.add_subcommand(
+      "test", "try what a plugin brings, alone and beside the forms, and report each check");
+  test->add_option("NAME", arguments.plugin,
+                   "a plugin's name, the path of its file, or a script (FILE.lua), whose every "
+                   "mw.train is tried")
+      ->required();
+  add_settings(test, arguments);
+  test->footer("Example: meshwright plugins test build/my_tp.so");
+  add_common(test, arguments);
+  commands["plugins test"] = [](const Arguments& a, Output& o) {
+    return test_plugin(a, a.plugin, o);
+  };
+}
+
+// A script's models are those of its plans.
+int show_model_of(const Arguments& arguments, PluginRegistry& plugins, Output& output) {
+  const std::string& name = arguments.of_model;
+  if (!name.ends_with(".lua") && name != "-")
+    return show_model(plugins, name, arguments.settings, output);
+  ScriptArguments script = arguments;
+  script.script = name;
+  script.model = true;
+  return run_script(script, "plan", output);
+}
+
+}  // namespace
+
+std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments) {
+  std::map<std::string, Command> commands;
+  const auto scripted = [&](const char* name, const char* train_as, const char* about,
+                            const char* example) {
+    add_common(add_script_command(app, arguments, name, about, example), arguments);
+    commands[name] = [train_as](const Arguments& a, Output& o) {
+      return run_script(a, train_as, o);
+    };
+  };
+  scripted("run", "train", "run a script: train as it says",
+           "scripts/quickstart.lua --set steps=20");
+  scripted("plan", "plan",
+           "run a script with every mw.train turned into mw.plan: resolve and predict, no training",
+           "scripts/quickstart.lua --set plan[2].ways=2");
+  app.get_subcommand("plan")->add_flag(
+      "--program", arguments.program,
+      "list the program too: every instruction that the engine runs and the simulator prices");
+  app.get_subcommand("plan")->add_flag(
+      "--placements", arguments.placements,
+      "list the parameters too: who holds what, by placement and shape on each class of ranks");
+  scripted(
+      "verify", "verify",
+      "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
+      "scripts/quickstart.lua");
+
+  CLI::App* compare = app.add_subcommand(
+      "compare",
+      "run two scripts, or one with two mw.train, and compare the two experiments: where they part "
+      "first, and whether rounding explains it");
+  compare->add_option("SCRIPT", arguments.scripts, "experiment scripts (Lua)")
+      ->required()
+      ->expected(1, 2);
+  add_settings(compare, arguments);
+  compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
+  for (const char* name : {"run", "verify", "compare"}) {
+    app.get_subcommand(name)->add_flag(
+        "--force", arguments.force,
+        "start although the ranks are predicted to need more memory than this machine has");
+  }
+  add_common(compare, arguments);
+  commands["compare"] = run_compared;
+
+  CLI::App* plugins =
+      app.add_subcommand("plugins", "what can be composed: list, show; and one's own: new, test");
+  plugins->require_subcommand(1);
+  CLI::App* list = plugins->add_subcommand(
+      "list", "all that is built in and on the path, by kind; broken plugins with their reasons");
+  add_common(list, arguments);
+  CLI::App* show = plugins->add_subcommand("show", "options with types, ranges and defaults");
+  CLI::Option* named =
+      show->add_option("NAME", arguments.plugin,
+                       "a plugin, the path of its file, or what is built in: llama, adamw");
+  CLI::Option* model = show->add_option(
+      "--model", arguments.of_model,
+      "a model by name, or that of a script: its dims, ops and parameters, for rules about them");
+  model->type_name("MODEL|SCRIPT")->excludes(named);
+  add_settings(show, arguments);
+  show->footer(
+      "Examples: meshwright plugins show NAME, of those that plugins list names\n"
+      "          meshwright plugins show --model llama");
+  add_common(show, arguments);
+  commands["plugins list"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return list_plugins(found, o);
+  };
+  commands["plugins show"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    if (!a.of_model.empty()) return show_model_of(a, found, o);
+    if (!a.plugin.empty()) return show_plugin(found, a.plugin, o);
+    throw Error(Stage::script, "usage.missing", "", "plugins show: NAME is missing",
+                "for example: meshwright plugins show llama, or --model llama");
+  };
+  add_kit_commands(*plugins, arguments, commands);
+
+  add_schedule_command(app, arguments);
+  commands["schedule"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return show_schedule(a.schedule, found, o);
+  };
+  add_trace_command(app, arguments);
+  commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
+
+  add_common(
+      app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),
+      arguments);
+  commands["doctor"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return doctor(found, o);
+  };
+  add_common(
+      app.add_subcommand("lua-types", "print the type annotations of the Lua module, for editors"),
+      arguments, false);
+  commands["lua-types"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return print_lua_types(found, o);
+  };
+  add_common(app.add_subcommand("repl", "a Lua prompt with mw loaded"), arguments, false);
+  commands["repl"] = run_repl;
+  app.add_subcommand("version", "print the version");
+  commands["version"] = [](const Arguments&, Output& o) {
+    o.text(version_line());
+    return 0;
+  };
+  return commands;
+}
+
+}  // namespace mw
