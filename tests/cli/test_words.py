@@ -200,7 +200,7 @@ class Words(ProgramCase):
         self.assertIn("none-\ufffd.h5", json.loads(done.stdout)["message"])
         done = self.call("plan", self.script(SCRIPT % 'e.plan = { dp { 2, hook = "\\xff" } }'), "--json", text=False)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("\ufffd", json.loads(done.stdout)["message"])
+        self.assertIn(r'"\xff"', json.loads(done.stdout)["message"])
         done = self.call("run", self.script(SCRIPT % 'e.log = "log-\\xff.h5"'), "--json", text=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["log"], "log-\ufffd.h5")

@@ -7,7 +7,6 @@
 #include "comm/comm_testing.h"
 #include "meshwright/reduction_hook.h"
 #include "support/registered.h"
-#include "support/registered.h"
 
 using namespace mw;           // NOLINT
 using namespace mw::testing;  // NOLINT

@@ -11,6 +11,7 @@ import unittest
 FLOORS = ("base mesh comm schedule model optimizer program plan input predict run check record script "
           "plugin lua app").split()
 MOST_LINES = 400
+MADE = "meshwright.d.lua"  # by the program
 
 # SDK header -> the floor that implements what it declares; a lower floor may not include it, and no
 # other header of the SDK of a lower floor
@@ -102,7 +103,7 @@ def file_findings(root):
             for path in sorted((root / folder).glob(pattern)):
                 text = path.read_text()
                 lines = text.count("\n")
-                if lines > MOST_LINES:
+                if lines > MOST_LINES and path.name != MADE:
                     yield f"{path}: {lines} lines, more than {MOST_LINES}: give its parts rooms"
                 if path.suffix == ".h" and "#pragma once" not in text:
                     yield f"{path}: a header without #pragma once"
