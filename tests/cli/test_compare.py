@@ -200,11 +200,11 @@ mw.compare(e("llama", { dp(3) }), e("llama", {
 
     def test_an_interrupt_leaves_no_verdict(self):
         script = self.write(MODELS + 'io.stderr:write("begun\\n") mw.compare(e("deep", { dp(2) }), e("deep", { tp(2) }))')
-        process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=1024"], stdout=subprocess.PIPE,
+        process = subprocess.Popen([BIN, "run", script, "--json", "--set", "sequence=2048"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         while "begun" not in process.stderr.readline():
             pass
-        time.sleep(0.5)
+        time.sleep(2)  # until a step is under way
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130, out + said)
