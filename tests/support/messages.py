@@ -57,6 +57,13 @@ MESSAGES = {
     "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ "
                      r"parameters of .*\) \[leave the hook out, or let each rank keep .*",
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
+    "kit.folder": [r"\"\w+\" is there already \[choose another name, or go to another folder\]",
+                   r"cannot make the folder .* \[go to a folder that you may write to\]"],
+    "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
+                 r"there is no template of the kind \"\w+\" \[begin with another kind's, .*",
+                 r"a plugin cannot bring a communicator: .* \[to change what is sent, write a strategy or a hook\]",
+                 r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
+    "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],

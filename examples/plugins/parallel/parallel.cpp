@@ -39,7 +39,7 @@ class Parallel : public mw::Model {
 
   mw::Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
     const std::int64_t heads = values_.integer("heads");
-    mw::ModelBuilder b("parallel", batch, sequence, tokens);
+    mw::Builder b("parallel", batch, sequence, tokens);
     b.decoder_dims(vocab(), values_.integer("hidden"), heads, heads, values_.integer("ffn"));
     b.graph.layers = values_.int32("layers");
     int x = b.embed();
@@ -51,7 +51,7 @@ class Parallel : public mw::Model {
   }
 
  private:
-  static int layer(mw::ModelBuilder& b, int x, const std::vector<int>& angles) {
+  static int layer(mw::Builder& b, int x, const std::vector<int>& angles) {
     const int h = b.rms_norm(b.name("norm"), x);
     const int q = b.linear_to(b.name("q"), h, {"heads", "head_dim"});
     const int k = b.linear_to(b.name("k"), h, {"kv_heads", "head_dim"});

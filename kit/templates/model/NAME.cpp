@@ -36,7 +36,7 @@ class @CLASS@ : public mw::Model {
 
   mw::Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
     const std::int64_t heads = values_.integer("heads");
-    mw::ModelBuilder b("@NAME@", batch, sequence, tokens);
+    mw::Builder b("@NAME@", batch, sequence, tokens);
     b.decoder_dims(vocab(), values_.integer("hidden"), heads, heads, values_.integer("ffn"));
     b.graph.layers = values_.int32("layers");
     int x = b.embed();
@@ -48,7 +48,7 @@ class @CLASS@ : public mw::Model {
   }
 
  private:
-  static int layer(mw::ModelBuilder& b, int x, const std::vector<int>& angles) {
+  static int layer(mw::Builder& b, int x, const std::vector<int>& angles) {
     int h = b.rms_norm(b.name("attention_norm"), x);
     const int q = b.rope(b.name("q_rope"), b.linear_to(b.name("q"), h, {"heads", "head_dim"}), angles);
     const int k =

@@ -33,9 +33,9 @@ class @CLASS@ final : public mw::BlockOp {
   }
   explicit @CLASS@(const mw::Values& values) : power_(values.integer("power")) {}
 
-  std::vector<int> append(mw::ModelBuilder& b, const std::string& name,
+  std::vector<int> append(mw::Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return b.append(b.op(name, std::make_shared<Kernel>(power_), inputs),
+    return b.append(b.op(name, std::make_shared<Kernel>(power_), {b.use(inputs[0])}),
                     {{"", b.dims(inputs[0])}});
   }
 
