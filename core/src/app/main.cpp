@@ -208,8 +208,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   model->type_name("MODEL|SCRIPT")->excludes(named);
   add_settings(show, arguments);
   show->footer(
-      "Examples: meshwright plugins show NAME, of those that plugins list names
-      "
+      "Examples: meshwright plugins show NAME, of those that plugins list names\n"
       "          meshwright plugins show --model llama");
   add_common(show, arguments);
   commands["plugins list"] = [](const Arguments& a, Output& o) {
