@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "meshwright/block_op.h"
+#include "meshwright/model.h"
 #include "support/registered.h"
 
 namespace mw::test {
@@ -131,7 +132,7 @@ TEST_CASE("A model of one's own refuses what cannot be, at the script's line") {
   CHECK(refused([](Tape& t) { return t.append("rmsnorm", {0}, nullptr); }) ==
         "option.choice model.block a.lua:7");
   CHECK(refused([](Tape& t) {
-          return t.append("linear", {0}, {{"too", "ffn"}});
+          return t.append("linear", {0}, {{"to", "ffn"}, {"too", 1}});
         }) == "option.unknown model.block a.lua:7");
   CHECK(refused([&](Tape& t) {
           t.append("mlp", {0}, nullptr);
