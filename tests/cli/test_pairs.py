@@ -20,6 +20,17 @@ local function sizes(t)
   for key, value in pairs(t) do small[key] = value end
   return small
 end
+-- Of layers that differ: side by side, or one after the other with a narrower MLP and one key head.
+local function own(n)
+  return mw.model { layers = n, dims = { hidden = 24, heads = 4, kv_heads = 2, ffn = 36, vocab = 50,
+                                         narrow = { 18, like = "ffn" }, one = { 1, like = "kv_heads" } },
+    block = function(x, layer)
+      local h = x:rms_norm()
+      if layer % 2 == 0 then return x + h:attention() + h:mlp() end
+      x = x + h:attention { kv_heads = "one" }
+      return x + x:rms_norm():mlp "narrow"
+    end }
+end
 local models = {
   llama = function(n) return mw.llama(sizes { layers = n, ffn = 36 }) end,
   grouped = function(n) return mw.llama(sizes { layers = n, ffn = 35, kv_heads = 2, vocab = 49, tied = true }) end,
@@ -31,6 +42,7 @@ local models = {
                                              bias_rate = 0.01 }) end,
   latent = function(n) return mw.moe(sizes { layers = n, ffn = 36, experts = 4, top_k = 2, expert_ffn = 20, q_lora_rank = 20,
                                              kv_lora_rank = 12, qk_nope_head_dim = 8, qk_rope_head_dim = 4, v_head_dim = 8 }) end,
+  own = function(n) return own(n) end,
 }
 local function e(t)
   t.model, t.data, t.threads = models[t.model](t.layers), mw.synthetic {}, 1
@@ -45,7 +57,7 @@ end
 
 # The first of each is the plain one. Of strategies: what stands in the plan.
 FACTORS = {
-    "model": ["llama", "grouped", "window", "gpt", "moe", "capped", "latent"],
+    "model": ["llama", "grouped", "window", "gpt", "moe", "capped", "latent", "own"],
     "stages": ["", "pp { 2, schedule = 'gpipe' }", "pp { 2, schedule = '1f1b', layout = { 0, 2 } }",
                "pp { 2, schedule = 'interleaved', chunks = 2 }", "pp { 2, schedule = 'looped-bfs', chunks = 2 }",
                "pp { 2, schedule = 'zb-h1' }", "pp { 2, schedule = 'zb-h2' }", "pp { 2, schedule = 'zbv' }",

@@ -94,14 +94,14 @@ std::vector<int> Builder::append(Op op, const std::vector<Graph::Output>& output
               "give one of the two a dim of another name");
     }
   }
-  take(op.name, "op");
+  take(op.name, "an op");
   return graph.add(std::move(op), outputs);
 }
 
 void Builder::take(const std::string& name, const char* what) {
   if (names_.insert(name).second) return;
   throw Error(Stage::options, "model.twice", "",
-              fmt::format("the model has a {} {} already", what, quote(name)),
+              fmt::format("the model has {} {} already", what, quote(name)),
               "give one of them another name");
 }
 
@@ -110,7 +110,7 @@ int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf)
     require(graph.dims().count(dim) > 0, name,
             fmt::format("{}: the model has no dim {}", text_of(dims), quote(dim.name())));
   }
-  take(name, "parameter");
+  take(name, "a parameter");
   if (hf.name.empty()) hf.name = name;
   return graph.add_parameter(name, std::move(dims), init, std::move(hf));
 }

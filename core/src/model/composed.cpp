@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
@@ -179,7 +180,7 @@ class Composed final : public Model {
     const Json& given = values_.at(key);
     Json record = given;
     if (values_.is_function(key)) {
-      record = values_.function(key)({Json(layer)});
+      record = called(key, layer);
     } else if (given.is_array() && !given.empty()) {
       record = given[static_cast<std::size_t>(layer) % given.size()];
     }
@@ -197,6 +198,17 @@ class Composed final : public Model {
     for (const Json& op : ops.is_array() ? ops : Json::array())
       part.ops.push_back(read_op(op, key));
     return part;
+  }
+
+  Json called(const char* key, int layer) const {
+    try {
+      return values_.function(key)({Json(layer)});
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& error) {
+      if (error.problems().front().stage == Stage::script) throw;
+      throw at_place(error, key, "");
+    }
   }
 
   Recorded read_op(const Json& json, const std::string& key) const {
