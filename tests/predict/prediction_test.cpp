@@ -140,6 +140,7 @@ TEST_CASE("The printed plan is short and says what matters") {
 TEST_CASE("Predicting is quick, and does not grow with the ranks") {
   Setup setup = llama({dp(2), tp(4)});
   setup.options["layers"] = 32;
+  setup.options["hidden"] = 128;
   setup.microbatch = 1;
   auto milliseconds = [](const Setup& s) {
     const Experiment e = experiment(s);
