@@ -213,8 +213,8 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   add_common(compare, arguments);
   commands["compare"] = run_compared;
 
-  CLI::App* plugins = app.add_subcommand(
-      "plugins", "what can be composed: list, show; and one's own: new, test");
+  CLI::App* plugins =
+      app.add_subcommand("plugins", "what can be composed: list, show; and one's own: new, test");
   plugins->require_subcommand(1);
   CLI::App* list = plugins->add_subcommand(
       "list", "all that is built in and on the path, by kind; broken plugins with their reasons");
