@@ -51,7 +51,7 @@ ${torch_root};${fmt_VERSION};${nlohmann_json_VERSION};${Boost_VERSION}")
     COMMAND "${CMAKE_COMMAND}" "-Dheader=${header}" "-Dsum=${sum}" "-Dstamp=${stamp}"
       -P "${meshwright_package_dir}/precompile.cmake" -- "${CMAKE_CXX_COMPILER}" ${flags}
       "-D$<JOIN:${sdk},;-D>" "-isystem;$<JOIN:${torch_headers},;-isystem;>"
-    COMMENT "Precompiling libtorch's headers (once; kept in ${folder})")
+    COMMENT "The headers of libtorch, precompiled (half a minute, once; kept in ${folder})")
   add_custom_target(meshwright_precompiled DEPENDS "${stamp}")
 endfunction()
 

@@ -29,9 +29,8 @@ constexpr std::array<Category, 3> passing = {Category::activations, Category::bu
 
 Reports train_once(const Experiment& experiment) {
   Reports reports;
-  const TrainOutcome outcome = train(experiment, stop_flag(), [&](const StepReport& report) {
-    reports.push_back(report);
-  });
+  const TrainOutcome outcome =
+      train(experiment, stop_flag(), [&](const StepReport& report) { reports.push_back(report); });
   if (outcome.interrupted) throw_if_stopped();
   return reports;
 }
@@ -128,9 +127,10 @@ void check_equal(const std::string& check, const Experiment& experiment, KitRepo
     return;
   }
   const std::string where = outcome.diverged ? describe(outcome.first) : note_of(outcome);
-  report.failed(check, fmt::format("{}; {}", verdict_of(outcome), where),
-                "meshwright plan --program lists what runs; meshwright verify says more of a script "
-                "with this plan");
+  report.failed(
+      check, fmt::format("{}; {}", verdict_of(outcome), where),
+      "meshwright plan --program lists what runs; meshwright verify says more of a script "
+      "with this plan");
 }
 
 void check_books(const std::string& check, Experiment experiment, KitReport& report) {
@@ -175,9 +175,8 @@ void check_mixes(const Json& experiment, const ReadContext& context, KitReport& 
     const auto table = beside(experiment, mix);
     if (!table) continue;
     const std::string equals = "equals one rank, " + mix.name;
-    const bool done = try_experiment(equals, *table, context, report, [&](const Experiment& e) {
-      check_equal(equals, e, report);
-    });
+    const bool done = try_experiment(equals, *table, context, report,
+                                     [&](const Experiment& e) { check_equal(equals, e, report); });
     if (!done || books == 2 || (books == 1 && mix.plugin.empty())) continue;
     ++books;
     try_experiment("bytes and memory as predicted, " + mix.name, *table, context, report,

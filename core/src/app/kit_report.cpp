@@ -64,8 +64,8 @@ void KitReport::end() {
                   {"refused", refused_},
                   {"failed", failed_}});
   if (output_.json()) return;
-  output_.text(fmt::format("{}: {} ok, {} refused, {} failed", plural(ok_ + refused_ + failed_, "check"),
-                           ok_, refused_, failed_));
+  output_.text(fmt::format("{}: {} ok, {} refused, {} failed",
+                           plural(ok_ + refused_ + failed_, "check"), ok_, refused_, failed_));
 }
 
 }  // namespace mw

@@ -59,8 +59,13 @@ Json sample_options(const Options& options, std::vector<std::string>& unknown) {
 }
 
 Json small_experiment(bool experts) {
-  Json model = {{"kind", experts ? "moe" : "llama"}, {"layers", 4}, {"hidden", 16}, {"heads", 4},
-                {"kv_heads", 2},                     {"ffn", 32},   {"vocab", 32}};
+  Json model = {{"kind", experts ? "moe" : "llama"},
+                {"layers", 4},
+                {"hidden", 16},
+                {"heads", 4},
+                {"kv_heads", 2},
+                {"ffn", 32},
+                {"vocab", 32}};
   if (experts) {
     model["experts"] = 4;
     model["top_k"] = 2;
@@ -83,8 +88,7 @@ const std::vector<KitMix>& kit_mixes() {
       {"beside dp(2)", "dp", entry({{"plugin", "dp"}, {"ways", 2}})},
       {"beside tp(2)", "tp", Json::array(), entry({{"plugin", "tp"}, {"ways", 2}})},
       {"beside pp(2)", "pp", entry({{"plugin", "pp"}, {"ways", 2}})},
-      {"beside zero { 2, stage = 3 }",
-       "zero",
+      {"beside zero { 2, stage = 3 }", "zero",
        entry({{"plugin", "zero"}, {"ways", 2}, {"stage", 3}})},
       {"with recompute = \"full\"", "", Json::array(), Json::array(), {{"recompute", "full"}}},
   };
@@ -94,8 +98,8 @@ const std::vector<KitMix>& kit_mixes() {
 std::optional<Json> beside(const Json& experiment, const KitMix& mix) {
   Json plan = mix.before;
   for (const Json& entry : plan_entries(experiment)) {
-    const bool same = entry.is_object() && entry.contains("plugin") &&
-                      !mix.plugin.empty() && entry["plugin"] == mix.plugin;
+    const bool same = entry.is_object() && entry.contains("plugin") && !mix.plugin.empty() &&
+                      entry["plugin"] == mix.plugin;
     if (same) return std::nullopt;
     plan.push_back(entry);
   }

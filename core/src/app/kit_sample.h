@@ -19,7 +19,7 @@ Json small_experiment(bool experts = false);
 
 // What an experiment is tried beside.
 struct KitMix {
-  std::string name;  // "beside dp(2)"
+  std::string name;    // "beside dp(2)"
   std::string plugin;  // that it brings; left out where a plan has it already
   Json before = Json::array(), after = Json::array();  // entries of the plan around its own
   Json keys = Json::object();                          // of the experiment

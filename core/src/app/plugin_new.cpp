@@ -36,20 +36,20 @@ std::string camel(const std::string& name) {
 // A variable of scripts, a file, and part of a class's name.
 void check_new_name(const std::string& name) {
   static const std::set<std::string> words = {
-      "and",   "break", "do",  "else", "elseif", "end",    "false", "for",  "function", "goto",  "if",
-      "local", "in",    "not", "nil",  "or",     "repeat", "mw",    "then", "true",     "until", "while",
-      "return"};
+      "and",      "break", "do",   "else",  "elseif", "end",   "false", "for",
+      "function", "goto",  "if",   "local", "in",     "not",   "nil",   "or",
+      "repeat",   "mw",    "then", "true",  "until",  "while", "return"};
   const auto may = [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
   if (!name.empty() && name.size() <= longest_name && name[0] >= 'a' && name[0] <= 'z' &&
       std::all_of(name.begin(), name.end(), may) && !words.contains(name))
     return;
-  throw Error(Stage::script, "kit.name", "",
-              fmt::format("{} cannot be the name of a plugin: scripts have it as a variable",
-                          quote(name)),
-              fmt::format("use a lower-case letter, then letters, digits and \"_\", {} at most",
-                          longest_name));
+  throw Error(
+      Stage::script, "kit.name", "",
+      fmt::format("{} cannot be the name of a plugin: scripts have it as a variable", quote(name)),
+      fmt::format("use a lower-case letter, then letters, digits and \"_\", {} at most",
+                  longest_name));
 }
 
 void check_not_taken(const std::string& name, PluginRegistry& plugins) {
@@ -88,10 +88,10 @@ void check_new_kind(const std::string& kind, const fs::path& templates, bool lua
   }
   const std::vector<std::string> all = template_kinds(templates, false);
   if (lua && std::find(all.begin(), all.end(), kind) != all.end()) {
-    throw Error(Stage::script, "kit.kind", "",
-                fmt::format("a script cannot bring a thing of the kind {}", quote(kind)),
-                fmt::format("leave --lua out: it is written in C++; in Lua there are {}",
-                            join(kinds)));
+    throw Error(
+        Stage::script, "kit.kind", "",
+        fmt::format("a script cannot bring a thing of the kind {}", quote(kind)),
+        fmt::format("leave --lua out: it is written in C++; in Lua there are {}", join(kinds)));
   }
   if (kind == "communicator") {
     throw Error(Stage::script, "kit.kind", "",

@@ -2,9 +2,8 @@
 // are made of, alone and beside the forms, and reports each check.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
 #include <memory>
-#include <set>
 #include <span>
 
 #include "app/app_host.h"
@@ -66,8 +65,8 @@ class PluginTester {
   PluginTester(PluginRegistry& plugins, Output& output) : report_(output) {
     context_.catalog = &plugins;
     context_.roots = {"."};
-    reach_ = std::make_shared<ScriptReach>(
-        ScriptReach{context_.call, context_.roots, context_.catalog});
+    reach_ =
+        std::make_shared<ScriptReach>(ScriptReach{context_.call, context_.roots, context_.catalog});
   }
 
   int run(const PluginDescriptor& plugin) {
@@ -117,7 +116,8 @@ class PluginTester {
         construct(one, given, reach_);
       } catch (const Error& error) {
         const Problem& first = error.problems().front();
-        if (first.code == "plugin.fault" || (wrong && first.key != key)) report_.failed(what, error);
+        if (first.code == "plugin.fault" || (wrong && first.key != key))
+          report_.failed(what, error);
         return first.code != "plugin.fault" && (!wrong || first.key == key);
       }
       if (wrong) report_.failed(what, "was taken", "see Options in meshwright/options.h");
@@ -130,14 +130,15 @@ class PluginTester {
       if (!whole && option.type != OptionType::number) continue;
       for (const auto& [end, step] : {std::pair(option.least, -1), std::pair(option.most, 1)}) {
         if (!end || (option.type == OptionType::bytes && step > 0)) continue;
-        const double beyond = end->get<double>() + step * (whole ? 1 : 1 + std::abs(end->get<double>()));
+        const double beyond =
+            end->get<double>() + step * (whole ? 1 : 1 + std::abs(end->get<double>()));
         const Json past = whole ? Json(end->get<std::int64_t>() + step) : Json(beyond);
         good = attempt(option.name, *end, false) && good;
         good = attempt(option.name, past, true) && good;
         tried += 2;
       }
     }
-    if (good) report_.ok("refuses what it must", fmt::format("{} values tried", tried));
+    if (good) report_.ok("refuses what it must", fmt::format("{} tried", plural(tried, "value")));
   }
 
   Json named(const Registration& one) const {
@@ -184,8 +185,7 @@ class PluginTester {
     check_mixes(experiment, context_, report_);
     if (one.kind != Kind::optimizer) return;
     for (const int stage : {1, 2}) {
-      const KitMix mix{fmt::format("beside zero {{ 2, stage = {} }}", stage),
-                       "zero",
+      const KitMix mix{fmt::format("beside zero {{ 2, stage = {} }}", stage), "zero",
                        Json::array({{{"plugin", "zero"}, {"ways", 2}, {"stage", stage}}})};
       const std::string check = "equals one rank, " + mix.name;
       try_experiment(check, *beside(experiment, mix), context_, report_, [&](const Experiment& e) {
@@ -237,9 +237,8 @@ class PluginTester {
             request.microbatches = microbatches;
             Problems problems;
             try {
-              const Schedule schedule =
-                  call_plugin({one.name, ""}, "made a schedule",
-                              [&] { return scheduler->make(request); });
+              const Schedule schedule = call_plugin({one.name, ""}, "made a schedule",
+                                                    [&] { return scheduler->make(request); });
               check(schedule, request, problems);
               ++made;
             } catch (const Error& error) {

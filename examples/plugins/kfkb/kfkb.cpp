@@ -64,11 +64,10 @@ class Grouped : public mw::Scheduler {
     const mw::ScheduleTimeline timeline = mw::simulate(schedule, request);
     const double most = *std::max_element(timeline.bytes_peak.begin(), timeline.bytes_peak.end());
     if (most <= request.memory_limit) return;
-    throw mw::Error(
-        mw::Stage::plan, "schedule.memory", "memory",
-        fmt::format("{} with k = {} holds {:g} of activations, the limit is {:g}", name(), k_, most,
-                    request.memory_limit),
-        k_ > 1 ? "a smaller k" : "a zero-bubble schedule, which keeps to less");
+    throw mw::Error(mw::Stage::plan, "schedule.memory", "memory",
+                    fmt::format("{} with k = {} holds {:g} of activations, the limit is {:g}",
+                                name(), k_, most, request.memory_limit),
+                    k_ > 1 ? "a smaller k" : "a zero-bubble schedule, which keeps to less");
   }
 
   int k_;

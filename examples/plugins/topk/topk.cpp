@@ -61,9 +61,7 @@ class TopK : public mw::ReductionHook {
   }
   explicit TopK(const mw::Values& values) : fraction_(values.number("fraction")) {}
 
-  bool exact(const BucketShape& bucket) const override {
-    return count(bucket) == bucket.elements;
-  }
+  bool exact(const BucketShape& bucket) const override { return count(bucket) == bucket.elements; }
 
   mw::ReductionCost cost(const BucketShape& bucket) const override {
     const std::int64_t k = count(bucket), all = k * bucket.ways;

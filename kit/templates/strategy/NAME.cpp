@@ -16,7 +16,11 @@ class @CLASS@ : public mw::Strategy {
   }
   explicit @CLASS@(const mw::Values& values) : ways_(values.int32("ways")) {}
 
-  std::vector<mw::AxisRequest> axes() const override { return {{"@NAME@", ways_}}; }
+  // The role is how other strategies find the axis: sp() cuts the residual stream over whatever
+  // splits the model, ep borrows from whatever splits the data.
+  std::vector<mw::AxisRequest> axes() const override {
+    return {{"@NAME@", ways_, mw::Role::model}};
+  }
 
   void edit(mw::Draft& draft) const override {
     // Every op that has the dim computes with a part of it on each rank of the axis. ffn is
