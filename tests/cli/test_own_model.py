@@ -2,9 +2,10 @@
 predicted, and what cannot be is refused at its line. A llama written so is mw.llama."""
 
 import pathlib
+import re
 import unittest
 
-from cases import SOURCE, ProgramCase
+from cases import SOURCE, TEST_PLUGINS, ProgramCase
 
 SCRIPT = SOURCE / "scripts/own_model.lua"
 MIXES = ["{ dp(2) }", "{ tp(2) }", "{ tp(4) }", "{ zero { 2, stage = 3 } }", '{ pp { 2, schedule = "1f1b" } }',
@@ -45,7 +46,7 @@ local function whole(x) return x + x:attention() end
 
 class OwnModel(ProgramCase):
     def test_the_script_trains_as_predicted(self):
-        for run in self.all("run", SCRIPT, "--set", "steps=2", "--set", f'data.path="{SOURCE}/README.md"'):
+        for run in self.all("run", SCRIPT, "--set", "steps=2"):
             with self.subTest(run["plan"][:60]):
                 self.sent_as_predicted(run)
                 predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
@@ -114,7 +115,7 @@ end
              "model.twice model.block"),
             ("plan(function(x) return x + x:swiglu() end)", 2, "script.argument"),
             ("plan(function(x) return x + 1 end)", 2, "script.argument"),
-            ("local kept plan(function(x) kept = kept or x:rms_norm() return x + kept end)", 2, "script.argument"),
+            ("local kept; plan(function(x) kept = kept or x:rms_norm() return x + kept end)", 2, "script.argument"),
         ]
         errors = self.all_refused(REFUSED, *cases)
         first = REFUSED.count("\n") + 1
@@ -151,6 +152,35 @@ end
         self.assertEqual(sum(c["ranks"] for c in stage["classes"]), 4)
         self.assertIn("who holds what", planned["text"])
         self.refused(2, "usage.missing", "plugins", "show")
+
+    def test_the_page_shows_what_runs(self):
+        page = (SOURCE / "docs/models.md").read_text()
+        blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+        self.assertEqual(blocks["cpp"], (SOURCE / "tests/plugins/own_model/own_model.cpp").read_text())
+        self.assertEqual(self.only("run", self.write(blocks["lua"]))["verdict"], "equal")
+        ops = {one["name"] for line in self.all("plugins", "list") for one in line.get("brings", []) if one["kind"] == "op"}
+        for op in ops - {"add"}:
+            self.assertIn(f":{op}", page)
+
+    def test_a_plugin_brings_a_model_and_an_op(self):
+        script = self.write(HEAD + """local own = mw.plugins("own_model")
+local e = { model = own.parallel { layers = 2, hidden = 16, heads = 4, ffn = 24, vocab = 32 }, batch = 4, steps = 2,
+            data = mw.synthetic { sequence = 8 }, plan = { dp(2), tp(2) }, optimizer = mw.adamw { lr = 1e-3 } }
+mw.verify(e)
+e.model = mw.model { layers = 2, dims = { hidden = 16, heads = 4, ffn = 24, vocab = 32 }, block = function(x)
+  local h = x:rms_norm()
+  return x + h:attention() + h:linear("ffn"):squared_relu():linear "hidden"
+end }
+mw.verify(e)
+mw.train(e)""")
+        *verdicts, run = self.all("run", script, "--plugin-path", TEST_PLUGINS)
+        self.assertEqual([result["verdict"] for result in verdicts], ["equal", "equal"])
+        self.sent_as_predicted(run)
+        script = self.write("""local mw = require "meshwright"
+mw.plan { model = mw.model { layers = 1, dims = { hidden = 16, vocab = 32 },
+  block = function(x) return x + x:squared_relu() end }, batch = 1, steps = 1,
+  data = mw.synthetic { sequence = 8 }, optimizer = mw.sgd { lr = 1 } }""")
+        self.refused(2, "option.choice model.block", "plan", script, "--plugin-path", TEST_PLUGINS)
 
 
 if __name__ == "__main__":

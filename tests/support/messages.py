@@ -40,7 +40,8 @@ MESSAGES = {
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
                    r"-o run\.h5: that is the run file \[name another file\]"],
-    "function.result": [r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
+    "function.result": [r"model\.block: layer \d+: returned .*, not a value \[return what .*",
+                        r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
                      r"\"none\", \"bf16\", \"powersgd\"\]",
                         r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry "
                      r"for each stage, .*",
@@ -76,9 +77,18 @@ MESSAGES = {
                      r"ranks\)( \(what microbatch makes of step \d+\))? \[make them \d+ together\]"],
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
+    "model.dims": [r"model\.block: layers\.\d+\.\w+(\.weight)?: .*", r"model\.block: layer \d+: it is given \(.*\) and "
+                   r"returns \(.*\) \[what it returns .*",
+                   r"model\.dims\.\w+: \w+ is to be like \w+, and there is no such dim \[.*"],
     "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "
                      r"even\]"],
-    "option.choice": [rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
+    "model.twice": [r"model\.dims\.\w+: \w+ is a dim of every model: it cannot be given a size \[.*",
+                    r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
+    "model.unused": [r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
+                     r"model\.dims\.\w+: no op has the dim \w+ \[leave it out, .*"],
+    "option.choice": [r"model\.block: the op \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
+                      r"model\.block: there is no op \"\w+\" \[(did you mean \"\w+\"\? )?ops: .*",
+                      rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
                       r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"powersgd\", or a function \[leave "
                      r"it out .*\]",
                       rf"({NAME}: )?there is no (scheduler|reduction hook|{NAME}) \".*\" \[(did you mean \".*\"\? "
@@ -112,8 +122,9 @@ MESSAGES = {
                      r"or mw\.llama\]",
                      r"microbatch\.from: 20 sequences are more than the batch of 14 \[nearest: from = 14\]",
                      r"offload\.layers: 5 of a model of 4 layers \[nearest: 4, which is all of them, or \"full\"\]"],
-    "option.type": [rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
-    "option.unknown": [rf"{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
+    "option.type": [r"model\.dims\.\w+: got .* \[a dim is a whole number .*", r"model\.block: must be a function; got .* \[write .*",
+                    rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
+    "option.unknown": [rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
     "option.value": [rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
                      r"optimizer\.betas: these are not two \[for example .*\]",
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
@@ -168,7 +179,8 @@ MESSAGES = {
                      r"good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
                         r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ "
                      r"chunks has \d+ \[set chunks, .*"],
-    "script.argument": [r"mw\.schedule takes a function, or a name and a function.* \[.*",
+    "script.argument": [r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
+                        r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit has no loin \[it has backwards, .*, tiny\]"],
     "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* "
                      r"\[.*", r"unexpected symbol near <eof> \[\]",
@@ -184,7 +196,7 @@ MESSAGES = {
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
-    "usage.missing": [r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
+    "usage.missing": [r"plugins show: NAME is missing \[for example: .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
     "usage.value": [r"--times takes three positive numbers \[F,I,W: .*"],

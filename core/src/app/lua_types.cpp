@@ -9,6 +9,7 @@
 #include "app/commands.h"
 #include "app/option_text.h"
 #include "base/text.h"
+#include "plugin/built_in.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -87,6 +88,7 @@ std::string plugin_types(const PluginDescriptor& plugin) {
   for (std::size_t i = 0; i < plugin.count; ++i) {
     const Registration& one = plugin.registrations[i];
     const Options& options = one.options();
+    if (one.kind == Kind::op) continue;  // a method of values
     const std::string key = key_of(plugin, one), made = class_of(one.kind);
     const std::string type = fmt::format("fun(options?: meshwright.plugin.{}{}): meshwright.{}",
                                          key, bare(options), made);
@@ -99,6 +101,42 @@ std::string plugin_types(const PluginDescriptor& plugin) {
     }
   }
   return text + fmt::format("{}---@class meshwright.make.{}\n{}\n", call, plugin.name, fields_text);
+}
+
+// Options that hold more than their declarations say.
+std::map<std::string, std::string> types_of(const Registration& one) {
+  if (one.kind != Kind::model || std::string(one.name) != "model") return {};
+  const char* part = "fun(x: meshwright.Value): meshwright.Value?";
+  return {{"dims", "table<string, integer|table>"},
+          {"block", "fun(x: meshwright.Value, layer: integer): meshwright.Value?"},
+          {"embed", part},
+          {"head", part}};
+}
+
+// What a block of mw.model computes with: a method for each op.
+std::string value_types(PluginRegistry& plugins) {
+  std::vector<const PluginDescriptor*> all{&built_in()};
+  for (const PluginFile& plugin : plugins.files()) {
+    if (plugin.problem.empty()) all.push_back(plugin.descriptor);
+  }
+  std::string classes, methods;
+  for (const PluginDescriptor* plugin : all) {
+    for (std::size_t i = 0; i < plugin->count; ++i) {
+      const Registration& one = plugin->registrations[i];
+      if (one.kind != Kind::op) continue;
+      classes += fmt::format(
+          "---@class meshwright.op.{}\n---@field name? string of the op and its parameters\n{}\n",
+          one.name, fields(one.options()));
+      methods += fmt::format(
+          "---@field {0} fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.{0}|string"
+          "): meshwright.Value, meshwright.Value? {1}\n",
+          one.name, one.doc);
+    }
+  }
+  return classes +
+         "---A value over named dims, in a block of mw.model.\n---@class meshwright.Value\n"
+         "---@operator add(meshwright.Value): meshwright.Value\n" +
+         methods + '\n';
 }
 
 // Not declared anywhere: lua/meshwright/init.lua makes it.
@@ -200,13 +238,15 @@ std::string lua_types(PluginRegistry& plugins) {
     text += fmt::format("---@return meshwright.Result\nfunction mw.{}({}) end\n\n", verb.name,
                         join(names));
   }
+  text += value_types(plugins);
   std::set<std::string> tables;
   for (const Constructor& constructor : host.constructors()) {
     const std::string within = constructor.name.substr(0, constructor.name.find('.'));
     if (within != constructor.name && tables.insert(within).second)
       text += fmt::format("mw.{} = {{}}\n\n", within);
     const Registration& one = *constructor.registration;
-    text += fmt::format("---@class meshwright.{}\n{}\n", constructor.name, fields(one.options()));
+    text += fmt::format("---@class meshwright.{}\n{}\n", constructor.name,
+                        fields(one.options(), types_of(one)));
     text += fmt::format(
         "---{}\n---@param options? meshwright.{}{}\n---@return meshwright.{}\nfunction "
         "mw.{}(options) end\n\n",

@@ -51,6 +51,8 @@ std::string usage(const PluginDescriptor& plugin, const Registration& one) {
       if (in_program) return fmt::format("{} = mw.{} {{ … }}", key, mw);
       return fmt::format("{}{} = {} {{ … }}", found, key, name);
     }
+    case Kind::op:
+      return fmt::format("y = x:{} {{ … }} in a block of mw.model", one.name);
     case Kind::recompute:
       return fmt::format("recompute = {}", quote(one.name));
     case Kind::scheduler:
