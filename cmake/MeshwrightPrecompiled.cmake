@@ -3,8 +3,8 @@
 # libtorch's headers take three quarters of a plugin's compile time. They are precompiled once for
 # each compiler, set of flags and libtorch, into a folder that all plugins of a user share:
 # $XDG_CACHE_HOME/meshwright/precompiled, or ~/.cache/…; another one is named with
-# -DMESHWRIGHT_PRECOMPILED_DIR. -DMESHWRIGHT_PRECOMPILED=OFF does without. Where a target's own flags
-# differ, g++ passes the precompiled header over and reads the text beside it.
+# -DMESHWRIGHT_PRECOMPILED_DIR. -DMESHWRIGHT_PRECOMPILED=OFF does without. Where a target's own
+# flags differ, g++ passes the precompiled header over and reads the text beside it.
 
 option(MESHWRIGHT_PRECOMPILED "Compile plugins with a precompiled header" ON)
 set(meshwright_package_dir "${CMAKE_CURRENT_LIST_DIR}")

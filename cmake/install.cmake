@@ -1,10 +1,11 @@
-# `cmake --install build --prefix P`: the program, its plugins and Lua side, the SDK, a CMake package
-# (find_package(Meshwright) gives Meshwright::sdk and meshwright_add_plugin), templates of plugins, docs
-# and examples.
+# `cmake --install build --prefix P`: the program, its plugins and Lua side, the SDK, a CMake
+# package (find_package(Meshwright) gives Meshwright::sdk and meshwright_add_plugin), templates of
+# plugins, docs and examples.
 #
-# Nothing in it points into the source folder but one thing: libtorch, half a gigabyte, is not copied.
-# The kit remembers where it is unpacked; `cmake --install build --prefix P --component libtorch`
-# puts it into the kit, which then needs neither. MESHWRIGHT_DEPS_DIR overrides it for plugins.
+# Nothing in it points into the source folder but one thing: libtorch, half a gigabyte, is not
+# copied. The kit remembers where it is unpacked; `cmake --install build --prefix P --component
+# libtorch` puts it into the kit, which then needs neither. MESHWRIGHT_DEPS_DIR overrides it for
+# plugins.
 
 include(CMakePackageConfigHelpers)
 # lib, not lib/<multiarch>: the program looks for its plugins at ../lib/meshwright/plugins.
@@ -22,7 +23,8 @@ set_target_properties(meshwright_library PROPERTIES EXPORT_NAME library)
 install(TARGETS meshwright_sdk meshwright_core meshwright_library EXPORT MeshwrightTargets
         LIBRARY DESTINATION lib)
 install(TARGETS meshwright RUNTIME DESTINATION bin)
-# Not as files: their search path would be the build folder's. The program has loaded what they need.
+# Not as files: their search path would be the build folder's. The program has loaded what they
+# need.
 install(TARGETS ${MESHWRIGHT_OWN_PLUGINS} LIBRARY DESTINATION lib/meshwright/plugins OPTIONAL)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/include/" DESTINATION include)
 foreach(name IN ITEMS lua clusters scripts docs examples)
@@ -30,7 +32,8 @@ foreach(name IN ITEMS lua clusters scripts docs examples)
           PATTERN "*.py" EXCLUDE)
 endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/kit/templates" DESTINATION share/meshwright)
-install(FILES "${PROJECT_SOURCE_DIR}/README.md" DESTINATION share/meshwright)
+install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/kit/mixes.json"
+        DESTINATION share/meshwright)
 install(DIRECTORY "${MESHWRIGHT_DEPS_DIR}/libtorch/" DESTINATION ${libtorch_dir}
         COMPONENT libtorch EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS)
 

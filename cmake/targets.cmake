@@ -116,9 +116,10 @@ foreach(source IN LISTS bench_sources)
   target_precompile_headers(bench_${name} REUSE_FROM meshwright_pch)
 endforeach()
 
-# The program finds its Lua side, cluster files and templates at ../share/meshwright, installed or not.
+# The program finds its Lua side, cluster files and templates at ../share/meshwright, installed or
+# not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
-foreach(path IN ITEMS lua clusters kit/templates)
+foreach(path IN ITEMS lua clusters kit/templates kit/mixes.json)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)

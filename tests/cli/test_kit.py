@@ -1,6 +1,6 @@
 """The kit, as someone from outside has it: installed, and nothing of the source folder. Each kind's
-`plugins new` builds and passes its test at once, the examples and the docs' snippets do, and what is
-wrong with a plugin is said with what to do."""
+`plugins new` builds and passes its test at once, the examples and the docs' snippets do, and what
+is wrong with a plugin is said with what to do."""
 import os
 import pathlib
 import re

@@ -73,13 +73,13 @@ TEST_CASE("A llama written as a block is mw.llama's graph, op for op") {
     CHECK(a.kind() == b.kind());
     CHECK(a.layer == b.layer);
     CHECK(a.outputs == b.outputs);
-    CHECK(a.output_dims == b.output_dims);
+    CHECK((a.output_dims == b.output_dims));
     CHECK(a.whole == b.whole);
     CHECK(a.follows == b.follows);
     REQUIRE(a.inputs.size() == b.inputs.size());
     for (std::size_t n = 0; n < a.inputs.size(); ++n) {
       CHECK(a.inputs[n].value == b.inputs[n].value);
-      CHECK(a.inputs[n].dims == b.inputs[n].dims);
+      CHECK((a.inputs[n].dims == b.inputs[n].dims));
     }
   }
   REQUIRE(ours.values().size() == theirs.values().size());
@@ -107,12 +107,12 @@ TEST_CASE("A dim that is like another says so, and has its own size") {
   const int o = t.append("linear", {k}, {{"to", "hidden"}});
   const Json block = t.returns(t.append("add", {t.append("add", {x, w}, nullptr), o}, nullptr));
   const Graph graph = made<Model>("model", "model", own(dims, block))->build(1, 8, 8);
-  CHECK(graph.dims().at("narrow").like == Dim("ffn"));
+  CHECK((graph.dims().at("narrow").like == Dim("ffn")));
   CHECK_FALSE(graph.dims().at("narrow").even);
   CHECK(graph.dims().at("one").even);
   CHECK(graph.size("one") == 1);
   const int key = graph.find("layers.0.attention.k.weight");
-  CHECK(graph.value(key).dims == Dims{"one", "head_dim", "hidden"});
+  CHECK((graph.value(key).dims == Dims{"one", "head_dim", "hidden"}));
   // Unnamed ops of one kind are numbered.
   CHECK(graph.find("layers.1.mlp_2.up.weight") >= 0);
   CHECK(graph.find("layers.1.linear_2.weight") >= 0);

@@ -1,8 +1,15 @@
 // Chooses small values for options, and puts experiments together in which plugins are tried.
 #include "app/kit_sample.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
+
+#include "lua/script.h"
+#include "meshwright/error.h"
 
 namespace mw {
 namespace {
@@ -27,6 +34,20 @@ Json plan_entries(const Json& experiment) {
   const Json& plan = experiment.contains("plan") ? experiment["plan"] : Json();
   if (plan.is_array()) return plan;
   return plan.is_object() && !plan.empty() ? Json::array({plan}) : Json::array();
+}
+
+// kit/mixes.json: beside what things are tried, and in which entries of a plan.
+const Json& kit_file() {
+  static const Json read = [] {
+    const std::filesystem::path path = lua_library().parent_path() / "mixes.json";
+    std::ifstream file(path);
+    if (!file) {
+      throw Error(Stage::environment, "kit.templates", "",
+                  fmt::format("there is no file {}", path.string()), "build or install again");
+    }
+    return Json::parse(file);
+  }();
+  return read;
 }
 
 }  // namespace
@@ -81,18 +102,23 @@ Json small_experiment(bool experts) {
           {"timeout", 120}};
 }
 
-const std::vector<KitMix>& kit_mixes() {
-  const auto entry = [](Json one) { return Json::array({std::move(one)}); };
-  static const std::vector<KitMix> mixes = {
-      {"alone", ""},
-      {"beside dp(2)", "dp", entry({{"plugin", "dp"}, {"ways", 2}})},
-      {"beside tp(2)", "tp", Json::array(), entry({{"plugin", "tp"}, {"ways", 2}})},
-      {"beside pp(2)", "pp", entry({{"plugin", "pp"}, {"ways", 2}})},
-      {"beside zero { 2, stage = 3 }", "zero",
-       entry({{"plugin", "zero"}, {"ways", 2}, {"stage", 3}})},
-      {"with recompute = \"full\"", "", Json::array(), Json::array(), {{"recompute", "full"}}},
-  };
+const std::vector<KitMix>& kit_mixes(const std::string& of) {
+  static std::map<std::string, std::vector<KitMix>> read;
+  std::vector<KitMix>& mixes = read[of];
+  if (!mixes.empty()) return mixes;
+  for (const Json& one : kit_file().at(of)) {
+    mixes.push_back({one.at("name").get<std::string>(), one.value("plugin", ""),
+                     one.value("before", Json::array()), one.value("after", Json::array()),
+                     one.value("keys", Json::object())});
+  }
   return mixes;
+}
+
+Json plan_with(const std::string& kind, const Json& thing) {
+  const Json& within = kit_file().at("within").at(kind);
+  Json entry = within.at("entry");
+  entry[within.at("key").get<std::string>()] = thing;
+  return Json::array({entry});
 }
 
 std::optional<Json> beside(const Json& experiment, const KitMix& mix) {

@@ -11,7 +11,7 @@
 namespace mw {
 
 // A value for every option that must be given: small, within its range, by what such options are
-// called elsewhere (layers, heads, ways …). `unknown`: the options of which only their author knows.
+// called elsewhere (layers, heads, ways …). `unknown`: those of which only their author knows.
 Json sample_options(const Options& options, std::vector<std::string>& unknown);
 
 // Four layers of a Llama, or of a mixture of experts; eight sequences a step, AdamW, three steps.
@@ -19,13 +19,16 @@ Json small_experiment(bool experts = false);
 
 // What an experiment is tried beside.
 struct KitMix {
-  std::string name;    // "beside dp(2)"
+  std::string name;    // for people
   std::string plugin;  // that it brings; left out where a plan has it already
   Json before = Json::array(), after = Json::array();  // entries of the plan around its own
   Json keys = Json::object();                          // of the experiment
 };
-// Alone, dp, tp, pp, ZeRO-3, recompute.
-const std::vector<KitMix>& kit_mixes();
+// Those of kit/mixes.json: "mixes" for all, "optimizer" besides. Throws Error (environment) where
+// the file is missing.
+const std::vector<KitMix>& kit_mixes(const std::string& of = "mixes");
+// A plan in which a thing of this kind ("scheduler", "hook") is used.
+Json plan_with(const std::string& kind, const Json& thing);
 
 // The experiment beside the mix; nothing if its plan has that plugin already.
 std::optional<Json> beside(const Json& experiment, const KitMix& mix);

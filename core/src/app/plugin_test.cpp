@@ -159,10 +159,10 @@ class PluginTester {
       case Kind::scheduler:
         if (!orders(one)) return;
         experiment["microbatch"] = 1;
-        experiment["plan"] = Json::array({{{"plugin", "pp"}, {"ways", 2}, {"schedule", table}}});
+        experiment["plan"] = plan_with("scheduler", table);
         break;
       case Kind::hook:
-        experiment["plan"] = Json::array({{{"plugin", "dp"}, {"ways", 2}, {"hook", table}}});
+        experiment["plan"] = plan_with("hook", table);
         break;
       case Kind::model:
       case Kind::data:
@@ -184,9 +184,7 @@ class PluginTester {
     }
     check_mixes(experiment, context_, report_);
     if (one.kind != Kind::optimizer) return;
-    for (const int stage : {1, 2}) {
-      const KitMix mix{fmt::format("beside zero {{ 2, stage = {} }}", stage), "zero",
-                       Json::array({{{"plugin", "zero"}, {"ways", 2}, {"stage", stage}}})};
+    for (const KitMix& mix : kit_mixes("optimizer")) {
       const std::string check = "equals one rank, " + mix.name;
       try_experiment(check, *beside(experiment, mix), context_, report_, [&](const Experiment& e) {
         check_equal(check, e, report_);
