@@ -8,11 +8,14 @@
 //     static mw::Options options();                       // layers, hidden, heads, ffn, vocab
 //     explicit Parallel(const mw::Values& values) : v_(values) {}
 //     std::int64_t vocab() const override { return v_.integer("vocab"); }
-//     mw::Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
+//     mw::Graph build(std::int64_t batch, std::int64_t sequence,
+//                     std::int64_t tokens) const override {
 //       mw::Builder b("parallel", batch, sequence, tokens);
 //       b.dim("hidden", v_.integer("hidden"));  …
 //       int x = b.embed();
-//       for (b.layer = 0; b.layer < b.graph.layers; ++b.layer) { … x = b.add(b.name("sum"), x, y); }
+//       for (b.layer = 0; b.layer < b.graph.layers; ++b.layer) {
+//         …  x = b.add(b.name("sum"), x, y);
+//       }
 //       b.head_and_loss(b.rms_norm("norm", x));
 //       return std::move(b.graph);
 //     }

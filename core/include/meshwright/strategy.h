@@ -115,8 +115,8 @@ class Draft {
   // Which of the strategy's options what follows is for, as messages name it ("rules[1]").
   void about(std::string option) { option_ = std::move(option); }
 
-  // A general rule: `dim` is cut by `axis` in every op that has it, and so is each dim that the model
-  // declares to be like it (DimInfo::like), if that divides. A dim whose parts must be even
+  // A general rule: `dim` is cut by `axis` in every op that has it, and so is each dim that the
+  // model declares to be like it (DimInfo::like), if that divides. A dim whose parts must be even
   // and are not makes the planner refuse the plan, with the nearest ways that fit.
   void shard(Dim dim, const std::string& axis);
   // A rule for the ops that `where` takes; it outweighs general ones there.
