@@ -77,7 +77,7 @@ MESSAGES = {
                      r"ranks\)( \(what microbatch makes of step \d+\))? \[make them \d+ together\]"],
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
-    "model.dims": [r"model\.block: layers\.\d+\.\w+(\.weight)?: .*", r"model\.block: layer \d+: it is given \(.*\) and "
+    "model.dims": [r"model\.block: (\w+: )?layers\.\d+\.\w+(\.weight)?: .*", r"model\.block: layer \d+: it is given \(.*\) and "
                    r"returns \(.*\) \[what it returns .*",
                    r"model\.dims\.\w+: \w+ is to be like \w+, and there is no such dim \[.*"],
     "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "

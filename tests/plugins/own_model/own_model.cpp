@@ -71,13 +71,13 @@ class Parallel final : public mw::Model {
     const int up = b.linear_to(b.name("mlp.up"), h, {"ffn"});
     return b.linear_to(b.name("mlp.down"), squared_relu(b, b.name("mlp.act"), up), {"hidden"});
   }
+  static int heads(mw::Builder& b, const char* part, int h) {
+    return b.linear_to(b.name(part), h, {"heads", "head_dim"});
+  }
   static int attention(mw::Builder& b, int h, const std::vector<int>& table) {
-    const auto heads = [&](const char* part) {
-      return b.linear_to(b.name(part), h, {"heads", "head_dim"});
-    };
-    const int q = b.rope(b.name("q_rope"), heads("q"), table);
-    const int k = b.rope(b.name("k_rope"), heads("k"), table);
-    const int seen = b.attention(b.name("attention"), q, k, heads("v"));
+    const int q = b.rope(b.name("q_rope"), heads(b, "q", h), table);
+    const int k = b.rope(b.name("k_rope"), heads(b, "k", h), table);
+    const int seen = b.attention(b.name("attention"), q, k, heads(b, "v", h));
     return b.linear_to(b.name("o"), seen, {"hidden"});
   }
 
