@@ -14,17 +14,16 @@
 namespace mw {
 namespace {
 
-// By what options are called in the models and optimizers that there are.
-const std::map<std::string, double>& usual_values() {
-  static const std::map<std::string, double> values = {
-      {"batch", 8},  {"experts", 4}, {"ffn", 32},     {"heads", 4}, {"hidden", 16}, {"kv_heads", 4},
-      {"layers", 4}, {"lr", 1e-2},   {"sequence", 8}, {"top_k", 2}, {"vocab", 32},  {"ways", 2}};
-  return values;
+const std::map<std::string, double>& usual_sizes() {
+  static const std::map<std::string, double> sizes = {
+      {"experts", 4},  {"ffn", 32},   {"heads", 4}, {"hidden", 16},
+      {"kv_heads", 4}, {"layers", 4}, {"top_k", 2}, {"vocab", 32}};
+  return sizes;
 }
 
-double sample_number(const Option& option, double otherwise) {
-  const auto usual = usual_values().find(option.name);
-  double value = usual != usual_values().end() ? usual->second : otherwise;
+double sample_number(const Option& option, bool model, double otherwise) {
+  const auto usual = usual_sizes().find(option.name);
+  double value = model && usual != usual_sizes().end() ? usual->second : otherwise;
   if (option.least) value = std::max(value, option.least->get<double>());
   if (option.most) value = std::min(value, option.most->get<double>());
   return value;
@@ -52,7 +51,7 @@ const Json& kit_file() {
 
 }  // namespace
 
-Json sample_options(const Options& options, std::vector<std::string>& unknown) {
+Json sample_options(const Options& options, bool model, std::vector<std::string>& unknown) {
   Json sample = Json::object();
   for (const Option& option : options.list()) {
     if (option.fallback || option.optional) continue;
@@ -61,13 +60,13 @@ Json sample_options(const Options& options, std::vector<std::string>& unknown) {
         sample[option.name] = true;
         break;
       case OptionType::integer:
-        sample[option.name] = static_cast<std::int64_t>(sample_number(option, 2));
+        sample[option.name] = static_cast<std::int64_t>(sample_number(option, model, 2));
         break;
       case OptionType::bytes:
-        sample[option.name] = static_cast<std::int64_t>(sample_number(option, 1024));
+        sample[option.name] = static_cast<std::int64_t>(sample_number(option, model, 1024));
         break;
       case OptionType::number:
-        sample[option.name] = sample_number(option, 0.5);
+        sample[option.name] = sample_number(option, model, 1e-2);
         break;
       case OptionType::choice:
         sample[option.name] = option.choices.front();

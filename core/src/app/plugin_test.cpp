@@ -50,7 +50,7 @@ std::string badly_declared(const Option& option, const Options& all) {
   if (option.type == OptionType::choice && option.choices.empty()) return "it has no choices";
   if (!option.fallback || option.fallback->is_null()) return "";
   std::vector<std::string> unknown;
-  Json given = sample_options(all, unknown);
+  Json given = sample_options(all, false, unknown);
   given[option.name] = *option.fallback;
   Problems problems;
   all.read(given, "", problems);
@@ -74,7 +74,7 @@ class PluginTester {
       report_.begin(fmt::format("{} {}", noun_of(one.kind), one.name));
       declared(one);
       std::vector<std::string> unknown;
-      options_ = sample_options(one.options(), unknown);
+      options_ = sample_options(one.options(), one.kind == Kind::model, unknown);
       if (!unknown.empty()) {
         report_.failed("tried with values for its options",
                        fmt::format("nobody but you knows a value for {}", join(unknown)),
