@@ -74,8 +74,8 @@ TEST_CASE("A llama written as a block is mw.llama's graph, op for op") {
     CHECK(a.layer == b.layer);
     CHECK(a.outputs == b.outputs);
     CHECK((a.output_dims == b.output_dims));
-    CHECK(a.whole == b.whole);
-    CHECK(a.follows == b.follows);
+    CHECK((a.whole == b.whole));
+    CHECK((a.follows == b.follows));
     REQUIRE(a.inputs.size() == b.inputs.size());
     for (std::size_t n = 0; n < a.inputs.size(); ++n) {
       CHECK(a.inputs[n].value == b.inputs[n].value);
