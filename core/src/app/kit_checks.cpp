@@ -1,4 +1,5 @@
-// Runs small experiments in this process and holds each to one rank, to its prediction and to itself.
+// Runs small experiments in this process and holds each to one rank, to its prediction and to
+// itself.
 #include "app/kit_checks.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The checks of `meshwright plugins test` that take an experiment: is it right, is it predicted, does
-// it leave anything behind.
+// The checks of `meshwright plugins test` that take an experiment: is it right, is it predicted,
+// does it leave anything behind.
 #pragma once
 
 #include <functional>

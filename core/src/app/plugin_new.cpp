@@ -1,5 +1,5 @@
-// `meshwright plugins new NAME --kind KIND`: writes the folder of a plugin that builds and passes its
-// test at once, from the templates that lie beside the program.
+// `meshwright plugins new NAME --kind KIND`: writes the folder of a plugin that builds and passes
+// its test at once, from the templates that lie beside the program.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The op @NAME@, for blocks of mw.model: x:@NAME@ { power = 2 }. It knows no mesh: over which dims its
-// operands lie, and which must be whole, is all that strategies ask of it.
+// The op @NAME@, for blocks of mw.model: x:@NAME@ { power = 2 }. It knows no mesh: over which dims
+// its operands lie, and which must be whole, is all that strategies ask of it.
 #include <ATen/ATen.h>
 
 #include "meshwright/kernel.h"
