@@ -148,7 +148,8 @@ MESSAGES = {
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"plan\[1\]: the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
-    "plugin.taken": [r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],
+    "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
+                     r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],
     "plugin.unknown": [r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
     "recompute.fit": [r"recompute: with all of it a rank still holds .* at most, above the .* asked for \[a "
                      r"smaller microbatch, .*"],

@@ -1,6 +1,6 @@
-// kFkB (Wang et al. 2023, "Ada-Grouper"): 1F1B of groups. A stage does k forwards, then k backwards,
-// where 1F1B does one of each: transfers of a group's first microbatches go on beside its later ones,
-// so that a slow network is hidden, for k times the activations.
+// kFkB (Wang et al. 2023, "Ada-Grouper"): 1F1B of groups. A stage does k forwards, then k
+// backwards, where 1F1B does one of each: transfers of a group's first microbatches go on beside
+// its later ones, so that a slow network is hidden, for k times the activations.
 #include <fmt/format.h>
 
 #include <algorithm>

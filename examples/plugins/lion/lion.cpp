@@ -1,5 +1,5 @@
-// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): each element moves by the
-// sign of a running average of gradients, so that one state suffices, where Adam has two.
+// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): each element moves by
+// the sign of a running average of gradients, so that one state suffices, where Adam has two.
 #include <ATen/ATen.h>
 
 #include "meshwright/optimizer.h"
@@ -38,9 +38,9 @@ class Lion final : public mw::Optimizer, public mw::ElementOp {
   std::string name() const override { return "lion"; }
   mw::UpdateRule rule(bool) const override { return {.states = {"average"}, .apply = this}; }
 
-  // In place, without a tensor of the parameter's size: the prediction counts none. The gradient's is
-  // ours to overwrite. With c = beta1 m + (1 - beta1) g, the average's new value
-  // beta2 m + (1 - beta2) g is beta2 m + (1 - beta2) / (1 - beta1) (c - beta1 m).
+  // In place, without a tensor of the parameter's size: the prediction counts none. The gradient's
+  // is ours to overwrite. With c = beta1 m + (1 - beta1) g, the average's new value beta2 m + (1 -
+  // beta2) g is beta2 m + (1 - beta2) / (1 - beta1) (c - beta1 m).
   void run(const mw::UpdateCall& call) const override {
     const at::Tensor &parameter = call.parameter, &gradient = call.gradient;
     const at::Tensor& average = call.state.tensors[0];

@@ -1,6 +1,6 @@
 // A decoder whose attention and feed-forward layers stand side by side, as in GPT-J and PaLM
-// (Chowdhery et al. 2022): one norm, two branches of it, one sum. tp then adds up both branches in one
-// all-reduce where a Llama layer needs two, since a sum of two Partial values is Partial.
+// (Chowdhery et al. 2022): one norm, two branches of it, one sum. tp then adds up both branches in
+// one all-reduce where a Llama layer needs two, since a sum of two Partial values is Partial.
 #include "meshwright/kernel.h"
 #include "meshwright/model.h"
 #include "meshwright/plugin.h"

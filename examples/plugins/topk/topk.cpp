@@ -1,6 +1,7 @@
 // A reduction hook that sends a bucket's largest elements alone, and adds what it left out to the
 // next step's gradient (Lin et al. 2018, "Deep Gradient Compression"; error feedback: Stich et al.
-// 2018). Elements differ from rank to rank, so values and places are gathered, not summed on the way.
+// 2018). Elements differ from rank to rank, so values and places are gathered, not summed on the
+// way.
 #include <ATen/ATen.h>
 
 #include <algorithm>

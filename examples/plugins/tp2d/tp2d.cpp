@@ -1,10 +1,10 @@
 // Tensor parallelism over two axes: feed-forward layers and the vocabulary are cut over one,
-// attention's heads over the other. Where an axis has nothing of its own to cut, it cuts the sequence:
-// the residual stream lies in shards over both, and no op is computed twice. A script says
-// tp2d { ffn = 2, heads = 2 }: four ranks, though ffn and heads are cut in two.
+// attention's heads over the other. Where an axis has nothing of its own to cut, it cuts the
+// sequence: the residual stream lies in shards over both, and no op is computed twice. A script
+// says tp2d { ffn = 2, heads = 2 }: four ranks, though ffn and heads are cut in two.
 //
-// What is sent: a block gathers the stream over its own axis alone, and reduce-scatters its result over
-// it; attention gathers keys and values over the other.
+// What is sent: a block gathers the stream over its own axis alone, and reduce-scatters its result
+// over it; attention gathers keys and values over the other.
 #include <algorithm>
 
 #include "meshwright/plugin.h"
@@ -41,8 +41,8 @@ class TwoAxes : public mw::Strategy {
   }
 
  private:
-  // A general rule for the ops that have none of these dims. What has no batch (rotary tables) is made
-  // whole, wherever it is needed.
+  // A general rule for the ops that have none of these dims. What has no batch (rotary tables) is
+  // made whole, wherever it is needed.
   static void cut_stream(mw::Draft& draft, const char* axis, const mw::Dims& taken) {
     draft.shard_where("seq", axis, [taken](const mw::Op& op) {
       const mw::Dims space = op.space();

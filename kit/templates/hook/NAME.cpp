@@ -1,5 +1,6 @@
-// The reduction hook @NAME@: how the gradients of a bucket are summed over their ranks. This one does
-// it in two halves: backward goes on beside the first, and finish() only fetches the other ranks' parts.
+// The reduction hook @NAME@: how the gradients of a bucket are summed over their ranks. This one
+// does it in two halves: backward goes on beside the first, and finish() only fetches the other
+// ranks' parts.
 #include <ATen/ATen.h>
 
 #include "meshwright/plugin.h"
@@ -44,7 +45,8 @@ class Reduction : public mw::BucketReduction {
 
 class @CLASS@ : public mw::ReductionHook {
  public:
-  // The sum is right but for rounding. Where it is not, verify does not call a plan equal to one rank.
+  // The sum is right but for rounding. Where it is not, verify does not call a plan equal to one
+  // rank.
   bool exact(const BucketShape&) const override { return true; }
 
   // What start and finish send and allocate, in bytes: the prediction is as right as this is.

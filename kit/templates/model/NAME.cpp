@@ -1,4 +1,5 @@
-// The model @NAME@: a graph of ops over named dims. Strategies cut the dims; nothing here knows a rank.
+// The model @NAME@: a graph of ops over named dims. Strategies cut the dims; nothing here knows a
+// rank.
 #include "meshwright/kernel.h"
 #include "meshwright/model.h"
 #include "meshwright/plugin.h"

@@ -7,7 +7,7 @@ mw.train {
     dims   = { hidden = 16, ffn = 32, vocab = 32 },
     layers = 4,
     block  = function(x)
-      return x + x:rms_norm {}:linear { to = { "ffn" } }:@NAME@ { power = 2 }:linear { to = { "hidden" } }
+      return x + x:rms_norm {}:linear { to = { "ffn" } }:@NAME@ { beta = 2 }:linear { to = { "hidden" } }
     end,
   },
   data  = mw.synthetic {}, sequence = 8,

@@ -1,5 +1,5 @@
-// The pipeline schedule @NAME@: in which order each stage computes the microbatches. Sends, receives
-// and reductions are put between by the planner.
+// The pipeline schedule @NAME@: in which order each stage computes the microbatches. Sends,
+// receives and reductions are put between by the planner.
 #include <algorithm>
 
 #include "meshwright/plugin.h"
