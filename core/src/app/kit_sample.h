@@ -10,9 +10,9 @@
 
 namespace mw {
 
-// A value for every option that must be given: small, within its range, by what such options are
-// called elsewhere (layers, heads, ways …). `unknown`: those of which only their author knows.
-Json sample_options(const Options& options, std::vector<std::string>& unknown);
+// A value for every option that must be given, small and within its range; a `model`'s by what such
+// options are called in models (layers, heads …). `unknown`: those that only their author knows.
+Json sample_options(const Options& options, bool model, std::vector<std::string>& unknown);
 
 // Four layers of a Llama, or of a mixture of experts; eight sequences a step, AdamW, three steps.
 Json small_experiment(bool experts = false);
