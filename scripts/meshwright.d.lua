@@ -68,6 +68,101 @@ function mw.verify(experiment) end
 ---@return meshwright.Result
 function mw.compare(a, b) end
 
+---@class meshwright.op.rms_norm
+---@field name? string of the op and its parameters
+---@field eps? number added to the mean square (default 1e-05) (>= 0)
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+
+---@class meshwright.op.layer_norm
+---@field name? string of the op and its parameters
+---@field eps? number added to the variance (default 1e-05) (>= 0)
+---@field hf? string its name in a checkpoint, {} for the layer's number; left out: its own
+
+---@class meshwright.op.linear
+---@field name? string of the op and its parameters
+---@field to any the dims that it makes: a name, or a list of names
+---@field [1]? any the same as to
+---@field from? any the dims that it contracts, x's last; left out: all but batch and seq
+---@field bias? boolean with biases, of zeros at first (default false)
+---@field std? number of the initial weights (default 0.02) (>= 0)
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+
+---@class meshwright.op.attention
+---@field name? string of the op and its parameters
+---@field heads? string the dim of the query heads (default "heads")
+---@field kv_heads? string that of key and value heads (default "kv_heads")
+---@field head_dim? string that of a head's width (default "head_dim")
+---@field rope? boolean queries and keys are turned by their positions (default true)
+---@field theta? number base of the rotary angles (default 10000) (>= 1)
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
+---@field bias? boolean with biases, of zeros at first (default false)
+---@field std? number of the initial weights (default 0.02) (>= 0)
+
+---@class meshwright.op.mlp
+---@field name? string of the op and its parameters
+---@field width? string its dim (default "ffn")
+---@field [1]? string the same as width
+---@field act? "swiglu"|"gelu" SwiGLU of two linears (gate, up), or GELU of one (up) (default "swiglu")
+---@field bias? boolean with biases, of zeros at first (default false)
+---@field std? number of the initial weights (default 0.02) (>= 0)
+
+---@class meshwright.op.experts
+---@field name? string of the op and its parameters
+---@field top_k integer experts that a token chooses (1 .. 65536)
+---@field [1]? integer the same as top_k
+---@field width? string the dim of an expert's width (default "expert_ffn")
+---@field capacity? number an expert takes at most so many times its even share of a sequence's choices; left out: all (dropless) (0.001 .. 1000000)
+---@field balance? "aux"|"bias"|"none" how experts are kept even: a loss; a bias on the choice; not (default "aux")
+---@field aux_weight? number of the balancing loss (default 0.01) (>= 0)
+---@field bias_rate? number of the bias, a step (default 0.001) (>= 0)
+---@field score? "softmax"|"sigmoid" a token's affinity, from logits (default "softmax")
+
+---@class meshwright.op.attend
+---@field name? string of the op and its parameters
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
+
+---@class meshwright.op.rope
+---@field name? string of the op and its parameters
+---@field theta? number base of the angles (default 10000) (>= 1)
+---@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
+
+---@class meshwright.op.swiglu
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.gelu
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.add
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.split
+---@field name? string of the op and its parameters
+---@field into any[] two dims, as large together as x's last
+---@field [1]? any[] the same as into
+
+---@class meshwright.op.learned_positions
+---@field name? string of the op and its parameters
+---@field dim? string how many there are: a dim of the model, no less than the sequence (default "positions")
+---@field [1]? string the same as dim
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+
+---A value over named dims, in a block of mw.model.
+---@class meshwright.Value
+---@operator add(meshwright.Value): meshwright.Value
+---@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
+---@field layer_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.layer_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: normalised, weighed, shifted
+---@field linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.linear|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…), with a weight (to…, from…)
+---@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
+---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
+---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
+---@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): causal attention
+---@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
+---@field swiglu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.swiglu|string): meshwright.Value, meshwright.Value? gate, up, of the same dims -> the same: silu(gate) * up
+---@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
+---@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string): meshwright.Value, meshwright.Value? a, b, of the same dims -> their sum; also written a + b
+---@field split fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.split|string): meshwright.Value, meshwright.Value? x (…, width) -> (…, first), (…, second): its two parts
+---@field learned_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.learned_positions|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same, plus a learned row of each position
+
 ---@class meshwright.llama
 ---@field layers integer transformer layers (1 .. 4096)
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
@@ -134,6 +229,20 @@ function mw.gpt(options) end
 ---@param options? meshwright.moe
 ---@return meshwright.Model
 function mw.moe(options) end
+
+---@class meshwright.model
+---@field name? string what messages and reports call it (default "model")
+---@field dims table<string, integer|table> sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, like = "ffn" } is cut as ffn is
+---@field layers integer transformer layers (1 .. 4096)
+---@field block fun(x: meshwright.Value, layer: integer): meshwright.Value? a function of a layer's input and the layer's number, from 0, that returns its output; called once for each layer when the experiment is read
+---@field embed? fun(x: meshwright.Value): meshwright.Value? a function of the embedded tokens that returns the first layer's input
+---@field head? fun(x: meshwright.Value): meshwright.Value? a function of the last layer's output that returns what is projected to the vocabulary; left out: an RMSNorm
+---@field tied? boolean the output projection is the embedding's weight (default false)
+
+---A model of one's own: a block as a function of a value over named dims
+---@param options? meshwright.model
+---@return meshwright.Model
+function mw.model(options) end
 
 ---@class meshwright.text
 ---@field path any a UTF-8 file, a folder of them (read in order of name), or a list
