@@ -54,7 +54,7 @@ class Kit(cases.ProgramCase):
         self.shell("cmake", "--build", self.folder / "build")
         return self.folder / "build"
 
-    def tested(self, *arguments, code=0):
+    def tried_out(self, *arguments, code=0):
         """The checks of plugins test, by name: their status."""
         done = self.shell(self.prefix / "bin/meshwright", "plugins", "test", *arguments, "--json", code=code)
         lines = self.lines(done)
@@ -102,7 +102,7 @@ class Kit(cases.ProgramCase):
         build = self.build(self.prefix / "share/meshwright/examples/plugins")
         for name in EXAMPLES:
             with self.subTest(name):
-                self.passed(self.tested(build / f"{name}.so"))
+                self.passed(self.tried_out(build / f"{name}.so"))
                 text = (self.prefix / f"share/meshwright/examples/plugins/{name}/{name}.cpp").read_text()
                 self.assertLess(text.count("\n"), 150)
 
@@ -115,7 +115,7 @@ class Kit(cases.ProgramCase):
         build = self.build(source)
         symbols = subprocess.run(["nm", "-D", "--defined-only", build / "narrow.so"], capture_output=True, text=True)
         self.assertEqual([line.split()[-1] for line in symbols.stdout.splitlines()], ["meshwright_plugin"])
-        self.passed(self.tested(build / "narrow.so"))
+        self.passed(self.tried_out(build / "narrow.so"))
         self.assertIn("over one axis", self.shell("meshwright", "plugins", "show", build / "narrow.so").stdout)
         script = self.write(blocks["lua"])
         result, = self.lines(self.shell("meshwright", "run", script, "--plugin-path", build, "--json"))
@@ -145,7 +145,7 @@ class Kit(cases.ProgramCase):
                 self.assertTrue(line["hint"], line)
 
         def failed(arguments, beginning, *words):
-            checks = self.tested(*arguments, "--plugin-path", TEST_PLUGINS, code=1)
+            checks = self.tried_out(*arguments, "--plugin-path", TEST_PLUGINS, code=1)
             bad = [check for name, check in checks.items() if check["status"] == "failed"]
             self.assertTrue(any(check["check"].startswith(beginning) for check in bad), bad)
             for check in bad:

@@ -150,7 +150,7 @@ end
         self.assertEqual(held["layers.1.mlp.up.weight"]["local"][0], [44, 64])
         self.assertIn("narrow", held["layers.1.mlp.up.weight"]["placement"])
         self.assertEqual(sum(c["ranks"] for c in stage["classes"]), 4)
-        self.assertIn("who holds what", planned["text"])
+        self.assertIn("who holds what", self.call("plan", "--placements", SCRIPT).stdout)
         self.refused(2, "usage.missing", "plugins", "show")
 
     def test_the_page_shows_what_runs(self):
