@@ -232,8 +232,9 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
     auto found = registry_of(a);
     if (!a.of_model.empty()) return show_model_of(a, found, o);
     if (!a.plugin.empty()) return show_plugin(found, a.plugin, o);
-    throw Error(Stage::script, "usage.missing", "", "plugins show: NAME is missing",
-                "for example: meshwright plugins show llama, or --model llama");
+    throw Error(
+        Stage::script, "usage.missing", "", "plugins show: NAME is missing",
+        "see meshwright plugins show --help; for example plugins show llama, or --model llama");
   };
   add_kit_commands(*plugins, arguments, commands);
 
