@@ -4,8 +4,10 @@ Usage: unpack_wheels.py DEPS WHEELS TARGET KIND…   (KIND: keep, cuda; see deps
 """
 
 import fnmatch
+import os
 import pathlib
 import sys
+import time
 import zipfile
 
 
@@ -21,6 +23,13 @@ def main(deps, wheels, target, *kinds):
                     sys.exit(f"{file} has nothing that matches {pattern}")
                 chosen.update(found)
             archive.extractall(target, sorted(chosen))
+    # All of one second: g++ takes headers of one content and one time for one file (#pragma once),
+    # so times that the unpacking spreads would make the text that it compiles differ by clone, and
+    # a second clone would find nothing in the cache of compiled objects.
+    now = int(time.time())
+    for folder, _, files in os.walk(target):
+        for file in files:
+            os.utime(os.path.join(folder, file), (now, now))
 
 
 main(*sys.argv[1:])
