@@ -236,6 +236,10 @@ int Builder::attention(const std::string& name, int q, int k, int v, std::int64_
 std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Dim second) {
   Dims one = dims(x), two = one;
   const Dim whole = one.back();
+  for (Dim part : {first, second}) {
+    require(graph.dims().count(part) > 0, name,
+            fmt::format("the model has no dim {}", quote(part.name())), "give it a size in dims");
+  }
   require(
       graph.size(first) + graph.size(second) == graph.size(whole), name,
       fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(), graph.size(first),

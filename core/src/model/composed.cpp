@@ -126,9 +126,13 @@ class Composed final : public Model {
       DimChoice dim;
       const Json* size = &given;
       if (given.is_object()) {
+        for (const auto& [inner, value] : given.items()) {
+          const bool known = inner == "like" ? value.is_string() : inner.starts_with('$');
+          if (!known) bad_dim(key, given);
+        }
         if (!given.contains(unnamed_key)) bad_dim(key, given);
         size = &given.at(unnamed_key);
-        dim.like = given.value("like", "");
+        if (given.contains("like")) dim.like = given.at("like").get<std::string>();
       }
       const auto whole = whole_number(*size);
       if (!whole || *whole < 1 || *whole > INT32_MAX) bad_dim(key, given);
@@ -145,13 +149,18 @@ class Composed final : public Model {
     for (auto& [name, dim] : dims_) {
       std::set<std::string> seen;
       std::string of = name;
-      for (; !dims_.at(of).like.empty() && seen.insert(of).second; of = dims_.at(of).like) {
+      for (; !dims_.at(of).like.empty(); of = dims_.at(of).like) {
+        if (!seen.insert(of).second) {
+          refuse("model.dims", "dims." + name, "", fmt::format("{} is to be like itself", name),
+                 "name the dim that strategies speak of, such as ffn");
+        }
         if (dims_.count(dims_.at(of).like) > 0) continue;
         refuse("model.dims", "dims." + of, "",
                fmt::format("{} is to be like {}, and there is no such dim", of, dims_.at(of).like),
                did_you_mean(dims_.at(of).like, names()));
       }
       if (even_dims.count(of) > 0) dim.even = true;
+      if (of != name) dim.like = of;  // the end of the chain: rules follow one link
     }
     declared_ = names();
     const auto fill = [&](const char* name, std::int64_t size) {
@@ -218,7 +227,7 @@ class Composed final : public Model {
     one.place = json.value(place_key, "");
     for (const Json& input : json.at("inputs")) one.inputs.push_back(ref_of(input));
     const Json given = json.value("options", Json::object());
-    std::shared_ptr<const BlockOp>& known = made_[one.kind + given.dump()];
+    std::shared_ptr<const BlockOp>& known = made_[one.kind + json_text(given)];
     if (known == nullptr) known = make_op(one, given, key);
     one.op = known;
     return one;
@@ -229,8 +238,9 @@ class Composed final : public Model {
     try {
       const Registration& registration = values_.catalog().find(Kind::op, one.kind, key);
       Problems found;
-      const Values values = registration.options().read(given, one.kind, found);
+      Values values = registration.options().read(given, one.kind, found);
       found.throw_if_any();
+      values.set_reach(values_.reach());
       return call_plugin(
           Speaker{one.kind, ""}, "was made", [&] { return make<BlockOp>(registration, values); },
           Stage::options);
@@ -314,10 +324,6 @@ class Composed final : public Model {
                   "mend the plugin");
     } catch (const Error& error) {
       throw at_place(error, part.key, one.place);
-    } catch (const std::out_of_range& error) {  // a dim that the model has not
-      throw at_place(Error(Stage::options, "model.dims", "", name + ": " + error.what(),
-                           "give it a size in dims"),
-                     part.key, one.place);
     }
   }
 

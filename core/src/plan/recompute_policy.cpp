@@ -121,7 +121,9 @@ bool registered(Catalog& catalog, const std::string& name) {
     catalog.find(Kind::recompute, name);
     return true;
   } catch (const Error& error) {
-    if (error.problems().front().code != "option.choice") throw;  // a broken plugin
+    const std::string& code = error.problems().front().code;
+    // Another kind's name ("attention" is an op), or nobody's; else a broken plugin.
+    if (code != "option.choice" && code != "option.value") throw;
     return false;
   }
 }
@@ -186,12 +188,20 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
   if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
-    if (given.is_string() && registered(*reach->catalog, text)) {
-      read_registered({{"kind", text}}, reach, policy, problems);
-    } else {
-      problems.add(Stage::options, "option.choice", "recompute",
-                   fmt::format("recompute: there is no {}", quote(text)), recompute_forms);
+    try {
+      if (given.is_string() && registered(*reach->catalog, text)) {
+        read_registered({{"kind", text}}, reach, policy, problems);
+        return policy;
+      }
+    } catch (const Error& error) {
+      for (Problem problem : error.problems()) {
+        if (problem.key.empty()) problem.key = "recompute";
+        problems.add(std::move(problem));
+      }
+      return policy;
     }
+    problems.add(Stage::options, "option.choice", "recompute",
+                 fmt::format("recompute: there is no {}", quote(text)), recompute_forms);
   }
   return policy;
 }
