@@ -25,6 +25,7 @@ class Hooks {
   explicit Hooks(const mw::Values& values)
       : catalog_(values.catalog()),
         path_(values.path("hook")),
+        reach_(values.reach()),
         rank_(values.integer("hook_rank")) {}
 
   // "none", for which it is null; a name; or a table of a name and options: dp.powersgd(2).
@@ -50,8 +51,9 @@ class Hooks {
       options["rank"] = rank_;
     }
     mw::Problems problems;
-    const mw::Values values = found.options().read(options, path_, problems);
+    mw::Values values = found.options().read(options, path_, problems);
     problems.throw_if_any();
+    values.set_reach(reach_);
     return made = mw::make<mw::ReductionHook>(found, values);
   }
 
@@ -66,6 +68,7 @@ class Hooks {
 
   mw::Catalog& catalog_;
   std::string path_;
+  std::shared_ptr<const mw::ScriptReach> reach_;
   std::int64_t rank_;
   std::map<Json, Hook> made_;
 };

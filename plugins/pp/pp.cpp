@@ -79,15 +79,16 @@ std::vector<int> read_layout(const Json& given) {
 }
 
 // Of a scheduler that a script gives by its name, or as a table with options.
-mw::Values read_options(const mw::Registration& scheduler, Json given, const std::string& path) {
+mw::Values read_options(const mw::Registration& scheduler, Json given, const mw::Values& own) {
   if (given.is_object()) {
     given.erase("kind");
   } else {
     given = Json::object();
   }
   mw::Problems problems;
-  mw::Values values = scheduler.options().read(given, path, problems);
+  mw::Values values = scheduler.options().read(given, own.path("schedule"), problems);
   problems.throw_if_any();
+  values.set_reach(own.reach());
   return values;
 }
 
@@ -185,7 +186,7 @@ class PipelineParallel : public mw::Strategy {
     }
     const mw::Registration& found = values.catalog().find(mw::Kind::scheduler, name, "schedule");
     const std::shared_ptr<const mw::Scheduler> scheduler =
-        mw::make<mw::Scheduler>(found, read_options(found, given, values.path("schedule")));
+        mw::make<mw::Scheduler>(found, read_options(found, given, values));
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
       throw Error(

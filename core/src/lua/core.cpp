@@ -307,14 +307,25 @@ int core_has_plugin(lua_State* lua) {
 // op(name, inputs, options) -> how many values it makes. Refuses what the op does not take.
 int core_op(lua_State* lua) {
   const std::string name = luaL_checkstring(lua, 1);
-  const Registration& registration = State::of(lua).host.plugins().find(Kind::op, name);
+  State& state = State::of(lua);
+  const Registration& registration = state.host.plugins().find(Kind::op, name);
   Problems problems;
-  const Values values = registration.options().read(to_json(lua, 3, name), name, problems);
+  Values values = registration.options().read(to_json(lua, 3, name), name, problems);
   problems.throw_if_any();
-  const auto made = call_plugin(
-      Speaker{name, ""}, "was made", [&] { return make<BlockOp>(registration, values); },
+  const auto call = [&state](std::int64_t number, const std::vector<Json>& arguments) {
+    return call_function(state, number, arguments);
+  };
+  values.set_reach(
+      std::make_shared<ScriptReach>(ScriptReach{call, {".", state.folder}, &state.host.plugins()}));
+  std::vector<std::string> takes;
+  const int outputs = call_plugin(
+      Speaker{name, ""}, "was made",
+      [&] {
+        const auto made = make<BlockOp>(registration, values);
+        takes = made->inputs();
+        return made->outputs();
+      },
       Stage::options);
-  const std::vector<std::string> takes = made->inputs();
   const auto given = static_cast<std::size_t>(luaL_checkinteger(lua, 2));
   if (given != takes.size()) {
     throw Error(Stage::script, "script.argument", "",
@@ -322,7 +333,7 @@ int core_op(lua_State* lua) {
                             plural(luaL_checkinteger(lua, 2), "value")),
                 registration.doc);
   }
-  lua_pushinteger(lua, made->outputs());
+  lua_pushinteger(lua, outputs);
   return 1;
 }
 
