@@ -44,7 +44,7 @@ const RankReport& rank_of(const StepReport& report, int rank) {
 // What differs from the prediction, first thing first; empty if nothing does.
 std::string unlike_predicted(const Experiment& experiment, const StepReport& last) {
   for (const RankReport& measured : last.ranks) {
-    const RankPrediction predicted = predict_rank(*experiment.plan, measured.rank);
+    const RankPrediction predicted = predict_rank(experiment.plan_at(last.step), measured.rank);
     const auto differs = [&](const std::string& what, std::int64_t bytes, std::int64_t forecast) {
       return fmt::format("rank {}: {}: {} bytes measured, {} predicted", measured.rank, what, bytes,
                          forecast);

@@ -57,7 +57,7 @@ void check_not_taken(const std::string& name, PluginRegistry& plugins) {
   bool taken = std::find(there.begin(), there.end(), name) != there.end();
   for (auto kind = Kind::strategy; kind <= last_kind;
        kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1)) {
-    for (const Registration* one : plugins.list(kind)) taken = taken || one->name == name;
+    for (const Registration* one : plugins.all(kind)) taken = taken || one->name == name;
   }
   if (!taken) return;
   throw Error(Stage::script, "plugin.taken", "", fmt::format("{} is there already", quote(name)),

@@ -130,6 +130,7 @@ class PluginTester {
       if (!whole && option.type != OptionType::number) continue;
       for (const auto& [end, step] : {std::pair(option.least, -1), std::pair(option.most, 1)}) {
         if (!end || (option.type == OptionType::bytes && step > 0)) continue;
+        if (whole && step > 0 && end->get<std::int64_t>() == INT64_MAX) continue;
         const double beyond =
             end->get<double>() + step * (whole ? 1 : 1 + std::abs(end->get<double>()));
         const Json past = whole ? Json(end->get<std::int64_t>() + step) : Json(beyond);
@@ -223,8 +224,10 @@ class PluginTester {
     int made = 0, refused = 0;
     std::string at;
     try {
-      scheduler = make<Scheduler>(one, values);
-      const int fixed = scheduler->fixed_chunks();
+      const int fixed = call_plugin({one.name, ""}, "was made", [&] {
+        scheduler = make<Scheduler>(one, values);
+        return scheduler->fixed_chunks();
+      });
       for (const int stages : {1, 2, 3, 4, 8}) {
         for (const int microbatches : {1, 2, 3, 4, 8, 16}) {
           for (const int chunks : fixed > 0 ? std::vector{fixed} : std::vector{1, 2, 3}) {
