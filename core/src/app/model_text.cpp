@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/chosen.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "lua/settings.h"
 #include "meshwright/model.h"
@@ -55,7 +56,7 @@ class Alike {
  public:
   explicit Alike(int layers) : layers_(layers) {}
   void add(Json entry, int layer) {
-    const std::string key = entry.dump();
+    const std::string key = json_text(entry);
     const auto [at, fresh] = where_.emplace(key, entries_.size());
     if (fresh) entries_.push_back({std::move(entry), {}, 0});
     Entry& known = entries_[at->second];

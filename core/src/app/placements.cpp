@@ -72,8 +72,11 @@ struct Row {
 };
 
 std::string generic(const std::string& name) {
+  constexpr std::size_t prefix = 7;  // of "layers."
   if (!name.starts_with("layers.")) return name;
-  return "layers" + name.substr(name.find('.', 7));
+  const std::size_t end = name.find_first_not_of("0123456789", prefix);
+  if (end == prefix || end == std::string::npos) return name;
+  return "layers." + name.substr(end);
 }
 
 std::string stage_text(const Json& stage, bool one_stage) {
