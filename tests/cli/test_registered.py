@@ -56,6 +56,7 @@ class Registered(ProgramCase):
             ("option.value model", "model = mw.adamw { lr = 1 }"),
             ("option.value optimizer", "optimizer = dp(2)"),
             ("option.value plan[1]", "plan = { kit.lion(1) }"),
+            ("option.value plan[1]", "plan = { { plugin = 5 } }"),
             ("option.range model.layers", "model = kit.tiny(9)"),
             ("option.value optimizer.betas", "optimizer = kit.lion { 1e-3, betas = { 1 } }"),
             ("option.unknown data.idds", "data = kit.counting { idds = 3, sequence = 8 }"),

@@ -10,7 +10,7 @@
 #include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "script/kinds.h"
+#include "script/in_run.h"
 #include "script/microbatch.h"
 #include "script/strategy_choice.h"
 
@@ -78,7 +78,7 @@ class Reader {
   }
 
   void read_strategy(const Json& entry, const std::string& path) {
-    if (!entry.is_object() || !entry.contains("plugin")) {
+    if (!entry.is_object() || !entry.contains("plugin") || !entry["plugin"].is_string()) {
       problems_.add(Stage::options, "option.value", path,
                     fmt::format("{}: got {}", path, describe(entry)),
                     "each entry is a strategy, from mw.plugins(\"name\") or mw.strategy { … }, "
@@ -140,7 +140,7 @@ class Reader {
     const auto chosen = choose(Kind::lr_schedule, given, "schedule", reach_, "", problems_);
     if (!chosen) return;
     if (auto made = make_chosen<LearningRate>(*chosen, problems_, context))
-      experiment_.schedule = lr_schedule_of(std::move(made));
+      experiment_.schedule = rates_in_run(lr_schedule_of(std::move(made)), chosen->speaker);
     decides("schedule", *chosen);
   }
 

@@ -1,11 +1,18 @@
-// What the keys of an experiment share: a script's functions.
+// What a run asks scripts and plugins while ranks compute: what they throw, or give that will not
+// do, ends the run.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cmath>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "base/plugin_call.h"
+#include "input/lr_schedule.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -25,6 +32,19 @@ inline Call call_in_run(const ReadContext& context, const Json& function) {
       for (Problem& problem : problems) problem.stage = Stage::run;
       throw Error(std::move(problems));
     }
+  };
+}
+
+// The rates of a registered schedule.
+inline LrSchedule rates_in_run(LrSchedule schedule, const Speaker& speaker) {
+  return [schedule = std::move(schedule), speaker](std::int64_t step) {
+    const double lr = call_plugin(
+        speaker, "was asked for a rate", [&] { return schedule(step); }, Stage::run);
+    if (std::isfinite(lr) && lr >= 0) return lr;
+    throw Error(Stage::run, "plugin.fault", "schedule",
+                fmt::format("schedule: {} gave {} as the learning rate of step {}", speaker.plugin,
+                            lr, step),
+                "mend the plugin");
   };
 }
 
