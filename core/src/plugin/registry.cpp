@@ -46,6 +46,13 @@ std::string with_article(const std::string& noun) {
   return (std::string_view("aeiou").find(noun[0]) != std::string_view::npos ? "an " : "a ") + noun;
 }
 
+// "scheduler" -> "schedulers", "recompute policy" -> "recompute policies".
+std::string several(std::string noun) {
+  if (noun.back() != 'y') return noun + "s";
+  noun.pop_back();
+  return noun + "ies";
+}
+
 // The problem, if something of the plugin has the kind and the name of something else: built in, of
 // the plugin's own, or of one of `others`.
 std::optional<Problem> taken_from(const PluginFile& plugin,
@@ -172,7 +179,7 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
     throw say("option.value",
               fmt::format("{} is {}, not {}", name, with_article(noun_of(static_cast<Kind>(other))),
                           with_article(noun_of(kind))),
-              fmt::format("{}s: {}", noun_of(kind), names_of(*this, kind)));
+              fmt::format("{}: {}", several(noun_of(kind)), names_of(*this, kind)));
   }
   // In a plugin that nobody has named yet?
   for (const PluginFile& plugin : files()) {
@@ -189,8 +196,8 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
   for (const Registration* one : list(kind)) names.emplace_back(one->name);
   const std::string near = did_you_mean(name, names);
   throw say("option.choice", fmt::format("there is no {} {}", noun_of(kind), quote(name)),
-            fmt::format("{}{}s: {}; others come from plugins: mw.plugins(…), --plugin-path",
-                        near.empty() ? "" : near + " ", noun_of(kind), join(names)));
+            fmt::format("{}{}: {}; others come from plugins: mw.plugins(…), --plugin-path",
+                        near.empty() ? "" : near + " ", several(noun_of(kind)), join(names)));
 }
 
 const Registration* PluginRegistry::known(Kind kind, const std::string& name) const {
