@@ -71,6 +71,7 @@ void Storage::set(int slot, at::Tensor tensor) {
     written_[v] = false;
   }
   tensors_[slot] = std::move(tensor);
+  written_[slot] = false;
 }
 
 const at::Tensor& Storage::open(int slot) {
