@@ -109,6 +109,12 @@ end
             ("plan(whole, { seq = 8 })", 2, "model.twice model.dims.seq"),
             ("plan(whole, { hidden = 'many' })", 2, "option.type model.dims.hidden"),
             ("plan(whole, { narrow = { 4, like = 'fnn' } })", 2, "model.dims model.dims.narrow"),
+            ("plan(whole, { narrow = { 4, like = 'narrow' } })", 2, "model.dims model.dims.narrow"),
+            ("plan(whole, { narrow = { 4, lik = 'hidden' } })", 2, "option.type model.dims.narrow"),
+            ("plan(whole, { narrow = { 4, like = 3 } })", 2, "option.type model.dims.narrow"),
+            ("plan(function(x) local a, b = x:split { 'a', 'b' } return x + a + b end)", 2, "model.dims model.block"),
+            ("plan(function(x, layer) return x + x:experts { top_k = 1, capacity = layer + 1.0 } end, "
+             "{ experts = 2, expert_ffn = 8 })", 2, "option.conflict model.block"),
             ("plan(whole, {}, { block = 3 })", 2, "option.type model.block"),
             ("plan(whole, {}, { layers = 0 })", 2, "option.range model.layers"),
             ("plan(function(x) return x + x:attention { name = 'a' } + x:rms_norm { name = 'a' } end)", 2,

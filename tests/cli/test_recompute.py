@@ -123,6 +123,7 @@ end
     def test_what_cannot_be(self):
         self.all_refused(HEAD, *((f'e("llama", {{}}, {mode}, mw.plan)', 2, problem) for mode, problem in (
             ('"half"', "option.choice recompute"),
+            ('"attention"', "option.choice recompute"),  # an op's name
             ('{ gathers = true, collectives = "keep" }', "option.conflict recompute.gathers"),
             ("{ every = 0 }", "option.range recompute.every"),
             ('{ collectives = "keep" }', "option.missing recompute"),

@@ -22,13 +22,18 @@ void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options, Di
   dim("top", options.top, true, {}, "top_k");
   dim("load", 2, true, {}, "what the balancing loss sums of each expert");
   dim(width, size, false, {}, "width of an expert");
-  graph.sparse = {{"experts", "batch", "seq"},
-                  static_cast<double>(options.top) / static_cast<double>(experts)};
+  double share = static_cast<double>(options.top) / static_cast<double>(experts);
   if (options.capacity) {  // choices that are admitted at most
     const auto choices = static_cast<double>(graph.size("seq") * options.top);
     const double admitted = static_cast<double>(room(options)) * static_cast<double>(experts);
-    graph.sparse.share *= std::min(1.0, admitted / choices);
+    share *= std::min(1.0, admitted / choices);
   }
+  if (!graph.sparse.dims.empty() && graph.sparse.share != share) {
+    throw Error(Stage::options, "option.conflict", "",
+                "experts of two layers differ in capacity: a model has one",
+                "give all layers the same capacity");
+  }
+  graph.sparse = {{"experts", "batch", "seq"}, share};
 }
 
 std::pair<int, int> Builder::choose_experts(const std::string& name, int logits, int bias,
