@@ -20,8 +20,8 @@ CheckReport checked(const Setup& setup, std::int64_t steps = 2) {
   return train(e, nullptr, nullptr).check;
 }
 
-// The run fails, and says all of this.
-void fails(const Setup& setup, const std::vector<std::string>& parts, double lr = 1e-3) {
+// The run fails, and says all of this; what it says.
+std::string fails(const Setup& setup, const std::vector<std::string>& parts, double lr = 1e-3) {
   Experiment e = experiment(setup);
   e.check = true;
   e.schedule = [lr](std::int64_t) { return lr; };
@@ -32,6 +32,7 @@ void fails(const Setup& setup, const std::vector<std::string>& parts, double lr 
     said = error.problems().front().message;
   }
   for (const std::string& part : parts) CHECK_THAT(said, Catch::Contains(part));
+  return said;
 }
 
 // Edits the derived program.
@@ -114,7 +115,9 @@ TEST_CASE("What is no longer finite is named with its op and step") {
   Setup setup;
   setup.precision = Precision::fp32;
   setup.plan = {dp(2)};
-  fails(setup, {"check: the gradient that reaches layers.1.mlp.down", "step 1"}, 1e30);
+  const std::string said =
+      fails(setup, {"check: the gradient that reaches layers.1.mlp.down", "step 1"}, 1e30);
+  CHECK_THAT(said, Catch::Contains("NaN") || Catch::Contains("Inf"));
 }
 
 TEST_CASE("A tensor that does not lie as its placement says is refused with both shapes") {
