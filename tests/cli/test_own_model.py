@@ -113,7 +113,7 @@ end
             ("plan(whole, { narrow = { 4, lik = 'hidden' } })", 2, "option.type model.dims.narrow"),
             ("plan(whole, { narrow = { 4, like = 3 } })", 2, "option.type model.dims.narrow"),
             ("plan(function(x) local a, b = x:split { 'a', 'b' } return x + a + b end)", 2, "model.dims model.block"),
-            ("plan(function(x, layer) return x + x:experts { top_k = 1, capacity = layer + 1.0 } end, "
+            ("plan(function(x, layer) return whole(x) + x:experts { top_k = 1, capacity = (layer + 1) / 2 } end, "
              "{ experts = 2, expert_ffn = 8 })", 2, "option.conflict model.block"),
             ("plan(whole, {}, { block = 3 })", 2, "option.type model.block"),
             ("plan(whole, {}, { layers = 0 })", 2, "option.range model.layers"),
