@@ -81,7 +81,16 @@ local function registered(entry, fields)
   return setmetatable({ [entry.tag] = entry.name, ["$strategy"] = own, ["$at"] = own and own["$at"] }, {
     __name = "meshwright.plugin",
     __tostring = shown,
-    __index = fields,
+    -- A misspelt field must not pass for a key that was left out: hook = dp.powersdg.
+    __index = function(_, key)
+      if fields and fields[key] ~= nil then return fields[key] end
+      if type(key) ~= "string" or key == "kind" or key == "plugin" or key:sub(1, 1) == "$" then return nil end
+      local names = {}
+      for name in pairs(fields or {}) do names[#names + 1] = name end
+      table.sort(names)
+      core.refuse(("the plugin %s has no %s"):format(entry.name, key),
+        #names > 0 and "it has " .. table.concat(names, ", ") or "its options stand in braces: plugins show has them")
+    end,
     __call = function(_, ...)
       local called = make(entry.tag, entry.name, entry.positional, ...)
       called["$strategy"] = own

@@ -64,7 +64,10 @@ class Registered(ProgramCase):
             ("option.choice plan[1].schedule", 'plan = { pp { 2, schedule = "backward" } }'),
             ("option.choice recompute", 'recompute = "half"'),
             ("hook.dtype plan[1].hook", "plan = { dp { 2, hook = kit.plain { refuse = true } } }"),
-            ("script.argument", "optimizer = kit.loin(1)"))
+            ("script.argument", "optimizer = kit.loin(1)"),
+            # Of a plugin that is called itself: what is misspelt is not left out in silence.
+            ("script.argument", 'plan = { mw.plugins("dp") { 2, hook = mw.plugins("dp").powersdg } }'),
+            ("script.argument", 'plan = { mw.plugins("tp")(mw.plugins("tp").way) }'))
         calls = [f"mw.plan(with {{ {changes} }})" for _, changes in cases] + ['mw.plugins("taken")']
         for call, problem, errors in zip(calls, [problem for problem, _ in cases] + ["plugin.taken"],
                                          self.tried(HEAD, calls, *PATH)):

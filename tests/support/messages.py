@@ -77,7 +77,8 @@ MESSAGES = {
                      r"ranks\)( \(what microbatch makes of step \d+\))? \[make them \d+ together\]"],
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
-    "model.dims": [r"model\.block: (\w+: )?layers\.\d+\.\w+(\.weight)?: .*", r"model\.block: layer \d+: it is given \(.*\) and "
+    "model.dims": [r"model\.dims\.\w+: \w+ is to be like itself \[name the dim .*",
+                   r"model\.block: (\w+: )?layers\.\d+\.\w+(\.weight)?: .*", r"model\.block: layer \d+: it is given \(.*\) and "
                    r"returns \(.*\) \[what it returns .*",
                    r"model\.dims\.\w+: \w+ is to be like \w+, and there is no such dim \[.*"],
     "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "
@@ -95,7 +96,8 @@ MESSAGES = {
                      r")?(scheduler|reduction hook|\w+)s: .*; others come from plugins: .*--plugin-path\]",
                       r"(offload|recompute): there is no \"half\" \[.*\"full\".*",
                       r"(offload|recompute)\.ops: no op of a layer is called \"mpl\" \[kinds are .*attention.*"],
-    "option.conflict": [r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or "
+    "option.conflict": [r"model\.block: experts of two layers differ in \w+: .* \[give all layers .*",
+                        r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or "
                      r"kv_lora_rank out\]",
                         r"plan\[1\]\.ulysses: \d+ of the ranks share out heads, and under form = \"ulysses\" all "
                      r"do \[take form = \"ring\" or \"allgather\" .*",
@@ -182,7 +184,8 @@ MESSAGES = {
                      r"chunks has \d+ \[set chunks, .*"],
     "script.argument": [r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
-                        r"the plugin kit has no loin \[it has backwards, .*, tiny\]"],
+                        r"the plugin kit has no loin \[it has backwards, .*, tiny\]",
+                        r"the plugin dp has no powersdg \[it has bf16, powersgd\]", r"the plugin tp has no way \[.*"],
     "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* "
                      r"\[.*", r"unexpected symbol near <eof> \[\]",
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],
