@@ -87,7 +87,8 @@ MESSAGES = {
                     r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
     "model.unused": [r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
                      r"model\.dims\.\w+: no op has the dim \w+ \[leave it out, .*"],
-    "option.choice": [r"model\.block: the op \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
+    "option.choice": [r'recompute: there is no "\w+" \["none", .*',
+                      r"model\.block: the op \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
                       r"model\.block: there is no op \"\w+\" \[(did you mean \"\w+\"\? )?ops: .*",
                       rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
                       r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"powersgd\", or a function \[leave "
