@@ -131,8 +131,7 @@ class Reader {
       decides("schedule", given);
       experiment_.schedule =
           checked_lr_schedule([call = call_in_run(context_, given)](std::int64_t step) {
-            const Json result = call({Json(step)});
-            return result.is_number() ? result.get<double>() : std::nan("");
+            return rate_of(call({Json(step)}), step);
           });
       try_out([this] { experiment_.schedule(0); });
       return;

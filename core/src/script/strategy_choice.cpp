@@ -4,8 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/json_text.h"
 #include "base/plugin_call.h"
+#include "base/text.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -17,15 +20,34 @@ Json without_tag(Json entry) {
   return entry;
 }
 
+// An option that the strategy lacks, and others of the plan's plugins have, is theirs to be given.
+Problem with_owners(Problem problem, const std::string& path, const Catalog& catalog) {
+  if (problem.code != "option.unknown" || !problem.key.starts_with(path + ".")) return problem;
+  const std::string name = problem.key.substr(path.size() + 1);
+  std::vector<std::string> owners;
+  for (const Registration* one : catalog.list(Kind::strategy)) {
+    const auto& options = one->options().list();
+    if (std::any_of(options.begin(), options.end(),
+                    [&](const Option& option) { return option.name == name; }))
+      owners.emplace_back(one->name);
+  }
+  if (!owners.empty())
+    problem.hint = fmt::format("{} is an option of {}; {}", name, join(owners), problem.hint);
+  return problem;
+}
+
 void make_by_plugin(const Json& entry, Catalog& catalog,
                     const std::shared_ptr<const ScriptReach>& reach, StrategyChoice& choice,
                     Problems& problems) {
   const Registration& plugin = catalog.find(Kind::strategy, entry.at("plugin").get<std::string>());
   const Speaker speaker{plugin.name, choice.path};
+  Problems found;
   Values values = call_plugin(
       speaker, "said its options",
-      [&] { return plugin.options().read(without_tag(entry), choice.path, problems); },
+      [&] { return plugin.options().read(without_tag(entry), choice.path, found); },
       Stage::options);
+  for (const Problem& problem : found.list())
+    problems.add(with_owners(problem, choice.path, catalog));
   values.set_reach(reach);
   if (!problems.empty()) return;
   choice.name = plugin.name;
