@@ -148,7 +148,7 @@ MESSAGES = {
                      r"them out\]"],
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
-    "plugin.fault": [r"plan\[1\]: the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
     "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
                      r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],

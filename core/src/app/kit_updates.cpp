@@ -15,8 +15,10 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t elements = 1 << 14, rows = 96, columns = 64, matrices = 2;
-constexpr std::int64_t small = 4096;  // bytes: scalars, and what kernels keep for a vector or two
+constexpr std::int64_t kit_elements = 1 << 14;  // of a flat tensor
+constexpr std::int64_t kit_matrices = 2, kit_rows = 96, kit_columns = 64;
+constexpr std::int64_t kit_slack =
+    4096;  // bytes: scalars, and what kernels keep for a vector or two
 
 // What an update works on; copies are deep.
 struct Operands {
@@ -46,7 +48,7 @@ struct Operands {
   }
 };
 
-bool same(const Operands& a, const Operands& b, bool gradient) {
+bool same_bits(const Operands& a, const Operands& b, bool gradient) {
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     if ((i != 1 || gradient) && !at::equal(a.tensors[i], b.tensors[i])) return false;
   }
@@ -94,34 +96,34 @@ class UpdateChecker {
     const auto run = [&](const Operands& operands, std::int64_t step, std::int64_t from = 0,
                          std::int64_t to = -1) {
       UpdateCall call = operands.call(step, from, to);
-      call.rows = rows;
-      call.columns = columns;
+      call.rows = kit_rows;
+      call.columns = kit_columns;
       call_plugin(
           {op.name(), ""}, "made an update", [&] { op.run(call); }, Stage::options);
     };
-    const Operands begin(elements, states, 1), other(elements, states, 2);
+    const Operands begin(kit_elements, states, 1), other(kit_elements, states, 2);
     Operands once(begin), again(begin), parts(begin), warm(begin);
     run(warm, 3);  // what kernels set up at their first call
     const Allocated used = allocated([&] { run(once, 3); });
     Operands between(other);
     run(between, 4);
     run(again, 3);
-    const std::int64_t cut = elements / 2;  // a multiple of any vector
+    const std::int64_t cut = kit_elements / 2;  // a multiple of any vector
     run(parts, 3, 0, cut);
-    run(parts, 3, cut, elements);
+    run(parts, 3, cut, kit_elements);
 
-    if (used.most > small) {
+    if (used.most > kit_slack) {
       report_.failed(
           "memory of the " + what,
           fmt::format("of {} bytes of parameters, it allocates {} beside them; 0 are predicted",
-                      elements * 8, used.most),
+                      kit_elements * 8, used.most),
           "compute in place (mul_, add_, addcmul_ …), or in pieces: a tensor of the parameter's "
           "size is memory that no prediction has");
     } else {
       report_.ok("memory of the " + what, "nothing of the parameters' size");
     }
-    twice(what, same(once, again, direction), used.kept);
-    const bool alone = same(once, parts, direction);
+    twice(what, same_bits(once, again, direction), used.kept);
+    const bool alone = same_bits(once, parts, direction);
     verdict(alone, what + " element by element",
             "two halves give other numbers than the whole, so another shard would",
             "an ElementOp may not look across elements: norms and means of a tensor differ with "
@@ -130,12 +132,13 @@ class UpdateChecker {
 
   void matrix(const MatrixOp& op, const std::string& of) {
     auto generator = at::detail::createCPUGenerator(1);
-    const at::Tensor begin = at::randn({matrices, rows, columns}, generator, at::kDouble);
+    const at::Tensor begin =
+        at::randn({kit_matrices, kit_rows, kit_columns}, generator, at::kDouble);
     const auto run = [&](const at::Tensor& stack) {
       return call_plugin(
           {op.name(), ""}, "made a matrix", [&] { return op.run(stack); }, Stage::options);
     };
-    const MatrixOp::Cost cost = op.cost(matrices, rows, columns, 8);
+    const MatrixOp::Cost cost = op.cost(kit_matrices, kit_rows, kit_columns, 8);
     run(begin.clone());
     at::Tensor stack = begin.clone(), once;
     std::int64_t result = 0;
@@ -146,7 +149,7 @@ class UpdateChecker {
     run(begin.mul(2));
     const at::Tensor again = run(begin.clone());
     const std::int64_t most = cost.workspace + (cost.in_place ? 0 : result);
-    verdict(used.most <= most + most / 50 + small, "memory of the matrix op" + of,
+    verdict(used.most <= most + most / 50 + kit_slack, "memory of the matrix op" + of,
             fmt::format("it allocates {} bytes; its cost() declares {}", used.most, most),
             "MatrixOp::Cost::workspace is what it allocates beside operand and result, at most at "
             "a time; `in_place` says that the result lies in the operand");

@@ -18,9 +18,9 @@ namespace mw {
 namespace {
 
 constexpr std::size_t most_slopes = 64;
-constexpr double distance_moved = 1e-5;  // of each element, about
-constexpr double tolerance = 1e-3;       // differences are good to some 1e-6 where nothing bends
-constexpr double noise = 1e-8;           // of a loss's rounding, over the distance
+constexpr double moved_by = 1e-5;         // of each element, about
+constexpr double slope_tolerance = 1e-3;  // differences are good to some 1e-6 where nothing bends
+constexpr double loss_noise = 1e-8;       // of a loss's rounding, over the distance
 
 // Every step is the experiment's first, without its plans of other batches.
 Experiment first_step_of(const Experiment& experiment) {
@@ -159,7 +159,8 @@ Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
 
 bool Slope::agrees() const {
   const double error = std::abs(backward - differences);
-  return error <= tolerance * std::max({std::abs(backward), std::abs(differences), size}) + noise;
+  return error <=
+         slope_tolerance * std::max({std::abs(backward), std::abs(differences), size}) + loss_noise;
 }
 
 std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>* stop) {
@@ -169,9 +170,9 @@ std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>*
   with_executors(first_step_of(experiment), *one, stop, [&](Executor& executor, Ledger&) {
     OneRank rank(executor);
     for (const std::vector<std::size_t>& moved : grouped(executor.program())) {
-      Slope slope = rank.slope(moved, distance_moved);
+      Slope slope = rank.slope(moved, moved_by);
       for (int again = 0; again < 2 && !slope.agrees(); ++again)
-        slope = rank.slope(moved, distance_moved / 10);
+        slope = rank.slope(moved, moved_by / 10);
       found.push_back(std::move(slope));
       if (rank.stopped) break;
     }

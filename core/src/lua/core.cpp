@@ -268,10 +268,16 @@ int core_strategy(lua_State* lua) {
   }
   Problems problems;
   const StrategyTable table(to_json(lua, 1, "mw.strategy"), "", problems);
-  const auto plugins = State::of(lua).host.plugins().names();
-  if (std::find(plugins.begin(), plugins.end(), table.name()) != plugins.end()) {
+  PluginRegistry& plugins = State::of(lua).host.plugins();
+  const auto names = plugins.names();
+  const auto known = plugins.list(Kind::strategy);
+  const bool is_plugin = std::find(names.begin(), names.end(), table.name()) != names.end();
+  if (is_plugin || std::any_of(known.begin(), known.end(), [&](const Registration* one) {
+        return one->name == table.name();
+      })) {
     problems.add(Stage::options, "plugin.twice", table.name() + ".name",
-                 fmt::format("{0}.name: there is a plugin named {0}", table.name()),
+                 fmt::format("{0}.name: there is a {1} named {0}", table.name(),
+                             is_plugin ? "plugin" : "plugin's strategy"),
                  "give the strategy another name; its axis may have that one");
   }
   problems.throw_if_any();
