@@ -3,6 +3,7 @@
 
 #include "app/model_text.h"
 #include "base/version.h"
+#include "plugin/module.h"
 
 namespace mw {
 namespace {
@@ -123,9 +124,7 @@ void add_kit_commands(CLI::App& plugins, Arguments& arguments,
       "new", "write the folder of a plugin that builds and passes its test at once");
   fresh->add_option("NAME", arguments.fresh.name, "the plugin's name, and the folder's")
       ->required();
-  fresh
-      ->add_option("--kind", arguments.fresh.kind,
-                   "strategy, scheduler, hook, optimizer, model or op")
+  fresh->add_option("--kind", arguments.fresh.kind, kinds_there_are())
       ->required()
       ->type_name("KIND");
   fresh->add_flag("--lua", arguments.fresh.lua, "a script instead of C++");

@@ -65,6 +65,21 @@ std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("see meshwright {}--help", path);
 }
 
+// What the parser says; what it does not know as it was typed, in that order.
+std::string text_of(const CLI::App& app, const CLI::ParseError& error,
+                    const std::vector<std::string>& words) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
+  std::vector<std::string> extra = app.remaining(/*recurse=*/true), typed;
+  for (const std::string& word : words) {
+    const auto found = std::find(extra.begin(), extra.end(), word);
+    if (found == extra.end()) continue;
+    extra.erase(found);
+    typed.push_back(word);
+  }
+  typed.insert(typed.end(), extra.begin(), extra.end());
+  return fmt::format("nothing here takes {}", join(typed, " "));
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app{
       "Meshwright composes the parallelism forms of transformer training from a Lua script.",
@@ -88,7 +103,8 @@ int run_main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     Output(std::find(words.begin(), words.end(), "--json") != words.end())
-        .error(Error(Stage::script, "usage.option", "", error.what(), hint_for(app, error)));
+        .error(Error(Stage::script, "usage.option", "", text_of(app, error, words),
+                     hint_for(app, error)));
     return exit_usage;
   }
 

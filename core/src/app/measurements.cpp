@@ -139,8 +139,8 @@ void Measurements::add_metrics(const StepReport& report) {
 RunStatus Measurements::finish(bool interrupted) {
   if (interrupted) {
     const std::string by = stop_signal();
-    reason_ = fmt::format("interrupted{} after step {}", by.empty() ? "" : " by " + by,
-                          static_cast<std::int64_t>(losses_.size()) - 1);
+    reason_ = fmt::format("interrupted{} after {} of {}", by.empty() ? "" : " by " + by,
+                          losses_.size(), plural(experiment_.steps, "step"));
     log_.event(at_step_ - 1, -1, "interrupted", reason_);
   } else {
     reason_ = diverged_;

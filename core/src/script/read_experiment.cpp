@@ -10,6 +10,7 @@
 #include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "script/guarded.h"
 #include "script/in_run.h"
 #include "script/microbatch.h"
 #include "script/strategy_choice.h"
@@ -44,7 +45,7 @@ class Reader {
     experiment_.table = without_hidden(table_);
     experiment_.make_strategy = [catalog = context_.catalog, reach = reach_](const Json& entry) {
       Problems found;
-      const auto made = make_choice(entry, "plan", *catalog, reach, found);
+      const auto made = make_choice(entry, "plan", *catalog, reach, found, /*anywhere=*/true);
       found.throw_if_any();
       return *made;
     };
@@ -71,6 +72,7 @@ class Reader {
     if (!has("plan")) return;
     const Json& list = values_.at("plan");
     if (list.is_object() && list.empty()) return;  // Lua's {} may be either
+    refuse_namesakes(list, problems_);
     std::int64_t position = 0;
     for (const Json& entry : list.is_array() ? list : Json::array({list})) {
       read_strategy(entry, fmt::format("plan[{}]", ++position));
@@ -118,7 +120,7 @@ class Reader {
     const auto chosen =
         choose(Kind::optimizer, values_.at("optimizer"), "optimizer", reach_, "", problems_);
     if (!chosen) return;
-    experiment_.optimizer = make_chosen<Optimizer>(*chosen, problems_);
+    experiment_.optimizer = guarded(make_chosen<Optimizer>(*chosen, problems_), chosen->speaker);
     decides("optimizer", *chosen);
   }
 
@@ -131,8 +133,7 @@ class Reader {
       decides("schedule", given);
       experiment_.schedule =
           checked_lr_schedule([call = call_in_run(context_, given)](std::int64_t step) {
-            const Json result = call({Json(step)});
-            return result.is_number() ? result.get<double>() : std::nan("");
+            return rate_of(call({Json(step)}), step);
           });
       try_out([this] { experiment_.schedule(0); });
       return;
@@ -182,7 +183,8 @@ class Reader {
     // A model that was refused says so itself.
     context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;
     context.roots = context_.roots;
-    experiment_.data = make_chosen<TokenSource>(*data_, problems_, context);
+    experiment_.data =
+        guarded(make_chosen<TokenSource>(*data_, problems_, context), data_->speaker);
     if (!experiment_.data) return;
     experiment_.data_settings = without_hidden(data_->values.json());
     experiment_.data_settings["kind"] = data_->registration->name;

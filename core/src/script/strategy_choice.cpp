@@ -4,8 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "base/json_text.h"
 #include "base/plugin_call.h"
+#include "base/text.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -17,15 +22,44 @@ Json without_tag(Json entry) {
   return entry;
 }
 
+// An option that the strategy lacks, and others of the plan's plugins have, is theirs to be given.
+Problem with_owners(Problem problem, const std::string& path, const Catalog& catalog) {
+  if (problem.code != "option.unknown" || !problem.key.starts_with(path + ".")) return problem;
+  const std::string name = problem.key.substr(path.size() + 1);
+  std::vector<std::string> owners;
+  for (const Registration* one : catalog.list(Kind::strategy)) {
+    const auto& options = one->options().list();
+    if (std::any_of(options.begin(), options.end(),
+                    [&](const Option& option) { return option.name == name; }))
+      owners.emplace_back(one->name);
+  }
+  if (!owners.empty())
+    problem.hint = fmt::format("{} is an option of {}; {}", name, join(owners), problem.hint);
+  return problem;
+}
+
+const Registration& strategy_named(const std::string& name, Catalog& catalog, bool anywhere) {
+  if (anywhere) {
+    for (const Registration* one : catalog.all(Kind::strategy)) {
+      if (one->name == name) return *one;
+    }
+  }
+  return catalog.find(Kind::strategy, name);
+}
+
 void make_by_plugin(const Json& entry, Catalog& catalog,
-                    const std::shared_ptr<const ScriptReach>& reach, StrategyChoice& choice,
-                    Problems& problems) {
-  const Registration& plugin = catalog.find(Kind::strategy, entry.at("plugin").get<std::string>());
+                    const std::shared_ptr<const ScriptReach>& reach, bool anywhere,
+                    StrategyChoice& choice, Problems& problems) {
+  const Registration& plugin =
+      strategy_named(entry.at("plugin").get<std::string>(), catalog, anywhere);
   const Speaker speaker{plugin.name, choice.path};
+  Problems found;
   Values values = call_plugin(
       speaker, "said its options",
-      [&] { return plugin.options().read(without_tag(entry), choice.path, problems); },
+      [&] { return plugin.options().read(without_tag(entry), choice.path, found); },
       Stage::options);
+  for (const Problem& problem : found.list())
+    problems.add(with_owners(problem, choice.path, catalog));
   values.set_reach(reach);
   if (!problems.empty()) return;
   choice.name = plugin.name;
@@ -55,29 +89,46 @@ void make_by_table(const Json& entry, const std::shared_ptr<const ScriptReach>& 
 std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
                                           Catalog& catalog,
                                           const std::shared_ptr<const ScriptReach>& reach,
-                                          Problems& problems) {
+                                          Problems& problems, bool anywhere) {
   StrategyChoice choice;
   choice.path = path;
   Problems found;
   if (entry.contains(strategy_key)) {
     make_by_table(entry, reach, choice, found);
   } else {
-    make_by_plugin(entry, catalog, reach, choice, found);
+    make_by_plugin(entry, catalog, reach, anywhere, choice, found);
   }
   problems.add(found);
   if (!found.empty()) return std::nullopt;
   if (choice.options.contains("ways")) {
-    choice.with_ways = [entry, path, &catalog, reach](std::int64_t ways) {
+    choice.with_ways = [entry, path, &catalog, reach, anywhere](std::int64_t ways) {
       Json other = entry;
       other.erase(unnamed_key);
       other["ways"] = ways;
       Problems refused;
-      auto made = make_choice(other, path, catalog, reach, refused);
+      auto made = make_choice(other, path, catalog, reach, refused, anywhere);
       refused.throw_if_any();
       return std::move(*made);
     };
   }
   return choice;
+}
+
+void refuse_namesakes(const Json& plan, Problems& problems) {
+  if (!plan.is_array()) return;
+  std::map<std::string, std::pair<std::size_t, const Json*>> tables;  // by name: whose first
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (!plan[i].is_object() || !plan[i].contains(strategy_key)) continue;
+    const Json& table = plan[i].at(strategy_key);
+    const std::string name = plan[i].value("plugin", "");
+    const auto [first, fresh] = tables.emplace(name, std::pair(i, &table));
+    if (fresh || *first->second.second == table) continue;
+    problems.add(
+        Stage::plan, "plan.twice", fmt::format("plan[{}]", i + 1),
+        fmt::format("plan[{}]: another table of mw.strategy than plan[{}]'s has the name {}", i + 1,
+                    first->second.first + 1, name),
+        "give one of the two another name");
+  }
 }
 
 }  // namespace mw
