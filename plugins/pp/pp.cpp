@@ -8,6 +8,7 @@
 
 #include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
+#include "meshwright/run_file.h"
 #include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
 #include "schedulers.h"

@@ -14,7 +14,9 @@ using namespace mw::test;
 namespace {
 
 StrategyChoice hooked(int ways, const std::string& hook, std::int64_t rank = 2) {
-  return strategy("dp", {{"ways", ways}, {"bucket", 1 << 16}, {"hook", hook}, {"hook_rank", rank}});
+  Json with = {{"kind", hook}};
+  if (hook == "powersgd") with["rank"] = rank;
+  return strategy("dp", {{"ways", ways}, {"bucket", 1 << 16}, {"hook", with}});
 }
 
 StrategyChoice each(int ways, bool overlap) {

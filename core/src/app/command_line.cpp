@@ -20,13 +20,21 @@ void add_settings(CLI::App* command, Arguments& arguments) {
       ->type_name("KEY=VALUE");
 }
 
+void add_quiet(CLI::App* command, Arguments& arguments) {
+  command->add_flag("--quiet", arguments.quiet,
+                    "no text but errors and what the script prints; --json's lines stay");
+}
+
 CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
                              const std::string& about, const std::string& example) {
   CLI::App* command = app.add_subcommand(name, about);
   command->add_option("SCRIPT", arguments.script, "an experiment script (Lua); - is standard input")
       ->required();
   add_settings(command, arguments);
-  command->footer("Example: meshwright " + name + " " + example);
+  add_quiet(command, arguments);
+  command->footer(
+      "What stands after -- is the script's: arg[1], arg[2], ...\nExample: meshwright " + name +
+      " " + example);
   return command;
 }
 
@@ -195,6 +203,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->required()
       ->expected(1, 2);
   add_settings(compare, arguments);
+  add_quiet(compare, arguments);
   compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
   for (const char* name : {"run", "verify", "compare"}) {
     app.get_subcommand(name)->add_flag(

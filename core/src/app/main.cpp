@@ -89,7 +89,15 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   const auto commands = add_commands(app, arguments);
 
-  const std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  // What stands after "--" is the script's.
+  static constexpr const char* scripted[] = {"run", "plan", "verify", "compare", "sweep", "search"};
+  const auto own = std::find(words.begin(), words.end(), "--");
+  if (own != words.end() &&
+      std::find(std::begin(scripted), std::end(scripted), words.front()) != std::end(scripted)) {
+    arguments.words.assign(own + 1, words.end());
+    words.erase(own, words.end());
+  }
   if (words.empty()) {
     std::cerr << app.help();
     return exit_usage;
@@ -99,7 +107,7 @@ int run_main(int argc, char** argv) {
     return exit_usage;
   }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     Output(std::find(words.begin(), words.end(), "--json") != words.end())
@@ -115,7 +123,7 @@ int run_main(int argc, char** argv) {
   }
   std::optional<Output> output;
   try {
-    output.emplace(arguments.json);
+    output.emplace(arguments.json, arguments.quiet);
     return commands.at(path)(arguments, *output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);

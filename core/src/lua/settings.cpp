@@ -91,14 +91,19 @@ bool read_plainly(const std::string& text, Json& value) {
     value = number;
     return true;
   }
-  // A word, also "zb-h1", "8MiB" or "runs/a.h5": whatever cannot be meant as an expression.
-  const bool word = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+  // A word, also "zb-h1", "8MiB" or "runs/{name}.h5": whatever cannot be meant as an expression.
+  std::string plain = text;
+  for (const std::string filled : {"{name}", "{seed}", "{hash}"}) {
+    for (std::size_t at = 0; (at = plain.find(filled, at)) != std::string::npos;)
+      plain.replace(at, filled.size(), "x");
+  }
+  const bool word = std::all_of(plain.begin(), plain.end(), [](unsigned char c) {
     return std::isalnum(c) || c >= 0x80 ||
            std::string_view("_-./~:,@ ").find(static_cast<char>(c)) != std::string_view::npos;
   });
-  const bool starts_as_word = std::isalpha(static_cast<unsigned char>(text[0])) ||
-                              std::string_view("_./~").find(text[0]) != std::string_view::npos;
-  if (word && (starts_as_word || std::isalpha(static_cast<unsigned char>(text.back())))) {
+  const bool starts_as_word = std::isalpha(static_cast<unsigned char>(plain[0])) ||
+                              std::string_view("_./~").find(plain[0]) != std::string_view::npos;
+  if (word && (starts_as_word || std::isalpha(static_cast<unsigned char>(plain.back())))) {
     value = text;
     return true;
   }

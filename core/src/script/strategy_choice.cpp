@@ -47,6 +47,51 @@ const Registration& strategy_named(const std::string& name, Catalog& catalog, bo
   return catalog.find(Kind::strategy, name);
 }
 
+// A value of an option as names of mixes have it: zb-h1, 8MiB, {3,2}, powersgd{rank=2}.
+std::string value_in_name(const Option& option, const Json& value) {
+  if (option.type == OptionType::bytes && value.is_number()) {
+    std::string text = format_bytes(value.get<double>());
+    std::erase(text, ' ');
+    return text;
+  }
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return format_number(value.get<double>());
+  if (is_function(value)) {
+    const std::string place = value.value(defined_key, "");
+    return "function@" + place.substr(place.rfind('/') + 1);
+  }
+  if (!value.is_structured()) return json_text(value);
+  std::string inside, name;
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_object() && (key == "kind" || key == "name") && item.is_string()) {
+      if (name.empty() || key == "name") name = item.get<std::string>();
+    } else if (!key.starts_with('$') && !is_function(item)) {
+      if (!inside.empty()) inside += ",";
+      inside += (value.is_object() ? key + "=" : "") + value_in_name(Option{}, item);
+    }
+  }
+  return inside.empty() && !name.empty() ? name : fmt::format("{}{{{}}}", name, inside);
+}
+
+// StrategyChoice::differs.
+std::string what_differs(const Options& options, const Values& values) {
+  std::string text;
+  for (const Option& option : options.list()) {
+    if (option.name == options.positional() || !values.has(option.name)) continue;
+    const Json& value = values.at(option.name);
+    if (value.is_null()) continue;
+    if (option.fallback) {
+      Json usual = *option.fallback;
+      if (option.type == OptionType::bytes && usual.is_string())
+        usual = parse_bytes(usual.get<std::string>()).value_or(0);
+      if (value == usual) continue;
+    }
+    text +=
+        fmt::format("{}{}={}", text.empty() ? "" : ", ", option.name, value_in_name(option, value));
+  }
+  return text;
+}
+
 void make_by_plugin(const Json& entry, Catalog& catalog,
                     const std::shared_ptr<const ScriptReach>& reach, bool anywhere,
                     StrategyChoice& choice, Problems& problems) {
@@ -64,6 +109,7 @@ void make_by_plugin(const Json& entry, Catalog& catalog,
   if (!problems.empty()) return;
   choice.name = plugin.name;
   choice.options = values.json();
+  choice.differs = what_differs(plugin.options(), values);
   choice.strategy =
       call_plugin(speaker, "was made", [&] { return make<Strategy>(plugin, values); });
   if (choice.strategy == nullptr) {
@@ -81,6 +127,7 @@ void make_by_table(const Json& entry, const std::shared_ptr<const ScriptReach>& 
   if (!problems.empty()) return;
   choice.name = table.name();
   choice.options = values.json();
+  choice.differs = what_differs(table.options(), values);
   choice.strategy = table.make(values, reach);
 }
 
