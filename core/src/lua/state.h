@@ -52,6 +52,9 @@ int add_trace(lua_State* lua);
 // Calls what lies on the stack as lua_pcall does; throws the error.
 void protected_call(lua_State* lua, int arguments, int results);
 
+// Pushes a verb's result as the script has it.
+void push_result(lua_State* lua, Script::State& state, const Json& result);
+
 // luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
 int open_core(lua_State* lua);
 
