@@ -124,3 +124,6 @@ foreach(path IN ITEMS lua clusters kit/templates kit/mixes.json)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
 endforeach()
+# mw.text "gcide": there once the launcher has unpacked it.
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/.deps/text"
+     "${PROJECT_BINARY_DIR}/share/meshwright/text" SYMBOLIC)

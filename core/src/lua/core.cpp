@@ -9,6 +9,7 @@
 #include "base/output_file.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
+#include "lua/guarded.h"
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/block_op.h"
@@ -28,23 +29,6 @@ Error with_places(const Error& error, const std::function<std::string(const Prob
     if (problem.place.empty()) problem.place = place(problem);
   }
   return Error(std::move(problems));
-}
-
-using Function = int (*)(lua_State*);
-
-// Raises outside of the handler: Lua unwinds by an exception of its own.
-template <Function function>
-int guarded(lua_State* lua) {
-  std::optional<Error> caught;
-  try {
-    return function(lua);
-  } catch (const Error& error) {
-    caught = error;
-  } catch (const std::exception& error) {
-    caught = Error(problem_of(error));
-  }
-  push_error(lua, *caught);
-  return lua_error(lua);
 }
 
 template <Function function>
