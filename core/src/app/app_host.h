@@ -29,6 +29,7 @@ class AppHost : public Host {
   PluginRegistry& plugins() override { return plugins_; }
   Json call(const std::string& verb, const std::vector<Json>& experiments,
             const CallFunction& function) override;
+  Json load(const std::string& path, const std::string& folder) override;
 
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }

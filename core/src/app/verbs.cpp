@@ -145,7 +145,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
-    const std::string lacks = measured.fail(status, rank, why);
+    const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) output.note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
   };
@@ -160,7 +160,10 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     });
     progress.finish();
     measured.take(outcome.check);
-    return result_of(measured.finish(outcome.interrupted));
+    const RunStatus status = measured.end(outcome.interrupted);
+    Json result = result_of(status);
+    measured.close(status, result);
+    return result;
   } catch (const Stopped& error) {
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;
