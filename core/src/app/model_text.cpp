@@ -16,9 +16,7 @@
 #include "meshwright/model.h"
 
 namespace mw {
-namespace {
 
-// "layers.3.q" -> "layers.*.q"
 std::string of_any_layer(const std::string& name) {
   constexpr std::string_view prefix = "layers.";
   if (!name.starts_with(prefix)) return name;
@@ -27,6 +25,8 @@ std::string of_any_layer(const std::string& name) {
   if (end == prefix.size()) return name;
   return std::string(prefix) + "*" + name.substr(end);
 }
+
+namespace {
 
 // "0-3", "0, 2", "".
 std::string ranges_of(const std::set<int>& layers, int all) {
@@ -39,12 +39,6 @@ std::string ranges_of(const std::set<int>& layers, int all) {
             (first == last ? std::to_string(first) : fmt::format("{}-{}", first, last));
   }
   return text == fmt::format("0-{}", all - 1) ? "all" : text;
-}
-
-Json names_of(const Dims& dims) {
-  Json list = Json::array();
-  for (Dim dim : dims) list.push_back(dim.name());
-  return list;
 }
 
 std::string tail(const std::string& name) {

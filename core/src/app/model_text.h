@@ -12,6 +12,9 @@
 
 namespace mw {
 
+// "layers.3.q" -> "layers.*.q"; other names as they are.
+std::string of_any_layer(const std::string& name);
+
 // A model's dims, ops and parameters; what layers have alike is said once.
 Json model_json(const Graph& graph, const std::string& name);
 std::string model_text(const Graph& graph, const std::string& name);

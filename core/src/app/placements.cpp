@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t most_classes = 6;  // as columns
 
-// What of the parameter's bucket a rank keeps only its part of.
-std::string kept_in_parts(const Program& program, std::size_t parameter) {
+// What of the parameter's bucket a rank keeps only its shard of.
+std::string sharded(const Program& program, std::size_t parameter) {
   for (const Bucket& bucket : program.buckets) {
     const auto& all = bucket.parameters;
     if (std::find(all.begin(), all.end(), static_cast<int>(parameter)) == all.end()) continue;
@@ -45,17 +45,14 @@ Json stage_json(const Program& program) {
     slot.layout = parameter.stored;
     Json shapes = Json::array();
     for (const RankClass& each : classes) shapes.push_back(program.local_shape(slot, each.at));
-    Json shape = Json::array(), dims = Json::array();
-    for (Dim dim : value.dims) {
-      dims.push_back(dim.name());
-      shape.push_back(program.graph->size(dim));
-    }
+    Json shape = Json::array();
+    for (Dim dim : value.dims) shape.push_back(program.graph->size(dim));
     stage["parameters"].push_back({{"name", value.name},
-                                   {"dims", dims},
+                                   {"dims", names_of(value.dims)},
                                    {"shape", shape},
                                    {"placement", to_string(parameter.stored, program.mesh)},
                                    {"local", shapes},
-                                   {"in_parts", kept_in_parts(program, p)}});
+                                   {"in_parts", sharded(program, p)}});
   }
   return stage;
 }
@@ -71,14 +68,6 @@ struct Row {
   int count = 0;
 };
 
-std::string generic(const std::string& name) {
-  constexpr std::size_t prefix = 7;  // of "layers."
-  if (!name.starts_with("layers.")) return name;
-  const std::size_t end = name.find_first_not_of("0123456789", prefix);
-  if (end == prefix || end == std::string::npos) return name;
-  return "layers." + name.substr(end);
-}
-
 std::string stage_text(const Json& stage, bool one_stage) {
   const std::size_t classes = std::min(stage["classes"].size(), most_classes);
   std::vector<std::string> header{"parameter", "dims", "placement"};
@@ -87,7 +76,7 @@ std::string stage_text(const Json& stage, bool one_stage) {
     const auto ranks = each["ranks"].get<std::int64_t>();
     header.push_back(fmt::format("{}: {}", each["first_rank"].get<int>(), plural(ranks, "rank")));
   }
-  header.emplace_back("kept in parts");
+  header.emplace_back("sharded");
   std::vector<Row> rows;
   std::map<std::string, std::size_t> where;
   for (const Json& parameter : stage["parameters"]) {
@@ -98,7 +87,7 @@ std::string stage_text(const Json& stage, bool one_stage) {
     for (std::size_t c = 0; c < classes; ++c)
       row.cells.push_back(shape_text(parameter["local"][c]));
     row.cells.push_back(parameter["in_parts"]);
-    const std::string key = generic(row.first) + "\n" + join(row.cells, "\n");
+    const std::string key = of_any_layer(row.first) + "\n" + join(row.cells, "\n");
     const auto [at, fresh] = where.emplace(key, rows.size());
     if (fresh) rows.push_back(row);
     rows[at->second].last = row.last;

@@ -103,10 +103,14 @@ void RunWriter::create(const RunInfo& info) const {
   out.set_attribute("/", "versions", json_text(versions));
   out.set_attribute("/", "seed", info.seed);
   out.set_attribute("/", "process", process_mark(::getpid()));
+  out.set_attribute("/", "name", info.name);
+  out.set_attribute("/", "hash", info.hash);
   if (!info.plan_hash.empty()) out.set_attribute("/", "plan_hash", info.plan_hash);
   out.write_text("script", info.script);
   out.write_text("plan", info.plan);
   if (!info.predicted.empty()) out.write_text("predicted", info.predicted);
+  if (!info.experiment.empty()) out.write_text("experiment", info.experiment);
+  if (!info.machine.empty()) out.write_text("machine", info.machine);
   for (const TableLayout* layout :
        {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
         &expert_table(), &action_table(), &predicted_action_table(), &event_table()})

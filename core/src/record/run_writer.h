@@ -37,6 +37,9 @@ const char* name_of(RunStatus status);
 struct RunInfo {
   std::string script;                // its text
   std::string plan;                  // JSON
+  std::string name, hash;            // of the experiment
+  std::string experiment;            // JSON: all its keys with their defaults
+  std::string machine;               // JSON: where it ran; empty: not said
   std::string plan_hash, predicted;  // of the plan; what it predicts, as JSON. Empty: left out
   std::int64_t seed = 0;
   std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
