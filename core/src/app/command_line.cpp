@@ -254,6 +254,8 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
 
+  add_runs_commands(app, arguments, commands);
+
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),
       arguments);

@@ -355,6 +355,7 @@ int open_core(lua_State* lua) {
                                        {"strategy", guarded<placed<core_strategy>>},
                                        {"plugin_names", guarded<core_plugin_names>},
                                        {"op", guarded<placed<core_op>>},
+                                       {"load", guarded<placed<core_load>>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
                                        {"write", guarded<placed<core_write>>},

@@ -54,8 +54,8 @@ int add_trace(lua_State* lua);
 // Calls what lies on the stack as lua_pcall does; throws the error.
 void protected_call(lua_State* lua, int arguments, int results);
 
-// Pushes a verb's result as the script has it.
-void push_result(lua_State* lua, Script::State& state, const Json& result);
+// load(path): what mw.load is.
+int core_load(lua_State* lua);
 
 // luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
 // What a script's function is called with. Of ops, parameters and buckets, which have a name, an
