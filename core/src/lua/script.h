@@ -52,6 +52,9 @@ class Script {
   // Reads statements and expressions until the end of input; errors are printed, not thrown.
   void repl(std::istream& in, std::ostream& out, bool prompt);
 
+  // Runs those sweeps that the script made and did not run itself; how many it made.
+  std::size_t run_sweeps();
+
   // The texts of results that the script did not print itself, in order.
   std::vector<std::string> unprinted() const;
 

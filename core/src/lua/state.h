@@ -36,6 +36,14 @@ struct Script::State {
   };
   std::deque<Result> results;
 
+  // What mw.sweep made, by number from 1.
+  struct Sweep {
+    Json table;
+    std::vector<AppliedSetting> applied;
+    bool gone = false;
+  };
+  std::vector<Sweep> sweeps;
+
   static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
 };
 
