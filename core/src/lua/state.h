@@ -38,6 +38,14 @@ struct Script::State {
   // The field of a result that a script last asked for and that is not there.
   std::string missed;
 
+  // What mw.sweep made, by number from 1.
+  struct Sweep {
+    Json table;
+    std::vector<AppliedSetting> applied;
+    bool gone = false;
+  };
+  std::vector<Sweep> sweeps;
+
   static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
 };
 
