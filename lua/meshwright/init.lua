@@ -180,7 +180,7 @@ function mw.strategy(...)
   return registered { tag = "plugin", name = name, positional = positional ~= "" and positional or nil, own = own }
 end
 
---- mw.bar_chart { file = "chart.svg", … }: horizontal bars, as SVG.
+--- mw.bar_chart { file = "chart.html", … }: horizontal bars, as a page.
 mw.bar_chart = require "meshwright.chart"
 
 for _, verb in ipairs(core.verbs()) do

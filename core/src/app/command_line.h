@@ -17,6 +17,7 @@ struct Arguments : ScriptArguments {
   bool json = false;
   ScheduleArguments schedule;
   TraceArguments trace;
+  ReportArguments report;
 };
 
 using Command = std::function<int(const Arguments&, Output&)>;

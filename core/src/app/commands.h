@@ -21,6 +21,7 @@ struct ScriptArguments {
   bool program = false;     // list each program too
   bool placements = false;  // ... and who holds what
   bool model = false;       // show each experiment's model instead of planning it
+  std::string html;         // of plan: the page to write; empty: none
   bool force = false;       // start what this machine's memory is predicted not to hold
 };
 // `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and
@@ -72,6 +73,13 @@ struct TraceArguments {
   bool predicted = false;            // the prediction alone
 };
 int show_trace(const TraceArguments& arguments, Output& output);
+
+// Runs and sweeps as one HTML page.
+struct ReportArguments {
+  std::vector<std::string> runs;      // run files, run folders, sweep folders, folders of these
+  std::string file, title, baseline;  // see ReportInput
+};
+int show_report(const ReportArguments& arguments, Output& output);
 
 // Its text: every constructor, verb, plugin and the experiment table as LuaLS annotations.
 std::string lua_types(PluginRegistry& plugins);

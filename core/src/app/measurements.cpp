@@ -11,10 +11,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/warm_up.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "record/warm_up.h"
 
 namespace mw {
 namespace {

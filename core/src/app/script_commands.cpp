@@ -1,4 +1,6 @@
 // The commands that run scripts: run, plan, verify, compare and the prompt.
+#include <fmt/format.h>
+
 #include <unistd.h>
 #include <iostream>
 #include <memory>
@@ -8,6 +10,8 @@
 #include "base/interrupt.h"
 #include "base/version.h"
 #include "lua/script.h"
+#include "report/page.h"
+#include "report/plan_page.h"
 
 namespace mw {
 namespace {
@@ -52,6 +56,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.program) host.show_programs();
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
+  if (!arguments.html.empty()) host.keep_pages();
   if (arguments.force) host.force();
   try {
     const ScriptText text = read_script(arguments.script);
@@ -63,6 +68,10 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   }
   show_rest();
   look_for_results(host, arguments.script, train_as, output);
+  if (!arguments.html.empty()) {
+    write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
+    output.note(fmt::format("{}: written", arguments.html));
+  }
   return host.exit_code();
 }
 

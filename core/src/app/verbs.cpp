@@ -14,6 +14,7 @@
 #include "check/verify.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "report/plan_page.h"
 #include "run/progress.h"
 #include "run/ranks.h"
 #include "run/trainer.h"
@@ -103,8 +104,10 @@ Prediction prediction_of(const Experiment& experiment) {
 
 }  // namespace
 
-Json run_plan_verb(const Experiment& experiment) {
+Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
   const Prediction prediction = prediction_of(experiment);
+  if (pages != nullptr)
+    pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();

@@ -6,12 +6,13 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
-#include "base/output_file.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/block_op.h"
+#include "report/bars_page.h"
+#include "report/page.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -352,11 +353,9 @@ int core_refuse(lua_State* lua) {
               hint == nullptr ? "" : hint);
 }
 
-// write(asked_by, path, text): a whole file, missing folders made
-int core_write(lua_State* lua) {
-  std::size_t size = 0;
-  const char* text = luaL_checklstring(lua, 3, &size);
-  write_output(luaL_checkstring(lua, 1), luaL_checkstring(lua, 2), std::string(text, size));
+// bar_chart(file, chart): a page, missing folders made
+int core_bar_chart(lua_State* lua) {
+  write_page("mw.bar_chart", luaL_checkstring(lua, 1), bars_html(to_json(lua, 2, "chart")));
   return 0;
 }
 
@@ -383,7 +382,7 @@ int open_core(lua_State* lua) {
                                        {"op", guarded<placed<core_op>>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
-                                       {"write", guarded<placed<core_write>>},
+                                       {"bar_chart", guarded<placed<core_bar_chart>>},
                                        {"unknown", guarded<placed<core_unknown>>},
                                        {nullptr, nullptr}};
   luaL_newlib(lua, functions);
