@@ -25,6 +25,7 @@ HOMES_OF_HEADERS = {
     "optimizer": "optimizer",
     "plan": "microbatch passes recompute strategy",
     "input": "data lr_schedule",
+    "record": "run_file",
     "plugin": "plugin",
 }
 HOME_OF = {f"meshwright/{name}.h": floor for floor, names in HOMES_OF_HEADERS.items() for name in names.split()}

@@ -61,8 +61,7 @@ MESSAGES = {
     "kit.folder": [r"\"\w+\" is there already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
     "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
-                 r"there is no template of the kind \"\w+\" \[begin with another kind's, .*",
-                 r"a plugin cannot bring a communicator: .* \[to change what is sent, write a strategy or a hook\]",
+                 r"a plugin cannot bring a \w+ in this version \[kinds: \w+(, \w+)*\]",
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
@@ -149,7 +148,7 @@ MESSAGES = {
                      r"them out\]"],
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
-    "plugin.fault": [r"plan\[1\]: the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
     "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
                      r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],

@@ -27,6 +27,7 @@ class AppHost : public Host {
   std::vector<Verb> verbs() const override;
   const Options& experiment() const override { return experiment_options(); }
   PluginRegistry& plugins() override { return plugins_; }
+  std::vector<std::string> result_fields(const std::string& kind) const override;
   Json call(const std::string& verb, const std::vector<Json>& experiments,
             const CallFunction& function) override;
 

@@ -3,6 +3,7 @@
 
 #include "app/model_text.h"
 #include "base/version.h"
+#include "plugin/module.h"
 
 namespace mw {
 namespace {
@@ -19,13 +20,21 @@ void add_settings(CLI::App* command, Arguments& arguments) {
       ->type_name("KEY=VALUE");
 }
 
+void add_quiet(CLI::App* command, Arguments& arguments) {
+  command->add_flag("--quiet", arguments.quiet,
+                    "no text but errors and what the script prints; --json's lines stay");
+}
+
 CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
                              const std::string& about, const std::string& example) {
   CLI::App* command = app.add_subcommand(name, about);
   command->add_option("SCRIPT", arguments.script, "an experiment script (Lua); - is standard input")
       ->required();
   add_settings(command, arguments);
-  command->footer("Example: meshwright " + name + " " + example);
+  add_quiet(command, arguments);
+  command->footer(
+      "What stands after -- is the script's: arg[1], arg[2], ...\nExample: meshwright " + name +
+      " " + example);
   return command;
 }
 
@@ -141,9 +150,7 @@ void add_kit_commands(CLI::App& plugins, Arguments& arguments,
       "new", "write the folder of a plugin that builds and passes its test at once");
   fresh->add_option("NAME", arguments.fresh.name, "the plugin's name, and the folder's")
       ->required();
-  fresh
-      ->add_option("--kind", arguments.fresh.kind,
-                   "strategy, scheduler, hook, optimizer, model or op")
+  fresh->add_option("--kind", arguments.fresh.kind, kinds_there_are())
       ->required()
       ->type_name("KIND");
   fresh->add_flag("--lua", arguments.fresh.lua, "a script instead of C++");
@@ -218,6 +225,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->required()
       ->expected(1, 2);
   add_settings(compare, arguments);
+  add_quiet(compare, arguments);
   compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
   for (const char* name : {"run", "verify", "compare"}) {
     app.get_subcommand(name)->add_flag(

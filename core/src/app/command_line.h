@@ -14,7 +14,7 @@ namespace mw {
 struct Arguments : ScriptArguments {
   std::string plugin, of_model;
   NewPluginArguments fresh;
-  bool json = false;
+  bool json = false, quiet = false;
   ScheduleArguments schedule;
   TraceArguments trace;
   ReportArguments report;

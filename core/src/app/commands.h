@@ -18,11 +18,12 @@ struct ScriptArguments {
   std::string script;                // a path; "-": standard input
   std::vector<std::string> scripts;  // of compare
   std::vector<std::string> settings, plugin_path;
-  bool program = false;     // list each program too
-  bool placements = false;  // ... and who holds what
-  bool model = false;       // show each experiment's model instead of planning it
-  std::string html;         // of plan: the page to write; empty: none
-  bool force = false;       // start what this machine's memory is predicted not to hold
+  bool program = false;            // list each program too
+  bool placements = false;         // ... and who holds what
+  bool model = false;              // show each experiment's model instead of planning it
+  std::vector<std::string> words;  // what stands after "--": the script's `arg`
+  std::string html;                // of plan: the page to write; empty: none
+  bool force = false;              // start what this machine's memory is predicted not to hold
 };
 // `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and
 // the script gives none.

@@ -15,6 +15,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "record/warm_up.h"
+#include "script/identity.h"
 
 namespace mw {
 namespace {
@@ -48,8 +49,8 @@ double seconds_since_start() {
 }
 
 Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
-                           const std::string& script)
-    : experiment_(experiment), prediction_(prediction), log_(experiment, prediction, script) {}
+                           const RunOrigin& origin)
+    : experiment_(experiment), prediction_(prediction), log_(experiment, prediction, origin) {}
 
 double Measurements::rate_of(const StepReport& report) const {
   return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
@@ -109,9 +110,18 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
   return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
 }
 
+// What `observe` is told.
+Json Measurements::facts_of(const StepReport& report) const {
+  return {{"loss", report.loss},
+          {"grad_norm", report.grad_norm},
+          {"lr", report.lr},
+          {"tokens", experiment_.plan_at(report.step).tokens_per_step()},
+          {"seconds", report.seconds}};
+}
+
 void Measurements::add_metrics(const StepReport& report) {
   const std::int64_t step = report.step;
-  const Json given = experiment_.observe ? experiment_.observe(step) : Json();
+  const Json given = experiment_.observe ? experiment_.observe(step, facts_of(report)) : Json();
   std::vector<std::pair<std::string, double>> metrics;
   if (experiment_.loss_scale) {
     metrics.emplace_back("loss_scale", report.loss_scale);
@@ -120,6 +130,10 @@ void Measurements::add_metrics(const StepReport& report) {
   if (given.is_object()) {
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
+      if (name == "stop" && value.is_boolean()) {
+        end_ = value.get<bool>();
+        continue;
+      }
       if (!value.is_number()) {
         throw Error(Stage::run, "function.result", "observe",
                     fmt::format("observe({}) returned {} = {}, which is no number", step, name,
@@ -139,15 +153,19 @@ void Measurements::add_metrics(const StepReport& report) {
 RunStatus Measurements::finish(bool interrupted) {
   if (interrupted) {
     const std::string by = stop_signal();
-    reason_ = fmt::format("interrupted{} after step {}", by.empty() ? "" : " by " + by,
-                          static_cast<std::int64_t>(losses_.size()) - 1);
+    reason_ = fmt::format("interrupted{} after {} of {}", by.empty() ? "" : " by " + by,
+                          losses_.size(), plural(experiment_.steps, "step"));
     log_.event(at_step_ - 1, -1, "interrupted", reason_);
   } else {
-    reason_ = diverged_;
+    if (end_ && at_step_ < experiment_.steps) {
+      reason_ = fmt::format("stopped by observe after step {}", at_step_ - 1);
+      log_.event(at_step_ - 1, -1, "stopped", reason_);
+    }
+    if (!diverged_.empty()) reason_ = diverged_;
   }
-  const RunStatus status = interrupted       ? RunStatus::interrupted
-                           : reason_.empty() ? RunStatus::done
-                                             : RunStatus::failed;
+  const RunStatus status = interrupted         ? RunStatus::interrupted
+                           : diverged_.empty() ? RunStatus::done
+                                               : RunStatus::failed;
   log_.finish(status, reason_);
   return status;
 }
@@ -264,6 +282,7 @@ Json Measurements::result(RunStatus status) const {
   result["reason"] = reason_.empty() ? Json() : Json(reason_);
   result["plan"] = plan.mix();
   result["plan_hash"] = plan.hash();
+  result.update(identity_of(experiment_));
   result["ranks"] = plan.ranks();
   result["steps"] = losses_.size();
   result["losses"] = losses_;
@@ -291,6 +310,7 @@ Json Measurements::result(RunStatus status) const {
   }
   result["predicted"] = prediction_.to_json();
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
+  if (!experiment_.folder.empty()) result["folder"] = experiment_.folder;
   return result;
 }
 

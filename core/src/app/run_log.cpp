@@ -13,8 +13,7 @@
 
 namespace mw {
 
-RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
-               const std::string& script)
+RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin)
     : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty()) return;
   // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
@@ -32,9 +31,13 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
     }
   }
   RunInfo info;
-  info.script = script;
+  info.script = origin.script;
   info.plan = json_text(experiment.plan->description(), 1);
   info.seed = experiment.seed;
+  info.name = experiment.name;
+  info.hash = experiment.hash;
+  info.experiment = json_text(experiment.resolved, 1);
+  if (!origin.machine.is_null()) info.machine = json_text(origin.machine, 1);
   info.versions = {
       {"meshwright", MESHWRIGHT_VERSION}, {"torch", TORCH_VERSION}, {"toolchain", toolchain}};
   for (const auto& stage : prediction.actions) {

@@ -14,10 +14,16 @@
 
 namespace mw {
 
+// What a run's file and folder say of where it comes from.
+struct RunOrigin {
+  std::string script;      // its text
+  Json machine = nullptr;  // machine_json(); null: not said
+};
+
 class RunLog {
  public:
-  // Creates the file if the experiment names one. `script`: its text. Both references outlive this.
-  RunLog(const Experiment& experiment, const Prediction& prediction, const std::string& script);
+  // Creates the file if the experiment names one. Both references outlive this.
+  RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin);
 
   void write(const StepReport& report, const StepRow& row, const ExpertLoads& loads);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);

@@ -21,6 +21,7 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
                              Output& output) {
   ScriptOptions options;
   options.settings = arguments.settings;
+  options.words = arguments.words;
   options.train_as = train_as;
   options.library = lua_library();
   options.say = [&output](const std::string& text) { output.note(text); };

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/find_file.h"
 #include "base/hash.h"
 #include "base/json_text.h"
 #include "input/permutation.h"
@@ -43,20 +44,10 @@ void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inp
 
 namespace {
 
-// The path as given if absolute, else the first root under which it exists.
-fs::path find_path(const std::string& given, const DataContext& context) {
-  const fs::path path(given);
-  if (path.is_absolute()) return path;
-  std::error_code ignored;
-  for (const fs::path& root : context.roots)
-    if (fs::exists(root / path, ignored)) return root / path;
-  return path;
-}
-
 // Adds `given`, or if it is a folder its files by name, hidden ones left out.
 void add_files(const std::string& given, const std::string& key, const DataContext& context,
                std::vector<fs::path>& files, Problems& problems) {
-  const fs::path path = find_path(given, context);
+  const fs::path path = find_file(given, context.roots);
   std::error_code error;
   if (!fs::exists(path, error)) {
     std::string looked;

@@ -78,9 +78,13 @@ void read_settings(lua_State* lua, State& state) {
       try {
         protected_call(lua, 1, 1);
       } catch (const Error& error) {
+        const Problem& first = error.problems().front();
+        const bool known = !first.hint.empty() && first.code != "script.error";
         throw Error(
-            Problem{Stage::options, "set.value", setting.key, error.problems().front().text(),
-                    "the value is a number, a word, or a Lua expression", place_of_setting(given)});
+            Problem{Stage::options, "set.value", setting.key,
+                    first.place == "--set:1" ? first.message : first.text(),
+                    known ? first.hint : "the value is a number, a word, or a Lua expression",
+                    place_of_setting(given)});
       }
       setting.value = to_json(lua, -1, setting.key);
       lua_pop(lua, 1);
@@ -109,7 +113,7 @@ Json call_function(State& state, std::int64_t number, const std::vector<Json>& a
                   fmt::format("there is no script function number {}", number));
     }
     luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
-    for (const Json& argument : arguments) push_json(lua, argument);
+    for (const Json& argument : arguments) push_argument(lua, argument);
     protected_call(lua, static_cast<int>(arguments.size()), 1);
     state.watch.throw_if_given_up();  // though the script caught it
     Json result = to_json(lua, -1, "the function's result");
@@ -122,27 +126,6 @@ Json call_function(State& state, std::int64_t number, const std::vector<Json>& a
     state.watch.throw_if_given_up();
     throw;
   }
-}
-
-int result_text(lua_State* lua) {
-  auto& result =
-      State::of(lua).results.at(static_cast<std::size_t>(lua_tointeger(lua, lua_upvalueindex(1))));
-  result.printed = true;
-  lua_pushlstring(lua, result.text.data(), result.text.size());
-  return 1;
-}
-
-void push_result(lua_State* lua, State& state, const Json& result) {
-  push_json(lua, result);
-  if (!result.is_object() || !result.contains("text") || !result["text"].is_string()) return;
-  std::string text = result["text"].get<std::string>();
-  text.erase(text.find_last_not_of('\n') + 1);  // print adds one
-  state.results.push_back({std::move(text), false});
-  lua_createtable(lua, 0, 1);
-  lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
-  lua_pushcclosure(lua, result_text, 1);
-  lua_setfield(lua, -2, "__tostring");
-  lua_setmetatable(lua, -2);
 }
 
 // call(verb, experiment…)
@@ -188,7 +171,7 @@ int core_call(lua_State* lua) {
     if (!experiment.contains(place_key) && !here.empty()) experiment[place_key] = here;
     for (const Setting& setting : state.settings) {
       applied.push_back(apply_setting(setting, experiment));
-      if (count > 1) applied.back().path = key_in(i == 2 ? "a" : "b", applied.back().path);
+      if (count > 1) applied.back().made = key_in(i == 2 ? "a" : "b", applied.back().made);
       if (!state.settings_said && state.options.say)
         state.options.say("--set " + applied.back().text);
     }
@@ -214,12 +197,12 @@ int core_call(lua_State* lua) {
   } catch (const Error& error) {
     throw with_places(error, [&](const Problem& problem) {
       for (const AppliedSetting& setting : applied) {
-        if (lies_in(problem.key, setting.path)) return setting.place;
+        if (lies_in(problem.key, setting.made)) return setting.place;
       }
       return place_of(root_of(experiments), problem.key);
     });
   }
-  push_result(lua, state, result);
+  push_result(lua, result);
   return 1;
 }
 
@@ -286,10 +269,16 @@ int core_strategy(lua_State* lua) {
   }
   Problems problems;
   const StrategyTable table(to_json(lua, 1, "mw.strategy"), "", problems);
-  const auto plugins = State::of(lua).host.plugins().names();
-  if (std::find(plugins.begin(), plugins.end(), table.name()) != plugins.end()) {
+  PluginRegistry& plugins = State::of(lua).host.plugins();
+  const auto names = plugins.names();
+  const auto known = plugins.list(Kind::strategy);
+  const bool is_plugin = std::find(names.begin(), names.end(), table.name()) != names.end();
+  if (is_plugin || std::any_of(known.begin(), known.end(), [&](const Registration* one) {
+        return one->name == table.name();
+      })) {
     problems.add(Stage::options, "plugin.twice", table.name() + ".name",
-                 fmt::format("{0}.name: there is a plugin named {0}", table.name()),
+                 fmt::format("{0}.name: there is a {1} named {0}", table.name(),
+                             is_plugin ? "plugin" : "plugin's strategy"),
                  "give the strategy another name; its axis may have that one");
   }
   problems.throw_if_any();
@@ -298,10 +287,9 @@ int core_strategy(lua_State* lua) {
   return 2;
 }
 
-// has_plugin(name) -> boolean, nothing loaded
-int core_has_plugin(lua_State* lua) {
-  const auto names = State::of(lua).host.plugins().names();
-  lua_pushboolean(lua, std::find(names.begin(), names.end(), lua_tostring(lua, 1)) != names.end());
+// plugin_names() -> { name, … }, nothing loaded
+int core_plugin_names(lua_State* lua) {
+  push_json(lua, State::of(lua).host.plugins().names());
   return 1;
 }
 
@@ -359,13 +347,15 @@ int core_bar_chart(lua_State* lua) {
   return 0;
 }
 
-// unknown(key, { known, … }): mw has no such member
+// unknown(key, { known, … }, called): there is none of that name; "mw." and the key if not called
+// otherwise
 int core_unknown(lua_State* lua) {
   const std::string key = luaL_tolstring(lua, 1, nullptr);
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
   const std::string near = did_you_mean(key, known);
-  throw Error(Stage::script, "script.unknown", "", fmt::format("there is no mw.{}", key),
+  throw Error(Stage::script, "script.unknown", "",
+              lua_isstring(lua, 3) ? lua_tostring(lua, 3) : fmt::format("there is no mw.{}", key),
               near.empty() ? "there are: " + join(known) : near);
 }
 
@@ -378,7 +368,7 @@ int open_core(lua_State* lua) {
                                        {"plugin", guarded<placed<core_plugin>>},
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
                                        {"strategy", guarded<placed<core_strategy>>},
-                                       {"has_plugin", guarded<core_has_plugin>},
+                                       {"plugin_names", guarded<core_plugin_names>},
                                        {"op", guarded<placed<core_op>>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},

@@ -89,12 +89,20 @@ void Script::run(const ScriptText& script) {
   lua_State* lua = state_->lua;
   state_->folder = script.folder;
   set_package_path(lua, module_folders(*state_));
-  lua_createtable(lua, 0, 1);
+  const std::vector<std::string>& words = state_->options.words;
+  luaL_checkstack(lua, static_cast<int>(words.size()) + 8, "too many arguments");
+  lua_createtable(lua, static_cast<int>(words.size()), 1);
   lua_pushlstring(lua, script.name.data(), script.name.size());
   lua_rawseti(lua, -2, 0);
+  lua_Integer position = 0;
+  for (const std::string& word : words) {
+    lua_pushlstring(lua, word.data(), word.size());
+    lua_rawseti(lua, -2, ++position);
+  }
   lua_setglobal(lua, "arg");
   load_script(lua, script);
-  protected_call(lua, 0, 0);
+  for (const std::string& word : words) lua_pushlstring(lua, word.data(), word.size());
+  protected_call(lua, static_cast<int>(words.size()), 0);  // as `...` too
 }
 
 void Script::run_text(const std::string& text, const std::string& name) {

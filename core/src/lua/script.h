@@ -13,6 +13,7 @@ namespace mw {
 
 struct ScriptOptions {
   std::vector<std::string> settings;            // of --set, "key=value" each
+  std::vector<std::string> words;               // the script's arguments: arg[1], arg[2], …
   std::string train_as = "train";               // what mw.train does: "train", "plan" or "verify"
   std::filesystem::path library;                // folder that holds meshwright/init.lua
   std::function<void(const std::string&)> say;  // tells the user which settings were applied

@@ -35,6 +35,8 @@ struct Script::State {
     bool printed = false;
   };
   std::deque<Result> results;
+  // The field of a result that a script last asked for and that is not there.
+  std::string missed;
 
   static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
 };
@@ -53,6 +55,12 @@ int add_trace(lua_State* lua);
 void protected_call(lua_State* lua, int arguments, int results);
 
 // luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
+// What a script's function is called with. Of ops, parameters and buckets, which have a name, an
+// unknown field raises an Error with the nearest, where any other table says nil.
+void push_argument(lua_State* lua, const Json& argument);
+// What a verb returns; `State::unprinted` has its text until the script prints it.
+void push_result(lua_State* lua, const Json& result);
+
 int open_core(lua_State* lua);
 
 }  // namespace mw

@@ -194,6 +194,7 @@ Json Prediction::to_json() const {
   json["mfu"] = mfu;
   json["mfu_6n"] = mfu_6n;
   json["hfu"] = hfu;
+  json["peak_bytes"] = fullest().memory.peak;
   json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;

@@ -102,8 +102,12 @@ void RunWriter::create(const RunInfo& info) const {
   versions["hdf5"] = fmt::format("{}.{}.{}", major, minor, release);
   out.set_attribute("/", "versions", json_text(versions));
   out.set_attribute("/", "seed", info.seed);
+  out.set_attribute("/", "name", info.name);
+  out.set_attribute("/", "hash", info.hash);
   out.write_text("script", info.script);
   out.write_text("plan", info.plan);
+  if (!info.experiment.empty()) out.write_text("experiment", info.experiment);
+  if (!info.machine.empty()) out.write_text("machine", info.machine);
   for (const TableLayout* layout :
        {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
         &expert_table(), &action_table(), &predicted_action_table(), &event_table()})

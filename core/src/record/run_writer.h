@@ -35,8 +35,11 @@ const char* name_of(RunStatus status);
 
 // What is known before the first step.
 struct RunInfo {
-  std::string script;  // its text
-  std::string plan;    // JSON
+  std::string script;      // its text
+  std::string plan;        // JSON
+  std::string name, hash;  // of the experiment
+  std::string experiment;  // JSON: all its keys with their defaults
+  std::string machine;     // JSON: where it ran; empty: not said
   std::int64_t seed = 0;
   std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
   std::vector<ActionRow> predicted_actions;                   // of any step

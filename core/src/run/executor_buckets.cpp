@@ -71,7 +71,8 @@ void Executor::totals(const Instruction& i) {
     const auto among = [](const std::vector<int>& atoms, int a) {
       return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
     };
-    if (!gives([&](int a) { return !among(bucket.sharded, a) && !among(bucket.shard_atoms, a); }))
+    if (!contributes(
+            [&](int a) { return !among(bucket.sharded, a) && !among(bucket.shard_atoms, a); }))
       continue;
     // In pieces, as what is in bf16 is widened first.
     for (std::int64_t at = 0; at < own.numel(); at += cast_at_a_time) {

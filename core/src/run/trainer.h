@@ -49,8 +49,9 @@ using OnStep = std::function<void(const StepReport&)>;
 
 // Runs the experiment's steps, ranks as threads of this process. Throws Error (plan) before any
 // rank starts if there are too many (run/ranks.h), Error (run) naming the rank if one fails;
-// what was reported until then stands. `stop`: set to end after the current step.
+// what was reported until then stands. `stop`: set to end after the current step. `end`: may be
+// null; else the ranks wait for `on_step` after each step, and begin no other if it has set this.
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
-                   const OnStep& on_step);
+                   const OnStep& on_step, const std::atomic<bool>* end = nullptr);
 
 }  // namespace mw
