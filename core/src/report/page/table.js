@@ -38,7 +38,8 @@ function table(columns, rows, options = {}) {
       if (sorted && sorted[0] === index) th.setAttribute("aria-sort", sorted[1]); else th.removeAttribute("aria-sort");
     });
     body.replaceChildren(...order.slice(0, shown).map((row) => make("tr", { class: options.best && options.best(row) ? "best" : null },
-      columns.map((column) => make("td", { class: column.num ? "num" : column.long ? "long" : "text" },
+      columns.map((column) => make("td", { class: (column.num ? "num" : column.long ? "long" : column.code ? "code" : "text") + (column.heat ? " heat" : ""),
+        style: column.heat && column.heat(row) !== null ? `background: rgba(var(--tint), ${0.04 + 0.24 * column.heat(row)})` : null },
         column.cell ? column.cell(row) : shownText(column, row))))));
     const left = order.length - Math.min(shown, order.length);
     status.textContent = rows.length <= first && words.length === 0 ? ""

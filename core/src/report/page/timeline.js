@@ -61,7 +61,7 @@ function timeline(name, parts) {
       indexAxis: "y",
       interaction: { mode: "nearest", intersect: true },
       scales: {
-        x: { min: 0, max: last, title: axisTitle(`time in the step (${scale[1]})`), ticks: { callback: (value) => digits(value * scale[0], 3), maxTicksLimit: narrow() ? 5 : 11 } },
+        x: { min: 0, max: last, title: axisTitle(`time in the step (${scale[1]})`), ticks: { callback: (value) => tickText(value * scale[0]), maxTicksLimit: narrow() ? 5 : 11 } },
         y: { type: "category", ticks: nameTicks(rows), grid: { display: false } },
       },
       plugins: { tooltip: { callbacks: {

@@ -42,6 +42,8 @@ function secondsText(value) {
   if (Math.abs(value) >= 1e-3) return digits(value * 1e3, 3) + " ms";
   return digits(value * 1e6, 3) + " µs";
 }
+// A number on an axis: as short as it is.
+const tickText = (value) => Number(value.toPrecision(6)).toLocaleString("en-US", { maximumFractionDigits: 9 });
 const countText = (value) => known(value)
   ? (Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : digits(value, 4)) : none;
 const percentText = (value) => known(value) ? digits(100 * value, 3) + " %" : none;
