@@ -8,6 +8,7 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 # Dimension scales; its .pc file is missing from Debian's package.
 find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)
 find_package(Boost 1.74 REQUIRED)
@@ -69,7 +70,7 @@ add_library(Meshwright::library ALIAS meshwright_library)
 target_link_libraries(meshwright_library INTERFACE "$<LINK_ONLY:meshwright_core>")
 
 add_executable(meshwright ${app_sources})
-target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
+target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 PkgConfig::edit meshwright_warnings)
 target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
 
 add_custom_target(programs DEPENDS meshwright)

@@ -30,6 +30,7 @@ class AppHost : public Host {
   std::vector<std::string> result_fields(const std::string& kind) const override;
   Json call(const std::string& verb, const std::vector<Json>& experiments,
             const CallFunction& function) override;
+  Json load(const std::string& path, const std::string& folder) override;
 
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }

@@ -278,6 +278,8 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   add_report_command(app, arguments);
   commands["report"] = [](const Arguments& a, Output& o) { return show_report(a.report, o); };
 
+  add_runs_commands(app, arguments, commands);
+
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),
       arguments);

@@ -82,6 +82,20 @@ struct ReportArguments {
 };
 int show_report(const ReportArguments& arguments, Output& output);
 
+// Runs that were: list, show, compare, export, tail. A FILE is a run file, the folder of a run, of a
+// sweep, or any folder of these (record/run_set.h).
+struct RunsArguments {
+  std::vector<std::string> files;  // of list: none stands for "runs"
+  std::string where, sort, baseline, table = "steps", out;
+  bool reverse = false, jsonl = false, csv = false, follow = false;
+  int last = 10;  // steps
+};
+int list_runs(const RunsArguments& arguments, Output& output);
+int show_run(const RunsArguments& arguments, Output& output);
+int compare_runs(const RunsArguments& arguments, Output& output);
+int export_runs(const RunsArguments& arguments, Output& output);
+int tail_run(const RunsArguments& arguments, Output& output);
+
 // Its text: every constructor, verb, plugin and the experiment table as LuaLS annotations.
 std::string lua_types(PluginRegistry& plugins);
 

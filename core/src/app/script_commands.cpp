@@ -4,9 +4,11 @@
 #include <unistd.h>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "app/app_host.h"
 #include "app/commands.h"
+#include "app/line_editor.h"
 #include "base/interrupt.h"
 #include "base/version.h"
 #include "lua/script.h"
@@ -102,11 +104,25 @@ int run_repl(const ScriptArguments& arguments, Output& output) {
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
   Script script(host, script_options(arguments, "train", output));
-  const bool prompt = ::isatty(STDIN_FILENO) != 0;
-  if (prompt)
-    std::cout << version_line() << ", "
-              << "mw is loaded; end with Ctrl-D\n";
-  script.repl(std::cin, std::cout, prompt);
+  Prompt prompt;
+  prompt.print = [&output](const std::string& text) { output.text(text); };
+  prompt.error = [&output](const Error& error) { output.error(error); };
+  if (::isatty(STDIN_FILENO) == 0) {
+    prompt.read = [](const std::string&) -> std::optional<std::string> {
+      std::string line;
+      if (!std::getline(std::cin, line)) return std::nullopt;
+      return line;
+    };
+    script.repl(prompt);
+  } else {
+    output.text(version_line() +
+                ", mw is loaded; Tab completes, Ctrl-C ends a line or a run, Ctrl-D ends");
+    LineEditor editor(history_file(),
+                      [&script](const std::string& before) { return script.complete(before); });
+    prompt.read = [&editor](const std::string& text) { return editor.read(text); };
+    script.repl(prompt);
+    output.text("");
+  }
   return stop_requested() ? exit_interrupted : 0;
 }
 

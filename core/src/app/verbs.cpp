@@ -197,7 +197,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
-    const std::string lacks = measured.fail(status, rank, why);
+    const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
     try {
@@ -229,7 +229,9 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     for (const auto& progress : shown) progress->finish();
     shown.clear();
     measured.take(outcome.check);
-    return ended(measured.finish(outcome.interrupted));
+    const RunStatus status = measured.conclude(outcome.interrupted);
+    measured.close(status, result_of(status));
+    return ended(status);
   } catch (const Stopped& error) {
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;

@@ -33,21 +33,6 @@ Error with_places(const Error& error, const std::function<std::string(const Prob
 
 using Function = int (*)(lua_State*);
 
-// Raises outside of the handler: Lua unwinds by an exception of its own.
-template <Function function>
-int guarded(lua_State* lua) {
-  std::optional<Error> caught;
-  try {
-    return function(lua);
-  } catch (const Error& error) {
-    caught = error;
-  } catch (const std::exception& error) {
-    caught = Error(problem_of(error));
-  }
-  push_error(lua, *caught);
-  return lua_error(lua);
-}
-
 template <Function function>
 int placed(lua_State* lua) {
   try {
@@ -370,6 +355,7 @@ int open_core(lua_State* lua) {
                                        {"strategy", guarded<placed<core_strategy>>},
                                        {"plugin_names", guarded<core_plugin_names>},
                                        {"op", guarded<placed<core_op>>},
+                                       {"load", guarded<placed<core_load>>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
                                        {"bar_chart", guarded<placed<core_bar_chart>>},

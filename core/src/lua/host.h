@@ -42,6 +42,9 @@ class Host {
   // The result comes back to the script as a table; its key "text" is what print(result) shows.
   virtual Json call(const std::string& verb, const std::vector<Json>& experiments,
                     const CallFunction& function) = 0;
+  // mw.load: a run's result, read back from its file; of a folder that has several, a list of them.
+  // Each has "text". `folder`: the script's, where a path is looked for that is not here.
+  virtual Json load(const std::string& path, const std::string& folder);
 };
 
 }  // namespace mw

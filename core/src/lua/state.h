@@ -54,6 +54,25 @@ int add_trace(lua_State* lua);
 // Calls what lies on the stack as lua_pcall does; throws the error.
 void protected_call(lua_State* lua, int arguments, int results);
 
+// Raises what the function throws as a Lua error: outside of the handler, for Lua unwinds by an
+// exception of its own.
+template <int (*function)(lua_State*)>
+int guarded(lua_State* lua) {
+  std::optional<Error> caught;
+  try {
+    return function(lua);
+  } catch (const Error& error) {
+    caught = error;
+  } catch (const std::exception& error) {
+    caught = Error(problem_of(error));
+  }
+  push_error(lua, *caught);
+  return lua_error(lua);
+}
+
+// load(path): what mw.load is.
+int core_load(lua_State* lua);
+
 // luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
 // What a script's function is called with. Of ops, parameters and buckets, which have a name, an
 // unknown field raises an Error with the nearest, where any other table says nil.

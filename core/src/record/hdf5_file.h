@@ -58,8 +58,8 @@ class Hdf5File {
   // left out. Rows [at, at + rows), as many of them as there are.
   Table read_table(const char* name, std::uint64_t at = 0,
                    std::uint64_t rows = std::numeric_limits<std::uint64_t>::max());
-  std::uint64_t length(const std::string& name);            // of a table or series
-  std::vector<std::string> datasets(const char* group);     // paths below it, at any depth, sorted
+  std::uint64_t length(const std::string& name);         // of a table or series
+  std::vector<std::string> datasets(const char* group);  // paths below it, at any depth, sorted
   std::vector<double> read_numbers(const std::string& name);  // a 1-D dataset of numbers
 
   // A growing 1-D dataset; `scale` (or null) names the dimension scale it lies along.
