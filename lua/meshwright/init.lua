@@ -184,7 +184,7 @@ end
 --- folder of runs, a sweep's too, a list of them.
 function mw.load(...) return core.load(select(2, arguments(...))) end
 
---- mw.bar_chart { file = "chart.svg", … }: horizontal bars, as SVG.
+--- mw.bar_chart { file = "chart.html", … }: horizontal bars, as a page.
 mw.bar_chart = require "meshwright.chart"
 
 --- mw.sweep { name = "mixes", base = { … }, over = { plan = { … } } }: a grid of experiments.

@@ -357,7 +357,7 @@ class Runs(ProgramCase):
         page = (SOURCE / "docs/reading.md").read_text()
         self.exported("runs/dp.h5", "runs/slow.h5", "-o", "steps.csv")
         blocks = re.findall(r"```(\w*)\n(.*?)```", page, re.S)
-        count = {"python": 0, "lua": 0, "": 0}
+        count = {"python": 0, "lua": 0, "sh": 0}
         before = os.getcwd()
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
@@ -372,7 +372,7 @@ class Runs(ProgramCase):
                     command = line.replace("meshwright ", "", 1)
                     done = subprocess.run(f'"$MESHWRIGHT_BIN" {command}', shell=True, capture_output=True, text=True)
                     self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(count, {"python": 4, "lua": 1, "": 2})
+        self.assertEqual(count, {"python": 3, "lua": 1, "sh": 2})
 
 
 if __name__ == "__main__":

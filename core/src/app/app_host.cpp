@@ -12,6 +12,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "plugin/built_in.h"
+#include "report/placements.h"
 
 namespace mw {
 namespace {
@@ -101,7 +102,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     result = model_json(*experiment.plan->graph, name);
     result["text"] = model_text(*experiment.plan->graph, name);
   } else if (verb == "plan") {
-    result = run_plan_verb(experiment);
+    result = run_plan_verb(experiment, keep_pages_ ? &pages_ : nullptr);
     if (placements_) {
       result["placements"] = placements_json(*experiment.plan);
       result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);

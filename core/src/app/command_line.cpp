@@ -180,6 +180,24 @@ void add_sweep_commands(CLI::App& app, Arguments& arguments,
   commands["cell"] = [](const Arguments& a, Output& o) { return run_sweep_cell(a.cell, o); };
 }
 
+void add_report_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "report",
+      "runs and sweeps as one HTML page that needs no network: losses, speed, memory, "
+      "bytes, timelines, measured beside predicted");
+  ReportArguments& a = arguments.report;
+  command
+      ->add_option("FILE", a.runs,
+                   "run files, run folders, or a sweep's folder (runs/NAME); a folder of these")
+      ->required();
+  command->add_option("-o,--output", a.file, "the page to write")->type_name("FILE");
+  command->add_option("--baseline", a.baseline,
+                      "what the others are compared with: a mix, a cell, or a value of an axis");
+  command->add_option("--title", a.title, "the page's title");
+  command->footer("Example: meshwright report runs/mixes -o report.html");
+  add_json(command, arguments);
+}
+
 // plugins new and plugins test.
 void add_kit_commands(CLI::App& plugins, Arguments& arguments,
                       std::map<std::string, Command>& commands) {
@@ -245,6 +263,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   app.get_subcommand("plan")->add_flag(
       "--placements", arguments.placements,
       "list the parameters too: who holds what, by placement and shape on each class of ranks");
+  app.get_subcommand("plan")
+      ->add_option("--html", arguments.html,
+                   "write a page too: the mesh and who holds what, the timeline, memory over time")
+      ->type_name("FILE");
   scripted(
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
@@ -310,6 +332,8 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   };
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
+  add_report_command(app, arguments);
+  commands["report"] = [](const Arguments& a, Output& o) { return show_report(a.report, o); };
 
   add_runs_commands(app, arguments, commands);
 

@@ -17,6 +17,7 @@ struct Arguments : ScriptArguments {
   bool json = false, quiet = false;
   ScheduleArguments schedule;
   TraceArguments trace;
+  ReportArguments report;
   RunsArguments runs;
 };
 

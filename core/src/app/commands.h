@@ -24,6 +24,7 @@ struct ScriptArguments {
   bool placements = false;         // ... and who holds what
   bool model = false;              // show each experiment's model instead of planning it
   std::vector<std::string> words;  // what stands after "--": the script's `arg`
+  std::string html;                // of plan: the page to write; empty: none
   bool force = false;              // start what this machine's memory is predicted not to hold
   Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
 };
@@ -80,6 +81,13 @@ struct TraceArguments {
   bool predicted = false;            // the prediction alone
 };
 int show_trace(const TraceArguments& arguments, Output& output);
+
+// Runs and sweeps as one HTML page.
+struct ReportArguments {
+  std::vector<std::string> runs;      // run files, run folders, sweep folders, folders of these
+  std::string file, title, baseline;  // see ReportInput
+};
+int show_report(const ReportArguments& arguments, Output& output);
 
 // Runs that were: list, show, compare, export, tail. A FILE is a run file, the folder of a run, of a
 // sweep, or any folder of these (record/run_set.h).

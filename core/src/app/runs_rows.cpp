@@ -21,6 +21,7 @@ const std::vector<std::string>& row_fields() {
                                                   "steps",
                                                   "loss",
                                                   "first_loss",
+                                                  "held_out_loss",
                                                   "grad_norm",
                                                   "step_seconds",
                                                   "tokens_per_second",
@@ -108,7 +109,7 @@ std::string field_text(const std::string& field, const Json& value) {
   if (field == "mfu" || field == "bubble_fraction") return fmt::format("{:.1f} %", 100 * number);
   if (field.ends_with("seconds") || field.ends_with("seconds_per_step"))
     return number < 1 ? fmt::format("{:.1f} ms", 1e3 * number) : fmt::format("{:.3f} s", number);
-  if (field.starts_with("loss") || field == "first_loss" || field == "grad_norm")
+  if (field.starts_with("loss") || field.ends_with("_loss") || field == "grad_norm")
     return fmt::format("{:.4f}", number);
   return value.is_number_integer() ? std::to_string(value.get<std::int64_t>())
                                    : format_number(number);

@@ -15,6 +15,8 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
+#include "report/page.h"
+#include "report/plan_page.h"
 #include "sweep/folder.h"
 
 namespace mw {
@@ -93,6 +95,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.program) host.show_programs();
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
+  if (!arguments.html.empty()) host.keep_pages();
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
   if (cell) host.set_cell(*cell);
@@ -111,6 +114,10 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   }
   show_rest();
   if (!sweeps) look_for_results(host, arguments.script, train_as, output);
+  if (!arguments.html.empty()) {
+    write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
+    output.note(fmt::format("{}: written", arguments.html));
+  }
   return host.exit_code();
 }
 

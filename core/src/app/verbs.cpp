@@ -20,6 +20,7 @@
 #include "predict/prediction.h"
 #include "record/log_claim.h"
 #include "record/run_path.h"
+#include "report/plan_page.h"
 #include "run/progress.h"
 #include "run/ranks.h"
 #include "run/trainer.h"
@@ -130,8 +131,10 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 
 }  // namespace
 
-Json run_plan_verb(const Experiment& experiment) {
+Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
   const Prediction prediction = prediction_of(experiment);
+  if (pages != nullptr)
+    pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();

@@ -6,7 +6,6 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
-#include "base/output_file.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
 #include "lua/calls.h"
@@ -14,6 +13,8 @@
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/block_op.h"
+#include "report/bars_page.h"
+#include "report/page.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -243,11 +244,9 @@ int core_refuse(lua_State* lua) {
               hint == nullptr ? "" : hint);
 }
 
-// write(asked_by, path, text): a whole file, missing folders made
-int core_write(lua_State* lua) {
-  std::size_t size = 0;
-  const char* text = luaL_checklstring(lua, 3, &size);
-  write_output(luaL_checkstring(lua, 1), luaL_checkstring(lua, 2), std::string(text, size));
+// bar_chart(file, chart): a page, missing folders made
+int core_bar_chart(lua_State* lua) {
+  write_page("mw.bar_chart", luaL_checkstring(lua, 1), bars_html(to_json(lua, 2, "chart")));
   return 0;
 }
 
@@ -277,7 +276,7 @@ int open_core(lua_State* lua) {
                                        {"load", guarded<placed<core_load>>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
-                                       {"write", guarded<placed<core_write>>},
+                                       {"bar_chart", guarded<placed<core_bar_chart>>},
                                        {"sweep", guarded<core_sweep>},
                                        {"sweep_go", guarded<core_sweep_go>},
                                        {"sweep_report", guarded<core_sweep_report>},

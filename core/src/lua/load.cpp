@@ -76,7 +76,7 @@ int core_load(lua_State* lua) {
   std::set<std::string> names;
   for (const Json& each : loaded.is_array() ? loaded : Json::array({loaded}))
     for (const auto& [key, value] : each.items()) names.insert(key);
-  for (const std::string& name : state.host.result_fields("train")) names.insert(name);
+  for (const std::string& name : state.host.result_fields("loaded")) names.insert(name);
   names.erase("text");
   const Json known(names);
   if (loaded.is_object()) {

@@ -127,7 +127,7 @@ Json run_numbers(RunReader& reader) {
   settle(numbers, result, "bubble_fraction", median("bubble"));
   settle(numbers, result, "peak_bytes", bytes(highest(memory.integers("peak_bytes"))));
   numbers["predicted_peak_bytes"] = bytes(highest(memory.integers("predicted_bytes")));
-  for (const char* name : {"cpu_seconds_per_step", "startup_seconds"})
+  for (const char* name : {"cpu_seconds_per_step", "startup_seconds", "held_out_loss"})
     settle(numbers, result, name, nullptr);
   return numbers;
 }
