@@ -8,14 +8,14 @@ namespace {
 
 using Fields = std::vector<ResultField>;
 
-const Fields identity = {
+const Fields identity_fields = {
     {"name", "string", "the experiment's: given, or the plan's mix"},
     {"hash", "string", "of all that decides its numbers, 16 hex digits"},
     {"seed", "integer", ""},
     {"experiment", "table", "every key with its default, --set applied"},
 };
 
-const Fields prediction = {
+const Fields prediction_fields = {
     {"ranks", "integer", ""},
     {"parameters", "integer", "of the model, each once"},
     {"flops_per_step", "number", "of the model"},
@@ -39,7 +39,7 @@ const Fields prediction = {
     {"fits", "boolean", ""},
 };
 
-const Fields train = {
+const Fields train_fields = {
     {"kind", "\"train\"", ""},
     {"status", "\"done\"|\"failed\"|\"interrupted\"", ""},
     {"reason", "string?", "why it failed, or ended before its last step"},
@@ -70,7 +70,7 @@ const Fields train = {
     {"folder", "string?", "the run folder"},
 };
 
-const Fields plan = {
+const Fields plan_fields = {
     {"kind", "\"plan\"", ""},
     {"plan", "string", "the mix"},
     {"plan_hash", "string", "of the programs, 16 hex digits"},
@@ -80,7 +80,7 @@ const Fields plan = {
     {"program", "string?", "under --program"},
 };
 
-const Fields verify = {
+const Fields verify_fields = {
     {"kind", "\"verify\"", ""},
     {"status", "\"done\"|\"interrupted\"", ""},
     {"verdict", "\"equal\"|\"different\"|nil", "nil where it was interrupted"},
@@ -96,7 +96,7 @@ const Fields verify = {
     {"plans", "integer?", "of steps that differ, each verified"},
 };
 
-const Fields compare = {
+const Fields compare_fields = {
     {"kind", "\"compare\"", ""},
     {"status", "string", ""},
     {"verdict", "\"equal\"|\"different\"|nil", "nil where it was interrupted"},
@@ -122,7 +122,7 @@ const Fields compare = {
     {"both_off", "boolean?", ""},
 };
 
-const Fields text = {{"text", "string", "what print shows"}};
+const Fields text_fields = {{"text", "string", "what print shows"}};
 
 Fields joined(std::initializer_list<const Fields*> parts) {
   Fields all;
@@ -134,11 +134,11 @@ Fields joined(std::initializer_list<const Fields*> parts) {
 
 const std::vector<ResultField>& result_fields(const std::string& kind) {
   static const std::map<std::string, Fields> all = {
-      {"train", joined({&train, &identity, &text})},
-      {"plan", joined({&plan, &identity, &prediction, &text})},
-      {"predicted", prediction},
-      {"verify", joined({&verify, &identity, &text})},
-      {"compare", joined({&compare, &text})}};
+      {"train", joined({&train_fields, &identity_fields, &text_fields})},
+      {"plan", joined({&plan_fields, &identity_fields, &prediction_fields, &text_fields})},
+      {"predicted", prediction_fields},
+      {"verify", joined({&verify_fields, &identity_fields, &text_fields})},
+      {"compare", joined({&compare_fields, &text_fields})}};
   static const Fields none;
   const auto found = all.find(kind);
   return found != all.end() ? found->second : none;
