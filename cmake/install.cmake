@@ -34,8 +34,8 @@ endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/kit/templates" DESTINATION share/meshwright)
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/kit/mixes.json"
         DESTINATION share/meshwright)
-# The text of scripts/quickstart.lua, where the script looks for it. It is a link to a cache, so what
-# it leads to is copied.
+# The text of scripts/quickstart.lua, where the script looks for it. It is a link to a cache: what it
+# leads to is copied.
 install(CODE "
   set(text \"${PROJECT_SOURCE_DIR}/.deps/text/gcide.txt\")
   if(EXISTS \"\${text}\")
