@@ -37,6 +37,7 @@ const Fields prediction_fields = {
     {"memory_needed", "integer", "bytes of all ranks that share a memory"},
     {"memory_limit", "integer", "bytes that there are"},
     {"fits", "boolean", ""},
+    {"held_out_seconds", "number?", "of one evaluation"},
 };
 
 const Fields train_fields = {
@@ -68,6 +69,17 @@ const Fields train_fields = {
     {"predicted", "meshwright.Predicted", "the same run's prediction"},
     {"log", "string?", "the run file"},
     {"folder", "string?", "the run folder"},
+};
+
+const Fields loaded_fields = {
+    {"created", "string", "\"2026-11-22T13:00:00Z\""},
+    {"host", "string", ""},
+    {"versions", "table<string, string>", ""},
+    {"per_step", "table<string, any[]>", "the columns of /steps, a list each"},
+    {"series", "table<string, number[]>", "what observe returned, along series.step"},
+    {"plan_description", "table", "mesh, microbatches and schedule, as /plan has them"},
+    {"sweep", "string?", "the name of the sweep that it is a cell of"},
+    {"values", "table<string, string>?", "what the sweep set"},
 };
 
 const Fields plan_fields = {
@@ -135,6 +147,7 @@ Fields joined(std::initializer_list<const Fields*> parts) {
 const std::vector<ResultField>& result_fields(const std::string& kind) {
   static const std::map<std::string, Fields> all = {
       {"train", joined({&train_fields, &identity_fields, &text_fields})},
+      {"loaded", joined({&train_fields, &identity_fields, &loaded_fields, &text_fields})},
       {"plan", joined({&plan_fields, &identity_fields, &prediction_fields, &text_fields})},
       {"predicted", prediction_fields},
       {"verify", joined({&verify_fields, &identity_fields, &text_fields})},

@@ -20,6 +20,7 @@
 #include "predict/prediction.h"
 #include "record/log_claim.h"
 #include "record/run_path.h"
+#include "report/plan_page.h"
 #include "run/progress.h"
 #include "run/ranks.h"
 #include "run/trainer.h"
@@ -98,6 +99,10 @@ Prediction prediction_of(const Experiment& experiment) {
     return predict(plan, this_device(), experiment.threads);
   };
   Prediction prediction = of(*experiment.plan);
+  if (experiment.evaluation.data) {
+    prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
+                                  of(*experiment.evaluation.plan).step_seconds;
+  }
   if (!experiment.step_plans) return prediction;
   for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
     const Prediction other = of(*experiment.step_plans->plans[p]);
@@ -112,16 +117,30 @@ Prediction prediction_of(const Experiment& experiment) {
   return prediction;
 }
 
+// As `plan` prints it, and what the run computes beside its steps.
+std::string plan_text(const Experiment& experiment, const Prediction& prediction) {
+  std::string text = print(*experiment.plan, prediction);
+  if (experiment.evaluation.data) {
+    text += fmt::format("  held out {} every {}, {:.1f} ms predicted\n",
+                        plural(experiment.evaluation.batches, "batch"),
+                        plural(experiment.evaluation.every, "step"),
+                        1e3 * prediction.held_out_seconds.value_or(0));
+  }
+  return text;
+}
+
 }  // namespace
 
-Json run_plan_verb(const Experiment& experiment) {
+Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
   const Prediction prediction = prediction_of(experiment);
+  if (pages != nullptr)
+    pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
   result.update(identity_of(experiment));
-  std::string text = print(*experiment.plan, prediction);
+  std::string text = plan_text(experiment, prediction);
   if (experiment.memory > 0) {
     const std::int64_t peak = prediction.fullest().memory.peak;
     result["rank_memory_limit"] = experiment.memory;
@@ -165,7 +184,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   const std::string forced = check_machine_memory(experiment, this_device().memory);
   const LogClaim claim = claim_log(experiment);
   const Prediction prediction = prediction_of(experiment);
-  const std::string plan = print(*experiment.plan, prediction);
+  const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
                          experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
   RunFolder folder(experiment, origin, plan);
@@ -194,7 +213,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
-    const std::string lacks = measured.fail(status, rank, why);
+    const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
     try {
@@ -226,7 +245,9 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     for (const auto& progress : shown) progress->finish();
     shown.clear();
     measured.take(outcome.check);
-    return ended(measured.finish(outcome.interrupted));
+    const RunStatus status = measured.conclude(outcome.interrupted);
+    measured.close(status, result_of(status));
+    return ended(status);
   } catch (const Stopped& error) {
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;
