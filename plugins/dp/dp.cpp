@@ -140,7 +140,9 @@ class DataParallel : public mw::Strategy {
         Hook hook;
         try {
           hook = hooks->named(returned);
-        } catch (const Error&) {
+        } catch (const Error& error) {
+          // A hook that is there, and that was refused for what is given to it, or was not made.
+          if (error.problems().front().code != "option.choice") throw;
           throw Error(
               mw::Stage::plan, "function.result", "hook",
               fmt::format("the function returned {} for {}",
