@@ -55,5 +55,5 @@ for _, form in ipairs(forms) do
         run.predicted.memory[1].peak / 2 ^ 20, run.memory.activations / 2 ^ 20, run.step_seconds, run.losses[1]))
   bars[#bars + 1] = { name, tokens, run.status == "done" and tokens or 0 }
 end
-print("chart: " .. mw.bar_chart { file = "runs/long_context.svg", unit = "tokens", series = { "predicted", "run" },
+print("chart: " .. mw.bar_chart { file = "runs/long_context.html", unit = "tokens", series = { "predicted", "run" },
   title = ("The longest sequence within %d MiB a rank"):format(limit), bars = bars })

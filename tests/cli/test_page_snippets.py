@@ -15,6 +15,8 @@ TAKEN = {("docs/plugins.md", "cpp"): "tests/cli/test_kit.py", ("docs/plugins.md"
          ("docs/plugins.md", "lua"): "tests/cli/test_kit.py", ("docs/plugins.md", "sh"): "tests/cli/test_kit.py",
          ("docs/strategies.md", "lua"): "tests/cli/test_own_strategies.py",
          ("docs/models.md", "lua"): "tests/cli/test_own_model.py",
+         ("docs/reading.md", "python"): "tests/cli/test_runs.py", ("docs/reading.md", "lua"): "tests/cli/test_runs.py",
+         ("docs/reading.md", "sh"): "tests/cli/test_runs.py",
          ("docs/reading_runs.md", "python"): "tests/cli/test_readme.py",
          ("README.md", "python"): "tests/cli/test_readme.py", ("README.md", "lua"): "tests/cli/test_readme.py"}
 # Outputs, drawings and formulas; console blocks are held to what is printed.

@@ -27,7 +27,8 @@ MESSAGES = {
                      r"or write sp \{ n, .*"],
     "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "
                      r"\(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
-    "compare.count": [r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
+    "compare.count": [r"runs compare takes two runs or more; found 1 run \[name two run files, .*",
+                      r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
     "compare.differs": [r"\w+: a has .*, b has .*; a comparison needs the same .*"],
     "compare.not-finite": [r"compare: one rank in float64 is not finite either in step \d+ \[a lower learning "
                      r"rate; .*"],
@@ -38,7 +39,8 @@ MESSAGES = {
     "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
     "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
-    "file.missing": [r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
+    "file.missing": [r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
+                     r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
@@ -190,7 +192,12 @@ MESSAGES = {
                      r"good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
                         r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ "
                      r"chunks has \d+ \[set chunks, .*"],
-    "script.argument": [r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
+    "runs.baseline": [r"--baseline \w+: none of these runs \[(did you mean|they are: ).*"],
+    "runs.none": [r".*: there are no runs \[a script's log = .*"],
+    "runs.several": [r".* has \d+ runs \[name one of them: .*"],
+    "runs.unreadable": [r".*: .+ \[name a run file: what a script's `log` names\]"],
+    "script.argument": [r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
+                        r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit has no loin \[it has backwards, .*, tiny\]",
                         r"the plugin dp has no powersdg \[it has bf16, powersgd\]", r"the plugin tp has no way \[.*"],
@@ -206,6 +213,7 @@ MESSAGES = {
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
     "set.value": [r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
                   r"expression\]"],
+    "sort.field": [r"--sort \w+: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "trace.missing": [r"run\.h5: it has no steps: .* \[.*", r"run\.h5: --step -?\d+: it has steps 0 to 3 "
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
@@ -213,6 +221,9 @@ MESSAGES = {
     "usage.missing": [r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
+    "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
+    "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
+    "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==|for example .*)"],
     "usage.value": [r"--times takes three positive numbers \[F,I,W: .*"],
 }
 

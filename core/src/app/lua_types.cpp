@@ -142,13 +142,19 @@ std::string value_types(PluginRegistry& plugins) {
 
 // Not declared anywhere: lua/meshwright/init.lua makes it.
 constexpr const char* chart_types =
-    "---@class meshwright.BarChart\n---@field file string where to: an SVG file\n"
+    "---@class meshwright.BarChart\n---@field file string where to: an HTML file\n"
     "---@field title? string\n---@field unit? string of the numbers\n"
     "---@field series string[] what a group's bars show, in order\n"
     "---@field bars (string|number)[][] a group each: its name, and a number for each of the "
     "series\n\n"
-    "---Writes horizontal bars as SVG.\n---@param chart meshwright.BarChart\n"
+    "---Writes a page of horizontal bars and their numbers.\n---@param chart meshwright.BarChart\n"
     "---@return string file\nfunction mw.bar_chart(chart) end\n\n";
+
+constexpr const char* load_types =
+    "---A run's result, read back from its file: what mw.train returned, with its steps and "
+    "metrics.\n---Of a folder of runs, a sweep's too, a list of them.\n"
+    "---@param file string a run file, the folder of a run or of a sweep, or a folder of these\n"
+    "---@return meshwright.LoadedResult|meshwright.LoadedResult[]\nfunction mw.load(file) end\n\n";
 
 constexpr const char* schedule_types =
     "---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "
@@ -215,7 +221,7 @@ std::string result_class(const std::string& kind) {
 }
 
 std::string result_types(const AppHost& host) {
-  std::vector<std::string> kinds = {"predicted"};
+  std::vector<std::string> kinds = {"predicted", "loaded"};
   for (const Verb& verb : host.verbs()) kinds.push_back(verb.name);
   std::string text;
   for (const std::string& kind : kinds) {
@@ -299,10 +305,10 @@ std::string lua_types(PluginRegistry& plugins) {
       "---Plugins by name: `local one, other = mw.plugins(\"one\", \"other\")`.\n"
       "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
       "function mw.plugins(...) end\n\n"
-      "{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "{}{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
       "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
       "function mw.plugin(name) end\n\nreturn mw\n",
-      known, chart_types, schedule_types, strategy_types(), overloads);
+      known, chart_types, load_types, schedule_types, strategy_types(), overloads);
   return text;
 }
 

@@ -11,27 +11,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/warm_up.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "record/warm_up.h"
 #include "script/identity.h"
 
 namespace mw {
-namespace {
-
-double median_after_warm_up(const std::vector<double>& values) {
-  if (values.empty()) return 0;
-  std::vector<double> kept(values.begin() + static_cast<std::ptrdiff_t>(warm_up(values.size())),
-                           values.end());
-  const auto middle = kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2);
-  std::nth_element(kept.begin(), middle, kept.end());
-  if (kept.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(kept.begin(), middle)) / 2;
-}
-
-}  // namespace
-
 double seconds_since_start() {
   // Field 22 of stat: the start in clock ticks since boot. The name in field 2 may hold spaces.
   std::stringstream text;
@@ -170,7 +156,7 @@ void Measurements::add_metrics(const StepReport& report) {
   if (!metrics.empty()) log_.add_series(step, metrics);
 }
 
-RunStatus Measurements::finish(bool interrupted) {
+RunStatus Measurements::conclude(bool interrupted) {
   if (interrupted) {
     const std::string by = stop_signal();
     reason_ = fmt::format("interrupted{} after {} of {}", by.empty() ? "" : " by " + by,
@@ -183,15 +169,19 @@ RunStatus Measurements::finish(bool interrupted) {
     }
     if (!diverged_.empty()) reason_ = diverged_;
   }
-  const RunStatus status = interrupted         ? RunStatus::interrupted
-                           : diverged_.empty() ? RunStatus::done
-                                               : RunStatus::failed;
-  log_.finish(status, reason_);
-  return status;
+  if (interrupted) return RunStatus::interrupted;
+  return diverged_.empty() ? RunStatus::done : RunStatus::failed;
 }
 
-std::string Measurements::fail(RunStatus status, int rank, const std::string& why) {
+void Measurements::close(RunStatus status, const Json& result) {
+  log_.set_result(result);
+  log_.finish(status, reason_);
+}
+
+std::string Measurements::fail(RunStatus status, int rank, const std::string& why,
+                               const std::function<Json()>& result) {
   reason_ = why;
+  log_.set_result(result());
   log_.event(at_step_, rank, name_of(status), why);
   return log_.end_badly(status, why);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,12 +32,15 @@ class Measurements {
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
-  // Closes the run file of a run whose steps came to an end. A run that ends with a loss or a
-  // gradient norm that is NaN or Inf has failed.
-  RunStatus finish(bool interrupted);
-  // ... of one that broke off, on a rank (-1: on none). Returns why the file lacks
-  // something; empty: it does not.
-  std::string fail(RunStatus status, int rank, const std::string& why);
+  // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
+  // norm that is NaN or Inf has failed.
+  RunStatus conclude(bool interrupted);
+  // Closes its file, with the result in it.
+  void close(RunStatus status, const Json& result);
+  // ... of one that broke off, on a rank (-1: on none). `result` is asked once the reason is known.
+  // Returns why the file lacks something; empty: it does not.
+  std::string fail(RunStatus status, int rank, const std::string& why,
+                   const std::function<Json()>& result);
   // Why the status is not `done`, or why it is before the last step; else empty.
   const std::string& reason() const { return reason_; }
   // Everything of the result but `kind` and `text`.

@@ -71,6 +71,17 @@ const Fields train = {
     {"folder", "string?", "the run folder"},
 };
 
+const Fields loaded = {
+    {"created", "string", "\"2026-11-22T13:00:00Z\""},
+    {"host", "string", ""},
+    {"versions", "table<string, string>", ""},
+    {"per_step", "table<string, any[]>", "the columns of /steps, a list each"},
+    {"series", "table<string, number[]>", "what observe returned, along series.step"},
+    {"plan_description", "table", "mesh, microbatches and schedule, as /plan has them"},
+    {"sweep", "string?", "the name of the sweep that it is a cell of"},
+    {"values", "table<string, string>?", "what the sweep set"},
+};
+
 const Fields plan = {
     {"kind", "\"plan\"", ""},
     {"plan", "string", "the mix"},
@@ -136,6 +147,7 @@ Fields joined(std::initializer_list<const Fields*> parts) {
 const std::vector<ResultField>& result_fields(const std::string& kind) {
   static const std::map<std::string, Fields> all = {
       {"train", joined({&train, &identity, &text})},
+      {"loaded", joined({&train, &identity, &loaded, &text})},
       {"plan", joined({&plan, &identity, &prediction, &text})},
       {"predicted", prediction},
       {"verify", joined({&verify, &identity, &text})},

@@ -29,6 +29,7 @@ class RunLog {
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   // See EventRow.
   void event(std::int64_t step, int rank, const std::string& kind, const std::string& message);
+  void set_result(const Json& result);  // what readers of the file cannot make of its tables
   void flush_if_due();
   // See RunWriter.
   void finish(RunStatus status, const std::string& reason);

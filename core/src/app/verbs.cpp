@@ -20,6 +20,7 @@
 #include "predict/prediction.h"
 #include "record/log_claim.h"
 #include "record/run_path.h"
+#include "report/plan_page.h"
 #include "run/progress.h"
 #include "run/ranks.h"
 #include "run/trainer.h"
@@ -130,8 +131,10 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 
 }  // namespace
 
-Json run_plan_verb(const Experiment& experiment) {
+Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
   const Prediction prediction = prediction_of(experiment);
+  if (pages != nullptr)
+    pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();
@@ -210,7 +213,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
-    const std::string lacks = measured.fail(status, rank, why);
+    const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
     try {
@@ -242,7 +245,9 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     for (const auto& progress : shown) progress->finish();
     shown.clear();
     measured.take(outcome.check);
-    return ended(measured.finish(outcome.interrupted));
+    const RunStatus status = measured.conclude(outcome.interrupted);
+    measured.close(status, result_of(status));
+    return ended(status);
   } catch (const Stopped& error) {
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;

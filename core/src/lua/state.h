@@ -38,6 +38,14 @@ struct Script::State {
   // The field of a result that a script last asked for and that is not there.
   std::string missed;
 
+  // What mw.sweep made, by number from 1.
+  struct Sweep {
+    Json table;
+    std::vector<AppliedSetting> applied;
+    bool gone = false;
+  };
+  std::vector<Sweep> sweeps;
+
   static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
 };
 
@@ -54,8 +62,8 @@ int add_trace(lua_State* lua);
 // Calls what lies on the stack as lua_pcall does; throws the error.
 void protected_call(lua_State* lua, int arguments, int results);
 
-// Pushes a verb's result as the script has it.
-void push_result(lua_State* lua, Script::State& state, const Json& result);
+// load(path): what mw.load is.
+int core_load(lua_State* lua);
 
 // luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
 // What a script's function is called with. Of ops, parameters and buckets, which have a name, an
