@@ -73,10 +73,12 @@ class Logs(ProgramCase):
 
     def started(self, script):
         """A run that goes on, once it has written its file."""
+        path = self.folder / "runs/a.h5"
+        before = path.stat().st_ino if path.exists() else None
         process = subprocess.Popen([BIN, "run", script, "--json"], cwd=self.folder, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (process.kill(), process.communicate()))
-        while not (self.folder / "runs/a.h5").exists():
+        while not path.exists() or path.stat().st_ino == before:
             self.assertIsNone(process.poll(), "it ended too soon")
             time.sleep(0.02)
         return process
@@ -104,7 +106,7 @@ class Logs(ProgramCase):
         first.communicate()
         self.refused(2, "log.taken log", "run", self.write_script("e.steps = 3"))
         # A rerun of what was killed.
-        again = self.started(script)
+        again = self.started(self.write_script("e.steps = 1000000"))
         again.send_signal(signal.SIGTERM)
         self.assertEqual(json.loads(again.communicate(timeout=120)[0].splitlines()[-1])["status"], "interrupted")
         self.assertEqual([p.name for p in (self.folder / "runs").iterdir()], ["a.h5"])

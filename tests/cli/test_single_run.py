@@ -45,7 +45,7 @@ class SingleRun(ProgramCase):
             with self.subTest(field):
                 line = self.refused_last(self.script("", fields + f"print({field}) do return end"))
                 self.assertIn(near, line["hint"])
-                self.assertEqual(line["line"], 14)
+                self.assertEqual(line["line"], 15)
         # Under `plan` what a training alone has is nil, as before.
         self.only("plan", self.script("", "local run = mw.train(e) assert(run.losses == nil) do return end"))
 
