@@ -173,7 +173,7 @@ class Trace(ProgramCase):
 
 class EndedEarly(ProgramCase):
     def start(self, plan, more=""):
-        script = self.script(plan, 'e.log = "run.h5" e.steps = 1000000\n' + more +
+        script = self.script(plan, 'e.log, e.overwrite = "run.h5", true e.steps = 1000000\n' + more +
                              'e.observe = function(step) io.stderr:write("finished ", step, "\\n") end')
         process = subprocess.Popen([BIN, "run", str(script), "--json", "--plugin-path", TEST_PLUGINS],
                                    cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
