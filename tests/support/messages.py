@@ -35,9 +35,12 @@ MESSAGES = {
     "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, so that "
                      r"its update is left out \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
+    "data.header": [r".*\.(bin|idx|tok): .* \[.*"],
+    "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
+    "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "file.missing": [r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
-                     r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
+                     r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
@@ -50,7 +53,7 @@ MESSAGES = {
                         r"(loss_scale|microbatch): the function returned .* for step \d+ \[return .*",
                         r"schedule: the function returned .* as the learning rate of step \d+ \[return a finite "
                      r"number, 0 or more\]",
-                        r"(On rank \d+: )?observe\(\d+\) returned .* \[return \{ name = number \}.*",
+                        r"(On rank \d+: )?observe\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name\])",
                         r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
@@ -67,6 +70,11 @@ MESSAGES = {
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
+    "log.foreign": [r"log: cannot write .* \[(remove it, or name another file|name another folder, .*)\]"],
+    "log.in-use": [r"log: .* is being written by another run(, process \d+)? \[give this one a log of its own, log = \".*\"; .*"],
+    "log.taken": [r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*"],
+    "log.twice": [r"log: .* has been written by a run of this script already \[give each run a log of its own: .*"],
+    "log.word": [r"log: \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],
     "memory.machine": [r"plan: .* does not fit: \d+ ranks of up to .*, .* together, against .* of memory here \[.*",
@@ -198,6 +206,8 @@ MESSAGES = {
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],
     "script.no-verb": [r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
                      r"mw\.(plan|verify) \[give a script that calls mw\.train .*"],
+    "script.unknown": [r"(the result of mw\.\w+|predicted) has no field \w+ \[(did you mean \"\w+\"\?|it has .*)\]",
+                       r"there is no mw\.\w+ \[.*"],
     "script.unreadable": [r".*: (there is no such script|this is a folder, not a script|this is compiled Lua, and "
                      r"scripts are text) \[.*"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
