@@ -97,7 +97,8 @@ Prediction prediction_of(const Experiment& experiment) {
   const auto of = [&](const Plan& plan) {
     return predict(plan, this_device(), experiment.threads);
   };
-  Prediction prediction = of(*experiment.plan);
+  const bool traced = !experiment.log.empty() && !experiment.trace.empty();
+  Prediction prediction = predict(*experiment.plan, this_device(), experiment.threads, traced);
   if (!experiment.step_plans) return prediction;
   for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
     const Prediction other = of(*experiment.step_plans->plans[p]);

@@ -97,6 +97,8 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
   report.chosen = executor.expert_loads();
   report.began = outcome.began;
   report.runs = std::move(outcome.runs);
+  report.instructions = std::move(outcome.instructions);
+  report.moments = std::move(outcome.moments);
   ledger.clear_step();
   return report;
 }

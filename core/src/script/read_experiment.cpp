@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "base/chosen.h"
@@ -246,6 +247,7 @@ class Reader {
       problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
                     "write what the run is called, or leave it out: the plan's mix");
     }
+    read_trace();
     if (has("observe")) {
       experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
                                 std::int64_t step, const Json& facts) {
@@ -259,6 +261,26 @@ class Reader {
     request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
+  }
+
+  // The first two steps warm up; where there are fewer, the last alone.
+  void read_trace() {
+    std::set<std::int64_t> steps;
+    if (!has("trace")) {
+      steps = {std::min<std::int64_t>(2, experiment_.steps - 1), experiment_.steps - 1};
+    } else {
+      for (const Json& given : values_.at("trace")) {
+        const auto step = whole_number(given);
+        if (step && *step >= 0) {
+          steps.insert(*step);
+          continue;
+        }
+        problems_.add(Stage::options, "option.value", "trace",
+                      fmt::format("trace: {} is no step", describe(given)),
+                      "steps count from 0: trace = { 3, 100 }");
+      }
+    }
+    experiment_.trace = {steps.begin(), steps.end()};
   }
 
   void read_loss_scaling() {
