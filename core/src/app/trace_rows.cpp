@@ -71,7 +71,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
                                          const std::vector<InstructionTime>& times,
                                          double offset) const {
   std::vector<SpanRow> rows;
-  // Begun and not awaited, by pending and microbatch; -1 between flat slots, as the executor has it.
+  // Begun and not awaited, by pending and microbatch; -1 between flat slots, as in the executor.
   std::map<std::pair<int, int>, double> underway;
   for (InstructionTime time : times) {
     time.start += offset;

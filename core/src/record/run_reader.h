@@ -16,7 +16,7 @@
 
 namespace mw {
 
-// What a run file says of its run at once. Texts are empty, and objects null, where it says nothing.
+// What a run file says of its run at once. Texts are empty and objects null where it says nothing.
 struct RunHead {
   std::string status, reason, created, host, name, hash, plan_hash;
   std::string process;  // which writes it: run_path.h
