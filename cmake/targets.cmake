@@ -117,11 +117,18 @@ foreach(source IN LISTS bench_sources)
   target_precompile_headers(bench_${name} REUSE_FROM meshwright_pch)
 endforeach()
 
-# The program finds its Lua side, cluster files and templates at ../share/meshwright, installed or
-# not.
+# Chart.js, which becomes part of the pages that the program writes.
+find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js REQUIRED)
+
+# The program finds its Lua side, cluster files, templates and the parts of its pages at
+# ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
-foreach(path IN ITEMS lua clusters kit/templates kit/mixes.json)
+foreach(path IN ITEMS lua clusters kit/templates kit/mixes.json core/src/report/page)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
 endforeach()
+# mw.text "gcide": there once the launcher has unpacked it.
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/.deps/text"
+     "${PROJECT_BINARY_DIR}/share/meshwright/text" SYMBOLIC)
+file(CREATE_LINK "${MESHWRIGHT_CHART_JS}" "${PROJECT_BINARY_DIR}/share/meshwright/chart.min.js" SYMBOLIC)

@@ -12,6 +12,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "plugin/built_in.h"
+#include "report/placements.h"
 
 namespace mw {
 namespace {
@@ -67,10 +68,10 @@ std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
 void AppHost::set_script(const ScriptText& script) {
   folder_ = script.folder;
   script_ = script.text;
+  script_name_ = script.name;
 }
 
-Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
-                   const CallFunction& function) {
+ReadContext AppHost::context_with(const CallFunction& function) {
   ReadContext context;
   context.catalog = &plugins_;
   // Where a person who reads the script would look: here, beside the script, one folder up.
@@ -80,6 +81,12 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     context.roots.push_back(folder_ / "..");
   }
   context.call = function;
+  return context;
+}
+
+Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
+                   const CallFunction& function) {
+  const ReadContext context = context_with(function);
   std::vector<Experiment> read = read_all(experiments, context);
   for (Experiment& each : read) each.force = each.force || force_;
   const Experiment& experiment = read.front();
@@ -95,7 +102,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     result = model_json(*experiment.plan->graph, name);
     result["text"] = model_text(*experiment.plan->graph, name);
   } else if (verb == "plan") {
-    result = run_plan_verb(experiment);
+    result = run_plan_verb(experiment, keep_pages_ ? &pages_ : nullptr);
     if (placements_) {
       result["placements"] = placements_json(*experiment.plan);
       result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);

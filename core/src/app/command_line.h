@@ -12,11 +12,12 @@
 namespace mw {
 
 struct Arguments : ScriptArguments {
-  std::string plugin, of_model;
+  std::string plugin, of_model, cell;
   NewPluginArguments fresh;
   bool json = false, quiet = false;
   ScheduleArguments schedule;
   TraceArguments trace;
+  ReportArguments report;
   RunsArguments runs;
 };
 

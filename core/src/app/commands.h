@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "app/output.h"
+#include "meshwright/json.h"
 #include "plugin/registry.h"
 
 namespace mw {
 
+constexpr int exit_cells_failed = 4;
 constexpr int exit_interrupted = 130;
 
 // What commands that run scripts are given.
@@ -22,11 +24,17 @@ struct ScriptArguments {
   bool placements = false;         // ... and who holds what
   bool model = false;              // show each experiment's model instead of planning it
   std::vector<std::string> words;  // what stands after "--": the script's `arg`
+  std::string html;                // of plan: the page to write; empty: none
   bool force = false;              // start what this machine's memory is predicted not to hold
+  Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
 };
 // `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and
 // the script gives none.
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output);
+// Runs the script's sweeps, those too that it does not run itself.
+int run_sweeps(const ScriptArguments& arguments, Output& output);
+// One cell of a sweep, as that has written it into the file; for the sweep's own processes.
+int run_sweep_cell(const std::string& file, Output& output);
 // Each mw.train is one of the two experiments: of two scripts, or of one.
 int run_compared(const ScriptArguments& arguments, Output& output);
 int run_repl(const ScriptArguments& arguments, Output& output);
@@ -73,6 +81,13 @@ struct TraceArguments {
   bool predicted = false;            // the prediction alone
 };
 int show_trace(const TraceArguments& arguments, Output& output);
+
+// Runs and sweeps as one HTML page.
+struct ReportArguments {
+  std::vector<std::string> runs;      // run files, run folders, sweep folders, folders of these
+  std::string file, title, baseline;  // see ReportInput
+};
+int show_report(const ReportArguments& arguments, Output& output);
 
 // Runs that were: list, show, compare, export, tail. A FILE is a run file, the folder of a run, of
 // a sweep, or any folder of these (record/run_set.h).

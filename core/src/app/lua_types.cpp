@@ -142,12 +142,12 @@ std::string value_types(PluginRegistry& plugins) {
 
 // Not declared anywhere: lua/meshwright/init.lua makes it.
 constexpr const char* chart_types =
-    "---@class meshwright.BarChart\n---@field file string where to: an SVG file\n"
+    "---@class meshwright.BarChart\n---@field file string where to: an HTML file\n"
     "---@field title? string\n---@field unit? string of the numbers\n"
     "---@field series string[] what a group's bars show, in order\n"
     "---@field bars (string|number)[][] a group each: its name, and a number for each of the "
     "series\n\n"
-    "---Writes horizontal bars as SVG.\n---@param chart meshwright.BarChart\n"
+    "---Writes a page of horizontal bars and their numbers.\n---@param chart meshwright.BarChart\n"
     "---@return string file\nfunction mw.bar_chart(chart) end\n\n";
 
 constexpr const char* load_types =

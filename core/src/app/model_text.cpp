@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
@@ -14,17 +13,9 @@
 #include "base/text.h"
 #include "lua/settings.h"
 #include "meshwright/model.h"
+#include "report/placements.h"
 
 namespace mw {
-
-std::string of_any_layer(const std::string& name) {
-  constexpr std::string_view prefix = "layers.";
-  if (!name.starts_with(prefix)) return name;
-  std::size_t end = prefix.size();
-  while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
-  if (end == prefix.size()) return name;
-  return std::string(prefix) + "*" + name.substr(end);
-}
 
 namespace {
 

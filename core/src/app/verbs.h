@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "app/output.h"
 #include "input/experiment.h"
@@ -14,7 +15,8 @@ namespace mw {
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins);
-Json run_plan_verb(const Experiment& experiment);
+// `pages`: if given, gets what a page shows of the plan (report/plan_page.h).
+Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages = nullptr);
 // Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const Experiment& experiment, Output& output);
 

@@ -1,12 +1,15 @@
-// `plan --placements`: for each parameter its placement, and the shape that each class of ranks
-// holds of it.
+// For each parameter its placement, and the shape that each class of ranks holds of it: as JSON, as
+// text, and as rows in which equal layers are one.
+#include "report/placements.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <string_view>
 
-#include "app/model_text.h"
 #include "base/text.h"
 #include "meshwright/model.h"
 #include "program/rank_view.h"
@@ -61,13 +64,6 @@ std::string shape_text(const Json& shape) {
   return fmt::format("{}", fmt::join(shape.get<std::vector<std::int64_t>>(), " x "));
 }
 
-// Layers with equal rows stand in one, "layers.0.q … layers.3.q (4)".
-struct Row {
-  std::vector<std::string> cells;
-  std::string first, last;
-  int count = 0;
-};
-
 std::string stage_text(const Json& stage, bool one_stage) {
   const std::size_t classes = std::min(stage["classes"].size(), most_classes);
   std::vector<std::string> header{"parameter", "dims", "placement"};
@@ -77,27 +73,12 @@ std::string stage_text(const Json& stage, bool one_stage) {
     header.push_back(fmt::format("{}: {}", each["first_rank"].get<int>(), plural(ranks, "rank")));
   }
   header.emplace_back("sharded");
-  std::vector<Row> rows;
-  std::map<std::string, std::size_t> where;
-  for (const Json& parameter : stage["parameters"]) {
-    Row row;
-    row.first = row.last = parameter["name"];
-    std::vector<std::string> dims = parameter["dims"];
-    row.cells = {fmt::format("({})", join(dims)), parameter["placement"]};
-    for (std::size_t c = 0; c < classes; ++c)
-      row.cells.push_back(shape_text(parameter["local"][c]));
-    row.cells.push_back(parameter["in_parts"]);
-    const std::string key = of_any_layer(row.first) + "\n" + join(row.cells, "\n");
-    const auto [at, fresh] = where.emplace(key, rows.size());
-    if (fresh) rows.push_back(row);
-    rows[at->second].last = row.last;
-    ++rows[at->second].count;
-  }
   TextTable table(header);
-  for (const Row& row : rows) {
-    std::vector<std::string> cells{
-        row.count == 1 ? row.first : fmt::format("{} … {} ({})", row.first, row.last, row.count)};
-    cells.insert(cells.end(), row.cells.begin(), row.cells.end());
+  for (const PlacementRow& row : placement_rows(stage)) {
+    std::vector<std::string> cells{row.name(), fmt::format("({})", join(row.dims)), row.placement};
+    cells.insert(cells.end(), row.shapes.begin(),
+                 row.shapes.begin() + static_cast<std::ptrdiff_t>(classes));
+    cells.push_back(row.in_parts);
     table.add(std::move(cells));
   }
   std::string text = one_stage ? "" : fmt::format("stage {}\n", stage["stage"].get<int>());
@@ -109,6 +90,40 @@ std::string stage_text(const Json& stage, bool one_stage) {
 }
 
 }  // namespace
+
+std::string of_any_layer(const std::string& name) {
+  constexpr std::string_view prefix = "layers.";
+  if (!name.starts_with(prefix)) return name;
+  std::size_t end = prefix.size();
+  while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
+  if (end == prefix.size()) return name;
+  return std::string(prefix) + "*" + name.substr(end);
+}
+
+std::string PlacementRow::name() const {
+  return count == 1 ? first : fmt::format("{} … {} ({})", first, last, count);
+}
+
+std::vector<PlacementRow> placement_rows(const Json& stage) {
+  std::vector<PlacementRow> rows;
+  std::map<std::string, std::size_t> where;
+  for (const Json& parameter : stage["parameters"]) {
+    PlacementRow row;
+    row.first = row.last = parameter["name"];
+    row.dims = parameter["dims"].get<std::vector<std::string>>();
+    row.placement = parameter["placement"];
+    row.in_parts = parameter["in_parts"];
+    for (const Json& shape : parameter["local"]) row.shapes.push_back(shape_text(shape));
+    const std::string key =
+        fmt::format("{}\n{}\n{}\n{}\n{}", of_any_layer(row.first), join(row.dims), row.placement,
+                    join(row.shapes), row.in_parts);
+    const auto [at, fresh] = where.emplace(key, rows.size());
+    if (fresh) rows.push_back(row);
+    rows[at->second].last = row.last;
+    ++rows[at->second].count;
+  }
+  return rows;
+}
 
 Json placements_json(const Plan& plan) {
   Json stages = Json::array();
