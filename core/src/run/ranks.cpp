@@ -59,7 +59,6 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
           held_out.first_sample = [&](std::int64_t k) { return k * plan.request.batch; };
           held_out.optimizer = experiment.optimizer.get();
           held_out.forward_only = true;
-          held_out.traced.clear();
           executor.evaluates(experiment.evaluation.plan->program_of(context.rank), held_out);
         }
         fill_parameters(executor, experiment);

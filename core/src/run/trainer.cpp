@@ -147,7 +147,8 @@ class Run {
       if (evaluates) report.held_out = evaluate(executor, ledger);
       if (executor.rank() == 0) {
         if (on_step_) on_step_(report);
-        if (end_ != nullptr || evaluates) {  // what was no part of a step
+        const bool traced = !report.ranks.front().instructions.empty();  // its rows were written
+        if (end_ != nullptr || evaluates || traced) {  // what was no part of a step
           wall = seconds_of(CLOCK_MONOTONIC);
           cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
         }

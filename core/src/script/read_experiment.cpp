@@ -232,8 +232,7 @@ class Reader {
     // A model that was refused says so itself.
     context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;
     context.roots = context_.roots;
-    auto data =
-        guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
+    auto data = guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
     if (data && data->vocab() > context.vocab) {
       problems_.add(Stage::options, "data.vocab", "model.vocab",
                     fmt::format("model.vocab: {} ids are too few for {}: {} has {}", context.vocab,
@@ -304,20 +303,16 @@ class Reader {
 
   // The first two steps warm up; where there are fewer, the last alone.
   void read_trace() {
-    std::set<std::int64_t> steps;
-    if (!has("trace")) {
-      steps = {std::min<std::int64_t>(2, experiment_.steps - 1), experiment_.steps - 1};
-    } else {
-      for (const Json& given : values_.at("trace")) {
-        const auto step = whole_number(given);
-        if (step && *step >= 0) {
-          steps.insert(*step);
-          continue;
-        }
-        problems_.add(Stage::options, "option.value", "trace",
-                      fmt::format("trace: {} is no step", describe(given)),
-                      "steps count from 0: trace = { 3, 100 }");
-      }
+    const std::int64_t last = experiment_.steps - 1;
+    std::set<std::int64_t> steps = {std::min<std::int64_t>(2, last), last};
+    if (has("trace")) steps.clear();
+    for (const Json& given : has("trace") ? values_.at("trace") : Json::array()) {
+      const auto step = whole_number(given);
+      if (step && *step >= 0) steps.insert(*step);
+      if (step && *step >= 0) continue;
+      problems_.add(Stage::options, "option.value", "trace",
+                    fmt::format("trace: {} is no step", describe(given)),
+                    "steps count from 0: trace = { 3, 100 }");
     }
     experiment_.trace = {steps.begin(), steps.end()};
   }
