@@ -191,7 +191,7 @@ class Runs(ProgramCase):
     def test_steps_in_pandas(self):
         done = self.exported("--csv", "runs/dp.h5", "runs/worse.h5", "runs/cut.h5")
         self.assertIn("left out: cut", done.stderr)
-        csv = pd.read_csv(io.StringIO(done.stdout), dtype={"run": str, "hash": str})
+        csv = pd.read_csv(io.StringIO(done.stdout), dtype={"run": str, "hash": str}, float_precision="round_trip")
         whole = pd.concat([pd.read_hdf(self.folder / f"runs/{name}.h5", "steps") for name in ("dp", "worse")],
                           ignore_index=True)
         self.assertEqual(csv["run"].tolist(), ["dp"] * 6 + ["worse"] * 6)
