@@ -111,7 +111,9 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
         rows.push_back(sent);
       }
     }
-    if (own.end - own.start >= shortest_own) rows.push_back(std::move(own));
+    const bool op = i.code == Code::compute && i.update == Update::none;
+    const bool kept = op ? views_.of(time.microbatch).runs(i) : own.end - own.start >= shortest_own;
+    if (kept) rows.push_back(std::move(own));
   }
   return rows;
 }
