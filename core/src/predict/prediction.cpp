@@ -129,8 +129,10 @@ Prediction predict(const Plan& plan, const Device& device, int threads, bool tra
       count += program.segments[run.segment].code.size();
     traced = traced && count <= most_instructions_recorded;
   }
-  const PipelineTime time = price_pipeline(slowest, device, threads, traced);
-  p.instructions = time.instructions;
+  const PipelineTime time = price_pipeline(slowest, device, threads);
+  // Apart: played one by one, times add up to other last bits.
+  if (traced)
+    p.instructions = price_pipeline(slowest, device, threads, /*traced=*/true).instructions;
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;
