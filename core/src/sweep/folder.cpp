@@ -160,7 +160,7 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   }
   Json list = Json::array();
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const bool planned_here = !planned[i].hash.empty();
+    const bool planned_here = !planned[i].hash.empty() && states[i].status != "skipped";
     const std::string id = planned_here ? planned[i].hash : cells[i].name;
     Json cell = {{"id", id},
                  {"name", cells[i].name},

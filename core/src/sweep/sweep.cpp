@@ -252,10 +252,9 @@ class Sweep {
   SweepOutcome outcome() {
     SweepOutcome outcome;
     const std::vector<Json> rows = chosen(rows_);
-    for (const Json& row : rows) {
-      outcome.cells.push_back(row);
-      outcome.failed = outcome.failed || row.value("status", "") == "failed";
-    }
+    for (const Json& row : rows) outcome.cells.push_back(row);
+    for (std::size_t i = 0; i < cells_.size(); ++i)
+      outcome.failed = outcome.failed || (mine_[i] && rows_[i].value("status", "") == "failed");
     outcome.text = summary_text(sweep_, chosen(cells_), rows);
     return outcome;
   }
