@@ -160,7 +160,7 @@ class Wrong(SweepCase):
         self.assertEqual(told("over = { mix = { { plan = { dp(2) }, microbach = 1 } } }, same_loss_as = 3,"),
                          ["option.unknown over.mix[1].microbach", "option.value same_loss_as"])
         self.assertEqual(told("over = { recompute = { 'none', 'ful' }, ['model.layrs'] = { 2, 3 } },"),
-                         ["option.unknown over.model.layrs", "option.value over.recompute"])
+                         ["option.unknown over.model.layrs", "option.choice over.recompute"])
         self.assertEqual(told("over = { seed = { 1 } }, same_loss_as = 'dp(3)',"), ["sweep.like same_loss_as"])
         self.assertEqual(told("over = { seed = { 1 } }, skip = function() return 3 end,"), ["function.result skip"])
         self.assertEqual(told("over = { seed = { 1 } },", "log = 'x.h5',"), ["sweep.own base.log"])
@@ -180,14 +180,14 @@ class Wrong(SweepCase):
         self.sweep_script("""over = { plan = {
           { dp(2) }, { dp(2), misbehaving("abort") }, { dp(2), misbehaving("allocate") },
           { dp(2), misbehaving { "hang", call = 3 } }, { dp(2), misbehaving("wrong") } } }, same_loss_as = "dp(2)",""")
-        rows = self.cells("--time", "4", "--memory", "3GiB", code=4)
+        rows = self.cells("--time", "8", "--memory", "3GiB", code=4)
         of = {name.split("how=")[-1].strip(")") if "how=" in name else name: row for name, row in rows.items()}
         self.assertEqual({name: row["status"] for name, row in rows.items()},
                          {name: "done" if name == "dp(2)" else "failed" for name in rows})
         reasons = [row["reason"] for row in list(rows.values())[1:]]
         self.assertRegex(reasons[0], r"^crashed: SIGABRT")
         self.assertRegex(reasons[1], r"^out of memory")
-        self.assertRegex(reasons[2], r"^over its time limit: not done after 4 s")
+        self.assertRegex(reasons[2], r"^over its time limit: not done after 8 s")
         self.assertRegex(reasons[3], r"^trains differently: the loss of step 0 is ")
         self.assertEqual(len(of), 5)
         self.assertEqual([cell["status"] for cell in self.index()["cells"]], ["done"] + ["failed"] * 4)

@@ -121,7 +121,9 @@ std::string SweepFolder::of(const Cell& cell, const std::string& hash) const {
 
 std::optional<Json> SweepFolder::result(const Cell& cell, const std::string& hash) const {
   auto json = read_json(fs::path(of(cell, hash)) / "result.json");
-  if (!json || !json->is_object() || json->value("hash", "") != hash) return std::nullopt;
+  if (!json || !json->is_object() || json->value("hash", "") != hash ||
+      json->value("kind", "") != "cell")
+    return std::nullopt;
   return json;
 }
 

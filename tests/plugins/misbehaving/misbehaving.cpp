@@ -1,6 +1,6 @@
 // What can go wrong in a cell of a sweep: in the final norm's forward, from the n-th call on
 // (counted over all ranks), it ends the process, asks for memory without end, never returns, or
-// computes something slightly wrong.
+// computes something wrong.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -35,7 +35,7 @@ class MisbehavingType : public mw::OpType {
     if (how_ == "abort") std::abort();
     if (how_ == "allocate") ask_for_memory();
     if (how_ == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
-    if (how_ == "wrong") call.outputs[0].mul_(1.05);
+    if (how_ == "wrong") call.outputs[0].mul_(3);
   }
   void backward(const mw::Op& op, mw::OpCall& call) const override { inner_->backward(op, call); }
   void dgrad(const mw::Op& op, mw::OpCall& call) const override { inner_->dgrad(op, call); }
