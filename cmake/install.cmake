@@ -32,8 +32,19 @@ foreach(name IN ITEMS lua clusters scripts docs examples)
           PATTERN "*.py" EXCLUDE)
 endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/kit/templates" DESTINATION share/meshwright)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/src/report/page" DESTINATION share/meshwright)
+# Where it is a link, what it leads to.
+get_filename_component(chart_js "${MESHWRIGHT_CHART_JS}" REALPATH)
+install(FILES "${chart_js}" DESTINATION share/meshwright RENAME chart.min.js)
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/kit/mixes.json"
         DESTINATION share/meshwright)
+# What .deps has is a link into the user's cache: the file itself goes along.
+install(CODE "
+  if(EXISTS \"${PROJECT_SOURCE_DIR}/.deps/text/gcide.txt\")
+    file(REAL_PATH \"${PROJECT_SOURCE_DIR}/.deps/text/gcide.txt\" text)
+    file(INSTALL \"\${text}\" DESTINATION
+         \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/meshwright/text\")
+  endif()")
 install(DIRECTORY "${MESHWRIGHT_DEPS_DIR}/libtorch/" DESTINATION ${libtorch_dir}
         COMPONENT libtorch EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS)
 

@@ -132,13 +132,29 @@ ensure_text() {
 
 build_folder() { if [[ $1 == release ]]; then echo "$root/build"; else echo "$root/build-$1"; fi; }
 
-# Shows ninja's [n/m] lines as one line that moves on a terminal, as nothing elsewhere.
+# Passes ninja's lines on, and shows how far it is: as one line that moves on a terminal, as a line
+# now and then elsewhere.
 show_progress() {
-  local line
-  while IFS= read -r line; do
-    printf '%s\n' "$line"
-    if [[ -t 2 && $line == \[*/*\]* ]]; then
-      printf '\r\033[Kmeshwright: building %s' "${line%%]*}]" >&2
+  local line whole="" at="" every=${MESHWRIGHT_PROGRESS_SECONDS:-30} start=$SECONDS status
+  local said=$SECONDS
+  while true; do
+    status=0
+    IFS= read -r -t 1 line || status=$?
+    whole+=$line
+    if ((status == 0)); then
+      printf '%s\n' "$whole"
+      if [[ $whole == \[*/*\]* ]]; then
+        at=${whole%%]*}]
+        if [[ -t 2 ]]; then printf '\r\033[Kmeshwright: building %s' "$at" >&2; fi
+      fi
+      whole=""
+    elif ((status <= 128)); then  # no time-out: the end
+      printf '%s' "$whole"
+      break
+    fi
+    if [[ ! -t 2 ]] && ((SECONDS - said >= every)); then
+      said=$SECONDS
+      say "still building: ${at:-no step done yet}, $((SECONDS - start)) s"
     fi
   done
   if [[ -t 2 ]]; then printf '\r\033[K' >&2; fi

@@ -8,6 +8,7 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 # Dimension scales; its .pc file is missing from Debian's package.
 find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)
 find_package(Boost 1.74 REQUIRED)
@@ -69,7 +70,7 @@ add_library(Meshwright::library ALIAS meshwright_library)
 target_link_libraries(meshwright_library INTERFACE "$<LINK_ONLY:meshwright_core>")
 
 add_executable(meshwright ${app_sources})
-target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
+target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 PkgConfig::edit meshwright_warnings)
 target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
 
 add_custom_target(programs DEPENDS meshwright)
@@ -116,11 +117,18 @@ foreach(source IN LISTS bench_sources)
   target_precompile_headers(bench_${name} REUSE_FROM meshwright_pch)
 endforeach()
 
-# The program finds its Lua side, cluster files and templates at ../share/meshwright, installed or
-# not.
+# Chart.js, which becomes part of the pages that the program writes.
+find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js REQUIRED)
+
+# The program finds its Lua side, cluster files, templates and the parts of its pages at
+# ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
-foreach(path IN ITEMS lua clusters kit/templates kit/mixes.json)
+foreach(path IN ITEMS lua clusters kit/templates kit/mixes.json core/src/report/page)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
 endforeach()
+# mw.text "gcide": there once the launcher has unpacked it.
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/.deps/text"
+     "${PROJECT_BINARY_DIR}/share/meshwright/text" SYMBOLIC)
+file(CREATE_LINK "${MESHWRIGHT_CHART_JS}" "${PROJECT_BINARY_DIR}/share/meshwright/chart.min.js" SYMBOLIC)

@@ -19,7 +19,7 @@ local forms = {
 }
 
 local function experiment(plan, sequence)
-  return { model = model, data = mw.text { ".deps/text/gcide.txt", sequence = sequence }, plan = plan, batch = 1,
+  return { model = model, data = mw.text { "gcide", sequence = sequence }, plan = plan, batch = 1,
            optimizer = mw.adamw { lr = 1e-3 }, steps = 1 }
 end
 
@@ -55,5 +55,5 @@ for _, form in ipairs(forms) do
         run.predicted.memory[1].peak / 2 ^ 20, run.memory.activations / 2 ^ 20, run.step_seconds, run.losses[1]))
   bars[#bars + 1] = { name, tokens, run.status == "done" and tokens or 0 }
 end
-print("chart: " .. mw.bar_chart { file = "runs/long_context.svg", unit = "tokens", series = { "predicted", "run" },
+print("chart: " .. mw.bar_chart { file = "runs/long_context.html", unit = "tokens", series = { "predicted", "run" },
   title = ("The longest sequence within %d MiB a rank"):format(limit), bars = bars })

@@ -180,7 +180,11 @@ function mw.strategy(...)
   return registered { tag = "plugin", name = name, positional = positional ~= "" and positional or nil, own = own }
 end
 
---- mw.bar_chart { file = "chart.svg", … }: horizontal bars, as SVG.
+--- mw.load "runs/x.h5": a run's result as mw.train returned it, with its steps and metrics; of a
+--- folder of runs, a sweep's too, a list of them.
+function mw.load(...) return core.load(select(2, arguments(...))) end
+
+--- mw.bar_chart { file = "chart.html", … }: horizontal bars, as a page.
 mw.bar_chart = require "meshwright.chart"
 
 --- mw.sweep { name = "mixes", base = { … }, over = { plan = { … } } }: a grid of experiments.

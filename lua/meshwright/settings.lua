@@ -7,8 +7,13 @@ local mw = require "meshwright"
 local names = setmetatable({ mw = mw }, {
   __index = function(_, key)
     if rawget(mw, key) ~= nil then return rawget(mw, key) end
-    if core.has_plugin(key) then return mw.plugin(key) end
-    return _G[key]
+    local known = core.plugin_names()
+    for _, name in ipairs(known) do
+      if name == key then return mw.plugin(key) end
+    end
+    if _G[key] ~= nil then return _G[key] end
+    for name in pairs(mw) do known[#known + 1] = name end
+    core.unknown(key, known, ("there is nothing called %s here: no plugin, nothing of mw, no variable"):format(key))
   end,
 })
 

@@ -23,10 +23,7 @@ using Hook = std::shared_ptr<const mw::ReductionHook>;
 class Hooks {
  public:
   explicit Hooks(const mw::Values& values)
-      : catalog_(values.catalog()),
-        path_(values.path("hook")),
-        reach_(values.reach()),
-        rank_(values.integer("hook_rank")) {}
+      : catalog_(values.catalog()), path_(values.path("hook")), reach_(values.reach()) {}
 
   // "none", for which it is null; a name; or a table of a name and options: dp.powersgd(2).
   // Throws Error (options) for anything else.
@@ -47,8 +44,6 @@ class Hooks {
     if (table) {
       options = given;
       options.erase("kind");
-    } else if (has_rank(found)) {
-      options["rank"] = rank_;
     }
     mw::Problems problems;
     mw::Values values = found.options().read(options, path_, problems);
@@ -60,16 +55,9 @@ class Hooks {
   std::string list() const { return "\"none\", " + mw::names_of(catalog_, mw::Kind::hook, true); }
 
  private:
-  static bool has_rank(const mw::Registration& hook) {
-    const auto& list = hook.options().list();
-    return std::any_of(list.begin(), list.end(),
-                       [](const mw::Option& option) { return option.name == "rank"; });
-  }
-
   mw::Catalog& catalog_;
   std::string path_;
   std::shared_ptr<const mw::ScriptReach> reach_;
-  std::int64_t rank_;
   std::map<Json, Hook> made_;
 };
 
@@ -114,10 +102,7 @@ class DataParallel : public mw::Strategy {
             "how a bucket is summed: \"none\", as it is; \"bf16\" or \"powersgd\" (both lossy), or "
             "another hook by name; dp.powersgd { … } or another with options; or a function "
             "of the bucket that returns one of these when the plan is made")
-        .fallback("none")
-        .integer("hook_rank", "of a hook that is given by its name alone: powersgd's rank")
-        .fallback(4)
-        .range(1, 1 << 16);
+        .fallback("none");
   }
 
   explicit DataParallel(const mw::Values& values)
@@ -155,7 +140,9 @@ class DataParallel : public mw::Strategy {
         Hook hook;
         try {
           hook = hooks->named(returned);
-        } catch (const Error&) {
+        } catch (const Error& error) {
+          // A hook that is there, and that was refused for what is given to it, or was not made.
+          if (error.problems().front().code != "option.choice") throw;
           throw Error(
               mw::Stage::plan, "function.result", "hook",
               fmt::format("the function returned {} for {}",

@@ -8,6 +8,7 @@
 
 #include "meshwright/json_text.h"
 #include "meshwright/plugin.h"
+#include "meshwright/run_file.h"
 #include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
 #include "schedulers.h"
@@ -199,14 +200,28 @@ class PipelineParallel : public mw::Strategy {
     if (chunks_ == 0) chunks_ = fixed > 0 ? fixed : 1;
     stage_of_ = scheduler->placement(ways_, chunks_);
     adapts_ = true;
-    mw::ScheduleRequest some;
-    some.stages = 2;
-    some.chunks = chunks_;
-    some.microbatches = 8;
-    splits_ = scheduler->make(some).splits();
+    splits_ = may_split(*scheduler);
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
     };
+  }
+
+  // How many microbatches there will be is not known yet, and the scheduler may refuse some numbers
+  // of them; where it makes none of these orders, nobody knows.
+  bool may_split(const mw::Scheduler& scheduler) const {
+    bool made = false;
+    for (const int microbatches : {ways_, 2 * ways_, 4 * ways_, 1}) {
+      mw::ScheduleRequest some;
+      some.stages = ways_;
+      some.chunks = chunks_;
+      some.microbatches = microbatches;
+      try {
+        if (scheduler.make(some).splits()) return true;
+        made = true;
+      } catch (const Error&) {
+      }
+    }
+    return !made;
   }
 
   void take_function(const mw::Values& values, const std::string& key, const std::string& name) {

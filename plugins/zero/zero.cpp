@@ -21,8 +21,7 @@ class Zero : public mw::Strategy {
         .integer("ways", "ranks that the batch is split over")
         .range(1, 1 << 20)
         .positional("ways")
-        .integer("stage",
-                 "what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too")
+        .integer("stage", "what is sharded: 1 optimizer state, 2 gradients too, 3 parameters too")
         .fallback(1)
         .range(1, 3)
         .integer(
@@ -137,7 +136,6 @@ class Zero : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN(
-    "zero", "1.0.0",
-    "ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks",
-    mw::strategy<Zero>())
+MESHWRIGHT_PLUGIN("zero", "1.0.0",
+                  "ZeRO: optimizer state, gradients, parameters sharded over data-parallel ranks",
+                  mw::strategy<Zero>())

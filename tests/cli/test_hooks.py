@@ -27,7 +27,7 @@ class Hooks(ProgramCase):
 
     def test_bytes(self):
         (calls, plain), bf16, (few_calls, few), (_, more), each = self.sent(
-            'hook = "none"', 'hook = "bf16"', 'hook = "powersgd", hook_rank = 1', 'hook = "powersgd"', 'reduce = "each"')
+            'hook = "none"', 'hook = "bf16"', 'hook = dp.powersgd(1)', 'hook = "powersgd"', 'reduce = "each"')
         self.assertEqual(bf16, (calls, plain // 2))
         self.assertEqual(few_calls, 2 * calls)
         self.assertLess(few, plain // 4)
@@ -50,7 +50,7 @@ class Hooks(ProgramCase):
         self.all_refused(HEAD, *((f"train {{ {plan} }}", code, problem) for plan, code, problem in (
             ('dp { 2, hook = "bf61" }', 2, "option.choice plan[1].hook"),
             ("dp { 2, hook = 3 }", 2, "option.choice plan[1].hook"),
-            ('dp { 2, hook = "powersgd", hook_rank = 0 }', 2, "option.range plan[1].hook_rank"),
+            ("dp { 2, hook = dp.powersgd { rank = 0 } }", 2, "option.range plan[1].hook.rank"),
             ('dp { 2, reduce = "all" }', 2, "option.choice plan[1].reduce"),
             ('dp { 2, reduce = "each", hook = "bf16" }', 2, "option.conflict plan[1].reduce"),
             ("dp { 2, hook = function() end }", 3, "function.result plan[1].hook"),

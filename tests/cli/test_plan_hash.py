@@ -58,7 +58,7 @@ DIFFERENT = """{}
 { plan = { dp { 2, hook = "bf16" } } }
 { plan = { dp { 2, hook = function(bucket) return bucket.bytes > 2000 and "bf16" or "none" end } } }
 { plan = { dp { 2, hook = "powersgd" } } }
-{ plan = { dp { 2, hook = "powersgd", hook_rank = 2 } } }
+{ plan = { dp { 2, hook = dp.powersgd { rank = 2 } } } }
 { plan = { zero(2) } }
 { plan = { zero { 2, stage = 3 } } }
 { plan = { tp(2) } }

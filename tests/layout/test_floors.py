@@ -8,8 +8,8 @@ import sys
 import tempfile
 import unittest
 
-FLOORS = ("base mesh comm schedule model optimizer program plan input predict run check record script "
-          "plugin lua sweep app").split()
+FLOORS = ("base mesh comm schedule model optimizer program plan input predict run check record report "
+          "script plugin lua sweep app").split()
 MOST_LINES = 400
 MADE = "meshwright.d.lua"  # by the program
 
@@ -25,6 +25,7 @@ HOMES_OF_HEADERS = {
     "optimizer": "optimizer",
     "plan": "microbatch passes recompute strategy",
     "input": "data lr_schedule",
+    "record": "run_file",
     "plugin": "plugin",
 }
 HOME_OF = {f"meshwright/{name}.h": floor for floor, names in HOMES_OF_HEADERS.items() for name in names.split()}

@@ -1,6 +1,6 @@
 # label: unit
 """Every floor of core/src links with the floors below it alone: what its objects use is defined
-there or in it.
+there or in it. And a header declares only what its own floor or a lower one defines.
 
 So nobody below declares, calls or throws what stands above, through whatever header; and
 predicting needs no runtime: `predict` is below `run`."""
@@ -14,7 +14,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from test_floors import FLOORS  # noqa: E402
+from test_floors import FLOORS, HOME_OF  # noqa: E402
 
 OURS = re.compile(r"\b(mw::|typeinfo for mw::|vtable for mw::)")
 
@@ -26,14 +26,16 @@ def floor_of(path):
 
 
 def symbols(path):
-    """What an object defines and what it lacks."""
+    """What an object defines, what it lacks, and the functions that it alone defines."""
     listing = subprocess.run(["nm", "-C", str(path)], capture_output=True, text=True, check=True).stdout
-    defined, lacking = set(), set()
+    defined, lacking, functions = set(), set(), set()
     for line in listing.splitlines():
         kind, name = line[17], line[19:]
         if OURS.search(name):
             (lacking if kind in "Uw" else defined).add(name)
-    return defined, lacking
+            if kind == "T":
+                functions.add(name)
+    return defined, lacking, functions
 
 
 def findings(objects):
@@ -48,16 +50,118 @@ def findings(objects):
                 yield f"{floor} needs {name}, which {FLOORS[min(home[name])]} defines"
 
 
+def without_templates(text):
+    text = text.replace("->", "").replace("<=", "").replace(">=", "").replace("<<", "")
+    before = None
+    while before != text:
+        before, text = text, re.sub(r"<[^<>]*>", "", text)
+    return text
+
+
+def named(text):
+    """The function that is declared or demangled here, as (name, number of arguments); None for anything else."""
+    text = without_templates(text.replace("[abi:cxx11]", ""))
+    found = re.search(r"([~\w:]+)\s*\(", text)
+    if not found or "operator" in text or "=" in text[: found.start()]:
+        return None
+    arguments, depth = 0, 0
+    for at in range(found.end(), len(text)):
+        if text[at] in "([{":
+            depth += 1
+        elif text[at] in ")]}" and depth == 0:
+            return found[1], arguments + bool(text[found.end() : at].strip())
+        elif text[at] in ")]}":
+            depth -= 1
+        elif text[at] == "," and depth == 0:
+            arguments += 1
+    return None
+
+
+def declared(text):
+    """The functions that a header declares and leaves to a source, with namespaces and classes before the name."""
+    text = re.sub(r'//[^\n]*|/\*.*?\*/|^\s*#[^\n]*(\\\n[^\n]*)*|"(\\.|[^"\\\n])*"', " ", text, flags=re.S | re.M)
+    scopes, head, body, nested = [], "", 0, 0
+    for letter in text:
+        if body:  # of a function, an enumeration, a value
+            body += (letter == "{") - (letter == "}")
+        elif letter == "{" and nested:  # a default argument
+            body = 1
+        elif letter == "{":
+            scope = re.search(r"\b(?:namespace|class|struct)\s+([\w:]+)", without_templates(head))
+            if scope and "(" not in head and "enum" not in head:
+                scopes.append(scope[1])
+            else:
+                body = 1
+            head = ""
+        elif letter == "}":
+            scopes, head = scopes[:-1], ""
+        elif letter == ";" and not nested:
+            what = None if re.search(r"=\s*(0|default|delete)\s*$|\b(friend|using|typedef)\b", head) else named(head)
+            if what:
+                yield "::".join([*scopes, what[0]]), what[1]
+            head = ""
+        else:
+            nested += (letter == "(") - (letter == ")")
+            head = re.sub(r"\b(public|private|protected):", "", head + letter)
+
+
+def upward_declarations(headers, functions):
+    """headers: (path, floor, text); functions: of each floor those that its objects define."""
+    home = {}
+    for floor in reversed(FLOORS):
+        for name in functions.get(floor, ()):
+            home[named(name)] = floor
+    matched = 0
+    upward = []
+    for path, floor, text in headers:
+        for what in declared(text):
+            above = home.get(what, floor)
+            matched += what in home
+            if FLOORS.index(above) > FLOORS.index(floor):
+                upward.append(f"{path} of {floor} declares {what[0]}, which {above} defines")
+    return upward, matched
+
+
 class Links(unittest.TestCase):
-    def test_no_floor_needs_a_higher_one(self):
+    @classmethod
+    def setUpClass(cls):
         build = pathlib.Path(os.environ["MESHWRIGHT_BUILD"])
         # Not all that lies there: objects of folders that are no more may be left over.
         made = set(re.findall(r"CMakeFiles/meshwright(?:_core)?\.dir/\S+\.o", (build / "build.ninja").read_text()))
-        paths = [build / path for path in sorted(made) if floor_of(path)]
-        missing = set(FLOORS) - {floor_of(path) for path in paths}
+        cls.objects = [(floor_of(path), *symbols(build / path)) for path in sorted(made) if floor_of(path)]
+
+    def test_no_floor_needs_a_higher_one(self):
+        missing = set(FLOORS) - {floor for floor, *_ in self.objects}
         self.assertEqual(missing, set(), "floors without objects")
-        objects = [(floor_of(path), *symbols(path)) for path in paths]
-        self.assertEqual(list(findings(objects)), [])
+        self.assertEqual(list(findings([each[:3] for each in self.objects])), [])
+
+    def test_no_header_declares_what_a_higher_floor_defines(self):
+        core = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"]) / "core"
+        functions = collections.defaultdict(set)
+        for floor, _, _, defined in self.objects:
+            functions[floor] |= defined
+        headers = [(path.name, HOME_OF[f"meshwright/{path.name}"], path.read_text())
+                   for path in sorted(core.glob("include/meshwright/*.h"))]
+        headers += [(path.name, path.parts[-2] if path.parts[-2] in FLOORS else path.parts[-3], path.read_text())
+                    for path in sorted(core.glob("src/**/*.h"))]
+        upward, matched = upward_declarations(headers, functions)
+        self.assertEqual(upward, [])
+        every = len({named(name) for names in functions.values() for name in names})
+        self.assertGreater(matched, every * 0.95, "declarations and symbols do not meet: is a header read wrongly?")
+
+    def test_a_declaration_of_what_stands_above_is_found(self):
+        text = """namespace mw {
+        // void note(int);
+        struct Times { double of(int stage) const { return stage; } int most = limit(3); Times(int a, int b); };
+        constexpr Answer answer{"x(y)", Times(1)};
+        std::vector<Times> times(const std::string& file, const std::map<int, std::vector<int>>& stages = {});
+        }"""
+        self.assertEqual(list(declared(text)), [("mw::Times::Times", 2), ("mw::times", 2)])
+        low, high = FLOORS[0], FLOORS[-1]
+        symbol = "mw::times[abi:cxx11](std::string const&, std::map<int, std::vector<int, A<int> > > const&)"
+        self.assertEqual(upward_declarations([("a.h", low, text)], {high: {symbol}}),
+                         ([f"a.h of {low} declares mw::times, which {high} defines"], 1))
+        self.assertEqual(upward_declarations([("a.h", low, text)], {high: {symbol}, low: {symbol}}), ([], 1))
 
     def test_a_call_upwards_is_found(self):
         low, high = FLOORS[0], FLOORS[-1]

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/interrupt.h"
+#include "base/text.h"
 #include "base/json_text.h"
 #include "support/problems.h"
 
@@ -379,9 +380,32 @@ TEST_CASE_METHOD(Fixture, "the prompt prints expressions, keeps globals and goes
   std::istringstream in(
       "=1+1\nx = 3\nx * 2\nfor i = 1, 2 do\nx = x + i\nend\nx, 'a'\nmw.nix\nmw.llama { layers = 2 "
       "}\nlocal\n");
-  std::ostringstream out;
-  script.repl(in, out, false);
-  const std::string text = out.str();
-  CHECK_THAT(text, Catch::StartsWith("2\n6\n6\ta\nrepl:1: there is no mw.nix"));
+  std::string text;
+  script.repl({[&](const std::string&) -> std::optional<std::string> {
+                 std::string line;
+                 if (!std::getline(in, line)) return std::nullopt;
+                 return line;
+               },
+               [&](const std::string& values) { text += values + "\n"; },
+               [&](const mw::Error& error) { text += with_places(error) + "\n"; }});
+  CHECK_THAT(text, Catch::StartsWith("2\n6\n6\ta\nrepl:1: script.unknown"));
   CHECK_THAT(text, Contains("llama { layers = 2 }\n"));
+}
+
+TEST_CASE_METHOD(Fixture, "the prompt knows globals, fields and options") {
+  mw::Script script(host, options);
+  script.run_text("mw = require 'meshwright' list = { first = 1, second = { third = 2 } }", "t");
+  const auto choices = [&](const char* before) {
+    return mw::join(script.complete(before).choices);
+  };
+  CHECK(choices("lis") == "list");
+  CHECK(choices("x = list.") == "first, second");
+  CHECK(choices("print(list.second.t") == "third");
+  CHECK(choices("list.first.") == "");
+  CHECK(choices("mw.lla") == "llama");
+  CHECK(choices("mw.train { mod") == "model");
+  CHECK(choices("mw.train { model = mw.llama { lay") == "layers");
+  CHECK(choices("mw.train { model = mw.llama { layers = 2 }, optimi") == "optimizer");
+  CHECK(choices("mw.train { name = \"{\", step") == "steps");
+  CHECK(script.complete("mw.train { mod").word == "mod");
 }

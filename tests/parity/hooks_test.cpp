@@ -1,6 +1,9 @@
 // How dp's gradients are summed: in every microbatch, or through hooks.
 #include <catch2/catch.hpp>
 
+#include "meshwright/passes.h"
+#include "meshwright/reduction_hook.h"
+#include "meshwright/strategy.h"
 #include "run/trainer.h"
 #include "support/problems.h"
 #include "support/setup.h"
@@ -11,7 +14,9 @@ using namespace mw::test;
 namespace {
 
 StrategyChoice hooked(int ways, const std::string& hook, std::int64_t rank = 2) {
-  return strategy("dp", {{"ways", ways}, {"bucket", 1 << 16}, {"hook", hook}, {"hook_rank", rank}});
+  Json with = {{"kind", hook}};
+  if (hook == "powersgd") with["rank"] = rank;
+  return strategy("dp", {{"ways", ways}, {"bucket", 1 << 16}, {"hook", with}});
 }
 
 StrategyChoice each(int ways, bool overlap) {
@@ -24,6 +29,32 @@ Setup usual(bool gpt) {
   if (gpt) setup.make_gpt();
   return setup;
 }
+
+// The sum as it is, in one piece.
+class WholeSum final : public ReductionHook {
+ public:
+  bool exact(const BucketShape&) const override { return true; }
+  ReductionCost cost(const BucketShape& bucket) const override {
+    ReductionCost cost;
+    cost.start.calls = {{Collective::all_reduce, bucket.elements * bucket.element}};
+    return cost;
+  }
+  std::unique_ptr<BucketReduction> make(const BucketShape&, at::TensorOptions) const override {
+    return std::make_unique<Reduction>();
+  }
+
+ private:
+  class Reduction final : public BucketReduction {
+   public:
+    void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
+      pending_ = ranks.all_reduce(gradient, mw::Reduction::sum, purpose);
+    }
+    void finish() override { pending_.wait(); }
+
+   private:
+    Pending pending_;
+  };
+};
 
 // Of the first step, and the mean of the last ten.
 std::pair<double, double> losses(const Setup& setup, std::int64_t steps) {
@@ -57,6 +88,21 @@ TEST_CASE("A reduction in every microbatch equals one rank", "[matrix]") {
                                              << " " << beside << (overlap ? " overlapped" : "")) {
     must_equal_one_rank(setup);
   }
+}
+
+TEST_CASE("An exact hook in every microbatch equals one rank") {
+  const int ways = GENERATE(2, 3), microbatches = GENERATE(1, 3);
+  Setup setup;
+  setup.batch = ways * microbatches;
+  setup.microbatch = 1;
+  setup.plan = {does("each_hooked", {{"dp", ways, Role::data}}, [](Draft& draft) {
+    draft.shard("batch", "dp");
+    draft.add_pass(bucket_gradients(1 << 12));
+    draft.add_pass(reduce_each_microbatch("dp"));
+    draft.add_pass(hook_reductions(
+        "dp", [](const BucketShape&) { return std::make_shared<const WholeSum>(); }));
+  })};
+  must_equal_one_rank(setup);
 }
 
 TEST_CASE("A lossy hook is never called equal, and is named") {

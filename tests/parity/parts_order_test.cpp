@@ -1,4 +1,4 @@
-// Where a program gathers, lets go and reduces what is kept in parts: the same numbers would come
+// Where a program gathers, lets go and reduces what is sharded: the same numbers would come
 // out of worse orders, so they are looked at one by one. And the bytes, by closed forms.
 #include <catch2/catch.hpp>
 
@@ -88,7 +88,7 @@ TEST_CASE("Layers are gathered ahead, and let go before the next are begun") {
   if (prefetch == 0) CHECK(waits_behind_work == 0);
 }
 
-TEST_CASE("A bucket kept in parts is reduced once for each microbatch, whatever the schedule") {
+TEST_CASE("A sharded bucket is reduced once for each microbatch, whatever the schedule") {
   const int stage = GENERATE(2, 3);
   const std::string schedule = GENERATE(as<std::string>{}, "none", "1f1b", "zb-h1", "zbv");
   std::vector<StrategyChoice> plan = {zero(2, stage, 1, 1, false, 1 << 20)};

@@ -73,6 +73,14 @@ TEST_CASE("each way of failing has its own reason") {
   CHECK(why_not("undefined_symbol") == "plugin.needs-symbol");
   CHECK(why_not("misnamed") == "plugin.misnamed");
   CHECK(why_not("wellnamed") == "plugin.misnamed");
+  CHECK(why_not("reserved") == "plugin.kind");
+}
+
+TEST_CASE("a kind that nothing makes things of is refused with those that there are") {
+  const auto verdict = mw::open_module(test_plugins() / "reserved.so");
+  CHECK_THAT(verdict.problem, Contains("communicator") && Contains("no use for one yet"));
+  CHECK_THAT(verdict.hint, Contains("strategy, scheduler, model, op, data"));
+  CHECK_THAT(verdict.hint, !Contains("communicator") && !Contains("cluster"));
 }
 
 TEST_CASE("an unknown plugin is refused") {

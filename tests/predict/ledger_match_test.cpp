@@ -276,11 +276,12 @@ TEST_CASE("... where hooks reduce, and in every microbatch", "[sampled]") {
   const bool is_gpt = GENERATE(false, true), beside = GENERATE(false, true);
   const int microbatch = GENERATE(0, 2), how = GENERATE(range(0, 5));
   if (left_out({is_gpt, beside, microbatch / 2, how}, 3)) return;
-  const std::vector<Json> hooks = {{{"hook", "bf16"}},
-                                   {{"hook", "bf16"}, {"overlap", false}},
-                                   {{"hook", "powersgd"}},
-                                   {{"hook", "powersgd"}, {"hook_rank", 1}, {"bucket", 1 << 30}},
-                                   {{"reduce", "each"}}};
+  const std::vector<Json> hooks = {
+      {{"hook", "bf16"}},
+      {{"hook", "bf16"}, {"overlap", false}},
+      {{"hook", "powersgd"}},
+      {{"hook", {{"kind", "powersgd"}, {"rank", 1}}}, {"bucket", 1 << 30}},
+      {{"reduce", "each"}}};
   Json options = {{"ways", 2}, {"bucket", 1 << 14}};
   options.update(hooks[how]);
   Setup setup = is_gpt ? gpt({}, microbatch) : llama({}, microbatch);

@@ -27,7 +27,8 @@ MESSAGES = {
                      r"or write sp \{ n, .*"],
     "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "
                      r"\(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
-    "compare.count": [r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
+    "compare.count": [r"runs compare takes two runs or more; found 1 run \[name two run files, .*",
+                      r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
     "compare.differs": [r"\w+: a has .*, b has .*; a comparison needs the same .*"],
     "compare.not-finite": [r"compare: one rank in float64 is not finite either in step \d+ \[a lower learning "
                      r"rate; .*"],
@@ -35,7 +36,8 @@ MESSAGES = {
                      r"its update is left out \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
-    "file.missing": [r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
+    "file.missing": [r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
+                     r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
@@ -62,8 +64,7 @@ MESSAGES = {
     "kit.folder": [r"\"\w+\" is there already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
     "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
-                 r"there is no template of the kind \"\w+\" \[begin with another kind's, .*",
-                 r"a plugin cannot bring a communicator: .* \[to change what is sent, write a strategy or a hook\]",
+                 r"a plugin cannot bring a \w+ in this version \[kinds: \w+(, \w+)*\]",
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
@@ -153,7 +154,7 @@ MESSAGES = {
                      r"them out\]"],
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
-    "plugin.fault": [r"plan\[1\]: the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
     "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
                      r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],
@@ -187,7 +188,12 @@ MESSAGES = {
                      r"good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
                         r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ "
                      r"chunks has \d+ \[set chunks, .*"],
-    "script.argument": [r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
+    "runs.baseline": [r"--baseline \w+: none of these runs \[(did you mean|they are: ).*"],
+    "runs.none": [r".*: there are no runs \[a script's log = .*"],
+    "runs.several": [r".* has \d+ runs \[name one of them: .*"],
+    "runs.unreadable": [r".*: .+ \[name a run file: what a script's `log` names\]"],
+    "script.argument": [r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
+                        r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit has no loin \[it has backwards, .*, tiny\]",
                         r"the plugin dp has no powersdg \[it has bf16, powersgd\]", r"the plugin tp has no way \[.*"],
@@ -202,6 +208,7 @@ MESSAGES = {
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
     "set.value": [r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
                   r"expression\]"],
+    "sort.field": [r"--sort \w+: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "sweep.axis": [r"over\S* has no values \[give it some, .*", r"over\S* is one value, .* \[an axis is a list .*",
                    r"over\S*\[\d\] is the same as over\S*\[\d\]: .* \[leave it out; .*",
                    r"repeats: the cells have seeds of their own, from over \[.*"],
@@ -217,6 +224,9 @@ MESSAGES = {
     "usage.missing": [r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
+    "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
+    "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
+    "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==|for example .*)"],
     "usage.value": [r"--times takes three positive numbers \[F,I,W: .*"],
 }
 

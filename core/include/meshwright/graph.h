@@ -73,7 +73,8 @@ class Graph {
   // Each returns the value's index.
   int add_data(std::string name, Dims dims, Scalar scalar);
   int add_parameter(std::string name, Dims dims, Init init, HfName hf);
-  int add_tally(std::string name, Dims dims, ExpertLoad expert_load, HfName hf);
+  // A parameter that counts the load of each expert; see ExpertLoad.
+  int add_expert_load(std::string name, Dims dims, ExpertLoad expert_load, HfName hf);
 
   // One output of an op to be: its dims, and whether a gradient flows through it.
   struct Output {

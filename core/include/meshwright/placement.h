@@ -28,6 +28,7 @@ class Dim {
 
 using Dims = std::vector<Dim>;
 bool contains(const Dims& dims, Dim dim);
+std::vector<std::string> names_of(const Dims& dims);
 
 enum class Reduction : std::uint8_t { sum, max };
 

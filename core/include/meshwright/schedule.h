@@ -110,13 +110,6 @@ struct TimedAction {
   int vstage = -1;
 };
 
-// The works' times that a run measured: of each virtual stage the median over ranks, microbatches
-// and the steps after the first two, from the run file's /actions. Where the run did not part its
-// backward, I and W are half of B each. Throws Error (options) if the file is no run file, or not
-// of a run with this placement.
-std::vector<WorkTimes> measured_times(const std::string& run_file,
-                                      const std::vector<int>& stage_of);
-
 struct ScheduleTimeline {
   std::vector<std::vector<TimedAction>> stages;  // one for each action, in the stage's order
   double makespan = 0;                           // from the first start to the last end

@@ -6,11 +6,13 @@
 
 #include "app/compare.h"
 #include "app/model_text.h"
+#include "app/result_fields.h"
 #include "app/verbs.h"
 #include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "plugin/built_in.h"
+#include "report/placements.h"
 
 namespace mw {
 namespace {
@@ -57,6 +59,12 @@ std::vector<Verb> AppHost::verbs() const {
            2}};
 }
 
+std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
+  std::vector<std::string> names;
+  for (const ResultField& field : mw::result_fields(kind)) names.emplace_back(field.name);
+  return names;
+}
+
 void AppHost::set_script(const ScriptText& script) {
   folder_ = script.folder;
   script_ = script.text;
@@ -88,13 +96,13 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     result = compare(read);
     if (result["status"] == "waiting") return result;
   } else if (verb == "train") {
-    result = run_train(experiment, script_, output_);
+    result = run_train(experiment, script_, output_, plugins_);
   } else if (verb == "plan" && models_) {
     const std::string name = experiment.plan->request.model->name();
     result = model_json(*experiment.plan->graph, name);
     result["text"] = model_text(*experiment.plan->graph, name);
   } else if (verb == "plan") {
-    result = run_plan_verb(experiment);
+    result = run_plan_verb(experiment, keep_pages_ ? &pages_ : nullptr);
     if (placements_) {
       result["placements"] = placements_json(*experiment.plan);
       result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);

@@ -28,8 +28,10 @@ class AppHost : public Host {
   std::vector<Verb> verbs() const override;
   const Options& experiment() const override { return experiment_options(); }
   PluginRegistry& plugins() override { return plugins_; }
+  std::vector<std::string> result_fields(const std::string& kind) const override;
   Json call(const std::string& verb, const std::vector<Json>& experiments,
             const CallFunction& function) override;
+  Json load(const std::string& path, const std::string& folder) override;
   void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied) override;
   Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
                  const CallFunction& function) override;
@@ -50,6 +52,10 @@ class AppHost : public Host {
   void show_programs() { programs_ = true; }
   // ... and which rank holds what of each parameter.
   void show_placements() { placements_ = true; }
+  // ... and what its page shows is kept (pages()).
+  void keep_pages() { keep_pages_ = true; }
+  // Of each plan, in their order.
+  const std::vector<Json>& pages() const { return pages_; }
   // `plan` shows the experiment's model and nothing else.
   void show_models() { models_ = true; }
 
@@ -76,6 +82,8 @@ class AppHost : public Host {
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
   std::set<std::string> sweeps_;  // names
+  bool keep_pages_ = false;
+  std::vector<Json> pages_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them

@@ -3,6 +3,7 @@
 
 #include "app/model_text.h"
 #include "base/version.h"
+#include "plugin/module.h"
 
 namespace mw {
 namespace {
@@ -19,13 +20,21 @@ void add_settings(CLI::App* command, Arguments& arguments) {
       ->type_name("KEY=VALUE");
 }
 
+void add_quiet(CLI::App* command, Arguments& arguments) {
+  command->add_flag("--quiet", arguments.quiet,
+                    "no text but errors and what the script prints; --json's lines stay");
+}
+
 CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::string& name,
                              const std::string& about, const std::string& example) {
   CLI::App* command = app.add_subcommand(name, about);
   command->add_option("SCRIPT", arguments.script, "an experiment script (Lua); - is standard input")
       ->required();
   add_settings(command, arguments);
-  command->footer("Example: meshwright " + name + " " + example);
+  add_quiet(command, arguments);
+  command->footer(
+      "What stands after -- is the script's: arg[1], arg[2], ...\nExample: meshwright " + name +
+      " " + example);
   return command;
 }
 
@@ -171,6 +180,24 @@ void add_sweep_commands(CLI::App& app, Arguments& arguments,
   commands["cell"] = [](const Arguments& a, Output& o) { return run_sweep_cell(a.cell, o); };
 }
 
+void add_report_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "report",
+      "runs and sweeps as one HTML page that needs no network: losses, speed, memory, "
+      "bytes, timelines, measured beside predicted");
+  ReportArguments& a = arguments.report;
+  command
+      ->add_option("FILE", a.runs,
+                   "run files, run folders, or a sweep's folder (runs/NAME); a folder of these")
+      ->required();
+  command->add_option("-o,--output", a.file, "the page to write")->type_name("FILE");
+  command->add_option("--baseline", a.baseline,
+                      "what the others are compared with: a mix, a cell, or a value of an axis");
+  command->add_option("--title", a.title, "the page's title");
+  command->footer("Example: meshwright report runs/mixes -o report.html");
+  add_json(command, arguments);
+}
+
 // plugins new and plugins test.
 void add_kit_commands(CLI::App& plugins, Arguments& arguments,
                       std::map<std::string, Command>& commands) {
@@ -178,9 +205,7 @@ void add_kit_commands(CLI::App& plugins, Arguments& arguments,
       "new", "write the folder of a plugin that builds and passes its test at once");
   fresh->add_option("NAME", arguments.fresh.name, "the plugin's name, and the folder's")
       ->required();
-  fresh
-      ->add_option("--kind", arguments.fresh.kind,
-                   "strategy, scheduler, hook, optimizer, model or op")
+  fresh->add_option("--kind", arguments.fresh.kind, kinds_there_are())
       ->required()
       ->type_name("KIND");
   fresh->add_flag("--lua", arguments.fresh.lua, "a script instead of C++");
@@ -238,6 +263,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   app.get_subcommand("plan")->add_flag(
       "--placements", arguments.placements,
       "list the parameters too: who holds what, by placement and shape on each class of ranks");
+  app.get_subcommand("plan")
+      ->add_option("--html", arguments.html,
+                   "write a page too: the mesh and who holds what, the timeline, memory over time")
+      ->type_name("FILE");
   scripted(
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
@@ -253,6 +282,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->required()
       ->expected(1, 2);
   add_settings(compare, arguments);
+  add_quiet(compare, arguments);
   compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
   for (const char* name : {"run", "verify", "compare"}) {
     app.get_subcommand(name)->add_flag(
@@ -302,6 +332,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   };
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
+  add_report_command(app, arguments);
+  commands["report"] = [](const Arguments& a, Output& o) { return show_report(a.report, o); };
+
+  add_runs_commands(app, arguments, commands);
 
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),

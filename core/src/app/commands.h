@@ -20,11 +20,13 @@ struct ScriptArguments {
   std::string script;                // a path; "-": standard input
   std::vector<std::string> scripts;  // of compare
   std::vector<std::string> settings, plugin_path;
-  bool program = false;      // list each program too
-  bool placements = false;   // ... and who holds what
-  bool model = false;        // show each experiment's model instead of planning it
-  bool force = false;        // start what this machine's memory is predicted not to hold
-  Json go = Json::object();  // what the command line says of sweeps: keys of sweep:go
+  bool program = false;            // list each program too
+  bool placements = false;         // ... and who holds what
+  bool model = false;              // show each experiment's model instead of planning it
+  std::vector<std::string> words;  // what stands after "--": the script's `arg`
+  std::string html;                // of plan: the page to write; empty: none
+  bool force = false;              // start what this machine's memory is predicted not to hold
+  Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
 };
 // `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and
 // the script gives none.
@@ -79,6 +81,27 @@ struct TraceArguments {
   bool predicted = false;            // the prediction alone
 };
 int show_trace(const TraceArguments& arguments, Output& output);
+
+// Runs and sweeps as one HTML page.
+struct ReportArguments {
+  std::vector<std::string> runs;      // run files, run folders, sweep folders, folders of these
+  std::string file, title, baseline;  // see ReportInput
+};
+int show_report(const ReportArguments& arguments, Output& output);
+
+// Runs that were: list, show, compare, export, tail. A FILE is a run file, the folder of a run, of a
+// sweep, or any folder of these (record/run_set.h).
+struct RunsArguments {
+  std::vector<std::string> files;  // of list: none stands for "runs"
+  std::string where, sort, baseline, table = "steps", out;
+  bool reverse = false, jsonl = false, csv = false, follow = false;
+  int last = 10;  // steps
+};
+int list_runs(const RunsArguments& arguments, Output& output);
+int show_run(const RunsArguments& arguments, Output& output);
+int compare_runs(const RunsArguments& arguments, Output& output);
+int export_runs(const RunsArguments& arguments, Output& output);
+int tail_run(const RunsArguments& arguments, Output& output);
 
 // Its text: every constructor, verb, plugin and the experiment table as LuaLS annotations.
 std::string lua_types(PluginRegistry& plugins);

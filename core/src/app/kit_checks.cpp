@@ -12,6 +12,8 @@
 #include "app/kit_sample.h"
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "check/observe.h"
+#include "check/slopes.h"
 #include "check/verify.h"
 #include "predict/prediction.h"
 #include "run/ranks.h"
@@ -124,7 +126,9 @@ void check_equal(const std::string& check, const Experiment& experiment, KitRepo
     return;
   }
   if (!outcome.lossy.empty() && !outcome.diverged) {
-    report.ok(check, fmt::format("not compared: {} says that it loses bits", join(outcome.lossy)));
+    report.ok(check, fmt::format("all but what {} reduces: it says that it loses bits, so there is "
+                                 "nothing that its gradients could be compared with",
+                                 join(outcome.lossy)));
     return;
   }
   const std::string where = outcome.diverged ? describe(outcome.first) : note_of(outcome);
@@ -144,6 +148,20 @@ void check_books(const std::string& check, Experiment experiment, KitReport& rep
     report.failed("bytes and memory as predicted, " + check, predicted,
                   "what is sent and allocated must be what is declared: cost() of a hook or an op, "
                   "the states of an optimizer");
+  }
+  const auto unlike = std::find_if(first.begin(), first.end(), [&](const StepReport& step) {
+    const double again = second.at(static_cast<std::size_t>(step.step)).loss;
+    return again != step.loss && !(std::isnan(again) && std::isnan(step.loss));
+  });
+  if (unlike == first.end()) {
+    report.ok("a second run has the same losses, " + check);
+  } else {
+    report.failed(
+        "a second run has the same losses, " + check,
+        fmt::format("step {}: {}, then {}", unlike->step, unlike->loss,
+                    second.at(static_cast<std::size_t>(unlike->step)).loss),
+        "numbers that stay in members or static variables, a generator without a seed of its own, "
+        "memory that is read before it is written");
   }
   std::string leak;
   for (std::size_t s = 1; s + 1 < first.size() && leak.empty(); ++s)
@@ -170,21 +188,82 @@ void check_replicas(const std::string& check, Experiment experiment, KitReport& 
   report.ok(check);
 }
 
-void check_mixes(const Json& experiment, const ReadContext& context, KitReport& report) {
+void check_derivative(const std::string& check, const Experiment& experiment, KitReport& report) {
+  const std::vector<Slope> found = slopes(experiment, stop_flag());
+  std::vector<const Slope*> wrong;
+  for (const Slope& slope : found) {
+    if (!slope.agrees()) wrong.push_back(&slope);
+  }
+  if (wrong.empty()) {
+    report.ok(check, fmt::format("along {}", plural(static_cast<std::int64_t>(found.size()),
+                                                    "random direction")));
+    return;
+  }
+  // Backward goes from the last to the first: what is wrong last in the graph is nearest to why.
+  const Slope& last = *wrong.back();
+  report.failed(
+      check,
+      fmt::format("{} of {} slopes; the last: {}: {:.6e} by backward, {:.6e} by differences of the "
+                  "loss",
+                  wrong.size(), found.size(), join(last.parameters), last.backward,
+                  last.differences),
+      "a backward, dgrad or wgrad of the op that has this parameter, or of one between it and the "
+      "next parameter; where a gradient is meant to be no derivative, as through a rounding, it "
+      "shows here too");
+}
+
+void check_lossy(const std::string& check, const Experiment& experiment, KitReport& report) {
+  constexpr int steps = 16;
+  constexpr double much = 0.1;
+  if (lossy_hooks(*experiment.plan).names.empty()) return;
+  const LossyGradients lost = lossy_gradients(experiment, steps, stop_flag());
+  const std::string found = fmt::format(
+      "{:.2g} % of the sum is off after one step, {:.2g} % of the mean of {} equal steps; whether "
+      "training bears that, no check can say: compare the losses of real runs",
+      100 * lost.first, 100 * lost.mean, steps);
+  if (std::isfinite(lost.mean) && (lost.first <= much || lost.mean <= 0.9 * lost.first)) {
+    report.ok(check, found);
+    return;
+  }
+  report.failed(
+      check, found,
+      "what is left out must come later (error feedback: keep it, and add it to the next "
+      "step's gradient), or the mean of the steps is wrong too; a sum over the ranks, not "
+      "a mean, is to be left");
+}
+
+void check_all_books(const std::string& mix, const Json& table, const ReadContext& context,
+                     KitReport& report) {
+  const auto each = [&](const std::string& check, const auto& body) {
+    try_experiment(check, table, context, report, body);
+  };
+  each("bytes and memory as predicted, " + mix,
+       [&](const Experiment& e) { check_books(mix, e, report); });
+  const std::string agree = "all ranks agree, " + mix;
+  each(agree, [&](const Experiment& e) { check_replicas(agree, e, report); });
+  const std::string loses = "what it loses, " + mix;
+  each(loses, [&](const Experiment& e) { check_lossy(loses, e, report); });
+}
+
+void check_mixes(const Json& experiment, const ReadContext& context, bool computes,
+                 KitReport& report) {
   int books = 0;
+  bool derived = !computes;
   for (const KitMix& mix : kit_mixes()) {
     const auto table = beside(experiment, mix);
     if (!table) continue;
     const std::string equals = "equals one rank, " + mix.name;
     const bool done = try_experiment(equals, *table, context, report,
                                      [&](const Experiment& e) { check_equal(equals, e, report); });
+    if (done && !derived) {
+      derived = true;
+      const std::string check = "gradients are the loss's derivative";
+      try_experiment(check, *table, context, report,
+                     [&](const Experiment& e) { check_derivative(check, e, report); });
+    }
     if (!done || books == 2 || (books == 1 && mix.plugin.empty())) continue;
     ++books;
-    try_experiment("bytes and memory as predicted, " + mix.name, *table, context, report,
-                   [&](const Experiment& e) {
-                     check_books(mix.name, e, report);
-                     check_replicas("all ranks agree, " + mix.name, e, report);
-                   });
+    check_all_books(mix.name, *table, context, report);
   }
   if (books > 0) return;
   report.failed("runs somewhere", "every plan with it was refused: nothing was compared",

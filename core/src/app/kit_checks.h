@@ -21,13 +21,26 @@ bool try_experiment(const std::string& check, const Json& table, const ReadConte
 void check_equal(const std::string& check, const Experiment& experiment, KitReport& report);
 
 // Trains twice in this process: what each rank sends and holds is what was predicted, no step keeps
-// what the one before did not, and the second run ends with what the first did.
+// what the one before did not, and the second run's losses and memory are the first's.
 void check_books(const std::string& check, Experiment experiment, KitReport& report);
+
+// Gradients beside differences of the loss, on one rank: what equality with one rank cannot see.
+void check_derivative(const std::string& check, const Experiment& experiment, KitReport& report);
+
+// What the plan's lossy hooks leave of the gradients' sum, in one step and in the mean of many; says
+// nothing where there are none. What is left out for good is a failure.
+void check_lossy(const std::string& check, const Experiment& experiment, KitReport& report);
 
 // Trains with every rank's replicas compared: equal bits, shapes as planned, nothing NaN.
 void check_replicas(const std::string& check, Experiment experiment, KitReport& report);
 
+// All of these but the derivative, of an experiment that is not refused.
+void check_all_books(const std::string& mix, const Json& table, const ReadContext& context,
+                     KitReport& report);
+
 // In all mixes: equal to one rank; the first that is not refused, and dp's, with their books.
-void check_mixes(const Json& experiment, const ReadContext& context, KitReport& report);
+// `computes`: an op or a model may be somebody's own, so its derivative is looked at too.
+void check_mixes(const Json& experiment, const ReadContext& context, bool computes,
+                 KitReport& report);
 
 }  // namespace mw

@@ -8,6 +8,7 @@
 #include "app/app_host.h"
 #include "app/commands.h"
 #include "app/option_text.h"
+#include "app/result_fields.h"
 #include "base/text.h"
 #include "plugin/built_in.h"
 #include "script/script_strategy.h"
@@ -57,7 +58,7 @@ std::string experiment_type(const Option& option) {
       {"plan", "meshwright.Strategy[]"},
       {"microbatch",
        "integer|integer[]|meshwright.Microbatch|fun(step: integer): integer|integer[]|table"},
-      {"observe", "fun(step: integer): table<string, number>?"}};
+      {"observe", "fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>?"}};
   const auto found = groups.find(option.name);
   return found != groups.end() ? found->second : lua_type(option);
 }
@@ -142,13 +143,19 @@ std::string value_types(PluginRegistry& plugins) {
 
 // Not declared anywhere: lua/meshwright/init.lua makes it.
 constexpr const char* chart_types =
-    "---@class meshwright.BarChart\n---@field file string where to: an SVG file\n"
+    "---@class meshwright.BarChart\n---@field file string where to: an HTML file\n"
     "---@field title? string\n---@field unit? string of the numbers\n"
     "---@field series string[] what a group's bars show, in order\n"
     "---@field bars (string|number)[][] a group each: its name, and a number for each of the "
     "series\n\n"
-    "---Writes horizontal bars as SVG.\n---@param chart meshwright.BarChart\n"
+    "---Writes a page of horizontal bars and their numbers.\n---@param chart meshwright.BarChart\n"
     "---@return string file\nfunction mw.bar_chart(chart) end\n\n";
+
+constexpr const char* load_types =
+    "---A run's result, read back from its file: what mw.train returned, with its steps and "
+    "metrics.\n---Of a folder of runs, a sweep's too, a list of them.\n"
+    "---@param file string a run file, the folder of a run or of a sweep, or a folder of these\n"
+    "---@return meshwright.LoadedResult|meshwright.LoadedResult[]\nfunction mw.load(file) end\n\n";
 
 constexpr const char* schedule_types =
     "---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "
@@ -236,6 +243,33 @@ std::string strategy_types() {
          "function mw.strategy(strategy) end\n\n";
 }
 
+std::string result_class(const std::string& kind) {
+  if (result_fields(kind).empty()) return "meshwright.Result";
+  std::string name = kind;
+  name[0] = static_cast<char>(name[0] - 'a' + 'A');
+  return "meshwright." + name + (kind == "predicted" ? "" : "Result");
+}
+
+std::string result_types(const AppHost& host) {
+  std::vector<std::string> kinds = {"predicted", "loaded"};
+  for (const Verb& verb : host.verbs()) kinds.push_back(verb.name);
+  std::string text;
+  for (const std::string& kind : kinds) {
+    if (result_fields(kind).empty()) continue;
+    text += fmt::format("---@class {}{}\n", result_class(kind),
+                        kind == "predicted" ? "" : ": meshwright.Result");
+    for (const ResultField& field : result_fields(kind)) {
+      std::string type = field.type;
+      const bool optional = type.ends_with('?');
+      if (optional) type.pop_back();
+      text += fmt::format("---@field {}{} {}{}{}\n", field.name, optional ? "?" : "", type,
+                          *field.doc == '\0' ? "" : " ", field.doc);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string lua_types(PluginRegistry& plugins) {
@@ -250,9 +284,15 @@ std::string lua_types(PluginRegistry& plugins) {
       "---@class meshwright.Schedule\n---@class meshwright.Strategy\n---@class "
       "meshwright.Microbatch\n---@class meshwright.Hook\n---@class meshwright.Scheduler\n"
       "---@class meshwright.Recompute\n\n"
-      "---What a verb returns; its fields depend on the verb.\n"
-      "---@class meshwright.Result\n---@field kind string\n---@field text string what print shows\n"
-      "---@field [string] any\n\n";
+      "---What a verb returns. A field that it cannot have is an error.\n"
+      "---@class meshwright.Result\n---@field kind string\n---@field text string what print "
+      "shows\n\n";
+  text += result_types(host);
+  text +=
+      "---What `observe` is told of a step.\n---@class meshwright.Facts\n"
+      "---@field loss number\n---@field grad_norm number before clipping\n---@field lr number\n"
+      "---@field tokens integer of the step\n---@field seconds number of the step\n"
+      "---@field held_out_loss? number where the step ended with an evaluation\n\n";
   text += "---@class meshwright.Experiment\n";
   for (const Option& option : host.experiment().list())
     text += field(option, experiment_type(option));
@@ -265,8 +305,8 @@ std::string lua_types(PluginRegistry& plugins) {
       if (verb.experiments == 1) names.back() = "experiment";
       text += fmt::format("---@param {} meshwright.Experiment\n", names.back());
     }
-    text += fmt::format("---@return meshwright.Result\nfunction mw.{}({}) end\n\n", verb.name,
-                        join(names));
+    text += fmt::format("---@return {}\nfunction mw.{}({}) end\n\n", result_class(verb.name),
+                        verb.name, join(names));
   }
   text += value_types(plugins);
   std::set<std::string> tables;
@@ -295,10 +335,10 @@ std::string lua_types(PluginRegistry& plugins) {
       "---Plugins by name: `local one, other = mw.plugins(\"one\", \"other\")`.\n"
       "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
       "function mw.plugins(...) end\n\n"
-      "{}{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "{}{}{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
       "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
       "function mw.plugin(name) end\n\nreturn mw\n",
-      known, chart_types, schedule_types, sweep_types(), strategy_types(), overloads);
+      known, chart_types, load_types, schedule_types, sweep_types(), strategy_types(), overloads);
   return text;
 }
 

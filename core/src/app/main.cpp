@@ -65,6 +65,21 @@ std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("see meshwright {}--help", path);
 }
 
+// What the parser says; what it does not know as it was typed, in that order.
+std::string text_of(const CLI::App& app, const CLI::ParseError& error,
+                    const std::vector<std::string>& words) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
+  std::vector<std::string> extra = app.remaining(/*recurse=*/true), typed;
+  for (const std::string& word : words) {
+    const auto found = std::find(extra.begin(), extra.end(), word);
+    if (found == extra.end()) continue;
+    extra.erase(found);
+    typed.push_back(word);
+  }
+  typed.insert(typed.end(), extra.begin(), extra.end());
+  return fmt::format("nothing here takes {}", join(typed, " "));
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app{
       "Meshwright composes the parallelism forms of transformer training from a Lua script.",
@@ -74,7 +89,15 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   const auto commands = add_commands(app, arguments);
 
-  const std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  // What stands after "--" is the script's.
+  static constexpr const char* scripted[] = {"run", "plan", "verify", "compare", "sweep", "search"};
+  const auto own = std::find(words.begin(), words.end(), "--");
+  if (own != words.end() &&
+      std::find(std::begin(scripted), std::end(scripted), words.front()) != std::end(scripted)) {
+    arguments.words.assign(own + 1, words.end());
+    words.erase(own, words.end());
+  }
   if (words.empty()) {
     std::cerr << app.help();
     return exit_usage;
@@ -84,11 +107,12 @@ int run_main(int argc, char** argv) {
     return exit_usage;
   }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     Output(std::find(words.begin(), words.end(), "--json") != words.end())
-        .error(Error(Stage::script, "usage.option", "", error.what(), hint_for(app, error)));
+        .error(Error(Stage::script, "usage.option", "", text_of(app, error, words),
+                     hint_for(app, error)));
     return exit_usage;
   }
 
@@ -99,7 +123,7 @@ int run_main(int argc, char** argv) {
   }
   std::optional<Output> output;
   try {
-    output.emplace(arguments.json);
+    output.emplace(arguments.json, arguments.quiet);
     return commands.at(path)(arguments, *output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);

@@ -11,26 +11,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/warm_up.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "record/warm_up.h"
+#include "script/identity.h"
 
 namespace mw {
-namespace {
-
-double median_after_warm_up(const std::vector<double>& values) {
-  if (values.empty()) return 0;
-  std::vector<double> kept(values.begin() + static_cast<std::ptrdiff_t>(warm_up(values.size())),
-                           values.end());
-  const auto middle = kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2);
-  std::nth_element(kept.begin(), middle, kept.end());
-  if (kept.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(kept.begin(), middle)) / 2;
-}
-
-}  // namespace
-
 double seconds_since_start() {
   // Field 22 of stat: the start in clock ticks since boot. The name in field 2 may hold spaces.
   std::stringstream text;
@@ -48,8 +35,8 @@ double seconds_since_start() {
 }
 
 Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
-                           const std::string& script)
-    : experiment_(experiment), prediction_(prediction), log_(experiment, prediction, script) {}
+                           const RunOrigin& origin)
+    : experiment_(experiment), prediction_(prediction), log_(experiment, prediction, origin) {}
 
 double Measurements::rate_of(const StepReport& report) const {
   return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
@@ -71,6 +58,16 @@ std::string Measurements::add(const StepReport& report) {
   if (report.left_out) skipped_.push_back(report.step);
   log_.write(report, row_of(report), loads_);
   std::string news = look_for_divergence(report);
+  if (report.held_out) {
+    const HeldOut& held_out = *report.held_out;
+    held_out_.push_back(
+        {{"step", report.step},
+         {"loss", held_out.loss},
+         {"tokens", experiment_.evaluation.batches * experiment_.plan->tokens_per_step()},
+         {"seconds", held_out.seconds}});
+    news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
+                        held_out.loss);
+  }
   add_metrics(report);
   log_.flush_if_due();
   at_step_ = report.step + 1;
@@ -109,22 +106,45 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
   return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
 }
 
+// What `observe` is told.
+Json Measurements::facts_of(const StepReport& report) const {
+  Json facts = {{"loss", report.loss},
+                {"grad_norm", report.grad_norm},
+                {"lr", report.lr},
+                {"tokens", experiment_.plan_at(report.step).tokens_per_step()},
+                {"seconds", report.seconds}};
+  if (report.held_out) facts["held_out_loss"] = report.held_out->loss;
+  return facts;
+}
+
 void Measurements::add_metrics(const StepReport& report) {
   const std::int64_t step = report.step;
-  const Json given = experiment_.observe ? experiment_.observe(step) : Json();
+  const Json given = experiment_.observe ? experiment_.observe(step, facts_of(report)) : Json();
   std::vector<std::pair<std::string, double>> metrics;
   if (experiment_.loss_scale) {
     metrics.emplace_back("loss_scale", report.loss_scale);
     metrics.emplace_back("skipped", report.left_out ? 1 : 0);
   }
+  if (report.held_out) metrics.emplace_back("held_out_loss", report.held_out->loss);
   if (given.is_object()) {
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
+      if (name == "stop" && value.is_boolean()) {
+        end_ = value.get<bool>();
+        continue;
+      }
       if (!value.is_number()) {
         throw Error(Stage::run, "function.result", "observe",
                     fmt::format("observe({}) returned {} = {}, which is no number", step, name,
                                 json_text(value)),
                     "return { name = number }");
+      }
+      if (std::any_of(metrics.begin(), metrics.end(),
+                      [&, name = name](const auto& own) { return own.first == name; })) {
+        throw Error(
+            Stage::run, "function.result", "observe",
+            fmt::format("observe({}) returned {}, which the run records itself", step, name),
+            "give it another name");
       }
       metrics.emplace_back(name, value.get<double>());
     }
@@ -136,24 +156,32 @@ void Measurements::add_metrics(const StepReport& report) {
   if (!metrics.empty()) log_.add_series(step, metrics);
 }
 
-RunStatus Measurements::finish(bool interrupted) {
+RunStatus Measurements::conclude(bool interrupted) {
   if (interrupted) {
     const std::string by = stop_signal();
-    reason_ = fmt::format("interrupted{} after step {}", by.empty() ? "" : " by " + by,
-                          static_cast<std::int64_t>(losses_.size()) - 1);
+    reason_ = fmt::format("interrupted{} after {} of {}", by.empty() ? "" : " by " + by,
+                          losses_.size(), plural(experiment_.steps, "step"));
     log_.event(at_step_ - 1, -1, "interrupted", reason_);
   } else {
-    reason_ = diverged_;
+    if (end_ && at_step_ < experiment_.steps) {
+      reason_ = fmt::format("stopped by observe after step {}", at_step_ - 1);
+      log_.event(at_step_ - 1, -1, "stopped", reason_);
+    }
+    if (!diverged_.empty()) reason_ = diverged_;
   }
-  const RunStatus status = interrupted       ? RunStatus::interrupted
-                           : reason_.empty() ? RunStatus::done
-                                             : RunStatus::failed;
-  log_.finish(status, reason_);
-  return status;
+  if (interrupted) return RunStatus::interrupted;
+  return diverged_.empty() ? RunStatus::done : RunStatus::failed;
 }
 
-std::string Measurements::fail(RunStatus status, int rank, const std::string& why) {
+void Measurements::close(RunStatus status, const Json& result) {
+  log_.set_result(result);
+  log_.finish(status, reason_);
+}
+
+std::string Measurements::fail(RunStatus status, int rank, const std::string& why,
+                               const std::function<Json()>& result) {
   reason_ = why;
+  log_.set_result(result());
   log_.event(at_step_, rank, name_of(status), why);
   return log_.end_badly(status, why);
 }
@@ -264,6 +292,7 @@ Json Measurements::result(RunStatus status) const {
   result["reason"] = reason_.empty() ? Json() : Json(reason_);
   result["plan"] = plan.mix();
   result["plan_hash"] = plan.hash();
+  result.update(identity_of(experiment_));
   result["ranks"] = plan.ranks();
   result["steps"] = losses_.size();
   result["losses"] = losses_;
@@ -278,6 +307,10 @@ Json Measurements::result(RunStatus status) const {
   result["peak_bytes"] = peak_bytes();
   result["memory"] = memory();
   result["communication"] = communication();
+  if (experiment_.evaluation.data) {
+    result["held_out"] = held_out_;
+    result["held_out_loss"] = held_out_.empty() ? Json() : held_out_.back()["loss"];
+  }
   if (experiment_.loss_scale) {
     result["loss_scale"] = loss_scale_;
     result["skipped_steps"] = skipped_;
@@ -291,6 +324,7 @@ Json Measurements::result(RunStatus status) const {
   }
   result["predicted"] = prediction_.to_json();
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
+  if (!experiment_.folder.empty()) result["folder"] = experiment_.folder;
   return result;
 }
 

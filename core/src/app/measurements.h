@@ -1,6 +1,8 @@
 // What a training run leaves behind: the measurements of its steps, as a result and as a run file.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,23 +21,27 @@ double seconds_since_start();
 class Measurements {
  public:
   // Creates the run file if the experiment has one. `prediction` outlives this.
-  Measurements(const Experiment& experiment, const Prediction& prediction,
-               const std::string& script);
+  Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin);
 
   // After each step, on the first rank's thread. Returns what people should be told at
   // once; mostly nothing.
   std::string add(const StepReport& report);
+  // Set by add() where `observe` asks that the run end after this step; null without `observe`.
+  const std::atomic<bool>* end() const { return experiment_.observe ? &end_ : nullptr; }
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
-  // Closes the run file of a run whose steps came to an end. A run that ends with a loss or a
-  // gradient norm that is NaN or Inf has failed.
-  RunStatus finish(bool interrupted);
-  // ... of one that broke off, on a rank (-1: on none). Returns why the file lacks
-  // something; empty: it does not.
-  std::string fail(RunStatus status, int rank, const std::string& why);
-  // Why the status is not `done`; empty if it is.
+  // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
+  // norm that is NaN or Inf has failed.
+  RunStatus conclude(bool interrupted);
+  // Closes its file, with the result in it.
+  void close(RunStatus status, const Json& result);
+  // ... of one that broke off, on a rank (-1: on none). `result` is asked once the reason is known.
+  // Returns why the file lacks something; empty: it does not.
+  std::string fail(RunStatus status, int rank, const std::string& why,
+                   const std::function<Json()>& result);
+  // Why the status is not `done`, or why it is before the last step; else empty.
   const std::string& reason() const { return reason_; }
   // Everything of the result but `kind` and `text`.
   Json result(RunStatus status) const;
@@ -58,6 +64,7 @@ class Measurements {
   double flops_of_token() const;
   StepRow row_of(const StepReport& report) const;
   std::string look_for_divergence(const StepReport& report);
+  Json facts_of(const StepReport& report) const;
   void add_metrics(const StepReport& report);
   Json memory() const;
   Json communication() const;
@@ -68,10 +75,12 @@ class Measurements {
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ
   double loss_scale_ = 1;              // of the last step
+  Json held_out_ = Json::array();      // of each evaluation
   std::vector<std::int64_t> skipped_;
   std::int64_t at_step_ = 0;  // which is under way, or being added
   std::string diverged_;      // since when, if the last step's loss or norm is not finite
   std::string reason_;
+  std::atomic<bool> end_{false};
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
   ExpertLoads loads_;              // ... too

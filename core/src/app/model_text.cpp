@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
@@ -14,19 +13,11 @@
 #include "base/text.h"
 #include "lua/settings.h"
 #include "meshwright/model.h"
+#include "report/placements.h"
 
 namespace mw {
-namespace {
 
-// "layers.3.q" -> "layers.*.q"
-std::string of_any_layer(const std::string& name) {
-  constexpr std::string_view prefix = "layers.";
-  if (!name.starts_with(prefix)) return name;
-  std::size_t end = prefix.size();
-  while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
-  if (end == prefix.size()) return name;
-  return std::string(prefix) + "*" + name.substr(end);
-}
+namespace {
 
 // "0-3", "0, 2", "".
 std::string ranges_of(const std::set<int>& layers, int all) {
@@ -39,12 +30,6 @@ std::string ranges_of(const std::set<int>& layers, int all) {
             (first == last ? std::to_string(first) : fmt::format("{}-{}", first, last));
   }
   return text == fmt::format("0-{}", all - 1) ? "all" : text;
-}
-
-Json names_of(const Dims& dims) {
-  Json list = Json::array();
-  for (Dim dim : dims) list.push_back(dim.name());
-  return list;
 }
 
 std::string tail(const std::string& name) {

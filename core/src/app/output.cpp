@@ -31,7 +31,7 @@ std::string with_newline(const std::string& text) {
 
 }  // namespace
 
-Output::Output(bool json) : json_(json) {
+Output::Output(bool json, bool quiet) : json_(json), quiet_(quiet) {
   const char* no_colour = std::getenv("NO_COLOR");
   colour_ = ::isatty(STDERR_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
   if (!json_) return;
@@ -51,11 +51,13 @@ void Output::result(const Json& object) {
 }
 
 void Output::text(const std::string& text) {
+  if (quiet_) return;
   std::fflush(stdout);
   write_all(STDOUT_FILENO, with_newline(text));
 }
 
 void Output::note(const std::string& text) {
+  if (quiet_) return;
   write_all(STDERR_FILENO, with_newline(text));
 }
 
@@ -70,7 +72,7 @@ void Output::error(const Error& error) {
     line["kind"] = "error";
     result(line);
   }
-  note(text);
+  write_all(STDERR_FILENO, with_newline(text));
 }
 
 }  // namespace mw

@@ -3,6 +3,7 @@
 // --json stdout carries one JSON object a line and everything else goes to stderr.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "meshwright/error.h"
@@ -14,21 +15,25 @@ class Output {
  public:
   // With `json`, whatever else writes to stdout (a script's print, a library) goes to stderr from
   // here on.
-  explicit Output(bool json);
+  explicit Output(bool json, bool quiet = false);
 
   bool json() const { return json_; }
+  bool quiet() const { return quiet_; }    // no text but errors and what a script prints
   bool colour() const { return colour_; }  // stderr is a terminal and NO_COLOR is not set
   // A result: a line of JSON with --json, nothing else.
   void result(const Json& object);
-  // For people: stdout, or stderr with --json. A missing newline is added.
+  // For people: stdout, or stderr with --json. A missing newline is added. Nothing if quiet.
   void text(const std::string& text);
-  // Diagnostics: stderr.
+  // Diagnostics: stderr. Nothing if quiet.
   void note(const std::string& text);
+  // True the first time that it is asked of a text: what a loop says again and again.
+  bool says_first(const std::string& text) { return said_.insert(text).second; }
   // Every problem: "error: …" and its hint on stderr; with --json a line each on stdout too.
   void error(const Error& error);
 
  private:
-  bool json_, colour_;
+  bool json_, quiet_, colour_;
+  std::set<std::string> said_;
   int lines_ = 1;  // file descriptor of the JSON lines
 };
 

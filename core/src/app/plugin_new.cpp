@@ -93,18 +93,11 @@ void check_new_kind(const std::string& kind, const fs::path& templates, bool lua
         fmt::format("a script cannot bring a thing of the kind {}", quote(kind)),
         fmt::format("leave --lua out: it is written in C++; in Lua there are {}", join(kinds)));
   }
-  if (kind == "communicator") {
+  for (const Kind reserved : {Kind::communicator, Kind::cluster}) {
+    if (kind != name_of(reserved)) continue;
     throw Error(Stage::script, "kit.kind", "",
-                "a plugin cannot bring a communicator: ranks are threads of one process, and talk "
-                "through the program's own",
-                "to change what is sent, write a strategy or a hook");
-  }
-  for (auto other = Kind::strategy; other <= last_kind;
-       other = static_cast<Kind>(static_cast<std::uint32_t>(other) + 1)) {
-    if (kind != name_of(other)) continue;
-    throw Error(Stage::script, "kit.kind", "",
-                fmt::format("there is no template of the kind {}", quote(kind)),
-                "begin with another kind's, and register the class as docs/plugins.md says");
+                fmt::format("a plugin cannot bring a {} in this version", kind),
+                "kinds: " + join(kinds));
   }
   const std::string near = did_you_mean(kind, kinds);
   throw Error(Stage::script, "kit.kind", "", fmt::format("there is no kind {}", quote(kind)),

@@ -10,6 +10,7 @@
 #include "app/commands.h"
 #include "app/kit_checks.h"
 #include "app/kit_sample.h"
+#include "app/kit_updates.h"
 #include "base/interrupt.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
@@ -183,14 +184,33 @@ class PluginTester {
             "test a script whose model has it: meshwright plugins test SCRIPT.lua --plugin-path …");
         return;
     }
-    check_mixes(experiment, context_, report_);
+    by_itself(one, experiment);
+    check_mixes(experiment, context_, one.kind == Kind::model, report_);
     if (one.kind != Kind::optimizer) return;
     for (const KitMix& mix : kit_mixes("optimizer")) {
       const std::string check = "equals one rank, " + mix.name;
-      try_experiment(check, *beside(experiment, mix), context_, report_, [&](const Experiment& e) {
+      const Json mixed = *beside(experiment, mix);
+      const bool done = try_experiment(check, mixed, context_, report_, [&](const Experiment& e) {
         check_equal(check, e, report_);
-        check_books(mix.name, e, report_);
       });
+      if (done) check_all_books(mix.name, mixed, context_, report_);
+    }
+  }
+
+  // What can be called without a plan.
+  void by_itself(const Registration& one, const Json& experiment) {
+    const auto with = [&](const char* check, const auto& body) {
+      try_experiment(check, experiment, context_, report_, body);
+    };
+    if (one.kind == Kind::optimizer) {
+      with("the update by itself",
+           [&](const Experiment& e) { check_updates(*e.optimizer, report_); });
+    } else if (one.kind == Kind::data) {
+      with("samples are a function of their number",
+           [&](const Experiment& e) { check_data(*e.data, e.plan->request.sequence, report_); });
+    } else if (one.kind == Kind::lr_schedule) {
+      with("rates are a function of the step",
+           [&](const Experiment& e) { check_rate(e.schedule, 8 * e.steps, report_); });
     }
   }
 
@@ -284,7 +304,7 @@ class TestHost : public AppHost {
       experiment.erase("log");
       if (experiment.contains("steps")) experiment["steps"] = 3;
       report_.begin(fmt::format("experiment {}", ++tested_));
-      check_mixes(experiment, context, report_);
+      check_mixes(experiment, context, true, report_);
     }
     return {{"kind", "test"}, {"text", ""}};
   }

@@ -13,8 +13,7 @@
 
 namespace mw {
 
-RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
-               const std::string& script)
+RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin)
     : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty()) return;
   // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
@@ -32,9 +31,15 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction,
     }
   }
   RunInfo info;
-  info.script = script;
+  info.script = origin.script;
   info.plan = json_text(experiment.plan->description(), 1);
+  info.plan_hash = experiment.plan->hash();
+  info.predicted = json_text(prediction.to_json());
   info.seed = experiment.seed;
+  info.name = experiment.name;
+  info.hash = experiment.hash;
+  info.experiment = json_text(experiment.resolved, 1);
+  if (!origin.machine.is_null()) info.machine = json_text(origin.machine, 1);
   info.versions = {
       {"meshwright", MESHWRIGHT_VERSION}, {"torch", TORCH_VERSION}, {"toolchain", toolchain}};
   for (const auto& stage : prediction.actions) {
@@ -139,6 +144,16 @@ void RunLog::add_series(std::int64_t step,
 void RunLog::event(std::int64_t step, int rank, const std::string& kind,
                    const std::string& message) {
   if (writer_) writer_->add(EventRow{0, step, rank, kind, message});
+}
+
+void RunLog::set_result(const Json& result) {
+  if (!writer_) return;
+  Json kept = result;
+  // What the file has elsewhere, and what is the reader's to say.
+  for (const char* name : {"kind", "status", "reason", "losses", "grad_norms", "predicted", "log",
+                           "name", "hash", "seed", "experiment", "plan_hash", "steps"})
+    kept.erase(name);
+  writer_->set_result(json_text(kept));
 }
 
 void RunLog::flush_if_due() {

@@ -14,15 +14,22 @@
 
 namespace mw {
 
+// What a run's file and folder say of where it comes from.
+struct RunOrigin {
+  std::string script;      // its text
+  Json machine = nullptr;  // machine_json(); null: not said
+};
+
 class RunLog {
  public:
-  // Creates the file if the experiment names one. `script`: its text. Both references outlive this.
-  RunLog(const Experiment& experiment, const Prediction& prediction, const std::string& script);
+  // Creates the file if the experiment names one. Both references outlive this.
+  RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin);
 
   void write(const StepReport& report, const StepRow& row, const ExpertLoads& loads);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   // See EventRow.
   void event(std::int64_t step, int rank, const std::string& kind, const std::string& message);
+  void set_result(const Json& result);  // what readers of the file cannot make of its tables
   void flush_if_due();
   // See RunWriter.
   void finish(RunStatus status, const std::string& reason);

@@ -9,11 +9,14 @@
 
 #include "app/app_host.h"
 #include "app/commands.h"
+#include "app/line_editor.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
+#include "report/page.h"
+#include "report/plan_page.h"
 #include "sweep/folder.h"
 
 namespace mw {
@@ -24,6 +27,7 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
                              Output& output) {
   ScriptOptions options;
   options.settings = arguments.settings;
+  options.words = arguments.words;
   options.train_as = train_as;
   options.library = lua_library();
   options.say = [&output](const std::string& text) { output.note(text); };
@@ -91,6 +95,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.program) host.show_programs();
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
+  if (!arguments.html.empty()) host.keep_pages();
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
   if (cell) host.set_cell(*cell);
@@ -109,6 +114,10 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   }
   show_rest();
   if (!sweeps) look_for_results(host, arguments.script, train_as, output);
+  if (!arguments.html.empty()) {
+    write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
+    output.note(fmt::format("{}: written", arguments.html));
+  }
   return host.exit_code();
 }
 
@@ -185,11 +194,25 @@ int run_repl(const ScriptArguments& arguments, Output& output) {
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
   Script script(host, script_options(arguments, "train", output));
-  const bool prompt = ::isatty(STDIN_FILENO) != 0;
-  if (prompt)
-    std::cout << version_line() << ", "
-              << "mw is loaded; end with Ctrl-D\n";
-  script.repl(std::cin, std::cout, prompt);
+  Prompt prompt;
+  prompt.print = [&output](const std::string& text) { output.text(text); };
+  prompt.error = [&output](const Error& error) { output.error(error); };
+  if (::isatty(STDIN_FILENO) == 0) {
+    prompt.read = [](const std::string&) -> std::optional<std::string> {
+      std::string line;
+      if (!std::getline(std::cin, line)) return std::nullopt;
+      return line;
+    };
+    script.repl(prompt);
+  } else {
+    output.text(version_line() +
+                ", mw is loaded; Tab completes, Ctrl-C ends a line or a run, Ctrl-D ends");
+    LineEditor editor(history_file(),
+                      [&script](const std::string& before) { return script.complete(before); });
+    prompt.read = [&editor](const std::string& text) { return editor.read(text); };
+    script.repl(prompt);
+    output.text("");
+  }
   return stop_requested() ? exit_interrupted : 0;
 }
 

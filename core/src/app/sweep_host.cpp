@@ -6,6 +6,7 @@
 #include "app/verbs.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "report/runs_page.h"
 #include "sweep/axis.h"
 
 namespace mw {
@@ -47,7 +48,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   program.text = script_;
   program.force = force_;
   program.train = [this](const Experiment& experiment) {
-    return run_train(experiment, script_, output_);
+    return run_train(experiment, script_, output_, plugins_);
   };
   program.plan = run_plan_verb;
   program.say = [this](const std::string& text) { output_.note(text); };
@@ -65,9 +66,22 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   return {{"cells", outcome.cells}, {"text", outcome.text}};
 }
 
-std::string AppHost::report_sweep(const Json&, const std::string&, const Json&) {
-  throw Error(Stage::script, "sweep.report", "", "sweep:report is not there yet",
-              "its cells are in the sweep's folder: sweep.json, and each cell's result.json");
+std::string AppHost::report_sweep(const Json& table, const std::string& file, const Json& options) {
+  Problems problems;
+  const SweepTable sweep = read_sweep(table, problems);
+  const Options known = Options()
+                            .text("title", "the page's title")
+                            .fallback("")
+                            .text("baseline", "the mix, value or cell that others stand beside")
+                            .fallback("");
+  const Values values =
+      known.read(options.is_null() ? Json::object() : options, "report", problems);
+  problems.throw_if_any();
+  if (cell_) return file;  // the process of one cell: its parent writes the report
+  const ReportInput input{{sweep.folder()}, values.text("title"), values.text("baseline")};
+  const Json summary = write_report("sweep:report", file, input);
+  output_.text(fmt::format("{}\n  report: {}", summary.at("text").get<std::string>(), file));
+  return file;
 }
 
 }  // namespace mw

@@ -7,10 +7,10 @@
 
 #include "app/chrome_trace.h"
 #include "app/commands.h"
-#include "app/warm_up.h"
 #include "base/output_file.h"
 #include "base/text.h"
 #include "record/run_reader.h"
+#include "record/warm_up.h"
 
 namespace mw {
 namespace {

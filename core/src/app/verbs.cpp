@@ -6,17 +6,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <vector>
 
+#include "app/machine_facts.h"
 #include "app/measurements.h"
+#include "app/run_folder.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "check/verify.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "record/log_claim.h"
+#include "record/run_path.h"
+#include "report/plan_page.h"
 #include "run/progress.h"
 #include "run/ranks.h"
 #include "run/trainer.h"
+#include "script/identity.h"
 
 namespace mw {
 namespace {
@@ -76,7 +84,11 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();
   }
-  if (!experiment.log.empty()) text += fmt::format("\n  run file: {}\n", experiment.log);
+  if (!experiment.log.empty()) {
+    const bool folder = !experiment.folder.empty();
+    text += fmt::format("\n  run {}: {}\n", folder ? "folder" : "file",
+                        folder ? experiment.folder : experiment.log);
+  }
   return text;
 }
 
@@ -87,6 +99,10 @@ Prediction prediction_of(const Experiment& experiment) {
     return predict(plan, this_device(), experiment.threads);
   };
   Prediction prediction = of(*experiment.plan);
+  if (experiment.evaluation.data) {
+    prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
+                                  of(*experiment.evaluation.plan).step_seconds;
+  }
   if (!experiment.step_plans) return prediction;
   for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
     const Prediction other = of(*experiment.step_plans->plans[p]);
@@ -101,15 +117,30 @@ Prediction prediction_of(const Experiment& experiment) {
   return prediction;
 }
 
+// As `plan` prints it, and what the run computes beside its steps.
+std::string plan_text(const Experiment& experiment, const Prediction& prediction) {
+  std::string text = print(*experiment.plan, prediction);
+  if (experiment.evaluation.data) {
+    text += fmt::format("  held out {} every {}, {:.1f} ms predicted\n",
+                        plural(experiment.evaluation.batches, "batch"),
+                        plural(experiment.evaluation.every, "step"),
+                        1e3 * prediction.held_out_seconds.value_or(0));
+  }
+  return text;
+}
+
 }  // namespace
 
-Json run_plan_verb(const Experiment& experiment) {
+Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
   const Prediction prediction = prediction_of(experiment);
+  if (pages != nullptr)
+    pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
-  std::string text = print(*experiment.plan, prediction);
+  result.update(identity_of(experiment));
+  std::string text = plan_text(experiment, prediction);
   if (experiment.memory > 0) {
     const std::int64_t peak = prediction.fullest().memory.peak;
     result["rank_memory_limit"] = experiment.memory;
@@ -125,17 +156,48 @@ Json run_plan_verb(const Experiment& experiment) {
   return result;
 }
 
-Json run_train(const Experiment& experiment, const std::string& script, Output& output) {
+// A loop's later runs of one plan get a line: what is beside the hash and the names is as before.
+static std::string plan_note(const std::string& plan, const Experiment& experiment,
+                             Output& output) {
+  const std::size_t after_hash = std::min(plan.size(), std::size_t{21}), line = plan.find('\n');
+  if (output.says_first(plan.substr(after_hash))) return plan;
+  return fmt::format("{}: as above, {} seed {}", plan.substr(0, line),
+                     experiment.name == experiment.plan->mix() ? "" : experiment.name + ",",
+                     experiment.seed);
+}
+
+static LogClaim claim_log(const Experiment& experiment) {
+  if (experiment.log.empty()) return {};
+  check_writable(experiment.log);
+  RunFolder::check(experiment);
+  return {experiment.log,
+          {experiment.name, experiment.hash,
+           experiment.folder.empty() ? experiment.log : experiment.folder},
+          experiment.overwrite};
+}
+
+Json run_train(const Experiment& experiment, const std::string& script, Output& output,
+               PluginRegistry& plugins) {
   check_thread_ranks(*experiment.plan);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
   const std::string forced = check_machine_memory(experiment, this_device().memory);
-  if (!experiment.log.empty()) check_writable(experiment.log);
+  const LogClaim claim = claim_log(experiment);
   const Prediction prediction = prediction_of(experiment);
-  const std::string plan = print(*experiment.plan, prediction);
-  output.note(plan);
-  if (!forced.empty()) output.note(forced);
-  Measurements measured(experiment, prediction, script);
+  const std::string plan = plan_text(experiment, prediction);
+  const RunOrigin origin{script,
+                         experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
+  RunFolder folder(experiment, origin, plan);
+  const auto note = [&](const std::string& text) {
+    if (text.empty()) return;
+    output.note(text);
+    folder.say(text);
+  };
+  output.note(plan_note(plan, experiment, output));
+  folder.say(plan);
+  note(forced);
+  note(claim.note());
+  Measurements measured(experiment, prediction, origin);
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
@@ -143,24 +205,49 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     result["text"] = train_text(experiment, measured, prediction, status);
     return result;
   };
+  const auto ended = [&](RunStatus status) {
+    Json result = result_of(status);
+    folder.say("\n" + result["text"].get<std::string>());
+    folder.finish(result);
+    return result;
+  };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
-    const std::string lacks = measured.fail(status, rank, why);
-    if (!lacks.empty()) output.note(fmt::format("and the run file could not be closed: {}", lacks));
+    const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
+    if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
+    try {
+      ended(status);
+    } catch (const std::exception& error) {
+      output.note(error.what());
+    }
   };
   try {
-    Progress progress(stderr, experiment.steps, style_for(stderr));
-    const TrainOutcome outcome = train(limited, stop_flag(), [&](const StepReport& report) {
-      const std::string news = measured.add(report);
-      progress.step({report.step, report.loss, report.seconds,
-                     experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
-                    seconds_now());
-      if (!news.empty()) progress.note(news);
-    });
-    progress.finish();
+    std::vector<std::unique_ptr<Progress>> shown;
+    if (!output.quiet())
+      shown.push_back(std::make_unique<Progress>(stderr, experiment.steps, style_for(stderr)));
+    if (folder.output() != nullptr)
+      shown.push_back(
+          std::make_unique<Progress>(folder.output(), experiment.steps, ProgressStyle{}));
+    const TrainOutcome outcome = train(
+        limited, stop_flag(),
+        [&](const StepReport& report) {
+          const std::string news = measured.add(report);
+          for (const auto& progress : shown) {
+            progress->step(
+                {report.step, report.loss, report.seconds,
+                 experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
+                seconds_now());
+            if (!news.empty()) progress->note(news);
+          }
+        },
+        measured.end());
+    for (const auto& progress : shown) progress->finish();
+    shown.clear();
     measured.take(outcome.check);
-    return result_of(measured.finish(outcome.interrupted));
+    const RunStatus status = measured.conclude(outcome.interrupted);
+    measured.close(status, result_of(status));
+    return ended(status);
   } catch (const Stopped& error) {
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;
@@ -201,12 +288,14 @@ Json run_verify(const Experiment& experiment, Output& output) {
     result["verdict"] = nullptr;
     result["plan"] = experiment.plan->mix();
     result["plan_hash"] = experiment.plan->hash();
+    result.update(identity_of(experiment));
     result["text"] = describe(outcome, experiment.plan->mix());
     return result;
   }
   result["verdict"] = verdict_of(outcome);
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
+  result.update(identity_of(experiment));
   result["precision"] = "fp64";
   result["max_relative_error"] = {
       {"loss", outcome.loss}, {"gradients", outcome.gradients}, {"parameters", outcome.parameters}};

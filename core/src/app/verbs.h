@@ -3,16 +3,20 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "app/output.h"
 #include "input/experiment.h"
+#include "plugin/registry.h"
 
 namespace mw {
 
 // Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
-// throws. `script` is the script's text, for the run file.
-Json run_train(const Experiment& experiment, const std::string& script, Output& output);
-Json run_plan_verb(const Experiment& experiment);
+// throws. `script` is the script's text, for the run file; of the plugins it has the versions.
+Json run_train(const Experiment& experiment, const std::string& script, Output& output,
+               PluginRegistry& plugins);
+// `pages`: if given, gets what a page shows of the plan (report/plan_page.h).
+Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages = nullptr);
 // Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const Experiment& experiment, Output& output);
 

@@ -122,8 +122,14 @@ Json without_hidden(const Json& value) {
     for (const Json& item : value) out.push_back(without_hidden(item));
     return out;
   }
-  if (!value.is_object() || is_function(value)) return value;
+  if (!value.is_object()) return value;
   Json out = Json::object();
+  if (is_function(value)) {
+    for (const char* key : {function_key, code_key}) {
+      if (value.contains(key)) out[key] = value[key];
+    }
+    return out;
+  }
   for (const auto& [key, item] : value.items()) {
     if (!key.starts_with('$')) out[key] = without_hidden(item);
   }

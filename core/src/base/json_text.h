@@ -1,9 +1,8 @@
 // What the hidden keys of script tables mean, and how a value is named to its author.
 //
 // Keys that start with "$" are no options; readers skip them:
-//   "$function"  a Lua function: {"$function": n, "$code": "hex"};
-//   the number is that of a process, the code
-//                tells functions apart in all of them
+//   "$function"  a Lua function: {"$function": n, "$code": "hex", "$defined": "script.lua:12"}; the
+//                number is that of a process, the code tells functions apart in all of them
 //   "$value"     the unnamed values of a table with names too: mw.text { "file", order = … }; one
 //                value stands as it is, several as a list
 //   "$at"        "script.lua:12", where the table was made
@@ -21,6 +20,7 @@ namespace mw {
 
 inline constexpr const char* function_key = "$function";
 inline constexpr const char* code_key = "$code";
+inline constexpr const char* defined_key = "$defined";
 inline constexpr const char* unnamed_key = "$value";
 inline constexpr const char* place_key = "$at";
 inline constexpr const char* strategy_key = "$strategy";
@@ -41,7 +41,8 @@ std::string place_of(const Json& root, const std::string& path);
 // { stage =, code =, key =, message =, hint =, file =, line = }, the last two null where no
 // script's line is known.
 Json json_of(const Problem& problem);
-// `value` without any hidden key but functions, at any depth: what the user wrote.
+// `value` without any hidden key but functions, at any depth: what the user wrote. Functions lose
+// where they were written.
 Json without_hidden(const Json& value);
 
 }  // namespace mw

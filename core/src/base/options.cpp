@@ -11,6 +11,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "base/find_file.h"
 #include "base/json_text.h"
 #include "base/text.h"
 
@@ -301,11 +302,7 @@ Catalog& Values::catalog() const {
 }
 
 std::string Values::find_file(const std::string& path) const {
-  if (!reach_) return path;
-  for (const std::filesystem::path& root : reach_->roots) {
-    if (std::filesystem::exists(root / path)) return (root / path).string();
-  }
-  return path;
+  return reach_ ? mw::find_file(path, reach_->roots).string() : path;
 }
 
 Values Options::read(const Json& given, const std::string& path, Problems& problems) const {

@@ -91,7 +91,8 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
     Json json = without_hidden(request.model_options.json());
     json["kind"] = request.model->name();
     for (const char* part : {"block", "embed", "head"}) json.erase(part);
-    json["made_of"] = request.model->made_of();
+    if (Json made_of = request.model->made_of(); !made_of.is_null())
+      json["made_of"] = std::move(made_of);
     return json;
   };
   same("model", model(x), model(y));

@@ -18,6 +18,19 @@
 
 namespace mw {
 
+// A held-out loss now and then: forward alone, on samples of other data, by the run's own plan.
+struct Evaluation {
+  std::shared_ptr<const TokenSource> data;  // null: none
+  std::shared_ptr<const Plan> plan;         // forward_only()
+  std::int64_t every = 0;                   // steps; after the last step too
+  std::int64_t batches = 1;                 // each of a step's size
+
+  // After step `step` of `steps`: every so many, and after the last.
+  bool due(std::int64_t step, std::int64_t steps) const {
+    return data != nullptr && ((step + 1) % every == 0 || step + 1 == steps);
+  }
+};
+
 struct Experiment {
   // Of the steps with the largest batch; of all, unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
@@ -31,14 +44,20 @@ struct Experiment {
   std::int64_t seed = 0;
   int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
+  std::string name;                        // the script's, or the plan's mix
+  std::string hash;                        // script/identity.h
+  Json resolved;                           // ... too: every key, with its default
   std::string log;                         // run file; empty: none
-  std::int64_t memory = 0;                 // bytes that a rank may hold; 0: no limit
-  bool force = false;    // started although this machine's memory does not suffice
-  bool check = false;    // what plans say of tensors is asserted (run/check.h)
-  double timeout = 300;  // seconds that a collective waits for a rank
-  // Called after each step on the first rank's thread with the step's index;
-  // null if the script has none.
-  std::function<Json(std::int64_t)> observe;
+  std::string folder;      // run folder, where `log` names one: the run file lies in it
+  bool overwrite = false;  // another run's log may be replaced
+  Evaluation evaluation;
+  std::int64_t memory = 0;  // bytes that a rank may hold; 0: no limit
+  bool force = false;       // started although this machine's memory does not suffice
+  bool check = false;       // what plans say of tensors is asserted (run/check.h)
+  double timeout = 300;     // seconds that a collective waits for a rank
+  // Called after each step on the first rank's thread with the step's index and what is known of
+  // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
+  std::function<Json(std::int64_t, const Json& facts)> observe;
   // What to do if `memory` does not suffice (predict/memory_limit.h): for the ledger's message.
   std::string memory_hint;
   // Makes a strategy of an entry such as { plugin = "tp", ways = 4 }; null where there are no

@@ -30,9 +30,13 @@ void read_settings(lua_State* lua, Script::State& state) {
       try {
         protected_call(lua, 1, 1);
       } catch (const Error& error) {
+        const Problem& first = error.problems().front();
+        const bool known = !first.hint.empty() && first.code != "script.error";
         throw Error(
-            Problem{Stage::options, "set.value", setting.key, error.problems().front().text(),
-                    "the value is a number, a word, or a Lua expression", place_of_setting(given)});
+            Problem{Stage::options, "set.value", setting.key,
+                    first.place == "--set:1" ? first.message : first.text(),
+                    known ? first.hint : "the value is a number, a word, or a Lua expression",
+                    place_of_setting(given)});
       }
       setting.value = to_json(lua, -1, setting.key);
       lua_pop(lua, 1);
@@ -53,7 +57,7 @@ Json call_function(Script::State& state, std::int64_t number, const std::vector<
                   fmt::format("there is no script function number {}", number));
     }
     luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
-    for (const Json& argument : arguments) push_json(lua, argument);
+    for (const Json& argument : arguments) push_argument(lua, argument);
     protected_call(lua, static_cast<int>(arguments.size()), 1);
     state.watch.throw_if_given_up();  // though the script caught it
     Json result = to_json(lua, -1, "the function's result");

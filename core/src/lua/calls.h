@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <lua.hpp>
-#include <optional>
 #include <vector>
 
+#include "lua/guarded.h"
 #include "lua/state.h"
 
 namespace mw {
@@ -13,24 +13,7 @@ namespace mw {
 // Every problem that the script's author can mend gets its place in front.
 Error with_places(const Error& error, const std::function<std::string(const Problem&)>& place);
 
-using LuaFunction = int (*)(lua_State*);
-
-// Raises outside of the handler: Lua unwinds by an exception of its own.
-template <LuaFunction function>
-int guarded(lua_State* lua) {
-  std::optional<Error> caught;
-  try {
-    return function(lua);
-  } catch (const Error& error) {
-    caught = error;
-  } catch (const std::exception& error) {
-    caught = Error(problem_of(error));
-  }
-  push_error(lua, *caught);
-  return lua_error(lua);
-}
-
-template <LuaFunction function>
+template <Function function>
 int placed(lua_State* lua) {
   try {
     return function(lua);

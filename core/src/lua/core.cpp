@@ -6,13 +6,15 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
-#include "base/output_file.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
 #include "lua/calls.h"
+#include "lua/guarded.h"
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/block_op.h"
+#include "report/bars_page.h"
+#include "report/page.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -35,27 +37,6 @@ Json root_of(const std::vector<Json>& experiments) {
   Json both = {{"a", experiments[0]}, {"b", experiments[1]}};
   if (experiments[0].contains(place_key)) both[place_key] = experiments[0][place_key];
   return both;
-}
-
-int result_text(lua_State* lua) {
-  auto& result =
-      State::of(lua).results.at(static_cast<std::size_t>(lua_tointeger(lua, lua_upvalueindex(1))));
-  result.printed = true;
-  lua_pushlstring(lua, result.text.data(), result.text.size());
-  return 1;
-}
-
-void push_result(lua_State* lua, State& state, const Json& result) {
-  push_json(lua, result);
-  if (!result.is_object() || !result.contains("text") || !result["text"].is_string()) return;
-  std::string text = result["text"].get<std::string>();
-  text.erase(text.find_last_not_of('\n') + 1);  // print adds one
-  state.results.push_back({std::move(text), false});
-  lua_createtable(lua, 0, 1);
-  lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
-  lua_pushcclosure(lua, result_text, 1);
-  lua_setfield(lua, -2, "__tostring");
-  lua_setmetatable(lua, -2);
 }
 
 // call(verb, experiment…)
@@ -101,7 +82,7 @@ int core_call(lua_State* lua) {
     if (!experiment.contains(place_key) && !here.empty()) experiment[place_key] = here;
     for (const Setting& setting : state.settings) {
       applied.push_back(apply_setting(setting, experiment));
-      if (count > 1) applied.back().path = key_in(i == 2 ? "a" : "b", applied.back().path);
+      if (count > 1) applied.back().made = key_in(i == 2 ? "a" : "b", applied.back().made);
       if (!state.settings_said && state.options.say)
         state.options.say("--set " + applied.back().text);
     }
@@ -119,12 +100,12 @@ int core_call(lua_State* lua) {
   } catch (const Error& error) {
     throw with_places(error, [&](const Problem& problem) {
       for (const AppliedSetting& setting : applied) {
-        if (lies_in(problem.key, setting.path)) return setting.place;
+        if (lies_in(problem.key, setting.made)) return setting.place;
       }
       return place_of(root_of(experiments), problem.key);
     });
   }
-  push_result(lua, state, result);
+  push_result(lua, result);
   return 1;
 }
 
@@ -191,10 +172,16 @@ int core_strategy(lua_State* lua) {
   }
   Problems problems;
   const StrategyTable table(to_json(lua, 1, "mw.strategy"), "", problems);
-  const auto plugins = State::of(lua).host.plugins().names();
-  if (std::find(plugins.begin(), plugins.end(), table.name()) != plugins.end()) {
+  PluginRegistry& plugins = State::of(lua).host.plugins();
+  const auto names = plugins.names();
+  const auto known = plugins.list(Kind::strategy);
+  const bool is_plugin = std::find(names.begin(), names.end(), table.name()) != names.end();
+  if (is_plugin || std::any_of(known.begin(), known.end(), [&](const Registration* one) {
+        return one->name == table.name();
+      })) {
     problems.add(Stage::options, "plugin.twice", table.name() + ".name",
-                 fmt::format("{0}.name: there is a plugin named {0}", table.name()),
+                 fmt::format("{0}.name: there is a {1} named {0}", table.name(),
+                             is_plugin ? "plugin" : "plugin's strategy"),
                  "give the strategy another name; its axis may have that one");
   }
   problems.throw_if_any();
@@ -203,10 +190,9 @@ int core_strategy(lua_State* lua) {
   return 2;
 }
 
-// has_plugin(name) -> boolean, nothing loaded
-int core_has_plugin(lua_State* lua) {
-  const auto names = State::of(lua).host.plugins().names();
-  lua_pushboolean(lua, std::find(names.begin(), names.end(), lua_tostring(lua, 1)) != names.end());
+// plugin_names() -> { name, … }, nothing loaded
+int core_plugin_names(lua_State* lua) {
+  push_json(lua, State::of(lua).host.plugins().names());
   return 1;
 }
 
@@ -258,21 +244,21 @@ int core_refuse(lua_State* lua) {
               hint == nullptr ? "" : hint);
 }
 
-// write(asked_by, path, text): a whole file, missing folders made
-int core_write(lua_State* lua) {
-  std::size_t size = 0;
-  const char* text = luaL_checklstring(lua, 3, &size);
-  write_output(luaL_checkstring(lua, 1), luaL_checkstring(lua, 2), std::string(text, size));
+// bar_chart(file, chart): a page, missing folders made
+int core_bar_chart(lua_State* lua) {
+  write_page("mw.bar_chart", luaL_checkstring(lua, 1), bars_html(to_json(lua, 2, "chart")));
   return 0;
 }
 
-// unknown(key, { known, … }): mw has no such member
+// unknown(key, { known, … }, called): there is none of that name; "mw." and the key if not called
+// otherwise
 int core_unknown(lua_State* lua) {
   const std::string key = luaL_tolstring(lua, 1, nullptr);
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
   const std::string near = did_you_mean(key, known);
-  throw Error(Stage::script, "script.unknown", "", fmt::format("there is no mw.{}", key),
+  throw Error(Stage::script, "script.unknown", "",
+              lua_isstring(lua, 3) ? lua_tostring(lua, 3) : fmt::format("there is no mw.{}", key),
               near.empty() ? "there are: " + join(known) : near);
 }
 
@@ -285,11 +271,12 @@ int open_core(lua_State* lua) {
                                        {"plugin", guarded<placed<core_plugin>>},
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
                                        {"strategy", guarded<placed<core_strategy>>},
-                                       {"has_plugin", guarded<core_has_plugin>},
+                                       {"plugin_names", guarded<core_plugin_names>},
                                        {"op", guarded<placed<core_op>>},
+                                       {"load", guarded<placed<core_load>>},
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
-                                       {"write", guarded<placed<core_write>>},
+                                       {"bar_chart", guarded<placed<core_bar_chart>>},
                                        {"sweep", guarded<core_sweep>},
                                        {"sweep_go", guarded<core_sweep_go>},
                                        {"sweep_report", guarded<core_sweep_report>},

@@ -102,12 +102,14 @@ int add_trace(lua_State* lua) {
     if (!known && problem.place != place) places.push_back(std::move(place));
   }
   if (!places.empty()) problem.hint = "called from " + join(places);
-  if (Script::State::of(lua).options.train_as != "train" &&
-      problem.message.find("a nil value (field") != std::string::npos) {
+  const Script::State& state = Script::State::of(lua);
+  const std::string missed = fmt::format("a nil value (field '{}')", state.missed);
+  if (state.options.train_as != "train" && !state.missed.empty() &&
+      problem.message.find(missed) != std::string::npos) {
     problem.hint = fmt::format(
         "under this command mw.train returns what mw.{} does: not all fields of a training run are "
         "there",
-        Script::State::of(lua).options.train_as);
+        state.options.train_as);
   }
   push_error(lua, Error(std::move(problem)));
   return 1;

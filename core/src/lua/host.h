@@ -37,9 +37,15 @@ class Host {
   virtual std::vector<Verb> verbs() const = 0;
   virtual const Options& experiment() const = 0;  // the keys of an experiment table
   virtual PluginRegistry& plugins() = 0;
+  // Fields that a result of this kind may have ("train"), and "predicted", which lies in one. Empty:
+  // what it has is not known.
+  virtual std::vector<std::string> result_fields(const std::string& /*kind*/) const { return {}; }
   // The result comes back to the script as a table; its key "text" is what print(result) shows.
   virtual Json call(const std::string& verb, const std::vector<Json>& experiments,
                     const CallFunction& function) = 0;
+  // mw.load: a run's result, read back from its file; of a folder that has several, a list of them.
+  // Each has "text". `folder`: the script's, where a path is looked for that is not here.
+  virtual Json load(const std::string& path, const std::string& folder);
 
   // mw.sweep { … }: throws Error with all that is wrong with the table before any of its functions
   // is called. `applied`: the settings that changed its base.

@@ -5,10 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <istream>
-#include <ostream>
 
-#include "base/interrupt.h"
 #include "base/text.h"
 #include "lua/chunks.h"
 #include "lua/state.h"
@@ -89,12 +86,20 @@ void Script::run(const ScriptText& script) {
   lua_State* lua = state_->lua;
   state_->folder = script.folder;
   set_package_path(lua, module_folders(*state_));
-  lua_createtable(lua, 0, 1);
+  const std::vector<std::string>& words = state_->options.words;
+  luaL_checkstack(lua, static_cast<int>(words.size()) + 8, "too many arguments");
+  lua_createtable(lua, static_cast<int>(words.size()), 1);
   lua_pushlstring(lua, script.name.data(), script.name.size());
   lua_rawseti(lua, -2, 0);
+  lua_Integer position = 0;
+  for (const std::string& word : words) {
+    lua_pushlstring(lua, word.data(), word.size());
+    lua_rawseti(lua, -2, ++position);
+  }
   lua_setglobal(lua, "arg");
   load_script(lua, script);
-  protected_call(lua, 0, 0);
+  for (const std::string& word : words) lua_pushlstring(lua, word.data(), word.size());
+  protected_call(lua, static_cast<int>(words.size()), 0);  // as `...` too
 }
 
 void Script::run_text(const std::string& text, const std::string& name) {
@@ -103,51 +108,6 @@ void Script::run_text(const std::string& text, const std::string& name) {
     throw load_error(lua, name);
   }
   protected_call(lua, 0, 0);
-}
-
-void Script::repl(std::istream& in, std::ostream& out, bool prompt) {
-  lua_State* lua = state_->lua;
-  run_text("mw = require 'meshwright'", "repl");
-  std::string chunk;
-  const auto ask = [&](const char* text) {
-    if (prompt) out << text << std::flush;
-  };
-  ask("> ");
-  for (std::string line; std::getline(in, line);) {
-    if (chunk.empty() && line.starts_with("=")) line = "return " + line.substr(1);
-    chunk += chunk.empty() ? line : "\n" + line;
-    // An expression prints its values, as in Lua's own prompt.
-    const std::string expression = "return " + chunk;
-    int status = luaL_loadbufferx(lua, expression.data(), expression.size(), "=repl", "t");
-    if (status != LUA_OK) {
-      lua_pop(lua, 1);
-      status = luaL_loadbufferx(lua, chunk.data(), chunk.size(), "=repl", "t");
-    }
-    if (status == LUA_ERRSYNTAX && std::string_view(lua_tostring(lua, -1)).ends_with("<eof>")) {
-      lua_pop(lua, 1);
-      ask(">> ");
-      continue;
-    }
-    chunk.clear();
-    const int base = lua_gettop(lua) - 1;
-    try {
-      if (status != LUA_OK) throw load_error(lua, "repl");
-      protected_call(lua, 0, LUA_MULTRET);
-      for (int i = base + 1; i <= lua_gettop(lua); ++i) {
-        out << (i > base + 1 ? "\t" : "") << luaL_tolstring(lua, i, nullptr);
-        lua_pop(lua, 1);
-      }
-      if (lua_gettop(lua) > base) out << '\n';
-    } catch (const Error& error) {
-      out << error.what() << '\n';
-    }
-    lua_settop(lua, base);
-    forget_stop_request();
-    state_->watch.verb_ended();
-    state_->watch.begin(lua);
-    ask("> ");
-  }
-  if (prompt) out << '\n';
 }
 
 std::vector<std::string> Script::unprinted() const {

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <filesystem>
-#include <iosfwd>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace mw {
 
 struct ScriptOptions {
   std::vector<std::string> settings;            // of --set, "key=value" each
+  std::vector<std::string> words;               // the script's arguments: arg[1], arg[2], …
   std::string train_as = "train";               // what mw.train does: "train", "plan" or "verify"
   std::filesystem::path library;                // folder that holds meshwright/init.lua
   std::function<void(const std::string&)> say;  // tells the user which settings were applied
@@ -35,6 +37,20 @@ ScriptText read_script(const std::filesystem::path& file);
 std::filesystem::path lua_library();
 std::string lua_release();  // "Lua 5.4.4"
 
+// Where the prompt's lines come from, and where what they yield goes.
+struct Prompt {
+  // The next line, without its end; nothing at the end of the input. Throws Stopped where the user
+  // gave a line up: what was begun is forgotten.
+  std::function<std::optional<std::string>(const std::string& prompt)> read;
+  std::function<void(const std::string&)> print;
+  std::function<void(const Error&)> error;
+};
+
+struct Completion {
+  std::string word;                  // what is there: the last part of a path
+  std::vector<std::string> choices;  // whole words, sorted
+};
+
 // A Lua state with the module "meshwright" to be required. Errors are thrown as Error with the
 // script's file and line: stage script for the script's own, else whatever the host threw. The
 // second and later messages of a script that fails are all its problems at once.
@@ -49,8 +65,11 @@ class Script {
   void run(const ScriptText& script);
   // `name` stands for the file in messages.
   void run_text(const std::string& text, const std::string& name);
-  // Reads statements and expressions until the end of input; errors are printed, not thrown.
-  void repl(std::istream& in, std::ostream& out, bool prompt);
+  // Reads statements and expressions until the end of input; errors are told, not thrown.
+  void repl(const Prompt& prompt);
+  // What the word before the cursor may become: a global name, a field of a table ("mw.tr"), or,
+  // inside the braces of what takes options, one of their names ("tp { wa").
+  Completion complete(const std::string& before);
 
   // Runs those sweeps that the script made and did not run itself; how many it made.
   std::size_t run_sweeps();

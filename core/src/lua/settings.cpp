@@ -91,14 +91,19 @@ bool read_plainly(const std::string& text, Json& value) {
     value = number;
     return true;
   }
-  // A word, also "zb-h1", "8MiB" or "runs/a.h5": whatever cannot be meant as an expression.
-  const bool word = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+  // A word, also "zb-h1", "8MiB" or "runs/{name}.h5": whatever cannot be meant as an expression.
+  std::string plain = text;
+  for (const std::string filled : {"{name}", "{seed}", "{hash}"}) {
+    for (std::size_t at = 0; (at = plain.find(filled, at)) != std::string::npos;)
+      plain.replace(at, filled.size(), "x");
+  }
+  const bool word = std::all_of(plain.begin(), plain.end(), [](unsigned char c) {
     return std::isalnum(c) || c >= 0x80 ||
            std::string_view("_-./~:,@ ").find(static_cast<char>(c)) != std::string_view::npos;
   });
-  const bool starts_as_word = std::isalpha(static_cast<unsigned char>(text[0])) ||
-                              std::string_view("_./~").find(text[0]) != std::string_view::npos;
-  if (word && (starts_as_word || std::isalpha(static_cast<unsigned char>(text.back())))) {
+  const bool starts_as_word = std::isalpha(static_cast<unsigned char>(plain[0])) ||
+                              std::string_view("_./~").find(plain[0]) != std::string_view::npos;
+  if (word && (starts_as_word || std::isalpha(static_cast<unsigned char>(plain.back())))) {
     value = text;
     return true;
   }
@@ -108,7 +113,7 @@ bool read_plainly(const std::string& text, Json& value) {
 AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
   const std::vector<std::string> steps = steps_of(setting.key);
   Json* at = &experiment;
-  std::string path;
+  std::string path, made;
   const auto refuse = [&](const std::string& why, const std::string& hint) {
     throw Error(
         Problem{Stage::options, "set.path", path, why, hint, place_of_setting(setting.given)});
@@ -116,7 +121,10 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const std::string& step = steps[i];
     const bool last = i + 1 == steps.size();
-    if (at->is_null()) *at = Json::object();
+    if (at->is_null()) {
+      *at = Json::object();
+      if (made.empty()) made = path;
+    }
     if (at->is_array()) {
       std::size_t index = 0;
       if (!all_digits(step) ||
@@ -129,7 +137,7 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       path += fmt::format("[{}]", index);
     } else if (at->is_object() && !is_function(*at)) {
       if (last && setting.value.is_null() && !at->contains(step)) {
-        return {setting.key, fmt::format("{} = nil (it was not set)", setting.key),
+        return {setting.key, setting.key, fmt::format("{} = nil (it was not set)", setting.key),
                 place_of_setting(setting.given)};
       }
       at = &(*at)[step];
@@ -138,10 +146,21 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       refuse(fmt::format("{} is {}, which has no keys", path, describe(*at)), "");
     }
   }
-  std::string text = fmt::format("{} = {} ({})", path, short_text(setting.value),
-                                 at->is_null() ? "it was not set" : "was " + short_text(*at));
+  std::string stays;
+  // Of a value with names beside it, { 64, like = "ffn" }, another value leaves those.
+  if (at->is_object() && at->contains(unnamed_key) && !at->at(unnamed_key).is_structured() &&
+      !setting.value.is_structured() && !setting.value.is_null()) {
+    Json rest = *at;
+    rest.erase(unnamed_key);
+    stays = "; " + lua_text(without_hidden(rest)) + " stays";
+    at = &(*at)[unnamed_key];
+  }
+  std::string text =
+      fmt::format("{} = {} ({}{})", path, short_text(setting.value),
+                  at->is_null() ? "it was not set" : "was " + short_text(*at), stays);
   *at = setting.value;
-  return {std::move(path), std::move(text), place_of_setting(setting.given)};
+  if (made.empty()) made = path;
+  return {std::move(path), std::move(made), std::move(text), place_of_setting(setting.given)};
 }
 
 std::string place_of_setting(const std::string& given) {

@@ -25,6 +25,7 @@ bool read_plainly(const std::string& text, Json& value);
 
 struct AppliedSetting {
   std::string path;   // as problems name it: "plan[2].ways"
+  std::string made;   // the same, or the outermost table that was made for it: "optimzer"
   std::string text;   // "plan[2].ways = 4 (was 2)"
   std::string place;  // place_of_setting
 };

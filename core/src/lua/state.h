@@ -35,6 +35,8 @@ struct Script::State {
     bool printed = false;
   };
   std::deque<Result> results;
+  // The field of a result that a script last asked for and that is not there.
+  std::string missed;
 
   // What mw.sweep made, by number from 1.
   struct Sweep {
@@ -60,7 +62,16 @@ int add_trace(lua_State* lua);
 // Calls what lies on the stack as lua_pcall does; throws the error.
 void protected_call(lua_State* lua, int arguments, int results);
 
+// load(path): what mw.load is.
+int core_load(lua_State* lua);
+
 // luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
+// What a script's function is called with. Of ops, parameters and buckets, which have a name, an
+// unknown field raises an Error with the nearest, where any other table says nil.
+void push_argument(lua_State* lua, const Json& argument);
+// What a verb returns; `State::unprinted` has its text until the script prints it.
+void push_result(lua_State* lua, const Json& result);
+
 int open_core(lua_State* lua);
 
 }  // namespace mw

@@ -21,7 +21,7 @@ namespace {
 Error with_sweep_places(const Error& error, const Script::State::Sweep& sweep) {
   return with_places(error, [&](const Problem& problem) {
     for (const AppliedSetting& setting : sweep.applied) {
-      if (lies_in(problem.key, key_in("base", setting.path))) return setting.place;
+      if (lies_in(problem.key, key_in("base", setting.made))) return setting.place;
     }
     return place_of(sweep.table, problem.key);
   });

@@ -87,6 +87,17 @@ std::string code_of_function(lua_State* lua, int index) {
   return fmt::format("{:016x}", hash.value());
 }
 
+// "script.lua:12", the line at which it begins; "C" of one that is no Lua.
+std::string definition_of(lua_State* lua, int index) {
+  lua_Debug info;
+  lua_pushvalue(lua, index);
+  lua_getinfo(lua, ">S", &info);
+  if (info.linedefined < 0) return "C";
+  std::string source = info.source;
+  if (source.starts_with('@') || source.starts_with('=')) source.erase(0, 1);
+  return fmt::format("{}:{}", source.substr(0, source.find('\n')), info.linedefined);
+}
+
 bool is_name(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(),
                                       [](unsigned char c) { return std::isalnum(c) || c == '_'; });
@@ -118,7 +129,8 @@ class Reader {
       }
       case LUA_TFUNCTION:
         return Json{{function_key, number_of_function(lua_, index)},
-                    {code_key, code_of_function(lua_, index)}};
+                    {code_key, code_of_function(lua_, index)},
+                    {defined_key, definition_of(lua_, index)}};
       case LUA_TTABLE:
         return read_table(lua_absindex(lua_, index), path);
       default:

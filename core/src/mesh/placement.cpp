@@ -45,6 +45,12 @@ bool contains(const Dims& dims, Dim dim) {
   return std::find(dims.begin(), dims.end(), dim) != dims.end();
 }
 
+std::vector<std::string> names_of(const Dims& dims) {
+  std::vector<std::string> names;
+  for (Dim dim : dims) names.push_back(dim.name());
+  return names;
+}
+
 const std::string& Dim::name() const {
   std::shared_lock lock(names().mutex);
   return names().list[id_];

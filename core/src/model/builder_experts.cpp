@@ -84,7 +84,7 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   take(name + ".bias", "a parameter");
   HfName bias_name = names.bias;
   if (bias_name.name.empty()) bias_name.name = name + ".bias";
-  const int bias = graph.add_tally(name + ".bias", {"scores"}, {even, rate}, bias_name);
+  const int bias = graph.add_expert_load(name + ".bias", {"scores"}, {even, rate}, bias_name);
   const int logits = linear(name, x, weight);
   auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, options.router);
   balance(prefix, logits, picks, options);

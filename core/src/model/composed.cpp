@@ -51,8 +51,13 @@ struct DimChoice {
   throw Error(Problem{Stage::options, code, key, std::move(message), std::move(hint), place});
 }
 
-Ref ref_of(const Json& json) {
-  return {json.at(0).get<std::size_t>(), json.at(1).get<std::size_t>() - 1};
+// Which of `ops` recorded ops a record names; nothing if that is not what it holds.
+std::optional<Ref> ref_of(const Json& json, std::size_t ops) {
+  if (!json.is_array() || json.size() != 2) return std::nullopt;
+  const auto op = whole_number(json[0]), output = whole_number(json[1]);
+  if (!op || !output || *op < 0 || static_cast<std::size_t>(*op) > ops || *output < 1)
+    return std::nullopt;
+  return Ref{static_cast<std::size_t>(*op), static_cast<std::size_t>(*output) - 1};
 }
 
 class Composed final : public Model {
@@ -202,11 +207,25 @@ class Composed final : public Model {
     part.place = record.value(place_key, "");
     part.got = record.value("got", "nothing");
     part.table = without_hidden(record);
-    if (record.contains("result")) part.result = ref_of(record.at("result"));
     const Json& ops = record.at("ops");
     for (const Json& op : ops.is_array() ? ops : Json::array())
-      part.ops.push_back(read_op(op, key));
+      part.ops.push_back(read_op(op, part.ops, key));
+    if (record.contains("result")) part.result = ref(record.at("result"), part.ops, key);
     return part;
+  }
+
+  // What an earlier op made, or 0, the value that the block is given.
+  static Ref ref(const Json& json, const std::vector<Recorded>& ops, const std::string& key) {
+    const std::optional<Ref> found = ref_of(json, ops.size());
+    const int outputs = !found || found->op == 0 ? 1 : ops[found->op - 1].op->outputs();
+    if (!found || static_cast<int>(found->output) >= outputs) bad_record(json, key);
+    return *found;
+  }
+
+  [[noreturn]] static void bad_record(const Json& json, const std::string& key) {
+    refuse("option.type", key, "",
+           fmt::format("{} is no record of what a block did", json_text(without_hidden(json))),
+           "write a function: block = function(x) … return x + y end");
   }
 
   Json called(const char* key, int layer) const {
@@ -220,12 +239,17 @@ class Composed final : public Model {
     }
   }
 
-  Recorded read_op(const Json& json, const std::string& key) const {
+  Recorded read_op(const Json& json, const std::vector<Recorded>& before,
+                   const std::string& key) const {
+    const auto text = [&](const char* name) { return json.value(name, Json("")).is_string(); };
+    if (!json.is_object() || !json.contains("op") || !text("op") || !text("name") ||
+        !text(place_key) || !json.value("inputs", Json()).is_array())
+      bad_record(json, key);
     Recorded one;
     one.kind = json.at("op").get<std::string>();
     one.name = json.value("name", "");
     one.place = json.value(place_key, "");
-    for (const Json& input : json.at("inputs")) one.inputs.push_back(ref_of(input));
+    for (const Json& input : json.at("inputs")) one.inputs.push_back(ref(input, before, key));
     const Json given = json.value("options", Json::object());
     std::shared_ptr<const BlockOp>& known = made_[one.kind + json_text(given)];
     if (known == nullptr) known = make_op(one, given, key);

@@ -42,7 +42,7 @@ int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf) {
   return static_cast<int>(values_.size()) - 1;
 }
 
-int Graph::add_tally(std::string name, Dims dims, ExpertLoad expert_load, HfName hf) {
+int Graph::add_expert_load(std::string name, Dims dims, ExpertLoad expert_load, HfName hf) {
   const int value =
       add_parameter(std::move(name), std::move(dims), {Init::Kind::zeros, 0}, std::move(hf));
   values_[value].expert_load = expert_load;

@@ -209,7 +209,9 @@ void Digest::add(const Graph& graph) {
 
 std::string Plan::hash() const {
   Digest digest;
-  digest.add(description().dump(-1, ' ', false, Json::error_handler_t::replace));
+  Json said = description();
+  said["mix"] = short_mix();  // its options may name files and functions, which decide nothing
+  digest.add(said.dump(-1, ' ', false, Json::error_handler_t::replace));
   digest.add(request.step_settings.dump(-1, ' ', false, Json::error_handler_t::replace));
   for (const Atom& atom : mesh.atoms()) digest.add(atom.ways);
   const Graph* last = nullptr;

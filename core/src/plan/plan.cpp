@@ -269,7 +269,7 @@ int Plan::stage_of(int rank) const {
   return atom < 0 ? 0 : mesh.coordinates(rank)[atom];
 }
 
-std::string Plan::mix() const {
+static std::string mix_of(const PlanRequest& request, bool with_options) {
   std::string text;
   for (const StrategyChoice& choice : request.strategies) {
     text += text.empty() ? "" : " x ";
@@ -279,9 +279,23 @@ std::string Plan::mix() const {
     for (const AxisRequest& axis : choice.axes) {
       if (axis.borrow.empty() || !own) ways *= axis.ways;
     }
-    text += choice.axes.empty() ? choice.name + "()" : fmt::format("{}({})", choice.name, ways);
+    const std::string number = choice.axes.empty() ? "" : std::to_string(ways);
+    if (!with_options || choice.differs.empty()) {
+      text += fmt::format("{}({})", choice.name, number);
+    } else {
+      text += fmt::format("{}{{{}{}{}}}", choice.name, number, number.empty() ? "" : ", ",
+                          choice.differs);
+    }
   }
   return text.empty() ? "one rank" : text;
+}
+
+std::string Plan::mix() const {
+  return mix_of(request, true);
+}
+
+std::string Plan::short_mix() const {
+  return mix_of(request, false);
 }
 
 }  // namespace mw

@@ -36,6 +36,9 @@ struct StrategyChoice {
   // The same with another number of ways; throws Error if its options do not allow it.
   // Null: cannot be made again.
   std::function<StrategyChoice(std::int64_t ways)> with_ways = nullptr;
+  // Its options that are not the default, ways apart, as names of mixes have them:
+  // "stage=3, prefetch=2".
+  std::string differs = {};
 };
 
 struct PlanRequest {
@@ -93,8 +96,11 @@ struct Plan {
   // machine. What a run begins with and how long it lasts is no part of a plan:
   // seed, weights, tokens, steps.
   std::string hash() const;
-  // "dp(2) x tp(4)", "one rank".
+  // "dp(2) x tp(4)", "zero{8, stage=3} x pp{4, schedule=zb-h1}", "one rank": every option that is
+  // not the default shows, so that two mixes of one name differ in nothing that a plan's entry says.
   std::string mix() const;
+  // ... without options: "zero(8) x pp(4)".
+  std::string short_mix() const;
 };
 
 // Null if anything was added to `problems` (all that is wrong is added at once).

@@ -55,7 +55,6 @@ std::string memory_hint(const Experiment& experiment, bool runs) {
 std::string check_memory_limit(const Experiment& experiment) {
   std::int64_t step = 0;
   const Plan& plan = highest(experiment, false, &step);
-  std::string hint = memory_hint(experiment, plan, {experiment.memory, false}, /*runs=*/true);
   const std::int64_t peak = predicted_peak(plan);
   if (peak > experiment.memory) {
     throw Error(
@@ -64,9 +63,12 @@ std::string check_memory_limit(const Experiment& experiment) {
                     experiment.plan->mix(), text_of(peak), peak,
                     experiment.step_plans ? fmt::format(" in step {}", step) : "",
                     text_of(experiment.memory), experiment.memory),
-        hint);
+        memory_hint(experiment, plan, {experiment.memory, false}, /*runs=*/true));
   }
-  return hint;
+  return fmt::format(
+      "{} were predicted, and the run needs more; a smaller microbatch, or more "
+      "recompute, holds less",
+      text_of(peak));
 }
 
 std::string check_machine_memory(const Experiment& experiment, std::int64_t available) {

@@ -194,9 +194,11 @@ Json Prediction::to_json() const {
   json["mfu"] = mfu;
   json["mfu_6n"] = mfu_6n;
   json["hfu"] = hfu;
+  json["peak_bytes"] = fullest().memory.peak;
   json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;
+  if (held_out_seconds) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }
 

@@ -4,6 +4,7 @@
 #include "meshwright/optimizer.h"
 #include "program/footprint_maker.h"
 #include "program/matrices.h"
+#include "program/update_steps.h"
 
 namespace mw {
 
@@ -74,13 +75,13 @@ void FootprintMaker::update() {
 // Gradients and states are read, states and directions written.
 void FootprintMaker::direction() {
   const int to = i_.outputs[0];
-  const bool casts = program_.gradient_dtype != program_.optimizer_dtype;
+  const UpdateSteps steps = update_steps(rank_, i_);
   if (program_.slots[to].persistent) {
     open(to);
   } else {
-    casts ? fresh(to) : share(to, slot_holder(i_.inputs[0]), 0);
+    steps.casts ? fresh(to) : share(to, slot_holder(i_.inputs[0]), 0);
   }
-  const double elements = touched(to) / bytes_of(program_.slots[to].dtype);
+  const auto elements = static_cast<double>(steps.elements);
   copies(elements * bytes_of(program_.gradient_dtype) +
          static_cast<double>(2 * bucket().flat.states.size() + 1) * elements *
              bytes_of(program_.optimizer_dtype));
@@ -103,32 +104,23 @@ void FootprintMaker::whole() {
 
 // Parameters and states are read and written, gradients read.
 void FootprintMaker::apply() {
-  const FlatSlots& flat = bucket().flat;
-  std::int64_t elements = rank_.shard(i_.bucket).size;
-  std::int64_t states = static_cast<std::int64_t>(flat.states.size());
-  if (i_.parameter >= 0) {
-    const MatrixUpdate update = matrix_update(rank_, i_);
-    elements = std::max<std::int64_t>(0, update.end - update.begin);
-    states = 0;  // of the direction
-    if (elements > 0) pass(update.apart);
-  } else if (bucket().offload == Offload::nothing && flat.master >= 0 && bucket().rule &&
-             program_.gradient_dtype != program_.optimizer_dtype) {
-    pass(bytes_of(program_.optimizer_dtype) * std::min(elements, cast_at_a_time));
-  }
-  const double moved = static_cast<double>(elements) *
-                       static_cast<double>(2 * (states + 1) * bytes_of(program_.optimizer_dtype) +
-                                           bytes_of(program_.slots[i_.inputs[0]].dtype));
-  if (bucket().offload == Offload::nothing) {
+  const UpdateSteps steps = update_steps(rank_, i_);
+  const std::int64_t states =
+      i_.parameter >= 0 ? 0 : static_cast<std::int64_t>(bucket().flat.states.size());
+  const int gradient = bytes_of(program_.slots[i_.inputs[0]].dtype);
+  if (i_.parameter >= 0 && steps.elements > 0) pass(matrix_update(rank_, i_).apart);
+  if (steps.casts && !steps.host) pass(bytes_of(program_.optimizer_dtype) * steps.at_a_time);
+  const double moved =
+      static_cast<double>(steps.elements) *
+      static_cast<double>(2 * (states + 1) * bytes_of(program_.optimizer_dtype) + gradient);
+  if (!steps.host) {
     copies(moved);
     return;
   }
-  // The gradient goes to the host; parameters that do not lie there and have no master go
-  // there and come back.
-  const bool both = bucket().offload != Offload::parameters && flat.master < 0;
+  const int both_ways = steps.fetches_parameters ? 2 * bytes_of(program_.dtype) : 0;
   works({.calls = 1,
          .host = moved,
-         .link = static_cast<double>(elements * (bytes_of(program_.slots[i_.inputs[0]].dtype) +
-                                                 (both ? 2 * bytes_of(program_.dtype) : 0)))});
+         .link = static_cast<double>(steps.elements * (gradient + both_ways))});
 }
 
 }  // namespace mw

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/interrupt.h"
+#include "program/memory_timeline.h"
 #include "program/memory_walk.h"
 
 namespace mw {
@@ -18,7 +19,8 @@ class Timeline {
  public:
   explicit Timeline(const RankView& rank) : rank_(rank), ranks_(rank), histories_(1) {}
 
-  void run() {
+  // `moments`: if given, gets one for each run of the timeline.
+  void run(std::vector<MemoryMoment>* moments = nullptr) {
     std::map<int, int> history;  // of each microbatch
     Level level;
     level.buffers = rank_.bytes(rank_.program().loss);
@@ -38,6 +40,12 @@ class Timeline {
       highest_.host = std::max(highest_.host, level.host + effect.highest.host);
       measured_ = measured_ && effect.measured;
       sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
+      if (moments != nullptr) {
+        moments->push_back(
+            {level.activations + effect.highest.activations, level.buffers + effect.highest.buffers,
+             level.activations + level.buffers + effect.highest_sum,
+             level.activations + effect.after.activations, level.buffers + effect.after.buffers});
+      }
       level.activations += effect.after.activations;
       level.buffers += effect.after.buffers;
       level.host += effect.after.host;
@@ -82,7 +90,10 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
   return highest;
 }
 
-MemoryForecast forecast_memory(const RankView& rank) {
+namespace {
+
+// What lasts: parameters, gradients, optimizer state, and what of them lies in host memory.
+MemoryForecast lasting(const RankView& rank) {
   const Program& program = rank.program();
   MemoryForecast forecast;
   for (std::size_t k = 0; k < program.slots.size(); ++k) {
@@ -93,6 +104,21 @@ MemoryForecast forecast_memory(const RankView& rank) {
   }
   forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
                   forecast[Category::optimizer];
+  return forecast;
+}
+
+}  // namespace
+
+MemoryTimeline memory_timeline(const RankView& rank) {
+  MemoryTimeline line;
+  line.lasting = lasting(rank);
+  Timeline timeline(rank);
+  timeline.run(&line.moments);
+  return line;
+}
+
+MemoryForecast forecast_memory(const RankView& rank) {
+  MemoryForecast forecast = lasting(rank);
   Timeline timeline(rank);
   timeline.run();
   forecast[Category::activations] = timeline.highest().activations;

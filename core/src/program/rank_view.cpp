@@ -53,9 +53,9 @@ int RankView::index_among(const std::vector<int>& atoms) const {
 
 const LocalDims& RankView::dims(int op, int ring_step) const {
   if (ring_step > 0) {
-    const auto [turned, missing] = turned_dims_.try_emplace({op, ring_step});
-    if (missing) turned->second = program_.local_dims(op, at_, ring_step, batch_);
-    return turned->second;
+    const auto [found, missing] = ring_dims_.try_emplace({op, ring_step});
+    if (missing) found->second = program_.local_dims(op, at_, ring_step, batch_);
+    return found->second;
   }
   std::optional<LocalDims>& dims = dims_[op];
   if (!dims) dims = program_.local_dims(op, at_, 0, batch_);
@@ -68,7 +68,7 @@ const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
     return what.type->cost(what, piece, dims(op, ring_step), bytes_of(program_.dtype));
   };
   if (ring_step > 0) {
-    const auto [cost, missing] = turned_.try_emplace({op, piece, ring_step});
+    const auto [cost, missing] = ring_costs_.try_emplace({op, piece, ring_step});
     if (missing) cost->second = price();
     return cost->second;
   }

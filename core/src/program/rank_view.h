@@ -45,7 +45,7 @@ class RankView {
   const Coordinates& at() const { return at_; }
   std::int64_t batch() const { return batch_; }
   std::int64_t bytes(int slot) const { return bytes_[slot]; }
-  // `turn`: of an op that runs in turns.
+  // `ring_step`: of an op that computes in ring steps.
   const LocalDims& dims(int op, int ring_step = 0) const;
   const Cost& cost(int op, Piece piece, int ring_step = 0) const;
   // Bytes that live only inside a piece, where this machine computes it;
@@ -75,10 +75,10 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   std::vector<std::int64_t> bytes_;
-  std::vector<Range> shards_;                                     // of each bucket
-  std::vector<Range> places_;                                     // of each parameter
-  mutable std::map<std::pair<int, int>, LocalDims> turned_dims_;  // from the second turn on
-  mutable std::map<std::tuple<int, Piece, int>, Cost> turned_;
+  std::vector<Range> shards_;                                   // of each bucket
+  std::vector<Range> places_;                                   // of each parameter
+  mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // from the second ring step on
+  mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
   mutable std::map<std::tuple<int, Piece, int>, Scratch> workspaces_;

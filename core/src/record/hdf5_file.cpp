@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "meshwright/error.h"
+#include "record/hdf5_handle.h"
 #include "record/steady_driver.h"
 
 namespace mw {
@@ -41,23 +42,6 @@ constexpr const char* reading_hint = "is it whole, and a run file of this versio
   throw Error(Stage::run, "run-file.access", "",
               fmt::format("run file {}: cannot {}: {}", path.string(), what, last_reason()), hint);
 }
-
-// An HDF5 identifier that is released by its own kind of close.
-class Handle {
- public:
-  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
-  ~Handle() {
-    if (id_ >= 0) close_(id_);
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  operator hid_t() const { return id_; }  // NOLINT(google-explicit-constructor)
-  bool valid() const { return id_ >= 0; }
-
- private:
-  hid_t id_;
-  herr_t (*close_)(hid_t);
-};
 
 Handle text_type(std::size_t bytes) {
   const hid_t type = H5Tcopy(H5T_C_S1);
@@ -179,6 +163,12 @@ void Hdf5File::set_attribute(const char* object, const char* name, std::int64_t 
                                                                   space, H5P_DEFAULT, H5P_DEFAULT),
                          H5Aclose);
   if (H5Awrite(attribute, H5T_NATIVE_INT64, &value) < 0) fail(path_, "set an attribute");
+}
+
+void Hdf5File::set_text(const char* name, const std::string& text) {
+  if (has(name) && H5Ldelete(file_, name, H5P_DEFAULT) < 0)
+    fail(path_, fmt::format("write /{}", name));
+  write_text(name, text);
 }
 
 void Hdf5File::write_text(const char* name, const std::string& text) {

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "record/columns.h"
 #include "record/table.h"
 
 namespace mw {
@@ -34,7 +36,10 @@ class Hdf5File {
                      std::size_t room = 0);
   void set_attribute(const char* object, const char* name, std::int64_t value);
   void write_text(const char* name, const std::string& text);   // a scalar dataset, UTF-8
+  void set_text(const char* name, const std::string& text);     // the same, in place of another
   std::string attribute(const char* object, const char* name);  // a text; empty if there is none
+  // An integer; `otherwise` if there is none.
+  std::int64_t integer(const char* object, const char* name, std::int64_t otherwise);
   std::string read_text(const char* name);
   void create_group(const char* name);
 
@@ -48,6 +53,14 @@ class Hdf5File {
   // Rows [at, at + rows), packed as the layout says; columns are matched by name, texts of another
   // length are padded or cut. Throws Error (run) if a column is missing.
   std::vector<char> read_rows(const TableLayout& layout, std::uint64_t at, std::uint64_t rows);
+
+  // Whatever columns the table has: those that are neither numbers nor texts of fixed length are
+  // left out. Rows [at, at + rows), as many of them as there are.
+  Table read_table(const char* name, std::uint64_t at = 0,
+                   std::uint64_t rows = std::numeric_limits<std::uint64_t>::max());
+  std::uint64_t length(const std::string& name);         // of a table or series
+  std::vector<std::string> datasets(const char* group);  // paths below it, at any depth, sorted
+  std::vector<double> read_numbers(const std::string& name);  // a 1-D dataset of numbers
 
   // A growing 1-D dataset; `scale` (or null) names the dimension scale it lies along.
   void create_series(const std::string& name, const char* scale, const char* unit);

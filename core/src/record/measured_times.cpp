@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "meshwright/schedule.h"
+#include "meshwright/run_file.h"
 #include "record/run_reader.h"
 
 namespace mw {

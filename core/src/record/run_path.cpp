@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 #include <vector>
 
@@ -34,11 +37,18 @@ void remove_quietly(const fs::path& path) {
   fs::remove(path, ignored);
 }
 
-void remove_orphans(const fs::path& path) {
+namespace {
+
+bool process_is_there(int pid) {
+  return ::kill(pid, 0) == 0 || errno != ESRCH;
+}
+
+// Calls `found` with each hidden copy of runs to the path, and the process that wrote it.
+template <typename Found>
+void each_hidden(const fs::path& path, const Found& found) {
   const std::string prefix = "." + path.filename().string() + ".";
   std::error_code error;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::vector<fs::path> orphans;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (name.size() <= prefix.size() || name.compare(0, prefix.size(), prefix) != 0) continue;
@@ -48,9 +58,41 @@ void remove_orphans(const fs::path& path) {
         number.find_first_not_of("0123456789") != std::string::npos ||
         rest.find_first_not_of("0123456789abcdef", number.size() + 1) != std::string::npos)
       continue;
-    if (::kill(std::stoi(number), 0) != 0 && errno == ESRCH) orphans.push_back(entry.path());
+    found(entry.path(), std::stoi(number));
   }
+}
+
+}  // namespace
+
+void remove_orphans(const fs::path& path) {
+  std::vector<fs::path> orphans;
+  each_hidden(path, [&](const fs::path& copy, int pid) {
+    if (!process_is_there(pid)) orphans.push_back(copy);
+  });
   for (const fs::path& orphan : orphans) remove_quietly(orphan);
+}
+
+std::string process_mark(int pid) {
+  // Field 22 of stat: the start in clock ticks since boot. The name in field 2 may hold spaces.
+  std::stringstream text;
+  text << std::ifstream(fmt::format("/proc/{}/stat", pid)).rdbuf();
+  const std::string stat = text.str();
+  const auto name = stat.rfind(')');
+  if (name == std::string::npos) return "";
+  std::istringstream fields(stat.substr(name + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) {
+    if (!(fields >> field)) return "";
+    if (i == 3 && field == "Z") return "";  // it has ended; nobody has asked how
+  }
+  return fmt::format("{} {}", pid, field);
+}
+
+bool writer_lives(const fs::path& path, const std::string& mark) {
+  if (!mark.empty()) return process_mark(std::atoi(mark.c_str())) == mark;
+  bool lives = false;
+  each_hidden(path, [&](const fs::path&, int pid) { lives = lives || process_is_there(pid); });
+  return lives;
 }
 
 void check_writable(const fs::path& given) {

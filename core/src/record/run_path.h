@@ -19,6 +19,13 @@ std::string hidden_name(const std::filesystem::path& path);
 void remove_orphans(const std::filesystem::path& path);
 void remove_quietly(const std::filesystem::path& path);
 
+// "PID START": tells a process of this machine from a later one with the same number. Empty if
+// there is no such process.
+std::string process_mark(int pid);
+// Whether the process that writes the run file at `path` is there. `mark`: the file's own attribute
+// `process`; where it is empty, hidden copies tell.
+bool writer_lives(const std::filesystem::path& path, const std::string& mark);
+
 // 0 if there is no such file.
 std::uint64_t inode_of(const std::filesystem::path& path);
 

@@ -56,6 +56,80 @@ std::string RunReader::plan() {
   return file_.read_text("plan");
 }
 
+std::string RunHead::mix() const {
+  return plan.is_object() && plan.contains("mix") && plan["mix"].is_string()
+             ? plan["mix"].get<std::string>()
+             : "";
+}
+
+RunHead RunReader::head() {
+  const auto text = [&](const char* name) { return file_.attribute("/", name); };
+  RunHead head;
+  head.status = text("status");
+  head.reason = text("reason");
+  head.created = text("created");
+  head.host = text("host");
+  head.name = text("name");
+  head.hash = text("hash");
+  head.plan_hash = text("plan_hash");
+  head.process = text("process");
+  head.seed = file_.integer("/", "seed", 0);
+  head.versions = Json::parse(text("versions"), nullptr, false);
+  head.plan = json("plan");
+  return head;
+}
+
+std::string RunReader::script() {
+  return file_.has("script") ? file_.read_text("script") : "";
+}
+
+Json RunReader::json(const char* name) {
+  if (!file_.has(name)) return nullptr;
+  Json read = Json::parse(file_.read_text(name), nullptr, false);
+  return read.is_discarded() ? Json() : read;
+}
+
+Table RunReader::table(const char* name, std::uint64_t at) {
+  return file_.has(name) ? file_.read_table(name, at) : Table();
+}
+
+Table RunReader::table_of_step(const char* name, std::int64_t step) {
+  const std::uint64_t all = rows(name);
+  if (all == 0) return {};
+  const auto first_from = [&](std::int64_t wanted) {
+    std::uint64_t low = 0, high = all;
+    while (low < high) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      if (file_.read_table(name, middle, 1).integers("step").at(0) < wanted) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  const std::uint64_t first = first_from(step);
+  return file_.read_table(name, first, first_from(step + 1) - first);
+}
+
+std::vector<std::int64_t> RunReader::series_steps() {
+  if (!file_.has("series") || !file_.has("series/step")) return {};
+  const std::vector<double> steps = file_.read_numbers("series/step");
+  return {steps.begin(), steps.end()};
+}
+
+std::vector<Series> RunReader::series() {
+  std::vector<Series> all;
+  for (const std::string& place : file_.datasets("series")) {
+    if (place == "step") continue;
+    const std::string path = "series/" + place;
+    const std::string name = file_.attribute(path.c_str(), "name");
+    // A metric named step keeps its place's name: the steps' own list has that one.
+    all.push_back({name.empty() || name == "step" ? place : name, file_.read_numbers(path)});
+  }
+  return all;
+}
+
 std::vector<StepRow> RunReader::steps() {
   const TableLayout& layout = step_table();
   return unpack(file_.read_rows(layout, 0, file_.count_rows(layout)), layout, unpack_step);

@@ -1,4 +1,4 @@
-// Reads a run file (schema meshwright.run/1) back: what `meshwright trace` needs of it.
+// Reads a run file (schema meshwright.run/1) back.
 //
 // A run may be going on: the file under its path is complete at any moment (run_writer.h), and what
 // is read is as of the moment it was opened.
@@ -10,10 +10,27 @@
 #include <vector>
 
 #include "meshwright/error.h"
+#include "meshwright/json.h"
 #include "record/hdf5_file.h"
 #include "record/rows.h"
 
 namespace mw {
+
+// What a run file says of its run at once. Texts are empty, and objects null, where it says nothing.
+struct RunHead {
+  std::string status, reason, created, host, name, hash, plan_hash;
+  std::string process;  // which writes it: run_path.h
+  std::int64_t seed = 0;
+  Json versions, plan;  // the plan: Plan::description
+  // Of the plan, as people say it.
+  std::string mix() const;
+};
+
+// A metric of the user's: a value for each of series_steps().
+struct Series {
+  std::string name;
+  std::vector<double> values;
+};
 
 class RunReader {
  public:
@@ -21,12 +38,27 @@ class RunReader {
   explicit RunReader(const std::filesystem::path& path);
 
   std::string plan();  // JSON
+  RunHead head();
+  std::string script();
+  // Null where the file has none: the whole resolved experiment; what its plan predicted; what the
+  // result says beside the tables.
+  Json experiment() { return json("experiment"); }
+  Json predicted() { return json("predicted"); }
+  Json result() { return json("result"); }
+  // No rows where there is no such table.
+  Table table(const char* name, std::uint64_t at = 0);
+  // The rows of one step, of a table that lies in the order of steps.
+  Table table_of_step(const char* name, std::int64_t step);
+  std::uint64_t rows(const char* name) { return file_.has(name) ? file_.length(name) : 0; }
+  std::vector<std::int64_t> series_steps();
+  std::vector<Series> series();
   std::vector<StepRow> steps();
   // Of one step, in the order in which ranks wrote them; empty if there are none.
   std::vector<ActionRow> actions(std::int64_t step);
   std::vector<ActionRow> predicted_actions();  // empty in run files that lack the table
 
  private:
+  Json json(const char* name);
   std::uint64_t first_of(std::int64_t step);  // row of /actions with at least this step
 
   std::filesystem::path path_;

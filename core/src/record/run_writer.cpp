@@ -102,8 +102,15 @@ void RunWriter::create(const RunInfo& info) const {
   versions["hdf5"] = fmt::format("{}.{}.{}", major, minor, release);
   out.set_attribute("/", "versions", json_text(versions));
   out.set_attribute("/", "seed", info.seed);
+  out.set_attribute("/", "process", process_mark(::getpid()));
+  out.set_attribute("/", "name", info.name);
+  out.set_attribute("/", "hash", info.hash);
+  if (!info.plan_hash.empty()) out.set_attribute("/", "plan_hash", info.plan_hash);
   out.write_text("script", info.script);
   out.write_text("plan", info.plan);
+  if (!info.predicted.empty()) out.write_text("predicted", info.predicted);
+  if (!info.experiment.empty()) out.write_text("experiment", info.experiment);
+  if (!info.machine.empty()) out.write_text("machine", info.machine);
   for (const TableLayout* layout :
        {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
         &expert_table(), &action_table(), &predicted_action_table(), &event_table()})
@@ -172,6 +179,11 @@ void RunWriter::set_rank_memory(const std::vector<RankMemoryRow>& rows) {
   for (const RankMemoryRow& row : rows) pack(row, rank_memory_);
   rank_memory_rows_ = rows.size();
   memory_stale_[0] = memory_stale_[1] = dirty_ = true;
+}
+
+void RunWriter::set_result(const std::string& json) {
+  result_ = json;
+  dirty_ = true;
 }
 
 bool RunWriter::flush_if_due() {
@@ -250,6 +262,7 @@ void RunWriter::drop_rows() {
   series_first_ = series_count_;
   drop(series_count_, series_written_);
   memory_stale_[0] = memory_stale_[1] = false;
+  result_.clear();
 }
 
 void RunWriter::set_end(Hdf5File& out) const {
@@ -266,6 +279,7 @@ void RunWriter::write(int file) {
     out.write_rows(rank_memory_table(), 0, rank_memory_.data(), rank_memory_rows_);
   }
   write_series(out, file);
+  if (!result_.empty()) out.set_text("result", result_);
   if (status_ != RunStatus::running) set_end(out);
   out.close();
   // Only now: if anything above threw, the next flush writes the same rows to the same places.

@@ -35,8 +35,12 @@ const char* name_of(RunStatus status);
 
 // What is known before the first step.
 struct RunInfo {
-  std::string script;  // its text
-  std::string plan;    // JSON
+  std::string script;                // its text
+  std::string plan;                  // JSON
+  std::string name, hash;            // of the experiment
+  std::string experiment;            // JSON: all its keys with their defaults
+  std::string machine;               // JSON: where it ran; empty: not said
+  std::string plan_hash, predicted;  // of the plan; what it predicts, as JSON. Empty: left out
   std::int64_t seed = 0;
   std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
   std::vector<ActionRow> predicted_actions;                   // of any step
@@ -72,6 +76,9 @@ class RunWriter {
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   void set_memory(const std::vector<MemoryRow>& rows);           // replaces the table
   void set_rank_memory(const std::vector<RankMemoryRow>& rows);  // ... too
+
+  // What the run's result says beside the tables, as JSON: /result, from the next flush on.
+  void set_result(const std::string& json);
 
   // Writes what is buffered if the interval has passed; true if it wrote. Costs nothing otherwise.
   bool flush_if_due();
@@ -118,7 +125,7 @@ class RunWriter {
   std::chrono::steady_clock::time_point began_, last_flush_;
   std::int64_t steps_since_flush_ = 0;
   RunStatus status_ = RunStatus::running;
-  std::string reason_;
+  std::string reason_, result_;
   bool finished_ = false, dirty_ = false, swaps_ = true, hidden_is_broken_ = false;
   int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
   std::uint64_t inode_[2] = {0, 0};

@@ -73,6 +73,7 @@ struct StepInput {
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
   std::shared_ptr<const LossScale> loss_scale;      // null: none
+  bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
 };
 
 class Executor {
@@ -86,7 +87,12 @@ class Executor {
   // parameters in the same tensors and must outlive the executor.
   void also(const Program& program);
 
+  // A program without a way back (plan/forward_only.h), on other data; shares storage as above.
+  void evaluates(const Program& program, const StepInput& input);
+
   StepOutcome step(std::int64_t index, double lr);
+  // The loss of a batch of that data. The ledger books what it takes.
+  double evaluate(std::int64_t batch);
 
   const Program& program() const { return program_; }
   const Coordinates& coordinates() const { return at_; }
@@ -158,10 +164,10 @@ class Executor {
   void whole(const Instruction& i, Microbatch& m);
   void apply_matrix(const Instruction& i, const Microbatch& m);
   void even_out(const Instruction& i);
-  // Whether a quantity that is whole on the atoms that `whole` takes, and a sum on others, is this
-  // rank's to give to the world's sum.
+  // Whether this rank is a contributing rank of the world's sum of a quantity that is whole on the
+  // atoms that `whole` takes, and a sum on others.
   template <class Whole>
-  bool gives(const Whole& whole) const {
+  bool contributes(const Whole& whole) const {
     for (std::size_t a = 0; a < at_.size(); ++a) {
       if (static_cast<int>(a) == program_.stage_atom) continue;  // a stage's own, or zero
       if (whole(static_cast<int>(a)) && at_[a] != 0) return false;
@@ -203,8 +209,8 @@ class Executor {
   // For each slot: which rows it has (equal where the same op made them and they lie
   // alike); -1: not sparse.
   std::vector<int> rows_of_slot_;
-  std::vector<std::pair<int, int>> tallies_;  // parameters that count, and their layers
-  std::vector<bool> last_run_;                // for each run of the timeline: of its microbatch
+  std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
+  std::vector<bool> last_run_;  // for each run of the timeline: of its microbatch
   std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
   std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
@@ -212,6 +218,7 @@ class Executor {
   std::map<std::pair<int, int>, Underway> underway_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;
   std::vector<std::unique_ptr<Executor>> others_;
+  std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
   std::shared_ptr<LossScaler> scaler_;

@@ -39,7 +39,7 @@ void Executor::number_rows() {
       return std::any_of(op.inputs.begin(), op.inputs.end(),
                          [&](const Use& use) { return use.value == value; });
     });
-    tallies_.emplace_back(static_cast<int>(p), user->layer);
+    expert_loads_.emplace_back(static_cast<int>(p), user->layer);
   }
   if (graph_.sparse.dims.empty()) return;
   std::vector<std::pair<int, Layout>> known;
@@ -89,7 +89,7 @@ void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
     const Placement& cut = program_.cut[i.op][atom];
     return !cut.is_shard() || std::find(cells.begin(), cells.end(), cut.dim) == cells.end();
   };
-  if (gives(alike)) {
+  if (contributes(alike)) {
     const std::int64_t first = m.sizes->dims(i.op).at(graph_.sparse.dims.front()).offset;
     for (std::size_t g = 0; g < call.rows.size(); ++g) {
       ledger_.took_rows(op.layer, first + static_cast<std::int64_t>(g), call.rows[g]);
@@ -109,8 +109,8 @@ void Executor::keep_rows(const Instruction& i, Microbatch& m, OpCall& call) {
 
 std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
   std::map<std::pair<int, std::int64_t>, std::int64_t> counts;
-  if (!gives([](int) { return true; })) return counts;
-  for (const auto& [parameter, layer] : tallies_) {
+  if (!contributes([](int) { return true; })) return counts;
+  for (const auto& [parameter, layer] : expert_loads_) {
     const at::Tensor count = storage_.gradient(parameter).to(at::kCPU, at::kLong).contiguous();
     const auto* element = count.const_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < count.numel(); ++i) counts[{layer, i}] = element[i];

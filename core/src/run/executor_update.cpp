@@ -2,6 +2,7 @@
 // together, in the optimizer's dtype and where its state lies.
 #include "meshwright/optimizer.h"
 #include "program/matrices.h"
+#include "program/update_steps.h"
 #include "run/executor.h"
 
 namespace mw {
@@ -26,9 +27,9 @@ void Executor::update(const Instruction& i, Microbatch& m) {
 // A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
 void Executor::apply(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  // Copies only between a device and its host; what lies in host memory is updated in place.
-  const bool host = bucket.offload != Offload::nothing;
-  const at::Device home = host ? at::Device(at::kCPU) : device_;
+  const UpdateSteps steps = update_steps(sizes_.of_kind(0), i);
+  // Where a device's memory is the host's, nothing is brought: `to` copies only between two.
+  const at::Device home = steps.host ? at::Device(at::kCPU) : device_;
   const Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
   if (bucket.expert_load) {
     even_out(i);
@@ -36,12 +37,9 @@ void Executor::apply(const Instruction& i) {
   }
   const at::Tensor own = storage_[i.outputs[0]], updated = own.to(home);
   const at::Tensor& gradient = storage_[i.inputs[0]];
-  const std::int64_t elements = updated.numel();
-  const std::int64_t at_a_time =
-      gradient.scalar_type() == updated.scalar_type() ? elements : cast_at_a_time;
-  for (std::int64_t at = 0; at < elements; at += at_a_time) {
+  for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time) {
     const auto piece = [&](const at::Tensor& whole) {
-      return whole.narrow(0, at, std::min(at_a_time, elements - at));
+      return whole.narrow(0, at, std::min(steps.at_a_time, steps.elements - at));
     };
     UpdateCall call{piece(updated), piece(gradient).to(updated.options())};
     for (int state : bucket.flat.states) call.state.tensors.push_back(piece(storage_[state]));

@@ -47,6 +47,19 @@ class Mailbox {
     return true;
   }
 
+  // After the first rank has reported a step.
+  void reported(std::int64_t step) {
+    std::lock_guard lock(mutex_);
+    reported_ = step;
+    changed_.notify_all();
+  }
+  // Waits for that; false if the first rank failed before.
+  bool wait_reported(std::int64_t step) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return reported_ >= step || failed_[0]; });
+    return reported_ >= step;
+  }
+
   void fail(int rank) {
     std::lock_guard lock(mutex_);
     failed_[rank] = true;
@@ -68,6 +81,7 @@ class Mailbox {
   std::mutex mutex_;
   std::condition_variable changed_;
   Place places_[2];
+  std::int64_t reported_ = -1;
   std::vector<bool> failed_;  // of each rank
 };
 
@@ -89,9 +103,11 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
 
 class Run {
  public:
-  Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step)
+  Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step,
+      const std::atomic<bool>* end)
       : experiment_(experiment),
         stop_(stop),
+        end_(end),
         on_step_(on_step),
         mailbox_(experiment.plan->ranks()) {}
 
@@ -113,6 +129,7 @@ class Run {
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
                         done.left_out, {}};
       const bool stop = done.stop;
+      const bool evaluates = !stop && experiment_.evaluation.due(step, experiment_.steps);
       mailbox_.put(step, report_of(executor, ledger, done));
       if (executor.rank() == 0) {
         if (!mailbox_.collect(step, report.ranks)) return;
@@ -124,15 +141,38 @@ class Run {
         cpu = cpu_now;
         outcome_.steps = step + 1;
         outcome_.interrupted = stop && step + 1 < experiment_.steps;
+      }
+      if (evaluates) report.held_out = evaluate(executor, ledger);
+      if (executor.rank() == 0) {
         if (on_step_) on_step_(report);
+        if (end_ != nullptr || evaluates) {  // what was no part of a step
+          wall = seconds_of(CLOCK_MONOTONIC);
+          cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+        }
+        mailbox_.reported(step);
       }
       if (stop) break;
+      if (end_ == nullptr) continue;
+      if (!mailbox_.wait_reported(step)) return;
+      if (*end_) break;
     }
     executor.watch(nullptr);
     keep(check.report());
   } catch (...) {
     mailbox_.fail(executor.rank());
     throw;
+  }
+
+  // All ranks alike.
+  HeldOut evaluate(Executor& executor, Ledger& ledger) const {
+    const double began = seconds_of(CLOCK_MONOTONIC);
+    HeldOut result;
+    const std::int64_t batches = experiment_.evaluation.batches;
+    for (std::int64_t batch = 0; batch < batches; ++batch)
+      result.loss += executor.evaluate(batch) / static_cast<double>(batches);
+    ledger.clear_step();
+    result.seconds = seconds_of(CLOCK_MONOTONIC) - began;
+    return result;
   }
 
   void keep(const CheckReport& report) {
@@ -142,7 +182,7 @@ class Run {
   }
 
   const Experiment& experiment_;
-  const std::atomic<bool>* stop_;
+  const std::atomic<bool>*stop_, *end_;
   const OnStep& on_step_;
   Mailbox mailbox_;
   std::mutex mutex_;      // of outcome_.check
@@ -152,8 +192,8 @@ class Run {
 }  // namespace
 
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
-                   const OnStep& on_step) {
-  return Run(experiment, stop, on_step).run();
+                   const OnStep& on_step, const std::atomic<bool>* end) {
+  return Run(experiment, stop, on_step, end).run();
 }
 
 }  // namespace mw

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ struct RankReport {
   std::vector<RunTime> runs;
 };
 
+// An evaluation after a step: forward alone, on held-out data.
+struct HeldOut {
+  double loss = 0;     // mean of its batches
+  double seconds = 0;  // wall time, no part of the step's
+};
+
 struct StepReport {
   std::int64_t step = 0;
   double seconds = 0;      // wall time of the step on the first rank
@@ -35,6 +42,7 @@ struct StepReport {
   double loss_scale = 1;  // and whether the update was left out, as gradients overflowed
   bool left_out = false;
   std::vector<RankReport> ranks;
+  std::optional<HeldOut> held_out = {};
 };
 
 struct TrainOutcome {
@@ -49,8 +57,9 @@ using OnStep = std::function<void(const StepReport&)>;
 
 // Runs the experiment's steps, ranks as threads of this process. Throws Error (plan) before any
 // rank starts if there are too many (run/ranks.h), Error (run) naming the rank if one fails;
-// what was reported until then stands. `stop`: set to end after the current step.
+// what was reported until then stands. `stop`: set to end after the current step. `end`: may be
+// null; else the ranks wait for `on_step` after each step, and begin no other if it has set this.
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
-                   const OnStep& on_step);
+                   const OnStep& on_step, const std::atomic<bool>* end = nullptr);
 
 }  // namespace mw

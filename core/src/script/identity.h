@@ -1,15 +1,31 @@
-// What tells experiments apart.
+// What an experiment is called and what tells it apart: its name, the whole of it as a table, and a
+// hash of all that decides its numbers.
 #pragma once
 
 #include <string>
 
 #include "input/experiment.h"
+#include "meshwright/options.h"
 
 namespace mw {
 
+// Every key of the experiment with its default, --set applied: model, plan, data, optimizer and
+// schedule with all their options. A Lua function is { function = "script.lua:12", hash = … }.
+Json resolved_experiment(const Experiment& experiment);
+
 // 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
-// takes or whether it may run: seed, data, weights, steps, threads, memory, check. Not in it: name,
-// log, observe, timeout, force, and where functions were written.
+// takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
+// name, log, overwrite, observe, timeout, force, and where functions were written.
 std::string experiment_hash(const Experiment& experiment);
+
+// { name =, hash =, seed =, experiment = }: what results carry.
+Json identity_of(const Experiment& experiment);
+
+// A value of a script's table for resolved_experiment(): hidden keys left out, functions named.
+Json resolved_value(const Json& value);
+
+// Fills in `{name}`, `{seed}` and `{hash}` of a log's path; the name becomes fit for a file's:
+// "dp(2) x tp(4)" is "dp2-tp4". A problem for any other word in braces.
+std::string fill_in_log(const std::string& log, const Experiment& experiment, Problems& problems);
 
 }  // namespace mw

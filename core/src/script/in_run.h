@@ -35,6 +35,15 @@ inline Call call_in_run(const ReadContext& context, const Json& function) {
   };
 }
 
+// What a script's schedule returned, where that is a number.
+inline double rate_of(const Json& returned, std::int64_t step) {
+  if (returned.is_number()) return returned.get<double>();
+  throw Error(Stage::run, "function.result", "schedule",
+              fmt::format("schedule: the function returned {} as the learning rate of step {}",
+                          describe(returned), step),
+              "return a finite number, 0 or more");
+}
+
 // The rates of a registered schedule.
 inline LrSchedule rates_in_run(LrSchedule schedule, const Speaker& speaker) {
   return [schedule = std::move(schedule), speaker](std::int64_t step) {

@@ -10,6 +10,9 @@
 #include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "plan/forward_only.h"
+#include "script/guarded.h"
+#include "script/identity.h"
 #include "script/in_run.h"
 #include "script/microbatch.h"
 #include "script/strategy_choice.h"
@@ -36,15 +39,19 @@ class Reader {
     const std::int64_t sequence = read_sequence();
     open_data(sequence);
     read_scalars();
+    read_evaluation(sequence);
     make(sequence);
+    if (experiment_.evaluation.data && experiment_.plan)
+      experiment_.evaluation.plan = forward_only(*experiment_.plan);
     read_weights();
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
     experiment_.table = without_hidden(table_);
+    identify();
     experiment_.make_strategy = [catalog = context_.catalog, reach = reach_](const Json& entry) {
       Problems found;
-      const auto made = make_choice(entry, "plan", *catalog, reach, found);
+      const auto made = make_choice(entry, "plan", *catalog, reach, found, /*anywhere=*/true);
       found.throw_if_any();
       return *made;
     };
@@ -57,6 +64,38 @@ class Reader {
   }
 
  private:
+  // What it is called, and what tells it apart; then its log, which may be named by these.
+  void identify() {
+    const Json given = has("name") ? values_.at("name") : Json();
+    experiment_.name = given.is_string() ? given.get<std::string>() : experiment_.plan->mix();
+    for (const Option& option : experiment_options().list()) {
+      if (has(option.name.c_str()))
+        resolved_[option.name] = resolved_value(values_.at(option.name));
+    }
+    resolved_["name"] = experiment_.name;
+    resolved_["sequence"] = request_.sequence;
+    resolved_["data"] = experiment_.data_settings;
+    resolved_["model"] = resolved_value(request_.model_options.json());
+    resolved_["model"]["kind"] = request_.model->name();
+    resolved_["plan"] = Json::array();
+    for (const StrategyChoice& choice : request_.strategies) {
+      resolved_["plan"].push_back(resolved_value(choice.options));
+      resolved_["plan"].back()["plugin"] = choice.name;
+    }
+    for (const auto& [key, value] : chosen_.items()) resolved_[key] = value;
+    experiment_.resolved = std::move(resolved_);
+    experiment_.hash = experiment_hash(experiment_);
+    if (!has("log")) return;
+    Problems found;
+    experiment_.log = fill_in_log(values_.text("log"), experiment_, found);
+    found.throw_if_any();
+    experiment_.resolved["log"] = experiment_.log;
+    if (experiment_.log.ends_with('/')) {
+      experiment_.folder = experiment_.log;
+      experiment_.log += "run.h5";
+    }
+  }
+
   bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
 
   void read_model() {
@@ -71,6 +110,7 @@ class Reader {
     if (!has("plan")) return;
     const Json& list = values_.at("plan");
     if (list.is_object() && list.empty()) return;  // Lua's {} may be either
+    refuse_namesakes(list, problems_);
     std::int64_t position = 0;
     for (const Json& entry : list.is_array() ? list : Json::array({list})) {
       read_strategy(entry, fmt::format("plan[{}]", ++position));
@@ -110,6 +150,7 @@ class Reader {
   void decides(const char* key, const Chosen& chosen) {
     Json settings = chosen.values.json();
     settings["kind"] = chosen.registration->name;
+    chosen_[key] = resolved_value(settings);
     decides(key, settings);
   }
 
@@ -118,7 +159,7 @@ class Reader {
     const auto chosen =
         choose(Kind::optimizer, values_.at("optimizer"), "optimizer", reach_, "", problems_);
     if (!chosen) return;
-    experiment_.optimizer = make_chosen<Optimizer>(*chosen, problems_);
+    experiment_.optimizer = guarded(make_chosen<Optimizer>(*chosen, problems_), chosen->speaker);
     decides("optimizer", *chosen);
   }
 
@@ -131,8 +172,7 @@ class Reader {
       decides("schedule", given);
       experiment_.schedule =
           checked_lr_schedule([call = call_in_run(context_, given)](std::int64_t step) {
-            const Json result = call({Json(step)});
-            return result.is_number() ? result.get<double>() : std::nan("");
+            return rate_of(call({Json(step)}), step);
           });
       try_out([this] { experiment_.schedule(0); });
       return;
@@ -176,22 +216,58 @@ class Reader {
 
   void open_data(std::int64_t sequence) {
     if (!data_ || sequence < 1) return;
+    experiment_.data = open(*data_, sequence, "data");
+    if (!experiment_.data) return;
+    experiment_.data_settings = without_hidden(data_->values.json());
+    experiment_.data_settings["kind"] = data_->registration->name;
+    experiment_.data_settings.erase("sequence");
+  }
+
+  std::shared_ptr<const TokenSource> open(const Chosen& chosen, std::int64_t sequence,
+                                          const char* key) {
     DataContext context;
     context.seed = values_.has("seed") ? values_.integer("seed") : 0;
     context.sequence = sequence;
     // A model that was refused says so itself.
     context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;
     context.roots = context_.roots;
-    experiment_.data = make_chosen<TokenSource>(*data_, problems_, context);
-    if (!experiment_.data) return;
-    experiment_.data_settings = without_hidden(data_->values.json());
-    experiment_.data_settings["kind"] = data_->registration->name;
-    experiment_.data_settings.erase("sequence");
-    if (experiment_.data->vocab() <= context.vocab) return;
-    problems_.add(Stage::options, "data.vocab", "model.vocab",
-                  fmt::format("model.vocab: {} ids are too few for data: {} has {}", context.vocab,
-                              data_->registration->name, experiment_.data->vocab()),
-                  fmt::format("use vocab = {}", experiment_.data->vocab()));
+    auto data =
+        guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
+    if (data && data->vocab() > context.vocab) {
+      problems_.add(Stage::options, "data.vocab", "model.vocab",
+                    fmt::format("model.vocab: {} ids are too few for {}: {} has {}", context.vocab,
+                                key, chosen.registration->name, data->vocab()),
+                    fmt::format("use vocab = {}", data->vocab()));
+    }
+    return data;
+  }
+
+  void read_evaluation(std::int64_t sequence) {
+    if (!has("evaluate") || sequence < 1) return;
+    Problems found;
+    Values given = evaluate_options().read(values_.at("evaluate"), "evaluate", found);
+    given.set_reach(reach_);
+    problems_.add(found);
+    if (!found.empty()) return;
+    const auto chosen =
+        choose(Kind::data, given.at("data"), "evaluate.data", reach_, "", problems_);
+    if (!chosen) return;
+    if (chosen->values.has("sequence") && chosen->values.integer("sequence") != sequence) {
+      problems_.add(Stage::options, "option.conflict", "evaluate.data.sequence",
+                    fmt::format("evaluate.data.sequence is {}, and the run's is {}",
+                                chosen->values.integer("sequence"), sequence),
+                    "leave it out: it is the run's");
+      return;
+    }
+    Evaluation& evaluation = experiment_.evaluation;
+    evaluation.every = given.integer("every");
+    evaluation.batches = given.integer("batches");
+    evaluation.data = open(*chosen, sequence, "evaluate.data");
+    Json data = resolved_value(chosen->values.json());
+    data.erase("sequence");
+    data["kind"] = chosen->registration->name;
+    chosen_["evaluate"] = {
+        {"data", data}, {"every", evaluation.every}, {"batches", evaluation.batches}};
   }
 
   void read_scalars() {
@@ -204,10 +280,16 @@ class Reader {
     experiment_.timeout = values_.number("timeout");
     experiment_.force = values_.flag("force");
     experiment_.check = values_.flag("check");
-    if (has("log")) experiment_.log = values_.text("log");
+    if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");
+    if (has("name") && values_.text("name").find_first_not_of(" \t\n") == std::string::npos) {
+      problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
+                    "write what the run is called, or leave it out: the plan's mix");
+    }
     if (has("observe")) {
       experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
-                                std::int64_t step) { return call({Json(step)}); };
+                                std::int64_t step, const Json& facts) {
+        return call({Json(step), facts});
+      };
     }
     const std::string precision = values_.text("precision");
     request_.precision = precision_of(precision);
@@ -283,104 +365,13 @@ class Reader {
   Problems problems_;
   Values values_;
   std::optional<Chosen> data_;
+  Json resolved_ = Json::object(), chosen_ = Json::object();  // of what is made by name
   PlanRequest request_;
   bool plan_broken_ = false;
   Experiment experiment_;
 };
 
 }  // namespace
-
-const Options& experiment_options() {
-  static const Options options =
-      Options()
-          .table("model", "what is trained: mw.llama { … }, mw.gpt { … }")
-          .table("data", "tokens: mw.text { \"file\", sequence = 128 }, mw.synthetic { … }")
-          .integer("sequence", "tokens of one sample; may stand in data instead")
-          .at_least(1)
-          .optional()
-          .unit("tokens")
-          .any("plan", "strategies, in mesh order: the ranks of the last one are adjacent")
-          .fallback(Json::array())
-          .integer("batch", "sequences of one step, over all ranks")
-          .at_least(1)
-          .unit("sequences")
-          .any(
-              "microbatch",
-              "sequences that a rank computes at a time (all that it has if left out), a list of "
-              "each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function "
-              "of the step that returns one of these, or { batch = …, microbatch = … }")
-          .optional()
-          .choice("precision", {"fp64", "fp32", "bf16", "fp16"},
-                  "of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 "
-                  "masters")
-          .fallback("fp32")
-          .any("loss_scale",
-               "factor of the loss in backward; a step that overflows is left out: \"dynamic\" (so "
-               "in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, "
-               "or a function(step, scale, overflowed)")
-          .optional()
-          .choice(
-              "reductions", {"compute", "fp32"},
-              "what reals are summed in over ranks: the precision of computation, or fp32 where "
-              "that is less")
-          .fallback("compute")
-          .choice(
-              "main_gradients", {"compute", "fp32"},
-              "what gradients are added up and reduced in: the precision of computation, or fp32 "
-              "where that is less")
-          .fallback("compute")
-          .any("recompute", recompute_doc)
-          .fallback("none")
-          .any("offload", offload_doc)
-          .fallback("none")
-          .choice("device", {"cpu"}, "where ranks compute")
-          .fallback("cpu")
-          .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
-          .any("schedule",
-               "of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step")
-          .optional()
-          .integer("steps", "how many optimizer steps")
-          .at_least(1)
-          .unit("steps")
-          .integer("seed", "of the initial weights and of the order of the data")
-          .fallback(0)
-          .range(0, INT64_MAX)
-          .text("weights",
-                "initial weights: a safetensors file or folder with Hugging Face's names")
-          .optional()
-          .text("log", "the run file (HDF5)")
-          .optional()
-          .integer("threads", "threads of one rank; 0: the cores over the ranks")
-          .fallback(0)
-          .range(0, 4096)
-          .bytes(
-              "memory",
-              "what a rank may hold; a plan predicted above it is refused, an allocation over it "
-              "ends the run")
-          .at_least(1)
-          .optional()
-          .boolean(
-              "force",
-              "start although the ranks are predicted to need more memory than this machine has")
-          .fallback(false)
-          .boolean(
-              "check",
-              "assert while training that replicas have equal bits, tensors lie as the plan says, "
-              "and nothing is NaN or Inf; names parameters without a gradient")
-          .fallback(false)
-          .number("timeout",
-                  "how long a rank waits for the others in a collective, and a function of the "
-                  "script may "
-                  "take, before the run ends")
-          .fallback(300)
-          .range(0.001, 1e9)
-          .unit("seconds")
-          .function(
-              "observe",
-              "called after each step with its index; returns { name = number } for the run file")
-          .optional();
-  return options;
-}
 
 Experiment read_experiment(const Json& table, const ReadContext& context) {
   return Reader(table, context).run();

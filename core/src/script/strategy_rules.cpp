@@ -38,12 +38,6 @@ std::vector<Values> read_entries(const Json& given, const std::string& path, con
   return entries;
 }
 
-Json names_of(const Dims& dims) {
-  Json names = Json::array();
-  for (Dim dim : dims) names.push_back(dim.name());
-  return names;
-}
-
 Json describe_op(const Op& op, const std::set<std::string>& claimed) {
   Json inputs = Json::array(), outputs = Json::array(), has = Json::object();
   for (Dim dim : op.space()) has[dim.name()] = true;

@@ -1,12 +1,15 @@
-// `plan --placements`: for each parameter its placement, and the shape that each class of ranks
-// holds of it.
+// For each parameter its placement, and the shape that each class of ranks holds of it: as JSON, as
+// text, and as rows in which equal layers are one.
+#include "report/placements.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <string_view>
 
-#include "app/model_text.h"
 #include "base/text.h"
 #include "meshwright/model.h"
 #include "program/rank_view.h"
@@ -16,8 +19,8 @@ namespace {
 
 constexpr std::size_t most_classes = 6;  // as columns
 
-// What of the parameter's bucket a rank keeps only its part of.
-std::string kept_in_parts(const Program& program, std::size_t parameter) {
+// What of the parameter's bucket a rank keeps only its shard of.
+std::string sharded(const Program& program, std::size_t parameter) {
   for (const Bucket& bucket : program.buckets) {
     const auto& all = bucket.parameters;
     if (std::find(all.begin(), all.end(), static_cast<int>(parameter)) == all.end()) continue;
@@ -45,38 +48,20 @@ Json stage_json(const Program& program) {
     slot.layout = parameter.stored;
     Json shapes = Json::array();
     for (const RankClass& each : classes) shapes.push_back(program.local_shape(slot, each.at));
-    Json shape = Json::array(), dims = Json::array();
-    for (Dim dim : value.dims) {
-      dims.push_back(dim.name());
-      shape.push_back(program.graph->size(dim));
-    }
+    Json shape = Json::array();
+    for (Dim dim : value.dims) shape.push_back(program.graph->size(dim));
     stage["parameters"].push_back({{"name", value.name},
-                                   {"dims", dims},
+                                   {"dims", names_of(value.dims)},
                                    {"shape", shape},
                                    {"placement", to_string(parameter.stored, program.mesh)},
                                    {"local", shapes},
-                                   {"in_parts", kept_in_parts(program, p)}});
+                                   {"in_parts", sharded(program, p)}});
   }
   return stage;
 }
 
 std::string shape_text(const Json& shape) {
   return fmt::format("{}", fmt::join(shape.get<std::vector<std::int64_t>>(), " x "));
-}
-
-// Layers with equal rows stand in one, "layers.0.q … layers.3.q (4)".
-struct Row {
-  std::vector<std::string> cells;
-  std::string first, last;
-  int count = 0;
-};
-
-std::string generic(const std::string& name) {
-  constexpr std::size_t prefix = 7;  // of "layers."
-  if (!name.starts_with("layers.")) return name;
-  const std::size_t end = name.find_first_not_of("0123456789", prefix);
-  if (end == prefix || end == std::string::npos) return name;
-  return "layers." + name.substr(end);
 }
 
 std::string stage_text(const Json& stage, bool one_stage) {
@@ -87,28 +72,13 @@ std::string stage_text(const Json& stage, bool one_stage) {
     const auto ranks = each["ranks"].get<std::int64_t>();
     header.push_back(fmt::format("{}: {}", each["first_rank"].get<int>(), plural(ranks, "rank")));
   }
-  header.emplace_back("kept in parts");
-  std::vector<Row> rows;
-  std::map<std::string, std::size_t> where;
-  for (const Json& parameter : stage["parameters"]) {
-    Row row;
-    row.first = row.last = parameter["name"];
-    std::vector<std::string> dims = parameter["dims"];
-    row.cells = {fmt::format("({})", join(dims)), parameter["placement"]};
-    for (std::size_t c = 0; c < classes; ++c)
-      row.cells.push_back(shape_text(parameter["local"][c]));
-    row.cells.push_back(parameter["in_parts"]);
-    const std::string key = generic(row.first) + "\n" + join(row.cells, "\n");
-    const auto [at, fresh] = where.emplace(key, rows.size());
-    if (fresh) rows.push_back(row);
-    rows[at->second].last = row.last;
-    ++rows[at->second].count;
-  }
+  header.emplace_back("sharded");
   TextTable table(header);
-  for (const Row& row : rows) {
-    std::vector<std::string> cells{
-        row.count == 1 ? row.first : fmt::format("{} … {} ({})", row.first, row.last, row.count)};
-    cells.insert(cells.end(), row.cells.begin(), row.cells.end());
+  for (const PlacementRow& row : placement_rows(stage)) {
+    std::vector<std::string> cells{row.name(), fmt::format("({})", join(row.dims)), row.placement};
+    cells.insert(cells.end(), row.shapes.begin(),
+                 row.shapes.begin() + static_cast<std::ptrdiff_t>(classes));
+    cells.push_back(row.in_parts);
     table.add(std::move(cells));
   }
   std::string text = one_stage ? "" : fmt::format("stage {}\n", stage["stage"].get<int>());
@@ -120,6 +90,40 @@ std::string stage_text(const Json& stage, bool one_stage) {
 }
 
 }  // namespace
+
+std::string of_any_layer(const std::string& name) {
+  constexpr std::string_view prefix = "layers.";
+  if (!name.starts_with(prefix)) return name;
+  std::size_t end = prefix.size();
+  while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
+  if (end == prefix.size()) return name;
+  return std::string(prefix) + "*" + name.substr(end);
+}
+
+std::string PlacementRow::name() const {
+  return count == 1 ? first : fmt::format("{} … {} ({})", first, last, count);
+}
+
+std::vector<PlacementRow> placement_rows(const Json& stage) {
+  std::vector<PlacementRow> rows;
+  std::map<std::string, std::size_t> where;
+  for (const Json& parameter : stage["parameters"]) {
+    PlacementRow row;
+    row.first = row.last = parameter["name"];
+    row.dims = parameter["dims"].get<std::vector<std::string>>();
+    row.placement = parameter["placement"];
+    row.in_parts = parameter["in_parts"];
+    for (const Json& shape : parameter["local"]) row.shapes.push_back(shape_text(shape));
+    const std::string key =
+        fmt::format("{}\n{}\n{}\n{}\n{}", of_any_layer(row.first), join(row.dims), row.placement,
+                    join(row.shapes), row.in_parts);
+    const auto [at, fresh] = where.emplace(key, rows.size());
+    if (fresh) rows.push_back(row);
+    rows[at->second].last = row.last;
+    ++rows[at->second].count;
+  }
+  return rows;
+}
 
 Json placements_json(const Plan& plan) {
   Json stages = Json::array();

@@ -1,0 +1,160 @@
+// What each verb's result has: names, types and units, in one place.
+#include "app/result_fields.h"
+
+#include <map>
+
+namespace mw {
+namespace {
+
+using Fields = std::vector<ResultField>;
+
+const Fields identity = {
+    {"name", "string", "the experiment's: given, or the plan's mix"},
+    {"hash", "string", "of all that decides its numbers, 16 hex digits"},
+    {"seed", "integer", ""},
+    {"experiment", "table", "every key with its default, --set applied"},
+};
+
+const Fields prediction = {
+    {"ranks", "integer", ""},
+    {"parameters", "integer", "of the model, each once"},
+    {"flops_per_step", "number", "of the model"},
+    {"hardware_flops_per_step", "number", "with what is computed again"},
+    {"memory", "table[]", "bytes by category and peak, of each stage's fullest rank"},
+    {"peak_bytes", "integer", "of the rank with the most, as a training's"},
+    {"communication", "table[]",
+     "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step"},
+    {"step_seconds", "number", ""},
+    {"compute_seconds", "number", ""},
+    {"exposed_seconds", "number", "of communication that nothing hides"},
+    {"bubble_fraction", "number", "of a step, in which a stage waits"},
+    {"tokens_per_second", "number", ""},
+    {"tokens_per_second_per_device", "number", ""},
+    {"peak_flops", "number", "of all devices: what MFU is a fraction of"},
+    {"mfu", "number", "attention included"},
+    {"mfu_6n", "number", "6 x parameters x tokens"},
+    {"hfu", "number", ""},
+    {"memory_needed", "integer", "bytes of all ranks that share a memory"},
+    {"memory_limit", "integer", "bytes that there are"},
+    {"fits", "boolean", ""},
+    {"held_out_seconds", "number?", "of one evaluation"},
+};
+
+const Fields train = {
+    {"kind", "\"train\"", ""},
+    {"status", "\"done\"|\"failed\"|\"interrupted\"", ""},
+    {"reason", "string?", "why it failed, or ended before its last step"},
+    {"plan", "string", "as the command plan prints it"},
+    {"plan_hash", "string", "of the programs, 16 hex digits"},
+    {"ranks", "integer", ""},
+    {"steps", "integer", "finished"},
+    {"losses", "number[]", "of every step"},
+    {"grad_norms", "number[]", "of every step, before clipping"},
+    {"batches", "integer[]?", "sequences of every step, where they differ"},
+    {"step_seconds", "number", "median after the warm-up"},
+    {"tokens_per_second", "number", "of the median step"},
+    {"cpu_seconds_per_step", "number", "of the whole process"},
+    {"mfu", "number", ""},
+    {"bubble_fraction", "number", "of all ranks' time: waiting for another stage"},
+    {"startup_seconds", "number", "from the process's start to the first step"},
+    {"peak_bytes", "integer", "of the rank with the most; beside it predicted.peak_bytes"},
+    {"memory", "table<string, integer>", "peak bytes by category, of the rank with the most"},
+    {"communication", "table[]", "axis, op, phase, calls, bytes, seconds of a rank and step"},
+    {"held_out", "table[]?", "step, loss, tokens, seconds of each evaluation"},
+    {"held_out_loss", "number?", "of the last evaluation"},
+    {"loss_scale", "number?", "of the last step"},
+    {"skipped_steps", "integer[]?", "left out, as gradients overflowed"},
+    {"experts", "table[]?", "load of each layer's experts"},
+    {"check", "table?", "what check = true looked at"},
+    {"predicted", "meshwright.Predicted", "the same run's prediction"},
+    {"log", "string?", "the run file"},
+    {"folder", "string?", "the run folder"},
+};
+
+const Fields loaded = {
+    {"created", "string", "\"2026-11-22T13:00:00Z\""},
+    {"host", "string", ""},
+    {"versions", "table<string, string>", ""},
+    {"per_step", "table<string, any[]>", "the columns of /steps, a list each"},
+    {"series", "table<string, number[]>", "what observe returned, along series.step"},
+    {"plan_description", "table", "mesh, microbatches and schedule, as /plan has them"},
+    {"sweep", "string?", "the name of the sweep that it is a cell of"},
+    {"values", "table<string, string>?", "what the sweep set"},
+};
+
+const Fields plan = {
+    {"kind", "\"plan\"", ""},
+    {"plan", "string", "the mix"},
+    {"plan_hash", "string", "of the programs, 16 hex digits"},
+    {"rank_memory_limit", "integer?", "bytes, where the experiment has a limit"},
+    {"hint", "string?", "what to do where that is too little"},
+    {"placements", "table?", "under --placements"},
+    {"program", "string?", "under --program"},
+};
+
+const Fields verify = {
+    {"kind", "\"verify\"", ""},
+    {"status", "\"done\"|\"interrupted\"", ""},
+    {"verdict", "\"equal\"|\"different\"|nil", "nil where it was interrupted"},
+    {"plan", "string", "the mix"},
+    {"plan_hash", "string", ""},
+    {"precision", "\"fp64\"?", ""},
+    {"max_relative_error", "table<string, number>?", "loss, gradients, parameters"},
+    {"worst", "string?", "the parameter with the largest error"},
+    {"first_divergence", "string?", "op"},
+    {"divergence", "string?", "the same in a sentence"},
+    {"note", "string?", ""},
+    {"steps", "integer?", ""},
+    {"plans", "integer?", "of steps that differ, each verified"},
+};
+
+const Fields compare = {
+    {"kind", "\"compare\"", ""},
+    {"status", "string", ""},
+    {"verdict", "\"equal\"|\"different\"|nil", "nil where it was interrupted"},
+    {"a", "string?", "the first's mix"},
+    {"b", "string?", "the second's mix"},
+    {"plan_hashes", "string[]?", ""},
+    {"same_bits", "boolean?", ""},
+    {"precision", "string[]?", "of both"},
+    {"steps", "integer?", ""},
+    {"max_relative_error", "table<string, number>?", "loss, gradients, parameters"},
+    {"bound_ratio", "number?", "largest error over what rounding explains"},
+    {"nearest", "table?", "what comes nearest to its bound"},
+    {"worst", "string?", "parameter"},
+    {"first_difference", "table?", "of bits"},
+    {"first_divergence", "string?", "op"},
+    {"first_beyond", "table?", "beyond what rounding explains"},
+    {"divergence", "string?", "the same in a sentence"},
+    {"parameter", "string?", "the first whose gradient parts"},
+    {"suspect", "string?", ""},
+    {"note", "string?", ""},
+    {"reported", "table?", "errors and bounds of loss and norm"},
+    {"moved_choices", "integer?", "tokens that went to other experts"},
+    {"both_off", "boolean?", ""},
+};
+
+const Fields text = {{"text", "string", "what print shows"}};
+
+Fields joined(std::initializer_list<const Fields*> parts) {
+  Fields all;
+  for (const Fields* part : parts) all.insert(all.end(), part->begin(), part->end());
+  return all;
+}
+
+}  // namespace
+
+const std::vector<ResultField>& result_fields(const std::string& kind) {
+  static const std::map<std::string, Fields> all = {
+      {"train", joined({&train, &identity, &text})},
+      {"loaded", joined({&train, &identity, &loaded, &text})},
+      {"plan", joined({&plan, &identity, &prediction, &text})},
+      {"predicted", prediction},
+      {"verify", joined({&verify, &identity, &text})},
+      {"compare", joined({&compare, &text})}};
+  static const Fields none;
+  const auto found = all.find(kind);
+  return found != all.end() ? found->second : none;
+}
+
+}  // namespace mw

@@ -1,0 +1,92 @@
+// Writes the files of a run folder, each whole or not at all.
+#include "app/run_folder.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "base/json_text.h"
+#include "base/new_file.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* files[] = {"script.lua",   "experiment.json", "plan.txt",
+                                 "machine.json", "output.txt",      "result.json"};
+
+[[noreturn]] void fail(const fs::path& file, int reason) {
+  throw Error(Stage::run, "file.write", "log",
+              fmt::format("{}: cannot write it: {}", file.string(),
+                          std::generic_category().message(reason)),
+              "name a folder that you may write to");
+}
+
+void write_file(const fs::path& file, const std::string& text) {
+  fs::path aside;
+  const int to = create_unguessable(file.parent_path(), "." + file.filename().string(), aside);
+  if (to < 0) fail(file, errno);
+  int reason = write_whole(to, text.data(), text.size()) && ::fsync(to) == 0 ? 0 : errno;
+  if (::close(to) != 0 && reason == 0) reason = errno;
+  if (reason == 0 && ::rename(aside.c_str(), file.c_str()) != 0) reason = errno;
+  if (reason == 0) return;
+  ::unlink(aside.c_str());
+  fail(file, reason);
+}
+
+}  // namespace
+
+void RunFolder::check(const Experiment& experiment) {
+  if (experiment.folder.empty() || experiment.overwrite) return;
+  const fs::path folder(experiment.folder);
+  std::error_code error;
+  if (fs::exists(experiment.log, error)) return;  // a run's: whose, is seen by its file
+  for (const char* name : files) {
+    if (!fs::exists(folder / name, error)) continue;
+    throw Error(Stage::options, "log.foreign", "log",
+                fmt::format("log: cannot write the run folder {}: {} is there, and no run file",
+                            experiment.folder, name),
+                "name another folder, or write overwrite = true");
+  }
+}
+
+RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, const std::string& plan)
+    : folder_(experiment.folder) {
+  if (folder_.empty()) return;
+  const fs::path folder(folder_);
+  std::error_code ignored;
+  fs::remove(folder / "result.json", ignored);
+  write_file(folder / "script.lua", origin.script);
+  write_file(folder / "experiment.json", json_text(experiment.resolved, 1) + "\n");
+  write_file(folder / "plan.txt", plan);
+  write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
+  write_file(folder / "output.txt", "");
+  said_ = std::fopen((folder / "output.txt").c_str(), "ae");
+  if (said_ == nullptr) fail(folder / "output.txt", errno);
+}
+
+RunFolder::~RunFolder() {
+  if (said_ != nullptr) std::fclose(said_);
+}
+
+void RunFolder::say(const std::string& text) {
+  if (said_ == nullptr || text.empty()) return;
+  std::fputs(text.c_str(), said_);
+  if (text.back() != '\n') std::fputc('\n', said_);
+  std::fflush(said_);
+}
+
+void RunFolder::finish(const Json& result) {
+  if (folder_.empty()) return;
+  Json line = result;
+  line.erase("text");
+  write_file(fs::path(folder_) / "result.json", json_text(line) + "\n");
+}
+
+}  // namespace mw

@@ -1,0 +1,36 @@
+// Runs as rows of fields: what lists show, conditions ask for and exports write.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+#include "record/run_set.h"
+
+namespace mw {
+
+struct RunRow {
+  RunEntry entry;
+  Json fields;  // of row_fields(); null where the run has none
+};
+
+// All that a row may have.
+const std::vector<std::string>& row_fields();
+
+// A row for each run; one that cannot be read has its status and reason. Never throws for what a
+// file holds.
+std::vector<RunRow> rows_of(RunSet set);
+
+// The runs that the files of a command line mean.
+RunSet runs_of(const std::vector<std::string>& files);
+
+// What a dotted key leads to; null if it leads nowhere.
+Json field_at(const Json& fields, const std::string& key);
+
+// A run's line of text: name, mix, what became of it, its loss, speed and peak.
+std::string line_of(const Json& result);
+
+// "2.3410", "1.25M tokens/s", "312 MiB" of a field's number; "-" if it is null.
+std::string field_text(const std::string& field, const Json& value);
+
+}  // namespace mw

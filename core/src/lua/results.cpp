@@ -1,0 +1,95 @@
+// Hands results to scripts: tables that print as their text and refuse fields that they cannot have.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "lua/guarded.h"
+#include "lua/state.h"
+#include "lua/value.h"
+
+namespace mw {
+namespace {
+
+using State = Script::State;
+
+int result_text(lua_State* lua) {
+  auto& result =
+      State::of(lua).results.at(static_cast<std::size_t>(lua_tointeger(lua, lua_upvalueindex(1))));
+  result.printed = true;
+  lua_pushlstring(lua, result.text.data(), result.text.size());
+  return 1;
+}
+
+// A field that the result lacks: nil if it is one of those that results of its kind may have (the
+// second upvalue, a set), else an error with the nearest name. The first: what it is called.
+int result_field(lua_State* lua) {
+  if (lua_type(lua, 2) != LUA_TSTRING) return 0;
+  State::of(lua).missed = lua_tostring(lua, 2);
+  if (lua_type(lua, lua_upvalueindex(2)) != LUA_TTABLE) return 0;
+  lua_pushvalue(lua, 2);
+  if (lua_rawget(lua, lua_upvalueindex(2)) != LUA_TNIL) return 0;
+  const std::string key = lua_tostring(lua, 2);
+  std::vector<std::string> known;
+  for (lua_pushnil(lua); lua_next(lua, lua_upvalueindex(2)) != 0; lua_pop(lua, 1))
+    known.emplace_back(lua_tostring(lua, -2));
+  std::sort(known.begin(), known.end());
+  const std::string near = did_you_mean(key, known);
+  throw Error(
+      Problem{Stage::script, "script.unknown", "",
+              fmt::format("{} has no field {}", lua_tostring(lua, lua_upvalueindex(1)), key),
+              near.empty() ? "it has " + join(known) : near, user_place(lua)});
+}
+
+// Sets __index of the metatable on top of the stack. No `known`: any field may be read.
+void check_fields(lua_State* lua, const std::string& called, const Json& result,
+                  const std::vector<std::string>& known) {
+  lua_pushlstring(lua, called.data(), called.size());
+  if (known.empty()) {
+    lua_pushnil(lua);
+  } else {
+    lua_newtable(lua);
+    const auto knows = [&](const std::string& name) {
+      lua_pushboolean(lua, 1);
+      lua_setfield(lua, -2, name.c_str());
+    };
+    for (const std::string& name : known) knows(name);
+    for (const auto& [name, value] : result.items()) knows(name);
+  }
+  lua_pushcclosure(lua, guarded<result_field>, 2);
+  lua_setfield(lua, -2, "__index");
+}
+
+}  // namespace
+
+void push_result(lua_State* lua, const Json& result) {
+  push_json(lua, result);
+  if (!result.is_object()) return;
+  State& state = State::of(lua);
+  const std::string kind = result.value("kind", "");
+  std::vector<std::string> known = state.host.result_fields(kind);
+  // Under `plan` and `verify` a script that was written for training reads nil of what they lack.
+  if (!known.empty() && state.options.train_as != "train") {
+    for (std::string& name : state.host.result_fields("train")) known.push_back(std::move(name));
+  }
+  lua_createtable(lua, 0, 2);
+  check_fields(lua, fmt::format("the result of mw.{}", kind), result, known);
+  if (result.contains("text") && result["text"].is_string()) {
+    std::string text = result["text"].get<std::string>();
+    text.erase(text.find_last_not_of('\n') + 1);  // print adds one
+    state.results.push_back({std::move(text), false});
+    lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
+    lua_pushcclosure(lua, result_text, 1);
+    lua_setfield(lua, -2, "__tostring");
+  }
+  lua_setmetatable(lua, -2);
+  const auto predicted = result.find("predicted");
+  if (known.empty() || predicted == result.end() || !predicted->is_object()) return;
+  lua_getfield(lua, -1, "predicted");
+  lua_createtable(lua, 0, 1);
+  check_fields(lua, "predicted", *predicted, state.host.result_fields("predicted"));
+  lua_setmetatable(lua, -2);
+  lua_pop(lua, 1);
+}
+
+}  // namespace mw

@@ -1,0 +1,42 @@
+// Who may write a log: one run at a time, and over another's file only where the script says so.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace mw {
+
+// What tells a run's file from another's; `log` is as the script names it: a file, or a folder with
+// "/" at its end.
+struct LogOwner {
+  std::string name, hash, log;
+};
+
+// Holds a log from before a run's first step to its end. The lock is the system's, on a hidden file
+// beside the log: it ends with the process, however that ends.
+class LogClaim {
+ public:
+  LogClaim() = default;
+  // Makes missing folders. Throws Error (options) with the key `log`, and leaves what is there as it
+  // was: if a run that goes on holds the log (log.in-use); if a file is there that another
+  // experiment wrote, and not `overwrite` (log.taken); if this process has written the log before
+  // (log.twice), unless `overwrite`.
+  LogClaim(const std::filesystem::path& file, const LogOwner& owner, bool overwrite);
+  ~LogClaim();
+  LogClaim(LogClaim&& other) noexcept;
+  LogClaim& operator=(LogClaim&&) = delete;
+  LogClaim(const LogClaim&) = delete;
+  LogClaim& operator=(const LogClaim&) = delete;
+
+  // What people should know of the file that is replaced; empty: there is none.
+  const std::string& note() const { return note_; }
+
+ private:
+  void lock();
+
+  std::filesystem::path path_, lock_path_;
+  std::string named_, note_;
+  int lock_ = -1;
+};
+
+}  // namespace mw

@@ -1,0 +1,44 @@
+// What a run file says of its run as a whole: how it ended, its steps, its memory and its bytes, the
+// measured beside the predicted.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "record/rows.h"
+
+namespace mw {
+
+// A number that was measured and predicted; bytes or seconds. NaN: not known.
+struct MeasuredPair {
+  double measured = not_known, predicted = not_known;
+};
+
+struct RunFacts {
+  std::string status, reason, name, hash, created, host, seed;  // attributes; empty if missing
+  std::string versions, plan, experiment;                       // JSON texts, likewise
+  std::vector<StepRow> steps;
+  MeasuredPair peak;                           // bytes, of the rank with the most
+  std::map<std::string, MeasuredPair> memory;  // by category: its own peak, likewise
+  // By axis, of the last step: of each op and phase what the rank sends that sends most of it.
+  std::map<std::string, MeasuredPair> bytes;
+  // Of the median step after the warm-up (record/warm_up.h); the predicted step's is the end of its
+  // timeline.
+  MeasuredPair step_seconds;
+  double tokens_per_second = not_known, mfu = not_known, bubble = not_known;
+  std::int64_t median_step = -1;  // the step nearest to that median; -1: there are none
+  int ranks = 0;
+  std::vector<ActionRow> actions;    // of that step
+  std::vector<ActionRow> predicted;  // of any step
+  // What `observe` and the run itself wrote under /series, by name: step and value.
+  std::map<std::string, std::vector<std::pair<std::int64_t, double>>> series;
+};
+
+// `actions`: whether the timelines are read too. Throws Error (options) if there is no such file or
+// it is no run file, Error (run) if it cannot be read.
+RunFacts read_run_facts(const std::filesystem::path& path, bool actions);
+
+}  // namespace mw

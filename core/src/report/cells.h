@@ -1,0 +1,52 @@
+// What a report is about: the runs that files and folders name, each a cell with its numbers, and
+// what the sweep was that they are of.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/json.h"
+#include "record/run_facts.h"
+
+namespace mw {
+
+// One run, done or not. NaN: not known.
+struct ReportCell {
+  std::string name, status, reason, seed, hash, mix;
+  std::string file;                                         // the run file, or its folder
+  std::vector<std::pair<std::string, std::string>> values;  // of the sweep's axes, the seed's apart
+  std::string
+      settings;  // JSON: all that decides its numbers but the seed; those of repeats are equal
+  int ranks = 0;
+  double seconds = not_known;  // that the cell took, its process' start included
+  std::int64_t steps = 0;
+  double loss = not_known, held_out = not_known;  // the last ones; nats a token
+  MeasuredPair step_seconds, tokens_per_second, peak;
+  double mfu = not_known, bubble = not_known;         // 0..1
+  std::map<std::string, MeasuredPair> memory, bytes;  // as RunFacts has them
+  std::vector<std::pair<std::int64_t, double>> losses;
+  std::map<std::string, std::vector<std::pair<std::int64_t, double>>> series;
+  std::vector<std::pair<std::string, std::string>> machine;  // host, CPU, versions: name and text
+
+  bool done() const { return status == "done"; }
+  bool measured() const { return steps > 0; }
+};
+
+struct ReportRuns {
+  std::string name;  // the sweep's; of runs by themselves empty
+  std::vector<std::pair<std::string, std::string>> asked;  // what was asked for, for people
+  std::vector<std::string> axes;       // whose values `values` has, in this order
+  std::string baseline, same_loss_as;  // names or values; empty: none
+  std::int64_t workers = 0;            // cells that ran side by side; 0: not known
+  std::vector<ReportCell> cells;
+};
+
+// Each path is a run file, a run's folder, a sweep's folder, or a folder of these. A cell whose
+// file cannot be read stands there with the reason; for a path that is named that is an error.
+// Throws Error (options).
+ReportRuns find_runs(const std::vector<std::filesystem::path>& paths);
+
+}  // namespace mw

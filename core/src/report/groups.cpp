@@ -1,0 +1,259 @@
+// Puts repeats together, compares each group with its baseline, and finds the fastest and the edge
+// of speed against memory.
+#include "report/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/text.h"
+
+namespace mw {
+namespace {
+
+std::string joined_values(const ReportCell& cell) {
+  std::vector<std::string> texts;
+  for (const auto& [key, value] : cell.values) texts.push_back(value);
+  return join(texts);
+}
+
+Verdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
+  bool failed = false, unfinished = false, ran = false, predicted = false;
+  for (const std::size_t c : group.cells) {
+    const std::string& status = cells[c].status;
+    if (status == "failed") failed = true;
+    if (status == "queued" || status == "running" || status == "interrupted") unfinished = true;
+    if (status == "done" || status == "predicted" || status.empty())
+      (cells[c].measured() ? ran : predicted) = true;
+  }
+  if (failed) return Verdict::failed;
+  if (unfinished) return Verdict::unfinished;
+  if (ran) return Verdict::right;
+  return predicted ? Verdict::predicted : Verdict::left_out;
+}
+
+void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
+  const auto over = [&](const std::function<double(const ReportCell&)>& value, bool measured) {
+    std::vector<double> values;
+    for (const std::size_t c : group.cells)
+      if (!measured || cells[c].done()) values.push_back(value(cells[c]));
+    return spread_of(values);
+  };
+  using Cell = ReportCell;
+  group.tokens_per_second = over([](const Cell& c) { return c.tokens_per_second.measured; }, true);
+  group.step_seconds = over([](const Cell& c) { return c.step_seconds.measured; }, true);
+  group.peak = over([](const Cell& c) { return c.peak.measured; }, true);
+  group.mfu = over([](const Cell& c) { return c.mfu; }, true);
+  group.bubble = over([](const Cell& c) { return c.bubble; }, true);
+  group.loss = over([](const Cell& c) { return c.loss; }, true);
+  group.held_out = over([](const Cell& c) { return c.held_out; }, true);
+  group.predicted_tokens = over([](const Cell& c) { return c.tokens_per_second.predicted; }, false);
+  group.predicted_step = over([](const Cell& c) { return c.step_seconds.predicted; }, false);
+  group.predicted_peak = over([](const Cell& c) { return c.peak.predicted; }, false);
+  const auto parts = [&](std::map<std::string, MeasuredPair> Cell::*of, bool measured) {
+    std::map<std::string, Spread> all;
+    for (const std::size_t c : group.cells)
+      for (const auto& [name, pair] : cells[c].*of) all[name];
+    for (auto& [name, spread] : all) {
+      spread = over(
+          [&, &name = name](const Cell& c) {
+            const auto found = (c.*of).find(name);
+            if (found == (c.*of).end()) return not_known;
+            return measured ? found->second.measured : found->second.predicted;
+          },
+          measured);
+    }
+    std::erase_if(all, [](const auto& one) { return one.second.n == 0; });
+    return all;
+  };
+  group.memory = parts(&Cell::memory, true);
+  group.bytes = parts(&Cell::bytes, true);
+  group.predicted_memory = parts(&Cell::memory, false);
+  group.predicted_bytes = parts(&Cell::bytes, false);
+}
+
+// Of the groups that the baseline names, by name or by a value, the one that has most values in
+// common with this group.
+int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
+                const std::string& baseline, const std::vector<ReportCell>& cells) {
+  int best = -1;
+  long most = -1;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const ReportGroup& other = groups[g];
+    bool named = other.name == baseline;
+    for (const auto& [key, value] : other.values) named = named || value == baseline;
+    for (const std::size_t c : other.cells) {
+      named = named || cells[c].name == baseline || cells[c].mix == baseline ||
+              (!baseline.empty() && cells[c].hash == baseline);
+    }
+    if (!named) continue;
+    const long common = std::count_if(group.values.begin(), group.values.end(), [&](auto& one) {
+      return std::find(other.values.begin(), other.values.end(), one) != other.values.end();
+    });
+    if (common > most) {
+      most = common;
+      best = static_cast<int>(g);
+    }
+  }
+  return best;
+}
+
+void find_edge(std::vector<ReportGroup>& groups, Verdict counted) {
+  std::vector<ReportGroup*> order;
+  for (ReportGroup& g : groups) {
+    if (g.verdict == counted && std::isfinite(g.speed()) && std::isfinite(g.memory_needed()))
+      order.push_back(&g);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const ReportGroup* a, const ReportGroup* b) {
+    return std::pair(a->memory_needed(), -a->speed()) < std::pair(b->memory_needed(), -b->speed());
+  });
+  double best = 0;
+  for (ReportGroup* g : order) {
+    if (g->speed() <= best) continue;
+    g->on_edge = true;
+    best = g->speed();
+  }
+}
+
+// 12,345; 1.23
+std::string grouped(double value) {
+  if (std::abs(value) < 1000) return fmt::format("{:.4g}", value);
+  std::string digits = fmt::format("{:.0f}", value);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
+  return digits;
+}
+
+std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
+  if (found.fastest < 0) {
+    return runs.cells.empty() ? "There is no cell."
+                              : "No cell has ended well yet: there is no fastest mix to name.";
+  }
+  const ReportGroup& best = found.groups[static_cast<std::size_t>(found.fastest)];
+  const bool checked = !runs.same_loss_as.empty();
+  std::string text = found.predicted ? "Predicted fastest: "
+                     : checked       ? "Fastest right mix: "
+                                     : "Fastest mix: ";
+  text += fmt::format("{}, {} tokens/s", best.name, grouped(best.speed()));
+  if (best.tokens_per_second.n > 1) {
+    text += fmt::format(" ± {} (mean and s.d. of {} runs)",
+                        grouped(best.tokens_per_second.deviation), best.tokens_per_second.n);
+  }
+  if (best.baseline >= 0 && best.baseline != found.fastest && std::isfinite(best.delta)) {
+    const ReportGroup& base = found.groups[static_cast<std::size_t>(best.baseline)];
+    text += fmt::format(", {:+.1f} % against {}", 100 * best.delta, base.name);
+  }
+  text += ".";
+  if (found.predicted) return text + " Nothing was run.";
+  if (!checked) text += " No loss was held to another's (same_loss_as): right means that it ran.";
+  // Speeds within a spread of each other decide nothing.
+  for (std::size_t g = 0; g < found.groups.size(); ++g) {
+    const ReportGroup& other = found.groups[g];
+    const double spread =
+        std::max(best.tokens_per_second.deviation, other.tokens_per_second.deviation);
+    if (static_cast<int>(g) == found.fastest || other.verdict != Verdict::right) continue;
+    if (other.speed() < best.speed() - spread || !std::isfinite(spread)) continue;
+    return text + fmt::format(" {} is within one standard deviation of it.", other.name);
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::right:
+      return "right";
+    case Verdict::failed:
+      return "failed";
+    case Verdict::unfinished:
+      return "unfinished";
+    case Verdict::predicted:
+      return "predicted";
+    case Verdict::left_out:
+      return "left out";
+  }
+  return "?";
+}
+
+Spread spread_of(const std::vector<double>& values) {
+  Spread spread;
+  double sum = 0, squares = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    sum += value;
+    ++spread.n;
+  }
+  if (spread.n == 0) return spread;
+  spread.mean = sum / spread.n;
+  for (const double value : values) {
+    if (std::isfinite(value)) squares += (value - spread.mean) * (value - spread.mean);
+  }
+  if (spread.n > 1) spread.deviation = std::sqrt(squares / (spread.n - 1));
+  return spread;
+}
+
+ReportGroups group(const ReportRuns& runs) {
+  ReportGroups found;
+  std::map<std::string, std::size_t> by_key;
+  const bool sweep = !runs.name.empty();
+  for (std::size_t c = 0; c < runs.cells.size(); ++c) {
+    const ReportCell& cell = runs.cells[c];
+    // Of a sweep the values say what a cell is, also where it has not run.
+    const std::string values = joined_values(cell);
+    const std::string key = sweep ? values : values + '\n' + cell.settings;
+    const auto [at, fresh] = by_key.emplace(key, found.groups.size());
+    if (fresh) {
+      ReportGroup& made = found.groups.emplace_back();
+      made.values = cell.values;
+      made.name = values.empty() ? cell.name : values;
+      if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
+    }
+    found.groups[at->second].cells.push_back(c);
+    found.of_cell.push_back(static_cast<int>(at->second));
+  }
+  // Runs by themselves may share a name: then what differs, or the file, tells them apart.
+  std::map<std::string, int> names;
+  for (const ReportGroup& g : found.groups) ++names[g.name];
+  std::map<std::string, int> longer;
+  for (ReportGroup& g : found.groups) {
+    if (names[g.name] == 1) continue;
+    const std::string values = joined_values(runs.cells[g.cells.front()]);
+    if (values != g.name && !values.empty()) g.name += " (" + values + ")";
+    ++longer[g.name];
+  }
+  for (ReportGroup& g : found.groups)
+    if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
+
+  bool measured = false;
+  for (ReportGroup& g : found.groups) {
+    g.verdict = verdict_of(g, runs.cells);
+    take_spreads(g, runs.cells);
+    measured = measured || g.tokens_per_second.n > 0;
+  }
+  found.predicted = !measured;
+  for (ReportGroup& g : found.groups) {
+    if (!runs.baseline.empty())
+      g.baseline = baseline_of(g, found.groups, runs.baseline, runs.cells);
+    if (g.baseline >= 0) {
+      const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
+      const bool alike = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
+      if (alike && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
+    }
+  }
+  const Verdict counted = found.predicted ? Verdict::predicted : Verdict::right;
+  find_edge(found.groups, counted);
+  for (std::size_t g = 0; g < found.groups.size(); ++g) {
+    const ReportGroup& one = found.groups[g];
+    if (one.verdict != counted || !std::isfinite(one.speed())) continue;
+    if (found.fastest < 0 ||
+        one.speed() > found.groups[static_cast<std::size_t>(found.fastest)].speed())
+      found.fastest = static_cast<int>(g);
+  }
+  found.headline = headline_of(runs, found);
+  return found;
+}
+
+}  // namespace mw

@@ -1,0 +1,178 @@
+// Puts the page's template, its scripts, Chart.js and the data together to one HTML file.
+#include "report/page.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "base/new_file.h"
+#include "base/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* first_lines = "<!doctype html>\n<!-- meshwright.page/1";
+
+// ../share/meshwright beside the program.
+fs::path share_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  return program.parent_path().parent_path() / "share/meshwright";
+}
+
+std::string part(const std::string& name) {
+  const fs::path share = share_folder();
+  const fs::path path = name == "chart.min.js" ? share / name : share / "page" / name;
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file && !text.empty()) return text;
+  throw Error(Stage::environment, "environment.page", "",
+              fmt::format("a part of the reports' page is missing: {}", path.string()),
+              "build or install the program anew; Chart.js is Debian's libjs-chart.js");
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+// No "<" is left, so nothing in it ends the element that holds it or begins a comment.
+std::string script_json(const Json& data) {
+  const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    if (c == '<') {
+      out += "\\u003c";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+bool is_page(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string head(std::string(first_lines).size(), '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  return file.gcount() == static_cast<std::streamsize>(head.size()) && head == first_lines;
+}
+
+Error cannot_write(const std::string& asked_by, const std::string& path, const std::string& why,
+                   const std::string& hint) {
+  return {Stage::options, "file.write", "", fmt::format("{} {}: {}", asked_by, path, why), hint};
+}
+
+// 0666 less the process' mask, as open() gives.
+void as_new_files_are(int file) {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  (void)::fchmod(file, 0666 & ~mask);
+}
+
+// Returns errno; 0: it is there.
+int replace(const fs::path& path, const std::string& text) {
+  const fs::path target = behind_links(path);
+  fs::path hidden;
+  const int file =
+      create_unguessable(target.has_parent_path() ? target.parent_path() : fs::path("."),
+                         "." + target.filename().string(), hidden);
+  if (file < 0) return errno;
+  as_new_files_are(file);
+  const bool written = write_whole(file, text.data(), text.size()) && ::fsync(file) == 0;
+  int reason = written ? 0 : errno;
+  ::close(file);
+  if (reason == 0 && ::rename(hidden.c_str(), target.c_str()) != 0) reason = errno;
+  if (reason != 0) ::unlink(hidden.c_str());
+  return reason;
+}
+
+}  // namespace
+
+std::string html_page(const std::string& title, const Json& data) {
+  const std::string page = part("page.html");
+  std::string out;
+  std::size_t at = 0;
+  for (;;) {
+    const std::size_t begin = page.find("{{", at), end = page.find("}}", begin);
+    if (begin == std::string::npos || end == std::string::npos) break;
+    out.append(page, at, begin - at);
+    const std::string name = page.substr(begin + 2, end - begin - 2);
+    if (name == "title") {
+      out += escaped(readable(title));
+    } else if (name == "data") {
+      out += script_json(data);
+    } else {
+      out += part(name);
+    }
+    at = end + 2;
+  }
+  return out.append(page, at, std::string::npos);
+}
+
+void write_page(const std::string& asked_by, const std::string& path, const std::string& html) {
+  const char* hint = "name a file in a folder that you may write to";
+  std::error_code error;
+  if (fs::is_directory(path, error) || path.empty() || path.ends_with('/'))
+    throw cannot_write(asked_by, path, "that is a folder", "name a file, such as report.html");
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    throw cannot_write(asked_by, path, "that is no file", "name a file, such as report.html");
+  if (fs::exists(path, error) && !is_page(path)) {
+    throw Error(Stage::options, "page.foreign", "",
+                fmt::format("{} {}: it is there, and it is no page of meshwright", asked_by, path),
+                "name another file; a page that is there is replaced");
+  }
+  const fs::path file(path);
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
+  if (const int reason = replace(file, html); reason != 0) {
+    throw cannot_write(asked_by, path,
+                       "cannot write it: " + std::generic_category().message(reason), hint);
+  }
+}
+
+Json page_number(double value) {
+  if (!std::isfinite(value)) return {};
+  if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(value);
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+}
+
+std::string page_text(const std::string& text, std::size_t most) {
+  const std::size_t have = display_width(text);
+  if (have <= most) return readable(text);
+  std::size_t at = 0;
+  for (std::size_t seen = 0; at < text.size(); ++at) {
+    const bool begins = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+    if (begins && seen++ == most) break;
+  }
+  return fmt::format("{} … ({} characters)", readable(text.substr(0, at)), have);
+}
+
+}  // namespace mw

@@ -1,0 +1,25 @@
+// Pages for people: one HTML file that holds all it needs and asks nothing of a network. The
+// template, its style and its scripts lie in core/src/report/page, Chart.js beside them.
+#pragma once
+
+#include <string>
+
+#include "meshwright/json.h"
+
+namespace mw {
+
+// `data` is what the page shows; its `kind` says how: "runs", "plans" or "bars". Whatever texts it
+// holds, they end up as text. Throws Error (environment) if a part of the page is not installed.
+std::string html_page(const std::string& title, const Json& data);
+
+// Puts the page where `path` says, whole or not at all, and makes missing folders. Replaces a page;
+// any other file is left as it is. Throws Error (options) naming who asked for
+// it: an option such as "-o", or "mw.bar_chart".
+void write_page(const std::string& asked_by, const std::string& path, const std::string& html);
+
+// A number as a page has it: six digits, which is what it shows; null if it is not finite.
+Json page_number(double value);
+// At most `most` characters of a text, and how many there are if it has more.
+std::string page_text(const std::string& text, std::size_t most = 2000);
+
+}  // namespace mw

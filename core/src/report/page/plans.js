@@ -1,0 +1,172 @@
+// The page of plans: the mesh and who holds what, rules, timeline, memory over time, communication.
+
+// Ranks as boxes in boxes: the outermost axis first, adjacent ranks side by side.
+function meshBoxes(mesh) {
+  const own = mesh.axes.map((axis, index) => ({ ...axis, index })).filter((axis) => !axis.borrowed && axis.ways > 1);
+  const box = (ranks, level) => {
+    if (level === own.length) {
+      const [number, rank] = ranks[0];
+      const element = make("div", { class: "rank", title: mesh.axes.map((axis, i) => `${axis.name} ${rank.at[i]}`).join(", ") }, String(number));
+      if (mesh.stages > 1) element.style.borderColor = colour(rank.stage), element.style.borderWidth = "2px";
+      return element;
+    }
+    const axis = own[level], inside = make("div", { class: "inside" });
+    const by = new Map();
+    for (const entry of ranks) { const at = entry[1].at[axis.index]; if (!by.has(at)) by.set(at, []); by.get(at).push(entry); }
+    for (const [at, list] of by) {
+      if (level + 1 === own.length) inside.append(box(list, level + 1));
+      else inside.append(make("div", { class: "axis" }, make("div", { class: "of" }, `${axis.name} ${at}`), box(list, level + 1)));
+    }
+    if (level + 1 < own.length) return inside;
+    return make("div", { class: "axis" }, make("div", { class: "of" }, `${axis.name} 0 to ${axis.ways - 1}`), inside);
+  };
+  mesh.stages = new Set(mesh.ranks.map((rank) => rank.stage)).size;
+  return make("div", { class: "mesh", tabindex: "0", role: "region", "aria-label": "Ranks by their coordinates" }, box(mesh.ranks.map((rank, i) => [i, rank]), 0));
+}
+
+function showMesh(plan, id) {
+  const { mesh } = plan;
+  const into = section("mesh" + id, "The mesh", `${mesh.size} ${mesh.size === 1 ? "rank" : "ranks"}; those along the last axis are adjacent.`);
+  into.append(meshBoxes(mesh));
+  if (mesh.ranks.length < mesh.size) into.append(note(`The first ${mesh.ranks.length} of ${mesh.size} ranks are drawn.`));
+  if (mesh.axes.length === 0) return;
+  into.append(table([
+    { name: "axis", value: (a) => a.name }, { name: "ranks", num: true, value: (a) => a.ways },
+    { name: "splits", value: (a) => a.role || none }, { name: "its ranks", value: (a) => a.borrowed ? "borrowed of the axes above" : "its own" },
+  ], mesh.axes, { caption: "Axes, outermost first" }));
+  into.append(numbers("each rank's coordinates", [{ name: "rank", num: true, value: (r) => r.number }, { name: "stage", num: true, value: (r) => r.stage },
+    ...mesh.axes.map((axis, i) => ({ name: axis.name, num: true, value: (r) => r.at[i] }))], () => mesh.ranks.map((rank, number) => ({ number, ...rank }))));
+}
+
+function showPlacements(plan, id) {
+  const into = section("holds" + id, "Who holds what", "Parameters, layers that are alike in one row. Shape: what a rank of each class holds while it computes; sharded: what of it is kept in shards between uses.");
+  for (const stage of plan.placements) {
+    if (plan.placements.length > 1) into.append(make("h3", {}, `Stage ${stage.stage}`));
+    const classes = stage.classes.slice(0, 8);
+    into.append(table([
+      { name: "parameter", value: (r) => r.name }, { name: "dims", value: (r) => r.dims }, { name: "placement", value: (r) => r.placement },
+      ...classes.map((c, i) => ({ name: stage.classes.length === 1 ? "shape on each rank" : `shape on ${c.ranks} like rank ${c.first_rank}`, value: (r) => r.shapes[i] })),
+      ...(stage.rows.some((r) => r.in_parts) ? [{ name: "sharded", value: (r) => r.in_parts }] : []),
+    ], stage.rows, { caption: `${stage.rows.length} kinds of parameters` }));
+    if (classes.length < stage.classes.length) into.append(note(`${stage.classes.length - classes.length} more classes of ranks; plan --json --placements has all.`));
+  }
+  if (plan.rules.length === 0) return;
+  into.append(make("h3", {}, "Rules"), table([
+    { name: "dim", value: (r) => r.dim }, { name: "lives on", value: (r) => r.axis }, { name: "for", value: (r) => r.where }, { name: "said by", value: (r) => r.by },
+  ], plan.rules, { caption: "Which dim lives on which axis" }));
+}
+
+function showMemoryOver(plan, id) {
+  const into = section("memory" + id, "Memory over time", "Predicted, of the rank of a stage that holds most. While a work runs, the most that it holds stands for all its length.");
+  const holder = make("div");
+  const select = make("select", { on: { change: draw } }, plan.memory.map((m) => make("option", {}, `stage ${m.stage} (rank ${m.rank}), peak ${bytesText(m.peak)}`)));
+  const highest = plan.memory.reduce((best, m, i) => m.peak > plan.memory[best].peak ? i : best, 0);
+  select.selectedIndex = highest;
+  function draw() {
+    const m = plan.memory[Math.max(0, select.selectedIndex)];
+    const base = Object.entries(m.lasting).filter(([, bytes]) => bytes > 0);
+    const scale = byteScale(m.peak), end = Math.max(plan.step.ms, ...m.points.map((p) => p[1]));
+    const unit = end >= 2000 ? [1e-3, "s"] : end < 1 ? [1e3, "µs"] : [1, "ms"];
+    const flat = m.points.length ? m.points.flatMap(([start, stop, activations, rest]) => [[start, activations, rest], [stop, activations, rest]]) : [[0, 0, 0], [end, 0, 0]];
+    if (flat[flat.length - 1][0] < end) flat.push([end, flat[flat.length - 1][1], flat[flat.length - 1][2]]);
+    if (flat[0][0] > 0) flat.unshift([0, flat[0][1], flat[0][2]]);
+    const layers = [...base.map(([label, bytes]) => ({ label, of: () => bytes })), { label: "activations", of: (p) => p[1] }, { label: "buffers and the rest", of: (p) => p[2] }];
+    const peak = { id: "peak", afterDatasetsDraw(drawn) {
+      const { ctx, scales: { x, y }, chartArea } = drawn, px = x.getPixelForValue(m.peak_at), py = y.getPixelForValue(m.peak / scale.by);
+      ctx.save();
+      ctx.strokeStyle = ctx.fillStyle = look("--text");
+      ctx.setLineDash([4, 4]);
+      ctx.beginPath(); ctx.moveTo(chartArea.left, py); ctx.lineTo(chartArea.right, py); ctx.stroke();
+      ctx.setLineDash([]);
+      ctx.beginPath(); ctx.arc(px, py, 4, 0, 7); ctx.fill();
+      const text = `peak ${bytesText(m.peak)}`;
+      ctx.font = `12px ${Chart.defaults.font.family}`;
+      const width = ctx.measureText(text).width;
+      ctx.fillText(text, Math.min(Math.max(px - width / 2, chartArea.left + 2), chartArea.right - width - 2), py - 9);
+      ctx.restore();
+    } };
+    page.charts = page.charts.filter((entry) => { if (holder.contains(entry.box)) { if (entry.chart) entry.chart.destroy(); return false; } return true; });
+    const box = chart(`Memory over time of stage ${m.stage}`, () => narrow() ? 280 : 360, () => ({
+      type: "line",
+      data: { datasets: layers.map((layer, i) => ({ label: layer.label, data: flat.map((p) => ({ x: p[0], y: layer.of(p) / scale.by })), fill: i === 0 ? "origin" : "-1",
+        backgroundColor: faded(colour(i), 0.75), borderColor: colour(i), borderWidth: 0.5, pointRadius: 0, pointHitRadius: 4, tension: 0 })) },
+      options: { parsing: false, normalized: true, interaction: { mode: "nearest", axis: "x", intersect: false },
+        scales: { x: { type: "linear", min: 0, max: end, title: axisTitle(`time in the step (${unit[1]})`), ticks: { callback: (v) => tickText(v * unit[0]), maxTicksLimit: narrow() ? 5 : 11 } },
+          y: { stacked: true, beginAtZero: true, suggestedMax: 1.12 * m.peak / scale.by, title: axisTitle(`bytes of a rank (${scale.unit})`) } },
+        plugins: { tooltip: { callbacks: { title: (items) => `at ${digits(items[0].parsed.x * unit[0], 4)} ${unit[1]}`, label: (item) => `${item.dataset.label}: ${bytesText(item.raw.y * scale.by)}` } } } },
+      plugins: [peak],
+    }));
+    holder.replaceChildren(colouredLegend(() => layers.map((layer, i) => [layer.label, colour(i)])), box,
+      m.works > m.points.length ? note(`${m.works} works are drawn as ${m.points.length}: of neighbours the one that holds most.`) : "",
+      m.estimated ? note("The scratch of some kernels is an estimate: calls of these sizes are too large to be tried here.") : "",
+      numbers("memory over time", [{ name: `from (ms)`, num: true, value: (p) => p[0], text: (p) => digits(p[0], 5) }, { name: "to (ms)", num: true, value: (p) => p[1], text: (p) => digits(p[1], 5) },
+        { name: "activations", num: true, value: (p) => p[2], text: (p) => bytesText(p[2]) }, { name: "buffers and the rest", num: true, value: (p) => p[3], text: (p) => bytesText(p[3]) },
+        { name: "all", num: true, value: (p) => p[2] + p[3] + base.reduce((a, b) => a + b[1], 0), text: (p) => bytesText(p[2] + p[3] + base.reduce((a, b) => a + b[1], 0)) }], () => m.points));
+    if (document.body.dataset.ready) drawAll();
+  }
+  if (plan.memory.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Of", select)));
+  into.append(holder);
+  draw();
+  const categories = Object.keys(plan.memory[0].categories).filter((name) => plan.memory.some((m) => m.categories[name] > 0));
+  into.append(table([{ name: "stage", num: true, value: (m) => m.stage },
+    ...categories.map((name) => ({ name, num: true, value: (m) => m.categories[name], text: (m) => bytesText(m.categories[name]) })),
+    { name: "peak", num: true, value: (m) => m.peak, text: (m) => bytesText(m.peak) }], plan.memory,
+  { caption: "Each category's own highest of a rank; the peak is of all together" }));
+}
+
+function showCommunication(plan, id) {
+  const into = section("communication" + id, "Communication", "Predicted, of one rank and step. Exposed: time in which the rank does nothing else.");
+  if (plan.communication.length === 0) { into.append(make("p", {}, "No communication.")); return; }
+  const rows = plan.communication, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
+  const most = Math.max(...rows.map((c) => c.ms)), unit = most >= 2000 ? [1e-3, "s"] : most < 1 ? [1e3, "µs"] : [1, "ms"];
+  const parts = [["exposed", (c) => Math.min(c.exposed, c.ms)], ["beside compute", (c) => Math.max(0, c.ms - c.exposed)]];
+  const drawn = rows.slice().sort((a, b) => b.ms - a.ms).slice(0, mostBars);
+  into.append(colouredLegend(() => parts.map(([label], i) => [label, colour(i === 0 ? 1 : 5)])));
+  into.append(bars("Communication", drawn.map(name), () => parts.map(([label, of], i) => ({ label, stack: "one", backgroundColor: colour(i === 0 ? 1 : 5), data: drawn.map((c) => of(c) * unit[0]) })),
+    { stacked: true, unit: `time of a rank and step (${unit[1]})`, text: (value) => `${digits(value, 3)} ${unit[1]}` }));
+  if (drawn.length < rows.length) into.append(note(`The ${drawn.length} longest of ${rows.length} are drawn.`));
+  into.append(table([
+    { name: "axis", value: (c) => c.axis }, { name: "collective", value: (c) => c.op }, { name: "phase", value: (c) => c.phase },
+    { name: "calls", num: true, value: (c) => c.calls }, { name: "bytes", num: true, value: (c) => c.bytes, text: (c) => bytesText(c.bytes) },
+    { name: "time", num: true, value: (c) => c.ms, text: (c) => secondsText(c.ms / 1e3) },
+    { name: "exposed", num: true, value: (c) => c.exposed, text: (c) => secondsText(c.exposed / 1e3) },
+    { name: "exposed, of the step", num: true, value: (c) => c.exposed, text: (c) => percentText(c.exposed / plan.step.ms) },
+  ], rows, { caption: "Collectives and transfers of a rank in one step", sort: [6, "descending"] }));
+}
+
+function showPlan(plan, index) {
+  const many = data.plans.length > 1, id = many ? `-${index}` : "", main = document.getElementById("main");
+  main.append(tiles([["step", secondsText(plan.step.ms / 1e3)], ["tokens/s", countText(plan.step.tokens)], ["MFU", percentText(plan.step.mfu)],
+    ["bubble", percentText(plan.step.bubble)], ["exposed communication", secondsText(plan.step.exposed / 1e3)],
+    ["peak of a rank", bytesText(Math.max(...plan.memory.map((m) => m.peak)))]]));
+  main.append(facts(plan.facts));
+  for (const text of plan.notes) main.append(note(text));
+  showMesh(plan, id);
+  showPlacements(plan, id);
+  const into = section("timeline" + id, "Timeline of a step", "Simulated: the slowest rank of each stage.");
+  into.append(timeline(`Timeline of ${plan.name}`, [{ name: "", line: plan.timeline }]));
+  showMemoryOver(plan, id);
+  showCommunication(plan, id);
+}
+
+function showPlans() {
+  const main = document.getElementById("main");
+  const show = (index) => {
+    for (const entry of page.charts) if (entry.chart) entry.chart.destroy();
+    page.charts = [];
+    main.replaceChildren();
+    document.getElementById("contents").replaceChildren();
+    main.append(make("p", { class: "headline" }, `Predicted for ${data.plans[index].name}: nothing was run.`));
+    for (const text of data.notes) main.append(note(text));
+    if (data.plans.length > 1) {
+      const select = make("select", { on: { change: () => { show(select.selectedIndex); document.querySelector("select").focus(); } } },
+        data.plans.map((plan, i) => make("option", {}, `${i + 1}: ${plan.name}`)));
+      select.selectedIndex = index;
+      main.append(make("div", { class: "controls" }, make("label", {}, `Plan (of ${data.plans.length})`, select)));
+    }
+    showPlan(data.plans[index], index);
+    document.body.dataset.charts = page.charts.length;
+    if (document.body.dataset.ready) drawAll();
+  };
+  show(0);
+}

@@ -1,0 +1,118 @@
+"use strict";
+// What all parts of the page share: elements, numbers as people read them, colours, the theme.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const page = { charts: [], drawn: 0, errors: 0 };
+window.addEventListener("error", () => { page.errors += 1; document.body.dataset.errors = page.errors; });
+
+// make("td", { class: "num" }, "text", child, …): texts become text nodes, never markup.
+function make(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key === "on") for (const [event, call] of Object.entries(value)) element.addEventListener(event, call);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) element.append(child);
+  }
+  return element;
+}
+
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+const none = "–";
+
+function digits(value, count) {
+  if (!known(value)) return none;
+  if (value === 0) return "0";
+  const places = Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(value))));
+  return value.toLocaleString("en-US", { maximumFractionDigits: Math.min(places, 12),
+    minimumFractionDigits: Math.min(places, count - 1) });
+}
+function bytesText(value) {
+  if (!known(value)) return none;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  while (Math.abs(value) >= 1023.5 && unit + 1 < units.length) { value /= 1024; unit += 1; }
+  return (unit === 0 ? String(Math.round(value)) : digits(value, 3)) + " " + units[unit];
+}
+function secondsText(value) {
+  if (!known(value)) return none;
+  if (value === 0) return "0 s";
+  if (Math.abs(value) >= 1) return digits(value, 4) + " s";
+  if (Math.abs(value) >= 1e-3) return digits(value * 1e3, 3) + " ms";
+  return digits(value * 1e6, 3) + " µs";
+}
+// A number on an axis: as short as it is.
+const tickText = (value) => Number(value.toPrecision(6)).toLocaleString("en-US", { maximumFractionDigits: 9 });
+const countText = (value) => known(value)
+  ? (Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : digits(value, 4)) : none;
+const percentText = (value) => known(value) ? digits(100 * value, 3) + " %" : none;
+const lossText = (value) => known(value) ? value.toFixed(4) : none;
+function changeText(value) {
+  if (!known(value)) return none;
+  const text = Math.abs(100 * value) < 0.05 ? "0.0" : (100 * value).toFixed(1);
+  return (value > 0 && text !== "0.0" ? "+" : "") + text.replace("-", "−") + " %";
+}
+// The largest byte unit that leaves numbers to read on an axis.
+function byteScale(most) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0, by = 1;
+  while (most / by >= 1024 && unit + 1 < units.length) { by *= 1024; unit += 1; }
+  return { by, unit: units[unit] };
+}
+const shorter = (text, most) => text.length > most ? text.slice(0, Math.max(1, most - 1)) + "…" : text;
+const narrow = () => document.documentElement.clientWidth < 560;
+
+// Okabe and Ito's colours, which stay apart for the colour-blind, lightened where the page is dark.
+const colours = {
+  light: ["#0072b2", "#d55e00", "#00805d", "#b8578f", "#b07800", "#2b95cf", "#5b4aa3", "#6b6f1d"],
+  dark: ["#56a9e0", "#f08a4b", "#2fbf93", "#e08abd", "#e6b23c", "#8ccdf2", "#a99bf0", "#c3c763"],
+};
+const dashes = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+const theme = () => document.documentElement.dataset.theme || "light";
+const colour = (index) => { const all = colours[theme()]; return all[index % all.length]; };
+const dash = (index) => dashes[Math.floor(index / colours.light.length) % dashes.length];
+const look = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+function faded(hex, alpha) {
+  const part = (at) => parseInt(hex.slice(at, at + 2), 16);
+  return `rgba(${part(1)}, ${part(3)}, ${part(5)}, ${alpha})`;
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  const button = document.getElementById("theme");
+  button.textContent = name === "dark" ? "Light" : "Dark";
+  button.setAttribute("aria-pressed", name === "dark");
+}
+
+// A section of the page, in the contents too.
+function section(id, title, lead) {
+  const element = make("section", { id, "aria-labelledby": id + "-title" },
+    make("h2", { id: id + "-title" }, title), lead ? make("p", { class: "lead" }, lead) : null);
+  document.getElementById("main").append(element);
+  document.getElementById("contents").append(make("a", { href: "#" + id }, title));
+  return element;
+}
+const note = (text) => make("p", { class: "note" }, text);
+function facts(pairs) {
+  const list = make("dl", { class: "facts" });
+  for (const [name, text] of pairs) list.append(make("dt", {}, name), make("dd", {}, text));
+  return list;
+}
+const swatch = (fill, line) => make("span", { class: line ? "swatch line" : "swatch", "aria-hidden": "true",
+  style: line ? `border-color:${fill}` : `background:${fill}` });
+function legend(entries) {
+  return make("ul", { class: "legend" }, entries.map(([name, fill, line]) => make("li", {}, swatch(fill, line), name)));
+}
+function tiles(pairs) {
+  return make("div", { class: "tiles" }, pairs.map(([name, text]) => make("div", { class: "tile" },
+    make("span", {}, name), make("b", {}, text))));
+}
+// A legend that follows the theme. `entries` makes them.
+function colouredLegend(entries) {
+  const element = make("div", { "data-legend": true });
+  const fill = () => element.replaceChildren(legend(entries()));
+  element.addEventListener("theme", fill);
+  fill();
+  return element;
+}

@@ -1,0 +1,32 @@
+// The report of runs and sweeps as a page: who is fastest and right, losses, memory, bytes,
+// timelines, the measured beside the predicted, and what did not end well.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+
+namespace mw {
+
+struct ReportInput {
+  std::vector<std::filesystem::path> paths;  // see find_runs()
+  std::string title;                         // empty: the sweep's name, or that of the first path
+  std::string baseline;  // a mix, value, or cell that the others are compared with; empty: the
+                         // sweep's own, or none
+};
+
+struct Report {
+  std::string html;
+  // { cells, status: { done = n, … }, fastest: { name, tokens_per_second, delta } or null, text }:
+  // delta is null without a baseline; `text` says it in a sentence.
+  Json summary;
+};
+// Throws Error: see find_runs(), html_page().
+Report make_report(const ReportInput& input);
+std::string report_html(const ReportInput& input);
+// Writes it as write_page() does; returns the summary with `file`.
+Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input);
+
+}  // namespace mw

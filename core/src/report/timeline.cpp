@@ -1,0 +1,91 @@
+// Makes the rows of bars of a step's timelines: the measured one, rank by rank, and the simulated.
+#include "report/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "meshwright/error.h"
+#include "record/run_facts.h"
+#include "report/page.h"
+
+namespace mw {
+namespace {
+
+constexpr std::size_t most_bars = 4000;  // of a timeline
+
+double rounded(double milliseconds) {
+  return std::round(1e4 * milliseconds) / 1e4;
+}
+
+std::string label_of(const ActionRow& action) {
+  std::string text;
+  if (action.action.size() == 1 && action.microbatch >= 0)
+    text = fmt::format("{}{}", action.action, action.microbatch);
+  return text;
+}
+
+using Rows = std::vector<std::pair<std::string, std::vector<ActionRow>>>;
+
+Rows by_rank(const std::vector<ActionRow>& actions, bool ranks) {
+  std::map<int, std::vector<ActionRow>> sorted;
+  for (const ActionRow& action : actions) sorted[action.rank].push_back(action);
+  std::map<int, int> stages;
+  for (const auto& [rank, own] : sorted) ++stages[own.front().stage];
+  Rows rows;
+  for (auto& [rank, own] : sorted) {
+    const int stage = own.front().stage;
+    rows.emplace_back(!ranks              ? fmt::format("stage {}", stage)
+                      : stages.size() > 1 ? fmt::format("rank {}, stage {}", rank, stage)
+                                          : fmt::format("rank {}", rank),
+                      std::move(own));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Json timeline_json(const Rows& rows, std::size_t most_rows) {
+  Json json = {{"rows", Json::array()}, {"kinds", Json::array()}, {"bars", Json::array()}};
+  std::map<std::string, int> kinds;
+  std::size_t bars = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const auto& [name, actions] = rows[r];
+    if (r >= most_rows || (r > 0 && bars + actions.size() > most_bars)) {
+      json["left_out"] = rows.size() - r;
+      break;
+    }
+    json["rows"].push_back(page_text(name, 60));
+    bars += actions.size();
+    for (const ActionRow& action : actions) {
+      const auto [kind, fresh] = kinds.emplace(action.action, static_cast<int>(kinds.size()));
+      if (fresh) json["kinds"].push_back(page_text(action.action, 40));
+      Json bar = {r, kind->second, label_of(action), rounded(1e3 * action.start),
+                  rounded(1e3 * action.end)};
+      if (action.chunk > 0) bar.push_back(action.chunk);
+      json["bars"].push_back(std::move(bar));
+    }
+  }
+  return json;
+}
+
+Json timeline_of_run(const std::string& run_file) {
+  try {
+    const RunFacts facts = read_run_facts(run_file, /*actions=*/true);
+    if (facts.actions.empty() && facts.predicted.empty()) return {};
+    Json json = {{"step", facts.median_step},
+                 {"measured", nullptr},
+                 {"simulated", nullptr},
+                 {"seconds", page_number(facts.step_seconds.measured)}};
+    if (!facts.actions.empty()) json["measured"] = timeline_json(by_rank(facts.actions, true));
+    if (!facts.predicted.empty())
+      json["simulated"] = timeline_json(by_rank(facts.predicted, false));
+    return json;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+}  // namespace mw

@@ -1,0 +1,164 @@
+// Things that run, and are wrong alike on every rank and in every mix: equality with one rank sees
+// nothing, so `plugins test` must find each by what it is.
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/data.h"
+#include "meshwright/kernel.h"
+#include "meshwright/lr_schedule.h"
+#include "meshwright/optimizer.h"
+#include "meshwright/plugin.h"
+#include "meshwright/reduction_hook.h"
+
+namespace {
+
+// What is wrong with an update.
+enum class Fault { none, temporary, counts, crosses, throws };
+
+template <Fault fault>
+class Descent final : public mw::Optimizer, public mw::ElementOp {
+ public:
+  static mw::Options options() {
+    return mw::Options().number("lr", "learning rate").at_least(0).positional("lr");
+  }
+  explicit Descent(const mw::Values& values) : lr_(values.number("lr")) {}
+  double lr() const override { return lr_; }
+  double clip() const override { return 0; }
+  std::string name() const override { return "descent"; }
+  mw::UpdateRule rule(bool) const override { return {.states = {}, .apply = this}; }
+
+  void run(const mw::UpdateCall& call) const override {
+    double scale = call.grad_scale;
+    if constexpr (fault == Fault::throws) {
+      if (call.step == 1) throw 7;
+    }
+    if constexpr (fault == Fault::counts) scale *= 1 + 1e-9 * static_cast<double>(calls_++);
+    if constexpr (fault == Fault::crosses) scale /= 1 + call.gradient.norm().item<double>();
+    if constexpr (fault == Fault::temporary) {
+      call.parameter.sub_(call.gradient * (call.lr * scale));
+    } else {
+      call.parameter.add_(call.gradient, -call.lr * scale);
+    }
+  }
+
+ private:
+  double lr_;
+  mutable std::atomic<std::int64_t> calls_ = 0;
+};
+
+// Of each bucket, what lies in the last three quarters never arrives.
+class Forgets final : public mw::ReductionHook {
+ public:
+  bool exact(const mw::BucketShape&) const override { return false; }
+  mw::ReductionCost cost(const mw::BucketShape& bucket) const override {
+    mw::ReductionCost cost;
+    cost.start.calls = {{mw::Collective::all_reduce, bucket.elements * bucket.element}};
+    return cost;
+  }
+  std::unique_ptr<mw::BucketReduction> make(const mw::BucketShape&,
+                                            at::TensorOptions) const override {
+    return std::make_unique<Sum>();
+  }
+
+ private:
+  class Sum final : public mw::BucketReduction {
+   public:
+    void start(at::Tensor gradient, mw::Communicator& ranks, mw::Purpose purpose) override {
+      const std::int64_t kept = gradient.numel() / 4;
+      gradient.narrow(0, kept, gradient.numel() - kept).zero_();
+      pending_ = ranks.all_reduce(gradient, mw::Reduction::sum, purpose);
+    }
+    void finish() override { pending_.wait(); }
+
+   private:
+    mw::Pending pending_;
+  };
+};
+
+// A sample is what the source was asked last, and one on.
+class Restless final : public mw::TokenSource {
+ public:
+  Restless(const mw::Values&, const mw::DataContext&) {}
+  std::int64_t vocab() const override { return 32; }
+  std::int64_t tokens() const override { return 0; }
+  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+              std::int64_t* labels) const override {
+    const std::int64_t from = k + asked_++;
+    for (std::int64_t t = 0; t < sequence; ++t) {
+      inputs[t] = (from + t) % 32;
+      labels[t] = (from + t + 1) % 32;
+    }
+  }
+
+ private:
+  mutable std::atomic<std::int64_t> asked_ = 0;
+};
+
+class Failing final : public mw::TokenSource {
+ public:
+  Failing(const mw::Values&, const mw::DataContext&) {}
+  std::int64_t vocab() const override { return 32; }
+  std::int64_t tokens() const override { return 0; }
+  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+              std::int64_t* labels) const override {
+    if (k >= 8) throw std::runtime_error("the well is dry");
+    for (std::int64_t t = 0; t < sequence; ++t) inputs[t] = labels[t] = k;
+  }
+};
+
+// x², whose derivative lacks the 2.
+class Square final : public mw::OpType {
+ public:
+  std::string kind() const override { return "half_square"; }
+  mw::OpTraits traits(const mw::Op&) const override {
+    mw::OpTraits traits;
+    traits.backward_reads_input = {true};
+    traits.backward_reads_output = {false};
+    return traits;
+  }
+  void forward(const mw::Op&, mw::OpCall& call) const override {
+    call.outputs[0] = call.inputs[0].square();
+  }
+  void backward(const mw::Op&, mw::OpCall& call) const override {
+    const at::Tensor gradient = call.grad_outputs[0] * call.inputs[0];
+    if (!call.grad_inputs[0].defined()) {
+      call.grad_inputs[0] = gradient;
+    } else if (call.accumulate[0]) {
+      call.grad_inputs[0].add_(gradient);
+    } else {
+      call.grad_inputs[0].copy_(gradient);
+    }
+  }
+  mw::Cost cost(const mw::Op& op, mw::Piece, const mw::LocalDims& dims,
+                int element) const override {
+    mw::Cost cost;
+    cost.bytes = 2.0 * static_cast<double>(dims.count(op.inputs[0].dims) * element);
+    return cost;
+  }
+};
+
+class HalfSquare final : public mw::BlockOp {
+ public:
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return b.append(b.op(name, std::make_shared<Square>(), {b.use(inputs[0])}),
+                    {{"", b.dims(inputs[0])}});
+  }
+};
+
+}  // namespace
+
+MESHWRIGHT_PLUGIN("unsound", "1.0.0", "wrong alike everywhere",
+                  mw::optimizer<Descent<Fault::temporary>>("temporary", "allocates"),
+                  mw::optimizer<Descent<Fault::counts>>("counts", "keeps a number"),
+                  mw::optimizer<Descent<Fault::crosses>>("crosses", "looks across elements"),
+                  mw::optimizer<Descent<Fault::throws>>("throws", "throws in its second step"),
+                  mw::reduction_hook<Forgets>("forgets", "loses three quarters"),
+                  mw::data<Restless>("restless", "keeps a number"),
+                  mw::data<Failing>("failing", "throws in the second step"),
+                  mw::op<HalfSquare>("half_square", "x², with half its derivative"))
