@@ -41,7 +41,8 @@ MESSAGES = {
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
-                   r"-o run\.h5: that is the run file \[name another file\]"],
+                   r"-o run\.h5: that is the run file \[name another file\]",
+                   r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],
     "function.result": [r"model\.block: layer \d+: returned .*, not a value \[return what .*",
                         r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
                      r"\"none\", \"bf16\", \"powersgd\"\]",
@@ -134,6 +135,8 @@ MESSAGES = {
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
                      r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
+    "page.foreign": [r"(-o|--html|mw\.bar_chart) .*: it is there, and it is no page of meshwright \[name another file; .*"],
+    "page.part": [r"a part of the reports' page is missing: .* \[build or install the program anew; .*"],
     "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "
                      r"pp\(\d+\)|a stage has .*)\]",
                         r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; "
@@ -214,7 +217,8 @@ MESSAGES = {
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==|for example .*)"],
-    "usage.value": [r"--times takes three positive numbers \[F,I,W: .*"],
+    "usage.value": [r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
+                    r"--times takes three positive numbers \[F,I,W: .*"],
 }
 
 

@@ -19,19 +19,23 @@ std::string joined_values(const ReportCell& cell) {
   return join(texts);
 }
 
-Verdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
-  bool failed = false, unfinished = false, ran = false, predicted = false;
+GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
+  bool failed = false, unfinished = false, ran = false, predicted = false, unproven = false;
   for (const std::size_t c : group.cells) {
-    const std::string& status = cells[c].status;
-    if (status == "failed") failed = true;
-    if (status == "queued" || status == "running" || status == "interrupted") unfinished = true;
-    if (status == "done" || status == "predicted" || status.empty())
-      (cells[c].measured() ? ran : predicted) = true;
+    const ReportCell& cell = cells[c];
+    if (cell.status == "failed" || cell.status == "unreadable") {
+      failed = true;
+    } else if (cell.status == "done" || cell.status == "predicted") {
+      (cell.measured() ? ran : predicted) = true;
+      unproven = unproven || cell.compared == false;
+    } else if (cell.status != "skipped" && cell.status != "refused") {
+      unfinished = true;
+    }
   }
-  if (failed) return Verdict::failed;
-  if (unfinished) return Verdict::unfinished;
-  if (ran) return Verdict::right;
-  return predicted ? Verdict::predicted : Verdict::left_out;
+  if (failed) return GroupVerdict::failed;
+  if (unfinished) return GroupVerdict::unfinished;
+  if (ran) return unproven ? GroupVerdict::unproven : GroupVerdict::right;
+  return predicted ? GroupVerdict::predicted : GroupVerdict::left_out;
 }
 
 void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
@@ -39,7 +43,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
     std::vector<double> values;
     for (const std::size_t c : group.cells)
       if (!measured || cells[c].done()) values.push_back(value(cells[c]));
-    return spread_of(values);
+    return report_spread(values);
   };
   using Cell = ReportCell;
   group.tokens_per_second = over([](const Cell& c) { return c.tokens_per_second.measured; }, true);
@@ -53,7 +57,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_step = over([](const Cell& c) { return c.step_seconds.predicted; }, false);
   group.predicted_peak = over([](const Cell& c) { return c.peak.predicted; }, false);
   const auto parts = [&](std::map<std::string, MeasuredPair> Cell::*of, bool measured) {
-    std::map<std::string, Spread> all;
+    std::map<std::string, ReportSpread> all;
     for (const std::size_t c : group.cells)
       for (const auto& [name, pair] : cells[c].*of) all[name];
     for (auto& [name, spread] : all) {
@@ -100,7 +104,7 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
   return best;
 }
 
-void find_edge(std::vector<ReportGroup>& groups, Verdict counted) {
+void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::vector<ReportGroup*> order;
   for (ReportGroup& g : groups) {
     if (g.verdict == counted && std::isfinite(g.speed()) && std::isfinite(g.memory_needed()))
@@ -153,7 +157,7 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
     const ReportGroup& other = found.groups[g];
     const double spread =
         std::max(best.tokens_per_second.deviation, other.tokens_per_second.deviation);
-    if (static_cast<int>(g) == found.fastest || other.verdict != Verdict::right) continue;
+    if (static_cast<int>(g) == found.fastest || other.verdict != GroupVerdict::right) continue;
     if (other.speed() < best.speed() - spread || !std::isfinite(spread)) continue;
     return text + fmt::format(" {} is within one standard deviation of it.", other.name);
   }
@@ -162,24 +166,26 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
 
 }  // namespace
 
-const char* name_of(Verdict verdict) {
+const char* name_of(GroupVerdict verdict) {
   switch (verdict) {
-    case Verdict::right:
+    case GroupVerdict::right:
       return "right";
-    case Verdict::failed:
+    case GroupVerdict::unproven:
+      return "not compared";
+    case GroupVerdict::failed:
       return "failed";
-    case Verdict::unfinished:
+    case GroupVerdict::unfinished:
       return "unfinished";
-    case Verdict::predicted:
+    case GroupVerdict::predicted:
       return "predicted";
-    case Verdict::left_out:
+    case GroupVerdict::left_out:
       return "left out";
   }
   return "?";
 }
 
-Spread spread_of(const std::vector<double>& values) {
-  Spread spread;
+ReportSpread report_spread(const std::vector<double>& values) {
+  ReportSpread spread;
   double sum = 0, squares = 0;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
@@ -195,10 +201,12 @@ Spread spread_of(const std::vector<double>& values) {
   return spread;
 }
 
-ReportGroups group(const ReportRuns& runs) {
+ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
   std::map<std::string, std::size_t> by_key;
   const bool sweep = !runs.name.empty();
+  // As a sweep's own table has it.
+  std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
   for (std::size_t c = 0; c < runs.cells.size(); ++c) {
     const ReportCell& cell = runs.cells[c];
     // Of a sweep the values say what a cell is, also where it has not run.
@@ -227,6 +235,8 @@ ReportGroups group(const ReportRuns& runs) {
   for (ReportGroup& g : found.groups)
     if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
 
+  if (baseline.empty() && sweep && !found.groups.empty()) baseline = found.groups.front().name;
+
   bool measured = false;
   for (ReportGroup& g : found.groups) {
     g.verdict = verdict_of(g, runs.cells);
@@ -235,15 +245,14 @@ ReportGroups group(const ReportRuns& runs) {
   }
   found.predicted = !measured;
   for (ReportGroup& g : found.groups) {
-    if (!runs.baseline.empty())
-      g.baseline = baseline_of(g, found.groups, runs.baseline, runs.cells);
+    if (!baseline.empty()) g.baseline = baseline_of(g, found.groups, baseline, runs.cells);
     if (g.baseline >= 0) {
       const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
       const bool alike = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
       if (alike && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
     }
   }
-  const Verdict counted = found.predicted ? Verdict::predicted : Verdict::right;
+  const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
   find_edge(found.groups, counted);
   for (std::size_t g = 0; g < found.groups.size(); ++g) {
     const ReportGroup& one = found.groups[g];

@@ -28,12 +28,12 @@ constexpr std::size_t most_points = 40000, most_of_curve = 400, most_curves = 20
 constexpr std::size_t most_timelines = 16, most_series = 8;
 constexpr std::size_t most_text = 300;  // of names and values
 
-Json spread_json(const Spread& spread) {
+Json spread_json(const ReportSpread& spread) {
   if (spread.n == 0) return {};
   return Json::array({page_number(spread.mean), page_number(spread.deviation), spread.n});
 }
 
-Json spreads_json(const std::map<std::string, Spread>& spreads) {
+Json spreads_json(const std::map<std::string, ReportSpread>& spreads) {
   Json json = Json::object();
   for (const auto& [name, spread] : spreads)
     json[page_text(name, most_text)] = page_number(spread.mean);
@@ -116,7 +116,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
                {"verdict", name_of(g.verdict)},
                {"n", g.cells.size()}};
   Json& m = json["m"] = Json::object();
-  const auto put = [&m](const char* name, const Spread& spread) {
+  const auto put = [&m](const char* name, const ReportSpread& spread) {
     if (spread.n > 0) m[name] = spread_json(spread);
   };
   put("tokens", g.tokens_per_second);
@@ -297,9 +297,9 @@ std::string title_of(const ReportInput& input, const ReportRuns& runs) {
 }  // namespace
 
 Report make_report(const ReportInput& input) {
-  ReportRuns runs = find_runs(input.paths);
+  ReportRuns runs = find_report_runs(input.paths);
   if (!input.baseline.empty()) runs.baseline = input.baseline;
-  const ReportGroups found = group(runs);
+  const ReportGroups found = group_cells(runs);
   if (!input.baseline.empty() && std::all_of(found.groups.begin(), found.groups.end(),
                                              [](const ReportGroup& g) { return g.baseline < 0; })) {
     std::vector<std::string> names;

@@ -94,8 +94,6 @@ function showGroups() {
     columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => data.groups.indexOf(g) === data.fastest
       ? [g.values[first] ?? "", " ", tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")] : g.values[first] ?? "" };
   }
-  columns.push({ name: "n", num: true, value: (g) => g.n, title: "runs of it" },
-    { name: data.checked ? "right?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) });
   const all = measures();
   for (const m of all) {
     columns.push(spread(m.key, m.name.replace(" of a rank", "").replace(" (nats a token)", ""), m.text));
@@ -105,6 +103,9 @@ function showGroups() {
     }
   }
   const at = columns.findIndex((c) => c.name === "tokens/s");
+  const state = [{ name: data.checked ? "right?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) },
+    { name: "n", num: true, value: (g) => g.n, title: "runs of it" }];
+  columns.splice(at < 0 ? columns.length : at + (columns[at + 1] && columns[at + 1].name === "change" ? 2 : 1), 0, ...state);
   into.append(table(columns, data.groups, { caption: "Every mix and policy", sort: at >= 0 ? [at, "descending"] : null,
     best: (g) => data.groups.indexOf(g) === data.fastest, rows: 30 }));
 }

@@ -115,7 +115,8 @@ function showEdge() {
 // Stacked bars of parts of a whole, of each group. `marks`: what the whole is.
 function stacked(into, name, parts, order, partsOf, marks, title) {
   const { all, shown, note: left } = fastestGroups((g) => partsOf(g) && Object.keys(partsOf(g)).length > 0);
-  const keys = [...new Set(all.flatMap((g) => Object.keys(partsOf(g))))];
+  if (all.length === 0) return;
+  const keys = [...new Set(all.flatMap((g) => Object.keys(partsOf(g)).filter((key) => partsOf(g)[key] > 0)))];
   keys.sort((a, b) => (order.indexOf(a) + 99) % 99 - (order.indexOf(b) + 99) % 99 || a.localeCompare(b));
   const scale = byteScale(Math.max(1, ...all.map((g) => Object.values(partsOf(g)).reduce((a, b) => a + (b || 0), 0))));
   into.append(colouredLegend(() => [...keys.map((key, i) => [key, colour(i)]), ...(marks ? [[marks.name, look("--text"), true]] : [])]));
