@@ -120,7 +120,7 @@ function showNotDone() {
     { name: "reason", value: (c) => c.reason || "", text: (c) => c.reason || none, long: true },
     { name: "steps", num: true, value: (c) => c.steps ?? null },
     ...(rows.some((c) => known(c.seconds)) ? [{ name: "after", num: true, value: (c) => c.seconds, text: (c) => secondsText(c.seconds) }] : []),
-  ], rows, { caption: "Cells that were not done" }));
+  ], rows, { caption: "Cells that were not done", rows: 20 }));
 }
 
 function showCells() {
