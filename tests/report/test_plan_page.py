@@ -38,10 +38,10 @@ class PlanPage(ProgramCase):
                          [[c["axis"], c["op"], c["phase"], c["calls"], c["bytes"]] for c in result["communication"]])
         self.assertAlmostEqual(plan["step"]["ms"], 1e3 * result["step_seconds"], delta=1e-4 * plan["step"]["ms"])
         bars = plan["timeline"]["bars"]
-        self.assertEqual(sum(bar[2].startswith("F") for bar in bars), 4 * 2)  # microbatches by stages
+        self.assertEqual(sum(bar[2].startswith("F") for bar in bars), 2 * 2)  # microbatches by stages
         self.assertAlmostEqual(max(bar[4] for bar in bars) / plan["step"]["ms"], 1, places=3)
         q = [row for stage in plan["placements"] for row in stage["rows"] if ".q" in row["name"]]
-        self.assertEqual([row["shapes"] for row in q], [["16 x 32"]] * 2)
+        self.assertEqual([row["shapes"] for row in q], [["2 x 8 x 32"]] * 2)
         self.assertIn({"dim": "batch", "axis": "dp", "by": "dp", "where": "all ops that have it"}, plan["rules"])
 
     def test_looked_at(self):

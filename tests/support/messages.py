@@ -191,7 +191,7 @@ MESSAGES = {
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
     "runs.unreadable": [r".*: .+ \[name a run file: what a script's `log` names\]"],
-    "script.argument": [r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
+    "script.argument": [r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
                         r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit has no loin \[it has backwards, .*, tiny\]",
@@ -211,7 +211,7 @@ MESSAGES = {
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
-    "usage.missing": [r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
+    "usage.missing": [r"report: no file to write is named \[-o report\.html\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],

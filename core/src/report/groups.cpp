@@ -126,7 +126,7 @@ std::string grouped(double value) {
   if (std::abs(value) < 1000) return fmt::format("{:.4g}", value);
   std::string digits = fmt::format("{:.0f}", value);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<std::size_t>(at), ",");
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
   return digits;
 }
 
