@@ -38,14 +38,12 @@ get_filename_component(chart_js "${MESHWRIGHT_CHART_JS}" REALPATH)
 install(FILES "${chart_js}" DESTINATION share/meshwright RENAME chart.min.js)
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/kit/mixes.json"
         DESTINATION share/meshwright)
-# The text of scripts/quickstart.lua, where the script looks for it. It is a link to a cache, so what
-# it leads to is copied.
+# What .deps has is a link into the user's cache: the file itself goes along.
 install(CODE "
-  set(text \"${PROJECT_SOURCE_DIR}/.deps/text/gcide.txt\")
-  if(EXISTS \"\${text}\")
-    file(REAL_PATH \"\${text}\" text)
+  if(EXISTS \"${PROJECT_SOURCE_DIR}/.deps/text/gcide.txt\")
+    file(REAL_PATH \"${PROJECT_SOURCE_DIR}/.deps/text/gcide.txt\" text)
     file(INSTALL \"\${text}\" DESTINATION
-         \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/meshwright/.deps/text\")
+         \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/meshwright/text\")
   endif()")
 install(DIRECTORY "${MESHWRIGHT_DEPS_DIR}/libtorch/" DESTINATION ${libtorch_dir}
         COMPONENT libtorch EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS)

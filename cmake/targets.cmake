@@ -128,4 +128,7 @@ foreach(path IN ITEMS lua clusters kit/templates kit/mixes.json core/src/report/
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
 endforeach()
+# mw.text "gcide": there once the launcher has unpacked it.
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/.deps/text"
+     "${PROJECT_BINARY_DIR}/share/meshwright/text" SYMBOLIC)
 file(CREATE_LINK "${MESHWRIGHT_CHART_JS}" "${PROJECT_BINARY_DIR}/share/meshwright/chart.min.js" SYMBOLIC)

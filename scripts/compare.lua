@@ -5,7 +5,7 @@ local dp, tp   = mw.plugins("dp", "tp")
 
 local base = {
   model     = mw.llama { layers = 2, hidden = 64, heads = 4, ffn = 176, vocab = 256 },
-  data      = mw.text { ".deps/text/gcide.txt", sequence = 64 },  -- a dictionary of English, as bytes
+  data      = mw.text { "gcide", sequence = 64 },  -- a dictionary of English, as bytes
   batch     = 8,
   optimizer = mw.adamw { lr = 1e-3, clip = 1.0 },
   steps     = 2,

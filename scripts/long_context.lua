@@ -19,7 +19,7 @@ local forms = {
 }
 
 local function experiment(plan, sequence)
-  return { model = model, data = mw.text { ".deps/text/gcide.txt", sequence = sequence }, plan = plan, batch = 1,
+  return { model = model, data = mw.text { "gcide", sequence = sequence }, plan = plan, batch = 1,
            optimizer = mw.adamw { lr = 1e-3 }, steps = 1 }
 end
 

@@ -20,7 +20,7 @@ end)
 
 print(mw.train {
   model      = mw.llama { layers = 4, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256 },
-  data       = mw.text { ".deps/text/gcide.txt", sequence = 128 },
+  data       = mw.text { "gcide", sequence = 128 },
   plan       = { pp { ways = 2, schedule = eager }, dp(2) },
   batch      = 16,
   microbatch = 1,                            -- 8 microbatches of each of the two parts

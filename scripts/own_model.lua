@@ -30,7 +30,7 @@ local differing = mw.model {
 for _, model in ipairs { parallel, differing } do
   print(mw.train {
     model      = model,
-    data       = mw.text { ".deps/text/gcide.txt", sequence = 64 },
+    data       = mw.text { "gcide", sequence = 64 },
     plan       = { dp(2), tp(2) },
     batch      = 8,
     microbatch = 2,

@@ -17,7 +17,7 @@ local tp2d = mw.strategy {
 
 print(mw.train {
   model      = mw.llama { layers = 4, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256 },
-  data       = mw.text { ".deps/text/gcide.txt", sequence = 128 },
+  data       = mw.text { "gcide", sequence = 128 },
   plan       = { dp(2), tp2d { rows = 2, cols = 2 }, sp() },       -- 8 ranks
   batch      = 16,
   microbatch = 4,

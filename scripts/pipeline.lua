@@ -6,7 +6,7 @@ local pp, dp, tp = mw.plugins("pp", "dp", "tp")
 
 local run = mw.train {
   model      = mw.llama { layers = 4, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256 },
-  data       = mw.text { ".deps/text/gcide.txt", sequence = 128 },
+  data       = mw.text { "gcide", sequence = 128 },
   plan       = { pp { ways = 2, schedule = "zb-h1" }, dp(2), tp(2) },
   batch      = 16,
   microbatch = 2,                            -- 4 microbatches of each of the two parts

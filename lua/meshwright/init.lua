@@ -187,6 +187,10 @@ function mw.load(...) return core.load(select(2, arguments(...))) end
 --- mw.bar_chart { file = "chart.html", … }: horizontal bars, as a page.
 mw.bar_chart = require "meshwright.chart"
 
+--- mw.sweep { name = "mixes", base = { … }, over = { plan = { … } } }: a grid of experiments.
+local sweep = require "meshwright.sweep"
+function mw.sweep(...) return sweep(select(2, arguments(...))) end
+
 for _, verb in ipairs(core.verbs()) do
   mw[verb] = function(...) return core.call(verb, select(2, arguments(...))) end
 end

@@ -7,7 +7,7 @@ local pp, dp = mw.plugins("pp", "dp")
 local function run(microbatch)
   local result = mw.train {
     model      = mw.llama { layers = 4, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256 },
-    data       = mw.text { ".deps/text/gcide.txt", sequence = 128 },
+    data       = mw.text { "gcide", sequence = 128 },
     plan       = { pp { ways = 2, schedule = "1f1b" }, dp(2) },
     batch      = 28,                            -- 14 sequences to each of two ranks
     microbatch = microbatch,

@@ -7,7 +7,7 @@ local dp, tp = mw.plugins("dp", "tp")
 local function run(mode, offload)
   local result = mw.train {
     model     = mw.llama { layers = 8, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256 },
-    data      = mw.text { ".deps/text/gcide.txt", sequence = 512 },
+    data      = mw.text { "gcide", sequence = 512 },
     plan      = { dp(2), tp(2) },
     batch     = 8,
     recompute = mode,

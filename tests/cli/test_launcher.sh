@@ -119,6 +119,18 @@ check "it is named" says "cannot download pack 1"
 check "nothing is unpacked from it" absent "$work/clone/.deps/libtorch"
 check "no partial download stays" test -z "$(ls -d "$work"/cache/meshwright/wheels/partial.* 2>/dev/null)"
 
+# --- a long build says how far it is, where no terminal shows it ---
+fresh
+fake dpkg-query "$all_installed"
+fake cmake 'mkdir -p build; touch build/build.ninja'
+fake ninja 'echo "[1/9] Building a"; sleep 2.5; printf "[2/9] Buil"; sleep 1.2; echo "ding b"; exit 1'
+pin_one_wheel
+MESHWRIGHT_PROGRESS_SECONDS=1 launch run script.lua
+check "a failing build exits 5" exits 5
+check "how far it is is said" says "still building: [1/9], "
+check "a line that comes in parts is whole in the log" \
+  grep -qxF "[2/9] Building b" "$work/clone/build/build.log"
+
 # --- a warm start hands over to the program untouched ---
 fresh
 mkdir -p "$work/clone/build/bin" "$work/clone/.deps/libtorch" "$work/clone/core/src/base"

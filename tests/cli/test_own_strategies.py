@@ -145,14 +145,17 @@ class OwnStrategies(ProgramCase):
         self.assertRegex(program, r"all-gather layers\.0\.mlp\.\w+\.weight over shards")
         self.assertNotIn("all-gather layers.0.attention", program)
 
-    def problems(self, text, command="plan"):
-        done = self.call(command, self.write(SMALL + text), "--json")
-        errors = [line for line in self.lines(done) if line["kind"] == "error"]
-        self.assertNotEqual(done.returncode, 0, done.stdout)
-        return [(f'{error["code"]} {error["key"]}', error["line"], error["message"], error["hint"]) for error in errors]
+    def first_problems(self, *texts):
+        """Of each text the first thing that is wrong with it: code and key, line of the text (from 0), message, hint."""
+        found, begin = [], SMALL.count("\n") + 1
+        for text, errors in zip(texts, self.tried(SMALL, texts)):
+            self.assertTrue(errors, text)
+            found.append((f'{errors[0]["code"]} {errors[0]["key"]}', errors[0]["line"] - begin, errors[0]["message"],
+                          errors[0]["hint"]))
+            begin += text.count("\n") + 1
+        return found
 
     def test_what_is_wrong_with_the_table_is_said_where_it_stands(self):
-        line = SMALL.count("\n") + 1
         cases = [
             ('mw.strategy { name = "mine", rule = {} }', "option.unknown mine.rule", 'did you mean "rules"?'),
             ('mw.strategy {}', "option.missing mw.strategy.name", "text"),
@@ -168,15 +171,13 @@ class OwnStrategies(ProgramCase):
             ('mw.strategy { name = "mine", rules = { { "ffn", where = "mlp" } } }', "option.type mine.rules[1].where", ""),
             ('mw.strategy { name = "mine", store = { { where = print } } }', "option.missing mine.store[1].dim", ""),
         ]
-        for text, problem, hint in cases:
+        for (text, problem, hint), (found, at, _, said) in zip(cases, self.first_problems(*(text for text, *_ in cases))):
             with self.subTest(text):
-                (found, at, _, said), *_ = self.problems(text)
-                self.assertEqual((found, at), (problem, line))
+                self.assertEqual((found, at), (problem, 0))
                 self.assertIn(hint, said)
 
     def test_what_does_not_go_with_the_plan_is_said_where_the_table_stands(self):
         head = 'local mine = mw.strategy { name = "mine", axis = { role = "model" }, rules = {\n  %s } }\nplan { mine(2)%s }'
-        line = SMALL.count("\n") + 1
         no = "function(op) return false end"
         cases = [
             ('"fnn"', "", "rule.dim plan[1].rules[1]", 'did you mean "ffn"?'),
@@ -188,31 +189,28 @@ class OwnStrategies(ProgramCase):
             ('"ffn", { "seq", axis = "tp" }', ", tp(2)", "rule.clash plan[2]", "axis of its own"),
             ('{ "ffn", where = function(op) return 3 end }', "", "function.result plan[1].rules[1].where", "true or false"),
         ]
-        for rules, more, problem, hint in cases:
+        problems = self.first_problems(*(head % (rules, more) for rules, more, *_ in cases))
+        for (rules, _, problem, hint), (found, at, message, said) in zip(cases, problems):
             with self.subTest(rules):
-                (found, at, message, said), *_ = self.problems(head % (rules, more))
                 self.assertEqual(found, problem, message)
-                self.assertEqual(at, line if "rules" in problem else line + 2, message)
+                self.assertEqual(at, 0 if "rules" in problem else 2, message)
                 self.assertIn(hint, said)
 
     def test_a_function_that_throws_names_its_own_line(self):
-        line = SMALL.count("\n") + 1
         text = ('local mine = mw.strategy { name = "mine", axis = {}, rules = { { "ffn", where = function(op)\n'
                 '  return op.nothing.there end } } }\nplan { mine(2) }')
-        (found, at, message, _), *_ = self.problems(text)
-        self.assertEqual((found, at), ("script.error ", line + 1), message)
+        (found, at, message, _), = self.first_problems(text)
+        self.assertEqual((found, at), ("script.error ", 1), message)
         self.assertIn("nothing", message)
 
     def test_numbers_of_ways_are_refused_as_a_plugins(self):
-        own = 'local mine = mw.strategy { name = "mine", axis = {}, rules = { "heads", "kv_heads" } } plan { mine(3) }'
-        (found, _, message, hint), *_ = self.problems(own)
+        (found, _, message, hint), missing, unknown = self.first_problems(*(
+            f'local mine = mw.strategy {{ name = "mine", axis = {{}}, rules = {{ {rules} }} }} plan {{ {use} }}'
+            for rules, use in (('"heads", "kv_heads"', "mine(3)"), ("", "mine"), ('"ffn"', "mine { way = 2 }"))))
         self.assertEqual(found, "axis.cannot-split plan[1].ways")
         self.assertEqual((message, hint), ("mine(3) cannot split 4 heads", "nearest: mine(2), mine(4)"))
-        (found, _, _, hint), *_ = self.problems('local mine = mw.strategy { name = "mine", axis = {} } plan { mine }')
-        self.assertEqual((found, hint), ("option.missing plan[1].ways", "an integer: ranks of the axis mine"))
-        (found, *_), *_ = self.problems('local mine = mw.strategy { name = "mine", axis = {}, rules = { "ffn" } } '
-                                        "plan { mine { way = 2 } }")
-        self.assertEqual(found, "option.unknown plan[1].way")
+        self.assertEqual((missing[0], missing[3]), ("option.missing plan[1].ways", "an integer: ranks of the axis mine"))
+        self.assertEqual(unknown[0], "option.unknown plan[1].way")
 
     def test_the_script_of_the_repository(self):
         text = (SOURCE / "scripts/own_strategy.lua").read_text()

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 FLOORS = ("base mesh comm schedule model optimizer program plan input predict run check record report "
-          "script plugin lua app").split()
+          "script plugin lua sweep app").split()
 MOST_LINES = 400
 MADE = "meshwright.d.lua"  # by the program
 

@@ -68,10 +68,10 @@ std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
 void AppHost::set_script(const ScriptText& script) {
   folder_ = script.folder;
   script_ = script.text;
+  script_name_ = script.name;
 }
 
-Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
-                   const CallFunction& function) {
+ReadContext AppHost::context_with(const CallFunction& function) {
   ReadContext context;
   context.catalog = &plugins_;
   // Where a person who reads the script would look: here, beside the script, one folder up.
@@ -81,6 +81,12 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     context.roots.push_back(folder_ / "..");
   }
   context.call = function;
+  return context;
+}
+
+Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
+                   const CallFunction& function) {
+  const ReadContext context = context_with(function);
   std::vector<Experiment> read = read_all(experiments, context);
   for (Experiment& each : read) each.force = each.force || force_;
   const Experiment& experiment = read.front();

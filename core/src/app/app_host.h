@@ -11,6 +11,7 @@
 #include "lua/host.h"
 #include "lua/script.h"
 #include "script/read_experiment.h"
+#include "sweep/sweep.h"
 
 namespace mw {
 
@@ -31,6 +32,21 @@ class AppHost : public Host {
   Json call(const std::string& verb, const std::vector<Json>& experiments,
             const CallFunction& function) override;
   Json load(const std::string& path, const std::string& folder) override;
+  void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied) override;
+  Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
+                 const CallFunction& function) override;
+  std::string report_sweep(const Json& table, const std::string& file,
+                           const Json& options) override;
+
+  // How sweeps go: what the command line says of it (keys of sweep:go), and what runs the script in
+  // the same way again, in a cell's process and in a job's script.
+  struct Sweeping {
+    Json command = Json::object(), again = Json::object();
+    std::vector<std::string> words;
+  };
+  void set_sweeping(Sweeping sweeping) { sweeping_ = std::move(sweeping); }
+  // This process is that of a cell.
+  void set_cell(CellOrder order) { cell_ = std::move(order); }
 
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }
@@ -57,11 +73,15 @@ class AppHost : public Host {
 
  private:
   Json compare(const std::vector<Experiment>& given);
+  ReadContext context_with(const CallFunction& function);
 
   Output& output_;
   PluginRegistry& plugins_;
   std::filesystem::path folder_;
-  std::string script_;
+  std::string script_, script_name_;
+  Sweeping sweeping_;
+  std::optional<CellOrder> cell_;
+  std::set<std::string> sweeps_;  // names
   bool keep_pages_ = false;
   std::vector<Json> pages_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false;

@@ -125,6 +125,61 @@ void add_trace_command(CLI::App& app, Arguments& arguments) {
   add_json(command, arguments);
 }
 
+// Options of sweep:go that are handed on as they are: its own check reads them.
+void add_go_option(CLI::App* command, Arguments& arguments, const std::string& key,
+                   const std::string& about, const std::string& type) {
+  command
+      ->add_option_function<std::string>(
+          "--" + key,
+          [&arguments, key](const std::string& text) {
+            Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+            arguments.go[key] = value.is_number() && key != "shard" ? value : Json(text);
+          },
+          about)
+      ->type_name(type);
+}
+
+void add_sweep_commands(CLI::App& app, Arguments& arguments,
+                        std::map<std::string, Command>& commands) {
+  CLI::App* sweep = add_script_command(
+      app, arguments, "sweep",
+      "run a script's sweeps: each cell in a process of its own; done ones are not run again",
+      "scripts/ablations/mixes.lua --dry");
+  add_go_option(sweep, arguments, "workers",
+                "cells that run at a time; as many as memory and cores take if left out", "N");
+  add_go_option(sweep, arguments, "retry", "run these again: failed, or all", "WHICH");
+  add_go_option(sweep, arguments, "shard", "run every n-th cell from the i-th on", "I/N");
+  add_go_option(sweep, arguments, "time", "what a cell may take before it is ended", "SECONDS");
+  add_go_option(sweep, arguments, "memory", "what a cell's process may allocate: 8GiB", "BYTES");
+  add_go_option(sweep, arguments, "print", "sbatch: print a job-array script for Slurm", "WHAT");
+  sweep
+      ->add_option_function<std::string>(
+          "--only",
+          [&arguments](const std::string& text) {
+            if (!arguments.go.contains("only")) arguments.go["only"] = Json::array();
+            arguments.go["only"].push_back(text);
+          },
+          "the cells that have this in their name, or match with * and ?; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("PATTERN");
+  const auto flag = [&](const char* key, const char* about) {
+    sweep->add_flag_callback(
+        std::string("--") + key, [&arguments, key] { arguments.go[key] = true; }, about);
+  };
+  flag("dry", "list the cells, with what is predicted and what would run");
+  flag("predict", "predict the cells, in this process, and run none");
+  flag("quiet", "no lines of progress and no table");
+  sweep->add_flag(
+      "--force", arguments.force,
+      "start although the ranks are predicted to need more memory than this machine has");
+  add_common(sweep, arguments);
+  commands["sweep"] = run_sweeps;
+
+  CLI::App* cell = app.add_subcommand("cell", "one cell, for the processes of sweep")->group("");
+  cell->add_option("FILE", arguments.cell)->required();
+  commands["cell"] = [](const Arguments& a, Output& o) { return run_sweep_cell(a.cell, o); };
+}
+
 void add_report_command(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "report",
@@ -216,6 +271,8 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
+
+  add_sweep_commands(app, arguments, commands);
 
   CLI::App* compare = app.add_subcommand(
       "compare",

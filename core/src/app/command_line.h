@@ -12,7 +12,7 @@
 namespace mw {
 
 struct Arguments : ScriptArguments {
-  std::string plugin, of_model;
+  std::string plugin, of_model, cell;
   NewPluginArguments fresh;
   bool json = false, quiet = false;
   ScheduleArguments schedule;

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "app/output.h"
+#include "meshwright/json.h"
 #include "plugin/registry.h"
 
 namespace mw {
 
+constexpr int exit_cells_failed = 4;
 constexpr int exit_interrupted = 130;
 
 // What commands that run scripts are given.
@@ -24,10 +26,15 @@ struct ScriptArguments {
   std::vector<std::string> words;  // what stands after "--": the script's `arg`
   std::string html;                // of plan: the page to write; empty: none
   bool force = false;              // start what this machine's memory is predicted not to hold
+  Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
 };
 // `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and
 // the script gives none.
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output);
+// Runs the script's sweeps, those too that it does not run itself.
+int run_sweeps(const ScriptArguments& arguments, Output& output);
+// One cell of a sweep, as that has written it into the file; for the sweep's own processes.
+int run_sweep_cell(const std::string& file, Output& output);
 // Each mw.train is one of the two experiments: of two scripts, or of one.
 int run_compared(const ScriptArguments& arguments, Output& output);
 int run_repl(const ScriptArguments& arguments, Output& output);

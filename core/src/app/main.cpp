@@ -1,6 +1,6 @@
 // The program's entry: reads the arguments and calls the command that they name.
 // Exit codes: 0 ok, 1 run failed or verdict different, 2 usage or script error,
-// 3 plan refused, 5 environment, 130 interrupted.
+// 3 plan refused, 4 some cells failed, 5 environment, 130 interrupted.
 #include <fmt/format.h>
 
 #include <malloc.h>

@@ -58,6 +58,16 @@ std::string Measurements::add(const StepReport& report) {
   if (report.left_out) skipped_.push_back(report.step);
   log_.write(report, row_of(report), loads_);
   std::string news = look_for_divergence(report);
+  if (report.held_out) {
+    const HeldOut& held_out = *report.held_out;
+    held_out_.push_back(
+        {{"step", report.step},
+         {"loss", held_out.loss},
+         {"tokens", experiment_.evaluation.batches * experiment_.plan->tokens_per_step()},
+         {"seconds", held_out.seconds}});
+    news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
+                        held_out.loss);
+  }
   add_metrics(report);
   log_.flush_if_due();
   at_step_ = report.step + 1;
@@ -98,11 +108,13 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
 
 // What `observe` is told.
 Json Measurements::facts_of(const StepReport& report) const {
-  return {{"loss", report.loss},
-          {"grad_norm", report.grad_norm},
-          {"lr", report.lr},
-          {"tokens", experiment_.plan_at(report.step).tokens_per_step()},
-          {"seconds", report.seconds}};
+  Json facts = {{"loss", report.loss},
+                {"grad_norm", report.grad_norm},
+                {"lr", report.lr},
+                {"tokens", experiment_.plan_at(report.step).tokens_per_step()},
+                {"seconds", report.seconds}};
+  if (report.held_out) facts["held_out_loss"] = report.held_out->loss;
+  return facts;
 }
 
 void Measurements::add_metrics(const StepReport& report) {
@@ -113,6 +125,7 @@ void Measurements::add_metrics(const StepReport& report) {
     metrics.emplace_back("loss_scale", report.loss_scale);
     metrics.emplace_back("skipped", report.left_out ? 1 : 0);
   }
+  if (report.held_out) metrics.emplace_back("held_out_loss", report.held_out->loss);
   if (given.is_object()) {
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
@@ -125,6 +138,13 @@ void Measurements::add_metrics(const StepReport& report) {
                     fmt::format("observe({}) returned {} = {}, which is no number", step, name,
                                 json_text(value)),
                     "return { name = number }");
+      }
+      if (std::any_of(metrics.begin(), metrics.end(),
+                      [&, name = name](const auto& own) { return own.first == name; })) {
+        throw Error(
+            Stage::run, "function.result", "observe",
+            fmt::format("observe({}) returned {}, which the run records itself", step, name),
+            "give it another name");
       }
       metrics.emplace_back(name, value.get<double>());
     }
@@ -287,6 +307,10 @@ Json Measurements::result(RunStatus status) const {
   result["peak_bytes"] = peak_bytes();
   result["memory"] = memory();
   result["communication"] = communication();
+  if (experiment_.evaluation.data) {
+    result["held_out"] = held_out_;
+    result["held_out_loss"] = held_out_.empty() ? Json() : held_out_.back()["loss"];
+  }
   if (experiment_.loss_scale) {
     result["loss_scale"] = loss_scale_;
     result["skipped_steps"] = skipped_;

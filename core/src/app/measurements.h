@@ -75,6 +75,7 @@ class Measurements {
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ
   double loss_scale_ = 1;              // of the last step
+  Json held_out_ = Json::array();      // of each evaluation
   std::vector<std::int64_t> skipped_;
   std::int64_t at_step_ = 0;  // which is under way, or being added
   std::string diverged_;      // since when, if the last step's loss or norm is not finite

@@ -37,6 +37,7 @@ const Fields prediction = {
     {"memory_needed", "integer", "bytes of all ranks that share a memory"},
     {"memory_limit", "integer", "bytes that there are"},
     {"fits", "boolean", ""},
+    {"held_out_seconds", "number?", "of one evaluation"},
 };
 
 const Fields train = {

@@ -1,7 +1,8 @@
 // The commands that run scripts: run, plan, verify, compare and the prompt.
 #include <fmt/format.h>
-
 #include <unistd.h>
+
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -10,10 +11,13 @@
 #include "app/commands.h"
 #include "app/line_editor.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
 #include "report/page.h"
 #include "report/plan_page.h"
+#include "sweep/folder.h"
 
 namespace mw {
 namespace {
@@ -48,7 +52,39 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
 
 }  // namespace
 
-int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
+namespace {
+
+// The command line of a job's script, behind its own script.
+std::vector<std::string> words_of(const ScriptArguments& arguments) {
+  std::vector<std::string> words;
+  const auto add = [&](const std::string& option, const Json& value) {
+    words.push_back(option);
+    words.push_back(value.is_string() ? value.get<std::string>() : json_text(value));
+  };
+  for (const std::string& setting : arguments.settings) add("--set", setting);
+  for (const std::string& folder : arguments.plugin_path) add("--plugin-path", folder);
+  if (arguments.force) words.emplace_back("--force");
+  for (const char* key : {"only", "retry", "time", "memory"}) {
+    if (!arguments.go.contains(key)) continue;
+    const Json& value = arguments.go[key];
+    for (const Json& one : value.is_array() ? value : Json::array({value}))
+      add(std::string("--") + key, one);
+  }
+  return words;
+}
+
+AppHost::Sweeping sweeping_of(const ScriptArguments& arguments) {
+  return {arguments.go,
+          {{"settings", arguments.settings},
+           {"plugin_path", arguments.plugin_path},
+           {"force", arguments.force}},
+          words_of(arguments)};
+}
+
+// With all that the arguments say, and `text` in place of what stands in the script's file now.
+int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output,
+               const std::optional<CellOrder>& cell, const std::function<ScriptText()>& text_of,
+               bool sweeps) {
   stop_on_signals();
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
@@ -61,21 +97,75 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
   if (arguments.force) host.force();
+  host.set_sweeping(sweeping_of(arguments));
+  if (cell) host.set_cell(*cell);
   try {
-    const ScriptText text = read_script(arguments.script);
+    const ScriptText text = text_of();
     host.set_script(text);
     script.run(text);
+    if (sweeps && script.run_sweeps() == 0) {
+      throw Error(Stage::script, "script.no-verb", "",
+                  arguments.script + ": nothing was swept: the script does not call mw.sweep",
+                  "give a script that calls mw.sweep { … }");
+    }
   } catch (...) {
     show_rest();
     throw;
   }
   show_rest();
-  look_for_results(host, arguments.script, train_as, output);
+  if (!sweeps) look_for_results(host, arguments.script, train_as, output);
   if (!arguments.html.empty()) {
     write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
     output.note(fmt::format("{}: written", arguments.html));
   }
   return host.exit_code();
+}
+
+}  // namespace
+
+int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
+  return run_script(
+      arguments, train_as, output, std::nullopt, [&] { return read_script(arguments.script); },
+      /*sweeps=*/false);
+}
+
+int run_sweeps(const ScriptArguments& arguments, Output& output) {
+  return run_script(
+      arguments, "train", output, std::nullopt, [&] { return read_script(arguments.script); },
+      /*sweeps=*/true);
+}
+
+int run_sweep_cell(const std::string& file, Output& output) {
+  const auto order = read_json(file);
+  if (!order) {
+    throw Error(Stage::script, "file.format", "", file + ": this is no cell of a sweep",
+                "meshwright sweep SCRIPT makes them");
+  }
+  ScriptArguments arguments;
+  arguments.script = order->value("script", "");
+  arguments.settings = order->value("settings", arguments.settings);
+  arguments.plugin_path = order->value("plugin_path", arguments.plugin_path);
+  arguments.force = order->value("force", false);
+  const CellOrder cell{order->value("sweep", ""), order->value("name", ""),
+                       order->value("hash", ""), order->value("folder", "")};
+  const int code = run_script(
+      arguments, "train", output, cell,
+      [&] {
+        // As it stood when the sweep began: it may have been edited since.
+        ScriptText text = read_script(cell.folder + "/script.lua");
+        const std::filesystem::path script(arguments.script);
+        std::error_code error;
+        text.name = arguments.script;
+        text.is_file = std::filesystem::is_regular_file(script, error);
+        text.folder = text.is_file && script.has_parent_path() ? script.parent_path() : ".";
+        return text;
+      },
+      /*sweeps=*/true);
+  if (code != 0) return code;
+  throw Error(Stage::script, "sweep.changed", "",
+              fmt::format("the script does not come to the sweep {} when it is run again",
+                          quote(cell.sweep)),
+              "a sweep's script must make the same cells whenever it is run");
 }
 
 // Each mw.train is one of the two experiments: of two scripts, or of one.

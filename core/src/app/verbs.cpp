@@ -99,6 +99,10 @@ Prediction prediction_of(const Experiment& experiment) {
     return predict(plan, this_device(), experiment.threads);
   };
   Prediction prediction = of(*experiment.plan);
+  if (experiment.evaluation.data) {
+    prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
+                                  of(*experiment.evaluation.plan).step_seconds;
+  }
   if (!experiment.step_plans) return prediction;
   for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
     const Prediction other = of(*experiment.step_plans->plans[p]);
@@ -113,6 +117,18 @@ Prediction prediction_of(const Experiment& experiment) {
   return prediction;
 }
 
+// As `plan` prints it, and what the run computes beside its steps.
+std::string plan_text(const Experiment& experiment, const Prediction& prediction) {
+  std::string text = print(*experiment.plan, prediction);
+  if (experiment.evaluation.data) {
+    text += fmt::format("  held out {} every {}, {:.1f} ms predicted\n",
+                        plural(experiment.evaluation.batches, "batch"),
+                        plural(experiment.evaluation.every, "step"),
+                        1e3 * prediction.held_out_seconds.value_or(0));
+  }
+  return text;
+}
+
 }  // namespace
 
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
@@ -124,7 +140,7 @@ Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
   result.update(identity_of(experiment));
-  std::string text = print(*experiment.plan, prediction);
+  std::string text = plan_text(experiment, prediction);
   if (experiment.memory > 0) {
     const std::int64_t peak = prediction.fullest().memory.peak;
     result["rank_memory_limit"] = experiment.memory;
@@ -168,7 +184,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   const std::string forced = check_machine_memory(experiment, this_device().memory);
   const LogClaim claim = claim_log(experiment);
   const Prediction prediction = prediction_of(experiment);
-  const std::string plan = print(*experiment.plan, prediction);
+  const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
                          experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
   RunFolder folder(experiment, origin, plan);

@@ -1,6 +1,7 @@
 // The sources of tokens that are built in, and rows of samples.
 #include "input/data.h"
 
+#include "input/shard_data.h"
 #include "input/synthetic_data.h"
 #include "input/text_data.h"
 
@@ -18,7 +19,7 @@ void TokenSource::sample_rows(std::int64_t first, const at::Tensor& inputs,
 }
 
 std::vector<Registration> built_in_data() {
-  return {text_data, synthetic_data};
+  return {text_data, shard_data, synthetic_data};
 }
 
 }  // namespace mw

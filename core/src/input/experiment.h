@@ -21,8 +21,14 @@ namespace mw {
 // A held-out loss now and then: forward alone, on samples of other data, by the run's own plan.
 struct Evaluation {
   std::shared_ptr<const TokenSource> data;  // null: none
+  std::shared_ptr<const Plan> plan;         // forward_only()
   std::int64_t every = 0;                   // steps; after the last step too
   std::int64_t batches = 1;                 // each of a step's size
+
+  // After step `step` of `steps`: every so many, and after the last.
+  bool due(std::int64_t step, std::int64_t steps) const {
+    return data != nullptr && ((step + 1) % every == 0 || step + 1 == steps);
+  }
 };
 
 struct Experiment {

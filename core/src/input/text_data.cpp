@@ -10,24 +10,17 @@
 #include <utility>
 
 #include "base/find_file.h"
-#include "base/hash.h"
 #include "base/json_text.h"
-#include "input/permutation.h"
+#include "base/share.h"
+#include "base/text.h"
 
 namespace mw {
 
 namespace fs = std::filesystem;
 
-std::int64_t TextSource::offset_of(std::int64_t k, std::int64_t sequence) const {
-  if (sequential_) return k * sequence % (tokens() - sequence - 1);
-  const std::int64_t windows = (tokens() - 1) / sequence, epoch = k / windows;
-  const Permutation shuffled(windows, mix64(seed_) ^ mix64(~static_cast<std::uint64_t>(epoch)));
-  return static_cast<std::int64_t>(shuffled(k % windows)) * sequence;
-}
-
 void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                         std::int64_t* labels) const {
-  std::int64_t at = offset_of(k, sequence);
+  std::int64_t at = order_.offset(k, sequence, tokens());
   // The file that holds the first token; empty files share a start with the next one.
   auto file = std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin() - 1;
   for (std::int64_t done = 0; done <= sequence; ++file) {
@@ -44,11 +37,34 @@ void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inp
 
 namespace {
 
+// A text that comes with the program is meant by its name: "gcide".
+bool is_name(const std::string& given) {
+  return !given.empty() && given.find_first_of("/.") == std::string::npos;
+}
+
+fs::path packaged(const std::string& name) {
+  return share_folder() / "text" / (name + ".txt");
+}
+
+// For the hint of a name that is none.
+std::string names_there(const std::string& name) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(share_folder() / "text", error)) {
+    if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  if (names.empty()) return "; no texts came with this program (./meshwright build makes gcide)";
+  const std::string near = did_you_mean(name, names);
+  return "; texts by name: " + join_quoted(names) + (near.empty() ? "" : "; " + near);
+}
+
 // Adds `given`, or if it is a folder its files by name, hidden ones left out.
 void add_files(const std::string& given, const std::string& key, const DataContext& context,
                std::vector<fs::path>& files, Problems& problems) {
-  const fs::path path = find_file(given, context.roots);
+  fs::path path = find_file(given, context.roots);
   std::error_code error;
+  if (!fs::exists(path, error) && is_name(given)) path = packaged(given);
   if (!fs::exists(path, error)) {
     std::string looked;
     std::set<std::string> named;  // the script may lie in the working directory
@@ -59,7 +75,7 @@ void add_files(const std::string& given, const std::string& key, const DataConte
     if (looked.empty() || path.is_absolute()) looked = fs::absolute(path, error).string();
     problems.add(Stage::options, "file.missing", key,
                  fmt::format("no file or folder \"{}\"", given),
-                 fmt::format("looked for {}", looked));
+                 fmt::format("looked for {}{}", looked, is_name(given) ? names_there(given) : ""));
     return;
   }
   if (!fs::is_directory(path, error)) {
@@ -121,7 +137,9 @@ std::vector<fs::path> list_files(const Values& values, const DataContext& contex
 
 Options TextSource::options() {
   return Options()
-      .any("path", "a UTF-8 file, a folder of them (read in order of name), or a list")
+      .any("path",
+           "a UTF-8 file, a folder of them (read in order of name), the name of a text that comes "
+           "with the program (\"gcide\"), or a list")
       .positional("path")
       .integer("sequence", "tokens of one sample")
       .optional()
@@ -134,8 +152,7 @@ Options TextSource::options() {
 }
 
 TextSource::TextSource(const Values& values, const DataContext& context)
-    : sequential_(values.text("order") == "sequential"),
-      seed_(static_cast<std::uint64_t>(context.seed)) {
+    : order_(values.text("order") == "sequential", context.seed) {
   Problems problems;
   const std::vector<fs::path> paths = list_files(values, context, problems);
   for (const fs::path& file : paths) {
@@ -150,16 +167,9 @@ TextSource::TextSource(const Values& values, const DataContext& context)
       }
     }
   }
-  // Sequential offsets are taken mod (tokens - S - 1), which must not be zero.
-  const std::int64_t needed = context.sequence + (sequential_ ? 2 : 1);
-  if (problems.empty() && tokens() < needed) {
-    problems.add(Stage::options, "data.too-short", "path",
-                 fmt::format("{} holds {} tokens, one {} sample of sequence = {} needs {}",
-                             paths.size() == 1 ? paths[0].string() : "the text", tokens(),
-                             sequential_ ? "sequential" : "shuffled", context.sequence, needed),
-                 tokens() < 3 ? "give it a longer text"
-                              : fmt::format("use a longer text, or sequence = {} or less",
-                                            tokens() - (sequential_ ? 2 : 1)));
+  if (problems.empty()) {
+    order_.check_length(tokens(), context.sequence,
+                        paths.size() == 1 ? paths[0].string() : "the text", problems);
   }
   problems.throw_if_any();
 }

@@ -8,6 +8,8 @@
 #include "base/json_text.h"
 #include "base/plugin_call.h"
 #include "base/text.h"
+#include "lua/calls.h"
+#include "lua/guarded.h"
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/block_op.h"
@@ -21,27 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using State = Script::State;
 
-// Every problem that the script's author can mend gets its place in front.
-Error with_places(const Error& error, const std::function<std::string(const Problem&)>& place) {
-  std::vector<Problem> problems = error.problems();
-  for (Problem& problem : problems) {
-    if (problem.stage == Stage::run || problem.stage == Stage::environment) continue;
-    if (problem.place.empty()) problem.place = place(problem);
-  }
-  return Error(std::move(problems));
-}
-
-using Function = int (*)(lua_State*);
-
-template <Function function>
-int placed(lua_State* lua) {
-  try {
-    return function(lua);
-  } catch (const Error& error) {
-    throw with_places(error, [&](const Problem&) { return user_place(lua); });
-  }
-}
-
 std::string text_argument(lua_State* lua, int index, const char* what) {
   if (lua_type(lua, index) == LUA_TSTRING) return lua_tostring(lua, index);
   throw Error(Stage::script, "script.argument", "",
@@ -50,67 +31,12 @@ std::string text_argument(lua_State* lua, int index, const char* what) {
 
 // --- Verbs ---
 
-void read_settings(lua_State* lua, State& state) {
-  if (state.settings_read) return;
-  state.settings_read = true;
-  for (const std::string& given : state.options.settings) {
-    Setting setting = parse_setting(given);
-    if (!read_plainly(setting.text, setting.value)) {
-      lua_getglobal(lua, "require");
-      lua_pushstring(lua, "meshwright.settings");
-      protected_call(lua, 1, 1);
-      lua_pushstring(lua, setting.text.c_str());
-      try {
-        protected_call(lua, 1, 1);
-      } catch (const Error& error) {
-        const Problem& first = error.problems().front();
-        const bool known = !first.hint.empty() && first.code != "script.error";
-        throw Error(
-            Problem{Stage::options, "set.value", setting.key,
-                    first.place == "--set:1" ? first.message : first.text(),
-                    known ? first.hint : "the value is a number, a word, or a Lua expression",
-                    place_of_setting(given)});
-      }
-      setting.value = to_json(lua, -1, setting.key);
-      lua_pop(lua, 1);
-    }
-    state.settings.push_back(std::move(setting));
-  }
-}
-
 // What key paths start from: the experiment, or of two both.
 Json root_of(const std::vector<Json>& experiments) {
   if (experiments.size() == 1) return experiments.front();
   Json both = {{"a", experiments[0]}, {"b", experiments[1]}};
   if (experiments[0].contains(place_key)) both[place_key] = experiments[0][place_key];
   return both;
-}
-
-Json call_function(State& state, std::int64_t number, const std::vector<Json>& arguments) {
-  const std::lock_guard lock(state.calling);
-  // An experiment may outlive its verb, and its script's turn.
-  lua_State* lua = state.waiting != nullptr ? state.waiting : state.lua;
-  const int top = lua_gettop(lua);
-  state.watch.enter();
-  try {
-    if (!push_function(lua, number)) {
-      throw Error(Stage::run, "run.internal", "",
-                  fmt::format("there is no script function number {}", number));
-    }
-    luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
-    for (const Json& argument : arguments) push_argument(lua, argument);
-    protected_call(lua, static_cast<int>(arguments.size()), 1);
-    state.watch.throw_if_given_up();  // though the script caught it
-    Json result = to_json(lua, -1, "the function's result");
-    lua_settop(lua, top);
-    state.watch.leave(lua);
-    return result;
-  } catch (...) {
-    lua_settop(lua, top);
-    state.watch.leave(lua);
-    state.watch.throw_if_given_up();
-    throw;
-  }
 }
 
 // call(verb, experiment…)
@@ -165,15 +91,7 @@ int core_call(lua_State* lua) {
   state.settings_said = true;
 
   Json result;
-  state.waiting = lua;
-  state.watch.verb(experiments);
-  const struct Ended {
-    State& state;
-    ~Ended() {
-      state.waiting = nullptr;
-      state.watch.verb_ended();
-    }
-  } ended{state};
+  const InVerb in_verb(lua, state, experiments);
   try {
     result = state.host.call(verb, experiments,
                              [&state](std::int64_t number, const std::vector<Json>& arguments) {
@@ -359,6 +277,9 @@ int open_core(lua_State* lua) {
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
                                        {"bar_chart", guarded<placed<core_bar_chart>>},
+                                       {"sweep", guarded<core_sweep>},
+                                       {"sweep_go", guarded<core_sweep_go>},
+                                       {"sweep_report", guarded<core_sweep_report>},
                                        {"unknown", guarded<placed<core_unknown>>},
                                        {nullptr, nullptr}};
   luaL_newlib(lua, functions);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lua/settings.h"
 #include "meshwright/options.h"
 #include "plugin/registry.h"
 
@@ -45,6 +46,16 @@ class Host {
   // mw.load: a run's result, read back from its file; of a folder that has several, a list of them.
   // Each has "text". `folder`: the script's, where a path is looked for that is not here.
   virtual Json load(const std::string& path, const std::string& folder);
+
+  // mw.sweep { … }: throws Error with all that is wrong with the table before any of its functions
+  // is called. `applied`: the settings that changed its base.
+  virtual void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied);
+  // sweep:go { … }: the list of its cells, and under "text" what print shows of it. `train_as`: what
+  // mw.train does under this command.
+  virtual Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
+                         const CallFunction& function);
+  // sweep:report(file, { … }): the file's name.
+  virtual std::string report_sweep(const Json& table, const std::string& file, const Json& options);
 };
 
 }  // namespace mw

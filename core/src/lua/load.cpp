@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "lua/guarded.h"
 #include "lua/state.h"
 #include "lua/value.h"
 

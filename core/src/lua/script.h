@@ -71,6 +71,9 @@ class Script {
   // inside the braces of what takes options, one of their names ("tp { wa").
   Completion complete(const std::string& before);
 
+  // Runs those sweeps that the script made and did not run itself; how many it made.
+  std::size_t run_sweeps();
+
   // The texts of results that the script did not print itself, in order.
   std::vector<std::string> unprinted() const;
 

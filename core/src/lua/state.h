@@ -38,6 +38,14 @@ struct Script::State {
   // The field of a result that a script last asked for and that is not there.
   std::string missed;
 
+  // What mw.sweep made, by number from 1.
+  struct Sweep {
+    Json table;
+    std::vector<AppliedSetting> applied;
+    bool gone = false;
+  };
+  std::vector<Sweep> sweeps;
+
   static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
 };
 
@@ -53,22 +61,6 @@ Error take_error(lua_State* lua);
 int add_trace(lua_State* lua);
 // Calls what lies on the stack as lua_pcall does; throws the error.
 void protected_call(lua_State* lua, int arguments, int results);
-
-// Raises what the function throws as a Lua error: outside of the handler, for Lua unwinds by an
-// exception of its own.
-template <int (*function)(lua_State*)>
-int guarded(lua_State* lua) {
-  std::optional<Error> caught;
-  try {
-    return function(lua);
-  } catch (const Error& error) {
-    caught = error;
-  } catch (const std::exception& error) {
-    caught = Error(problem_of(error));
-  }
-  push_error(lua, *caught);
-  return lua_error(lua);
-}
 
 // load(path): what mw.load is.
 int core_load(lua_State* lua);

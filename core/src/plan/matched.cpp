@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "meshwright/passes.h"
 #include "plan/what_there_is.h"
 
 namespace mw {
@@ -23,7 +24,9 @@ Problem refused(const Rule& rule, const char* code, std::string message, std::st
 
 // Why a rule takes no op, and what it could take; nothing to say if the model declares the
 // dim and has no op of it.
-void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
+// `takers`: who else cuts ops with the dim on the axis, each with what.
+void refuse_rule(const Graph& graph, const Rule& rule, const std::string& takers,
+                 Problems& problems) {
   const std::string kinds = kinds_with(graph, rule.dim);
   const bool any = std::any_of(graph.ops().begin(), graph.ops().end(),
                                [&](const Op& op) { return op.has(rule.dim); });
@@ -38,13 +41,15 @@ void refuse_rule(const Graph& graph, const Rule& rule, Problems& problems) {
                 dims_there_are(graph, rule.dim)));
     return;
   }
+  const std::string here = fmt::format("{}; of these, {}", kinds, takers);
   problems.add(refused(
       rule, "rule.matches-nothing",
       taken.empty() ? fmt::format("{} is for particular ops, and its `where` takes none", text)
                     : fmt::format("{} is for particular ops ({}), none of which computes over {}",
                                   text, taken, rule.dim.name()),
       kinds.empty() ? dims_there_are(graph, rule.dim)
-                    : fmt::format("kinds of ops with {}: {}", rule.dim.name(), kinds)));
+                    : fmt::format("kinds of ops with {}: {}", rule.dim.name(),
+                                  taken.empty() && !takers.empty() ? here : kinds)));
 }
 
 bool same_claim(const Rule& a, const Rule& b) {
@@ -107,11 +112,29 @@ bool named(const Draft& draft, const std::string& axis) {
 
 }  // namespace
 
+std::string Matched::takers_from(const Graph& graph, std::size_t r) const {
+  std::vector<std::string> takers;
+  for (std::size_t other = 0; other < rules_.size(); ++other) {
+    const Rule& rule = rules_[other];
+    const bool same = rule.strategy == rules_[r].strategy && rule.place == rules_[r].place;
+    if (same || rule.axis != rules_[r].axis) continue;
+    const auto cut = std::count_if(ops_[other].begin(), ops_[other].end(), [&](int op) {
+      return graph.ops()[static_cast<std::size_t>(op)].has(rules_[r].dim);
+    });
+    if (cut > 0) {
+      takers.push_back(fmt::format("{} of {}{} takes {}", rule_text(rule.dim, rule.axis),
+                                   rule.strategy, rule.place.empty() ? "" : " (" + rule.place + ")",
+                                   plural(cut, "op")));
+    }
+  }
+  return join(takers);
+}
+
 void Matched::refuse(const Graph& graph, const std::vector<RotationRule>& rotations,
                      const std::vector<StorageRule>& storage, Problems& problems) const {
   for (std::size_t r = 0; r < rules_.size(); ++r) {
     if (ops_[r].empty()) {
-      refuse_rule(graph, rules_[r], problems);
+      refuse_rule(graph, rules_[r], takers_from(graph, r), problems);
       continue;
     }
     for (std::size_t first = 0; first < r; ++first) {

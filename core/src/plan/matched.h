@@ -29,6 +29,10 @@ class Matched {
               const std::vector<StorageRule>& storage, Problems& problems) const;
 
  private:
+  // The rules of others that ops with this one's dim took, on its axis: "hidden -> tp of mine
+  // (plan[2]) takes 12 ops".
+  std::string takers_from(const Graph& graph, std::size_t rule) const;
+
   const std::vector<Rule>& rules_;
   std::vector<std::vector<int>> ops_;  // of each rule
   std::set<const RotationRule*> rotations_;

@@ -198,6 +198,7 @@ Json Prediction::to_json() const {
   json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;
+  if (held_out_seconds) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }
 

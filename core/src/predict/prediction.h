@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct Prediction {
   // of the rank that needs most.
   std::int64_t memory_needed = 0, memory_limit = 0;
   bool fits = true;
+  std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
   // The stage with the highest peak.
   const StageForecast& fullest() const;

@@ -54,6 +54,14 @@ void Executor::also(const Program& program) {
       std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input_, this));
 }
 
+void Executor::evaluates(const Program& program, const StepInput& input) {
+  evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input, this);
+}
+
+double Executor::evaluate(std::int64_t batch) {
+  return evaluator_->own_step(batch, 0).loss;
+}
+
 void Executor::watch(Watcher* watcher) {
   watcher_ = watcher;
   for (const auto& other : others_) other->watch(watcher);
@@ -84,7 +92,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  if (scaler_->begin(index)) make_hooks();
+  if (!input_.forward_only && scaler_->begin(index)) make_hooks();
   storage_.begin_step();
   if (watcher_ != nullptr) watcher_->begin(*this, index);
   const double begin = seconds_now();

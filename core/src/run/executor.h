@@ -73,6 +73,7 @@ struct StepInput {
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
   std::shared_ptr<const LossScale> loss_scale;      // null: none
+  bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
 };
 
 class Executor {
@@ -86,7 +87,12 @@ class Executor {
   // parameters in the same tensors and must outlive the executor.
   void also(const Program& program);
 
+  // A program without a way back (plan/forward_only.h), on other data; shares storage as above.
+  void evaluates(const Program& program, const StepInput& input);
+
   StepOutcome step(std::int64_t index, double lr);
+  // The loss of a batch of that data. The ledger books what it takes.
+  double evaluate(std::int64_t batch);
 
   const Program& program() const { return program_; }
   const Coordinates& coordinates() const { return at_; }
@@ -212,6 +218,7 @@ class Executor {
   std::map<std::pair<int, int>, Underway> underway_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;
   std::vector<std::unique_ptr<Executor>> others_;
+  std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;
   std::int64_t step_ = 0;
   std::shared_ptr<LossScaler> scaler_;

@@ -65,6 +65,7 @@ void Executor::totals(const Instruction& i) {
   sums[0] = storage_.settle(i.inputs[0]).item<double>();
   double squares = 0;
   for (const Bucket& bucket : program_.buckets) {
+    if (input_.forward_only) break;  // there are no gradients
     const at::Tensor& own = storage_.settle(bucket.flat.reduced);
     if (bucket.expert_load) continue;
     if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
@@ -95,6 +96,7 @@ void Executor::totals(const Instruction& i) {
     sums = sums.cpu();
   }
   outcome_.loss = sums[0].item<double>();
+  if (input_.forward_only) return;
   outcome_.loss_scale = scaler_->scale();
   outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
   outcome_.left_out = scaler_->overflowed();

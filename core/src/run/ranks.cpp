@@ -54,6 +54,13 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
                           ledger, input);
         for (std::size_t p = 1; apart && p < experiment.step_plans->plans.size(); ++p)
           executor.also(experiment.step_plans->plans[p]->program_of(context.rank));
+        if (experiment.evaluation.data && &plan == experiment.plan.get()) {
+          StepInput held_out{experiment.evaluation.data.get()};
+          held_out.first_sample = [&](std::int64_t k) { return k * plan.request.batch; };
+          held_out.optimizer = experiment.optimizer.get();
+          held_out.forward_only = true;
+          executor.evaluates(experiment.evaluation.plan->program_of(context.rank), held_out);
+        }
         fill_parameters(executor, experiment);
         body(executor, ledger);
       },

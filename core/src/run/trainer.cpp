@@ -129,6 +129,7 @@ class Run {
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
                         done.left_out, {}};
       const bool stop = done.stop;
+      const bool evaluates = !stop && experiment_.evaluation.due(step, experiment_.steps);
       mailbox_.put(step, report_of(executor, ledger, done));
       if (executor.rank() == 0) {
         if (!mailbox_.collect(step, report.ranks)) return;
@@ -140,8 +141,11 @@ class Run {
         cpu = cpu_now;
         outcome_.steps = step + 1;
         outcome_.interrupted = stop && step + 1 < experiment_.steps;
+      }
+      if (evaluates) report.held_out = evaluate(executor, ledger);
+      if (executor.rank() == 0) {
         if (on_step_) on_step_(report);
-        if (end_ != nullptr) {  // nobody computed meanwhile
+        if (end_ != nullptr || evaluates) {  // what was no part of a step
           wall = seconds_of(CLOCK_MONOTONIC);
           cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
         }
@@ -157,6 +161,18 @@ class Run {
   } catch (...) {
     mailbox_.fail(executor.rank());
     throw;
+  }
+
+  // All ranks alike.
+  HeldOut evaluate(Executor& executor, Ledger& ledger) const {
+    const double began = seconds_of(CLOCK_MONOTONIC);
+    HeldOut result;
+    const std::int64_t batches = experiment_.evaluation.batches;
+    for (std::int64_t batch = 0; batch < batches; ++batch)
+      result.loss += executor.evaluate(batch) / static_cast<double>(batches);
+    ledger.clear_step();
+    result.seconds = seconds_of(CLOCK_MONOTONIC) - began;
+    return result;
   }
 
   void keep(const CheckReport& report) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ struct RankReport {
   std::vector<RunTime> runs;
 };
 
+// An evaluation after a step: forward alone, on held-out data.
+struct HeldOut {
+  double loss = 0;     // mean of its batches
+  double seconds = 0;  // wall time, no part of the step's
+};
+
 struct StepReport {
   std::int64_t step = 0;
   double seconds = 0;      // wall time of the step on the first rank
@@ -35,6 +42,7 @@ struct StepReport {
   double loss_scale = 1;  // and whether the update was left out, as gradients overflowed
   bool left_out = false;
   std::vector<RankReport> ranks;
+  std::optional<HeldOut> held_out = {};
 };
 
 struct TrainOutcome {

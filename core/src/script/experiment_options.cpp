@@ -74,6 +74,11 @@ const Options& experiment_options() {
                    "a log that is another experiment's may be replaced; a run of the same one "
                    "replaces its own without it")
           .fallback(false)
+          .table(
+              "evaluate",
+              "a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone "
+              "by the run's own plan, after so many steps and after the last")
+          .optional()
           .integer("threads", "threads of one rank; 0: the cores over the ranks")
           .fallback(0)
           .range(0, 4096)
@@ -105,6 +110,19 @@ const Options& experiment_options() {
               "seconds = }; returns { name = number } for the run file; stop = true in it ends the "
               "run")
           .optional();
+  return options;
+}
+
+const Options& evaluate_options() {
+  static const Options options =
+      Options()
+          .table("data", "held-out tokens, as the experiment's data")
+          .integer("every", "steps from one evaluation to the next")
+          .at_least(1)
+          .unit("steps")
+          .integer("batches", "of the experiment's size, the same ones each time")
+          .at_least(1)
+          .fallback(8);
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "base/chosen.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "plan/forward_only.h"
 #include "script/guarded.h"
 #include "script/identity.h"
 #include "script/in_run.h"
@@ -38,7 +39,10 @@ class Reader {
     const std::int64_t sequence = read_sequence();
     open_data(sequence);
     read_scalars();
+    read_evaluation(sequence);
     make(sequence);
+    if (experiment_.evaluation.data && experiment_.plan)
+      experiment_.evaluation.plan = forward_only(*experiment_.plan);
     read_weights();
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
@@ -212,23 +216,58 @@ class Reader {
 
   void open_data(std::int64_t sequence) {
     if (!data_ || sequence < 1) return;
+    experiment_.data = open(*data_, sequence, "data");
+    if (!experiment_.data) return;
+    experiment_.data_settings = without_hidden(data_->values.json());
+    experiment_.data_settings["kind"] = data_->registration->name;
+    experiment_.data_settings.erase("sequence");
+  }
+
+  std::shared_ptr<const TokenSource> open(const Chosen& chosen, std::int64_t sequence,
+                                          const char* key) {
     DataContext context;
     context.seed = values_.has("seed") ? values_.integer("seed") : 0;
     context.sequence = sequence;
     // A model that was refused says so itself.
     context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;
     context.roots = context_.roots;
-    experiment_.data =
-        guarded(make_chosen<TokenSource>(*data_, problems_, context), data_->speaker);
-    if (!experiment_.data) return;
-    experiment_.data_settings = without_hidden(data_->values.json());
-    experiment_.data_settings["kind"] = data_->registration->name;
-    experiment_.data_settings.erase("sequence");
-    if (experiment_.data->vocab() <= context.vocab) return;
-    problems_.add(Stage::options, "data.vocab", "model.vocab",
-                  fmt::format("model.vocab: {} ids are too few for data: {} has {}", context.vocab,
-                              data_->registration->name, experiment_.data->vocab()),
-                  fmt::format("use vocab = {}", experiment_.data->vocab()));
+    auto data =
+        guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
+    if (data && data->vocab() > context.vocab) {
+      problems_.add(Stage::options, "data.vocab", "model.vocab",
+                    fmt::format("model.vocab: {} ids are too few for {}: {} has {}", context.vocab,
+                                key, chosen.registration->name, data->vocab()),
+                    fmt::format("use vocab = {}", data->vocab()));
+    }
+    return data;
+  }
+
+  void read_evaluation(std::int64_t sequence) {
+    if (!has("evaluate") || sequence < 1) return;
+    Problems found;
+    Values given = evaluate_options().read(values_.at("evaluate"), "evaluate", found);
+    given.set_reach(reach_);
+    problems_.add(found);
+    if (!found.empty()) return;
+    const auto chosen =
+        choose(Kind::data, given.at("data"), "evaluate.data", reach_, "", problems_);
+    if (!chosen) return;
+    if (chosen->values.has("sequence") && chosen->values.integer("sequence") != sequence) {
+      problems_.add(Stage::options, "option.conflict", "evaluate.data.sequence",
+                    fmt::format("evaluate.data.sequence is {}, and the run's is {}",
+                                chosen->values.integer("sequence"), sequence),
+                    "leave it out: it is the run's");
+      return;
+    }
+    Evaluation& evaluation = experiment_.evaluation;
+    evaluation.every = given.integer("every");
+    evaluation.batches = given.integer("batches");
+    evaluation.data = open(*chosen, sequence, "evaluate.data");
+    Json data = resolved_value(chosen->values.json());
+    data.erase("sequence");
+    data["kind"] = chosen->registration->name;
+    chosen_["evaluate"] = {
+        {"data", data}, {"every", evaluation.every}, {"batches", evaluation.batches}};
   }
 
   void read_scalars() {

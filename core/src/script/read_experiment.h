@@ -15,6 +15,7 @@ namespace mw {
 
 // The keys of an experiment table.
 const Options& experiment_options();
+const Options& evaluate_options();  // of its `evaluate`
 
 struct ReadContext {
   Catalog* catalog = nullptr;

@@ -1,9 +1,10 @@
-// Tables that the program hands to scripts: arguments of their functions, and results of verbs.
+// Hands results to scripts: tables that print as their text and refuse fields that they cannot have.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/text.h"
+#include "lua/guarded.h"
 #include "lua/state.h"
 #include "lua/value.h"
 
@@ -11,25 +12,6 @@ namespace mw {
 namespace {
 
 using State = Script::State;
-
-// A field that the table lacks.
-int unknown_field(lua_State* lua) {
-  const std::string key = luaL_tolstring(lua, 2, nullptr);
-  std::vector<std::string> known;
-  for (lua_pushnil(lua); lua_next(lua, 1) != 0; lua_pop(lua, 1)) {
-    if (lua_type(lua, -2) == LUA_TSTRING) known.emplace_back(lua_tostring(lua, -2));
-  }
-  std::sort(known.begin(), known.end());
-  const std::string near = did_you_mean(key, known);
-  Problem problem{Stage::script,
-                  "script.unknown",
-                  "",
-                  fmt::format("what the function is given has no field {}", key),
-                  near.empty() ? "its fields: " + join(known) : near,
-                  user_place(lua)};
-  push_error(lua, Error(std::move(problem)));
-  return lua_error(lua);
-}
 
 int result_text(lua_State* lua) {
   auto& result =
@@ -53,14 +35,10 @@ int result_field(lua_State* lua) {
     known.emplace_back(lua_tostring(lua, -2));
   std::sort(known.begin(), known.end());
   const std::string near = did_you_mean(key, known);
-  Problem problem{Stage::script,
-                  "script.unknown",
-                  "",
-                  fmt::format("{} has no field {}", lua_tostring(lua, lua_upvalueindex(1)), key),
-                  near.empty() ? "it has " + join(known) : near,
-                  user_place(lua)};
-  push_error(lua, Error(std::move(problem)));
-  return lua_error(lua);
+  throw Error(
+      Problem{Stage::script, "script.unknown", "",
+              fmt::format("{} has no field {}", lua_tostring(lua, lua_upvalueindex(1)), key),
+              near.empty() ? "it has " + join(known) : near, user_place(lua)});
 }
 
 // Sets __index of the metatable on top of the stack. No `known`: any field may be read.
@@ -78,20 +56,11 @@ void check_fields(lua_State* lua, const std::string& called, const Json& result,
     for (const std::string& name : known) knows(name);
     for (const auto& [name, value] : result.items()) knows(name);
   }
-  lua_pushcclosure(lua, result_field, 2);
+  lua_pushcclosure(lua, guarded<result_field>, 2);
   lua_setfield(lua, -2, "__index");
 }
 
 }  // namespace
-
-void push_argument(lua_State* lua, const Json& argument) {
-  push_json(lua, argument);
-  if (!argument.is_object() || !argument.contains("name")) return;
-  lua_createtable(lua, 0, 1);
-  lua_pushcfunction(lua, unknown_field);
-  lua_setfield(lua, -2, "__index");
-  lua_setmetatable(lua, -2);
-}
 
 void push_result(lua_State* lua, const Json& result) {
   push_json(lua, result);

@@ -1,0 +1,153 @@
+// mw.sweep and what a sweep can do, for Lua: tables cross as they are, the program does the rest.
+#include <fmt/format.h>
+
+#include "base/interrupt.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "lua/calls.h"
+#include "lua/host.h"
+#include "lua/state.h"
+#include "lua/value.h"
+
+namespace mw {
+namespace {
+
+[[noreturn]] void not_here(const char* what) {
+  throw Error(Stage::script, "script.call", "",
+              fmt::format("{} is not there under this command", what),
+              "give the script to meshwright sweep or meshwright run");
+}
+
+Error with_sweep_places(const Error& error, const Script::State::Sweep& sweep) {
+  return with_places(error, [&](const Problem& problem) {
+    for (const AppliedSetting& setting : sweep.applied) {
+      if (lies_in(problem.key, key_in("base", setting.made))) return setting.place;
+    }
+    return place_of(sweep.table, problem.key);
+  });
+}
+
+Script::State::Sweep& sweep_at(lua_State* lua, int index) {
+  auto& sweeps = Script::State::of(lua).sweeps;
+  return sweeps.at(static_cast<std::size_t>(luaL_checkinteger(lua, index)) - 1);
+}
+
+Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const Json& options) {
+  if (stop_requested()) throw Error(Stage::run, "run.stopped", "", "interrupted");
+  sweep.gone = true;
+  const Json table = sweep.table;
+  const InVerb in_verb(lua, state, {table.value("base", Json())});
+  try {
+    return state.host.run_sweep(table, options, state.options.train_as,
+                                [&state](std::int64_t number, const std::vector<Json>& arguments) {
+                                  return call_function(state, number, arguments);
+                                });
+  } catch (const Error& error) {
+    throw with_sweep_places(error, sweep);
+  }
+}
+
+int text_of_cells(lua_State* lua) {
+  lua_pushvalue(lua, lua_upvalueindex(1));
+  return 1;
+}
+
+}  // namespace
+
+void Host::check_sweep(const Json&, const std::vector<AppliedSetting>&) {
+  not_here("mw.sweep");
+}
+Json Host::run_sweep(const Json&, const Json&, const std::string&, const CallFunction&) {
+  not_here("sweep:go");
+}
+std::string Host::report_sweep(const Json&, const std::string&, const Json&) {
+  not_here("sweep:report");
+}
+
+int core_sweep(lua_State* lua) {
+  Script::State& state = Script::State::of(lua);
+  const std::string here = user_place(lua);
+  const auto fail = [&](const std::string& why) {
+    throw Error(
+        Problem{Stage::script, "script.call", "", "mw.sweep " + why,
+                "for example mw.sweep { name = \"mixes\", base = { … }, over = { plan = { … } "
+                "} }",
+                here});
+  };
+  if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TTABLE)
+    fail(fmt::format("takes one table; got {}", luaL_typename(lua, 1)));
+  if (state.waiting != nullptr) fail("cannot be called inside a function that a verb calls");
+  read_settings(lua, state);
+  Script::State::Sweep sweep;
+  try {
+    sweep.table = to_json(lua, 1, "");
+  } catch (const Error& error) {
+    throw with_places(error, [&](const Problem&) { return here; });
+  }
+  if (!sweep.table.is_object()) fail("takes a table with names; got a list");
+  if (!sweep.table.contains(place_key) && !here.empty()) sweep.table[place_key] = here;
+  for (const Setting& setting : state.settings) {
+    if (!sweep.table.contains("base") || !sweep.table["base"].is_object()) break;
+    sweep.applied.push_back(apply_setting(setting, sweep.table["base"]));
+    if (!state.settings_said && state.options.say)
+      state.options.say("--set " + sweep.applied.back().text);
+  }
+  state.settings_said = true;
+  try {
+    state.host.check_sweep(sweep.table, sweep.applied);
+  } catch (const Error& error) {
+    throw with_sweep_places(error, sweep);
+  }
+  state.sweeps.push_back(std::move(sweep));
+  lua_pushinteger(lua, static_cast<lua_Integer>(state.sweeps.size()));
+  return 1;
+}
+
+int core_sweep_go(lua_State* lua) {
+  Script::State& state = Script::State::of(lua);
+  if (state.waiting != nullptr) {
+    throw Error(Problem{Stage::script, "script.call", "",
+                        "sweep:go cannot run inside a function that a verb calls",
+                        "call it after that one returns", user_place(lua)});
+  }
+  Json options = to_json(lua, 2, "");
+  if (options.is_null() || options.empty()) options = Json::object();
+  if (!options.is_object()) {
+    throw Error(Problem{Stage::script, "script.call", "",
+                        fmt::format("sweep:go takes a table with names; got {}", describe(options)),
+                        "for example sweep:go { workers = 2 }", user_place(lua)});
+  }
+  const Json result = go(lua, state, sweep_at(lua, 1), options);
+  push_json(lua, result.at("cells"));
+  const std::string text = result.value("text", "");
+  lua_createtable(lua, 0, 1);
+  lua_pushlstring(lua, text.data(), text.size());
+  lua_pushcclosure(lua, text_of_cells, 1);
+  lua_setfield(lua, -2, "__tostring");
+  lua_setmetatable(lua, -2);
+  return 1;
+}
+
+int core_sweep_report(lua_State* lua) {
+  Script::State& state = Script::State::of(lua);
+  if (lua_type(lua, 2) != LUA_TSTRING) {
+    throw Error(
+        Problem{Stage::script, "script.argument", "",
+                fmt::format("sweep:report takes a file's name; got {}", luaL_typename(lua, 2)),
+                "for example sweep:report \"report.html\"", user_place(lua)});
+  }
+  const std::string file =
+      state.host.report_sweep(sweep_at(lua, 1).table, lua_tostring(lua, 2), to_json(lua, 3, ""));
+  lua_pushlstring(lua, file.data(), file.size());
+  return 1;
+}
+
+std::size_t Script::run_sweeps() {
+  const std::size_t made = state_->sweeps.size();
+  for (std::size_t i = 0; i < made; ++i) {
+    if (!state_->sweeps[i].gone) go(state_->lua, *state_, state_->sweeps[i], Json::object());
+  }
+  return made;
+}
+
+}  // namespace mw

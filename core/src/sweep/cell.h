@@ -1,0 +1,58 @@
+// A cell of a sweep: one experiment of the grid, and what is known of it before it runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+// What an axis of the grid has in a cell.
+struct CellValue {
+  std::string key;     // the axis: "plan", "model.layers", or a name for several keys
+  std::string text;    // as people read it: "zero(8, stage=3)"
+  Json value;          // of an axis that is one key; null: of several keys
+  bool shown = false;  // by its text alone in the cell's name
+};
+
+struct Cell {
+  std::string name;  // of all its values: "dp(8) seed=1"; no two cells have one
+  std::vector<CellValue> values;
+  Json table;           // the experiment's, as a script would have written it
+  std::string skipped;  // why it is not run; empty: it is
+  int repeat = 0;       // which of several runs of one experiment; 0: there is one
+
+  const std::string* text_of(const std::string& key) const {
+    for (const CellValue& value : values) {
+      if (value.key == key) return &value.text;
+    }
+    return nullptr;
+  }
+  // { key = text, … }
+  Json texts() const {
+    Json all = Json::object();
+    for (const CellValue& value : values) all[value.key] = value.text;
+    return all;
+  }
+};
+
+// A cell's experiment, read and planned.
+struct Planned {
+  std::string hash;  // experiment_hash(), and which repeat it is where there are several: "….2"
+  std::string mix, precision;
+  std::int64_t ranks = 0, steps = 0;
+  std::int64_t memory = 0;     // bytes that all ranks together are predicted to hold
+  std::int64_t peak = 0;       // ... that one rank is
+  int cores = 1;               // that its ranks keep busy
+  double step_seconds = 0;     // predicted
+  std::vector<Problem> wrong;  // of the script: nothing was planned
+  std::string refused, hint;   // the planner's reason; empty: it was planned
+  Json prediction;             // the `plan` object, where it was asked for
+
+  double seconds() const { return step_seconds * static_cast<double>(steps); }
+};
+
+}  // namespace mw

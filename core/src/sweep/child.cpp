@@ -1,0 +1,200 @@
+// Starts cells as processes of their own, and reads from how they ended what happened to them.
+#include "sweep/child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "base/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+constexpr std::size_t last_words = 4096;
+
+// Between fork and exec: nothing that allocates or locks.
+[[noreturn]] void become_child(char* const* arguments, int output, const ChildOptions& options,
+                               pid_t parent) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(127);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  if (options.lock >= 0) ::fcntl(options.lock, F_SETFD, 0);
+  if (options.memory > 0) {
+    const auto bytes = static_cast<rlim_t>(options.memory);
+    const rlimit limit{bytes, bytes};
+    ::setrlimit(RLIMIT_DATA, &limit);
+  }
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
+  ::execv("/proc/self/exe", arguments);
+  ::_exit(127);
+}
+
+// Of the group of version 2 that this process is in, or of the nearest around it.
+std::int64_t kills_in(const std::string& folder, const char* file, const char* key) {
+  std::ifstream stream(folder + "/" + file);
+  std::string word;
+  std::int64_t count = 0;
+  while (stream >> word >> count) {
+    if (word == key) return count;
+  }
+  return -1;
+}
+
+std::string tail_of(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary | std::ios::ate);
+  if (!stream) return "";
+  const auto size = static_cast<std::size_t>(stream.tellg());
+  const std::size_t from = size > last_words ? size - last_words : 0;
+  stream.seekg(static_cast<std::streamoff>(from));
+  std::string text(size - from, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  return readable(text);
+}
+
+// The last line that says "error: …" or what(): else the last line that says anything.
+std::string words_of(const std::string& tail) {
+  std::istringstream lines(tail);
+  std::string line, last, telling;
+  while (std::getline(lines, line)) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    last = line;
+    if (line.starts_with("error: ") || line.find("what():") != std::string::npos) telling = line;
+  }
+  std::string words = telling.empty() ? last : telling;
+  words.erase(0, words.find_first_not_of(" \t"));
+  return words.starts_with("error: ") ? words.substr(7) : words;
+}
+
+}  // namespace
+
+pid_t start_child(const ChildOptions& options) {
+  const int output =
+      ::open(options.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_APPEND, 0666);
+  if (output < 0) {
+    throw Error(Stage::environment, "file.write", "",
+                fmt::format("{}: cannot write it: {}", options.output,
+                            std::generic_category().message(errno)));
+  }
+  std::vector<std::string> words = {"meshwright"};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t parent = ::getpid();
+  const pid_t process = ::fork();
+  if (process == 0) become_child(arguments.data(), output, options, parent);
+  const int why = errno;
+  ::close(output);
+  if (process < 0) {
+    throw Error(
+        Stage::run, "run.exception", "",
+        fmt::format("a cell's process does not start: {}", std::generic_category().message(why)));
+  }
+  return process;
+}
+
+std::int64_t allocated_here() {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == "VmData:" && file >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+bool child_ended(pid_t process, int& status) {
+  const pid_t ended = ::waitpid(process, &status, WNOHANG);
+  if (ended == process) return true;
+  if (ended < 0 && errno == ECHILD) {  // somebody else has waited for it
+    status = 0;
+    return true;
+  }
+  return false;
+}
+
+std::int64_t kills_for_memory() {
+  std::ifstream groups("/proc/self/cgroup");  // "0::/a/b", or "4:memory:/a/b" of version 1
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string group = line.substr(second + 1);
+    if (second == first + 1) {
+      for (const std::string& folder : {"/sys/fs/cgroup" + group, std::string("/sys/fs/cgroup")}) {
+        const std::int64_t kills = kills_in(folder, "memory.events", "oom_kill");
+        if (kills >= 0) return kills;
+      }
+    } else if (line.find(":memory:") != std::string::npos) {
+      for (const std::string& folder :
+           {"/sys/fs/cgroup/memory" + group, std::string("/sys/fs/cgroup/memory")}) {
+        const std::int64_t kills = kills_in(folder, "memory.oom_control", "oom_kill");
+        if (kills >= 0) return kills;
+      }
+    }
+  }
+  return -1;
+}
+
+std::string signal_name(int number) {
+  switch (number) {
+    case SIGABRT:
+      return "SIGABRT";
+    case SIGBUS:
+      return "SIGBUS";
+    case SIGFPE:
+      return "SIGFPE";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGILL:
+      return "SIGILL";
+    case SIGINT:
+      return "SIGINT";
+    case SIGKILL:
+      return "SIGKILL";
+    case SIGSEGV:
+      return "SIGSEGV";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGXCPU:
+      return "SIGXCPU";
+    default:
+      return fmt::format("signal {}", number);
+  }
+}
+
+std::string reason_of_end(int status, const std::string& output, bool killed_for_memory) {
+  const std::string tail = tail_of(output), words = words_of(tail);
+  const std::string said = words.empty() ? "" : "; its last words: " + words;
+  const bool no_memory = tail.find("bad_alloc") != std::string::npos ||
+                         tail.find("can't allocate memory") != std::string::npos;
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    if (number == SIGKILL && killed_for_memory)
+      return "out of memory: killed by the kernel, as its control group was at its limit";
+    if (number == SIGKILL)
+      return "killed by SIGKILL: by somebody, or by the kernel as the machine was out of memory" +
+             said;
+    const std::string ended = fmt::format("{} ({})", signal_name(number), ::strsignal(number));
+    if (no_memory) return fmt::format("out of memory: it ended by {}{}", ended, said);
+    return fmt::format("crashed: {}{}", ended, said);
+  }
+  const int code = WEXITSTATUS(status);
+  if (no_memory) return fmt::format("out of memory: it ended with exit code {}{}", code, said);
+  return fmt::format("ended with exit code {} and without a result{}", code, said);
+}
+
+}  // namespace mw

@@ -1,0 +1,194 @@
+// Keeps the files of a sweep: replaces them whole, locks cells, and puts aside what is run again.
+#include "sweep/folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "base/json_text.h"
+#include "base/new_file.h"
+#include "base/text.h"
+#include "sweep/grid.h"
+#include "sweep/label.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void cannot(const fs::path& file, const std::string& what, int why) {
+  throw Error(
+      Stage::environment, "file.write", "",
+      fmt::format("{}: cannot {}: {}", file.string(), what, std::generic_category().message(why)),
+      "run the sweep where you may write, with room on the disk");
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) cannot(folder, "make this folder", error.value());
+}
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return std::string(text, size);
+}
+
+bool has_no_locks(int error) {
+  return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
+}
+
+}  // namespace
+
+std::optional<Lock> Lock::take(const fs::path& file, bool wait) {
+  make_folders(file.parent_path());
+  const int opened = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (opened < 0) cannot(file, "open it", errno);
+  while (::flock(opened, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
+    if (errno == EINTR) continue;
+    if (has_no_locks(errno)) break;
+    ::close(opened);
+    return std::nullopt;
+  }
+  return Lock(opened);
+}
+
+Lock::~Lock() {
+  if (file_ >= 0) ::close(file_);
+}
+
+Lock& Lock::operator=(Lock&& other) noexcept {
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+void replace_file(const fs::path& file, const std::string& text) {
+  fs::path aside;
+  const int opened = create_unguessable(file.parent_path(), "." + file.filename().string(), aside);
+  if (opened < 0) cannot(file, "write it", errno);
+  const bool good = write_whole(opened, text.data(), text.size()) && ::fsync(opened) == 0;
+  const int why = errno;
+  ::close(opened);
+  if (!good || std::rename(aside.c_str(), file.c_str()) != 0) {
+    const int reason = good ? errno : why;
+    ::unlink(aside.c_str());
+    cannot(file, "write it", reason);
+  }
+}
+
+std::optional<Json> read_json(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return std::nullopt;
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return std::nullopt;
+  return json;
+}
+
+SweepFolder::SweepFolder(std::string path) : path_(std::move(path)) {
+  look_up();
+}
+
+// Folders end in their cell's hash; what is in front may have changed its words.
+void SweepFolder::look_up() {
+  std::error_code error;
+  for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t dash = name.rfind('-');
+    if (dash != std::string::npos && entry->is_directory(error))
+      known_[name.substr(dash + 1)] = name;
+  }
+}
+
+std::string SweepFolder::of(const Cell& cell, const std::string& hash) const {
+  const auto known = known_.find(hash);
+  const std::string name =
+      known != known_.end() ? known->second : fmt::format("{}-{}", file_label(cell.name), hash);
+  return path_ + "/" + name;
+}
+
+std::optional<Json> SweepFolder::result(const Cell& cell, const std::string& hash) const {
+  auto json = read_json(fs::path(of(cell, hash)) / "result.json");
+  if (!json || !json->is_object() || json->value("hash", "") != hash) return std::nullopt;
+  return json;
+}
+
+std::string SweepFolder::lock_of(const std::string& hash) const {
+  return fmt::format("{}/.locks/{}", path_, hash);
+}
+
+std::string SweepFolder::fresh(const Cell& cell, const std::string& hash) const {
+  const fs::path folder = of(cell, hash);
+  std::error_code error;
+  if (fs::exists(folder, error)) {
+    make_folders(fs::path(path_) / ".earlier");
+    fs::path aside;
+    for (int n = 1; aside.empty() || fs::exists(aside, error); ++n)
+      aside = fs::path(path_) / ".earlier" / fmt::format("{}.{}", folder.filename().string(), n);
+    fs::rename(folder, aside, error);
+    if (error) cannot(folder, "move it away", error.value());
+  }
+  make_folders(folder);
+  return folder.string();
+}
+
+void SweepFolder::write_index(const SweepTable& sweep, const std::string& script,
+                              const std::vector<Cell>& cells, const std::vector<Planned>& planned,
+                              const std::vector<CellState>& states,
+                              const std::vector<bool>& mine) const {
+  make_folders(path_);
+  const auto lock = Lock::take(fs::path(path_) / ".locks/sweep", /*wait=*/true);
+  const fs::path file = fs::path(path_) / "sweep.json";
+  const Json before = read_json(file).value_or(Json::object());
+  std::map<std::string, const Json*> known;
+  if (before.contains("cells") && before["cells"].is_array()) {
+    for (const Json& cell : before["cells"]) {
+      if (cell.is_object() && cell.contains("id")) known[cell.value("id", "")] = &cell;
+    }
+  }
+  Json list = Json::array();
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const bool planned_here = !planned[i].hash.empty();
+    const std::string id = planned_here ? planned[i].hash : cells[i].name;
+    Json cell = {{"id", id},
+                 {"name", cells[i].name},
+                 {"values", cells[i].texts()},
+                 {"status", states[i].status},
+                 {"reason", states[i].reason.empty() ? Json() : Json(states[i].reason)},
+                 {"folder", planned_here ? Json(of(cells[i], id)) : Json()},
+                 {"seconds", states[i].seconds > 0 ? Json(states[i].seconds) : Json()}};
+    const auto other = known.find(id);
+    if (!mine[i] && other != known.end()) {
+      for (const char* key : {"status", "reason", "seconds"}) {
+        if (other->second->contains(key)) cell[key] = other->second->at(key);
+      }
+    }
+    list.push_back(std::move(cell));
+  }
+  Json axes = Json::array();
+  for (const AxisText& axis : axes_of(cells))
+    axes.push_back({{"key", axis.key}, {"values", axis.values}});
+  const Json index = {{"schema", sweep_schema},
+                      {"name", sweep.name},
+                      {"script", script},
+                      {"created", before.value("created", now_text())},
+                      {"axes", axes},
+                      {"baseline", sweep.baseline.empty() ? Json() : Json(sweep.baseline)},
+                      {"same_loss_as", sweep.like.empty() ? Json() : Json(sweep.like)},
+                      {"cells", list}};
+  replace_file(file, json_text(index, 1) + "\n");
+}
+
+}  // namespace mw

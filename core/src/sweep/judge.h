@@ -1,0 +1,45 @@
+// Whether cells that are done are right, and what repeated runs have in common.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sweep/cell.h"
+#include "sweep/table.h"
+
+namespace mw {
+
+// How far losses may lie from those of the cell that they are to equal, relative to them, where the
+// script does not say: rounding moves them by about an epsilon of the precision a step, and training
+// lets that grow; what is wrong in a mix moves them by far more.
+double loss_tolerance(const std::string& precision);
+
+// The cell that `cell` is compared with: the one of that name, or the one that has the text as the
+// value of an axis and all other values alike; of those that have not all axes, the one that shares
+// most. -1: there is none, or it is the cell itself.
+int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::string& like);
+
+// Throws Error (options) if no cell and no value is called so.
+void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key);
+
+// Sets status and reason of a result whose run is done: "failed" where a loss differs from the
+// reference's by more than the tolerance, else "done". Null `reference`: there is nothing to compare
+// with, and `why` says so. Leaves under "same_loss_as" what was found.
+void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
+           double tolerance);
+
+// Mean and sample standard deviation; of one value there is no spread.
+struct Spread {
+  double mean = 0;
+  std::optional<double> deviation;
+  std::size_t count = 0;
+};
+Spread spread_of(const std::vector<double>& values);
+
+// Cells that differ in nothing but seed and repeat, as indices, in order of the first.
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells);
+// The name of such a group: of its cells without seed and repeat.
+std::string group_name(const Cell& cell);
+
+}  // namespace mw

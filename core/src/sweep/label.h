@@ -1,0 +1,19 @@
+// Short texts for the values of a grid, and file names made of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+
+namespace mw {
+
+// 3, full, dp(8), zero(8, stage=3) x tp(2), llama(layers=2, …), one rank (an empty plan).
+std::string value_label(const Json& value);
+// Of the values of one axis: tables of one kind are told apart by what differs. Equal texts get a
+// number behind them, so that no two are alike.
+std::vector<std::string> value_labels(const std::vector<Json>& values);
+// Letters, digits and "-" alone, at most 48 of them.
+std::string file_label(const std::string& text);
+
+}  // namespace mw

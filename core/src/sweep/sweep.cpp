@@ -1,0 +1,398 @@
+// Goes through the cells of a sweep: what is done is taken as it is, the rest is run, and all are
+// judged and shown.
+#include "sweep/sweep.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/interrupt.h"
+#include "base/json_text.h"
+#include "base/text.h"
+#include "sweep/conductor.h"
+#include "sweep/judge.h"
+#include "sweep/planned.h"
+#include "sweep/summary.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::int64_t bytes_for_a_job = 1 << 30;  // beside what the ranks hold
+
+GridCall grid_call(const ReadContext& context) {
+  return [call = context.call](const Json& function, const std::vector<Json>& arguments) {
+    return call(function.at(function_key).get<std::int64_t>(), arguments);
+  };
+}
+
+bool matches(const std::string& name, const std::vector<std::string>& only) {
+  return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& pattern) {
+           return name.find(pattern) != std::string::npos ||
+                  ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+         });
+}
+
+std::vector<Cell> made_cells(const SweepTable& sweep, const SweepProgram& program) {
+  std::vector<Cell> cells = cells_of(sweep, grid_call(program.context));
+  for (Cell& cell : cells) {
+    if (program.force) cell.table["force"] = true;
+  }
+  check_like(cells, sweep.like, "same_loss_as");
+  check_like(cells, sweep.baseline, "baseline");
+  return cells;
+}
+
+class Sweep {
+ public:
+  Sweep(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program)
+      : sweep_(sweep), go_(go), program_(program), folder_(sweep.folder()) {
+    cells_ = made_cells(sweep, program);
+    select();
+    const bool predicts = go.predict || sweep.predict;
+    planned_ = plan_cells(cells_, program.context, go.memory,
+                          predicts ? program.plan : PredictExperiment{});
+    check_planned(cells_, planned_);
+    states_.resize(cells_.size());
+    rows_.resize(cells_.size());
+    mine_ = selected_;
+    emitted_.assign(cells_.size(), false);
+    for (std::size_t i = 0; i < cells_.size(); ++i) set_state(i);
+  }
+
+  SweepOutcome run() {
+    if (go_.predict || sweep_.predict) return predicted();
+    find_results();
+    if (!go_.print.empty()) return job_script();
+    if (go_.dry) return listed();
+    write_index();
+    emit_final();
+    Conduct conduct{
+        sweep_,
+        go_,
+        cells_,
+        planned_,
+        folder_,
+        [this] { write_index(); },
+        [this](std::size_t cell) { take(cell); },
+        program_.say,
+        [this](std::size_t cell, const std::string& folder) { return prepare(cell, folder); }};
+    {
+      Conductor conductor(conduct, rows_, states_, mine_);
+      conductor.run(todo(), go_.shards == 0);
+    }
+    if (go_.shards > 0) refresh_others();
+    judge_all();
+    write_index();
+    emit_final(/*all=*/true);
+    return outcome();
+  }
+
+  // What there is, without running anything.
+  SweepOutcome found() {
+    find_results();
+    judge_all();
+    return outcome();
+  }
+
+ private:
+  void select() {
+    std::vector<std::string> names;
+    for (const Cell& cell : cells_) {
+      names.push_back(cell.name);
+      selected_.push_back(matches(cell.name, go_.only));
+    }
+    if (std::find(selected_.begin(), selected_.end(), true) != selected_.end()) return;
+    const std::string near = did_you_mean(go_.only.front(), names);
+    if (names.size() > 8) names.resize(8);
+    throw Error(Stage::options, "sweep.only", "only",
+                fmt::format("only: no cell has {} in its name", join_quoted(go_.only, " or ")),
+                near.empty() ? "cells are called " + join_quoted(names) : near);
+  }
+
+  // Before it is known whether there is a result.
+  void set_state(std::size_t i) {
+    CellState& state = states_[i];
+    if (!cells_[i].skipped.empty()) {
+      state = {"skipped", cells_[i].skipped, 0};
+    } else if (!planned_[i].refused.empty()) {
+      state = {"refused", planned_[i].refused, 0};
+    } else if (const auto [first, fresh] = first_with_.emplace(planned_[i].hash, i); !fresh) {
+      state = {"skipped",
+               fmt::format("the same experiment as {}: what differs changes nothing of the run",
+                           quote(cells_[first->second].name)),
+               0};
+    }
+    rows_[i] = bare_row(sweep_, cells_[i], planned_[i], state);
+  }
+
+  void find_results() {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (states_[i].status != "queued") continue;
+      const auto result = folder_.result(cells_[i], planned_[i].hash);
+      if (!result) continue;
+      const std::string status = result->value("status", "");
+      if (go_.retry == "all" || (go_.retry == "failed" && status != "done")) continue;
+      rows_[i] = row_of_result(sweep_, cells_[i], *result, true);
+      if (result->value("trained", false)) {  // and is judged by what the script says now
+        rows_[i]["status"] = "done";
+        rows_[i]["reason"] = nullptr;
+        rows_[i].erase("same_loss_as");
+      }
+      const Json& reason = rows_[i]["reason"];
+      states_[i] = {rows_[i].value("status", "failed"),
+                    reason.is_string() ? reason.get<std::string>() : "",
+                    result->value("seconds", 0.0)};
+    }
+    judge_all();
+  }
+
+  // In the order in which they are to run: those that others are compared with first.
+  std::vector<std::size_t> todo() {
+    std::vector<std::size_t> list;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      const bool own = go_.shards == 0 || static_cast<int>(i % go_.shards) == go_.shard - 1;
+      if (!own) mine_[i] = false;
+      if (own && selected_[i] && states_[i].status == "queued") list.push_back(i);
+    }
+    if (!sweep_.like.empty()) {
+      std::stable_partition(list.begin(), list.end(),
+                            [&](std::size_t i) { return counterpart(cells_, i, sweep_.like) < 0; });
+    }
+    return list;
+  }
+
+  std::vector<std::string> prepare(std::size_t cell, const std::string& folder) const {
+    Json order = program_.again;
+    order["sweep"] = sweep_.name;
+    order["name"] = cells_[cell].name;
+    order["hash"] = planned_[cell].hash;
+    order["values"] = cells_[cell].texts();
+    order["script"] = program_.script;
+    order["folder"] = folder;
+    replace_file(folder + "/script.lua", program_.text);
+    replace_file(folder + "/cell.json", json_text(order, 1) + "\n");
+    return {"cell", folder + "/cell.json"};
+  }
+
+  // A cell has ended: it and those that are compared with it can be judged.
+  void take(std::size_t cell) {
+    judge_one(cell);
+    emit_final();
+  }
+
+  void judge_all() {
+    for (std::size_t i = 0; i < cells_.size(); ++i) judge_one(i);
+  }
+
+  void judge_one(std::size_t i) {
+    if (sweep_.like.empty() || !rows_[i].value("trained", false)) return;
+    const int other = counterpart(cells_, i, sweep_.like);
+    if (other < 0) return;
+    const Json& reference = rows_[other];
+    const bool there = reference.value("trained", false);
+    if (!there && pending(other)) return;  // its turn comes
+    const double tolerance = sweep_.tolerance.value_or(loss_tolerance(planned_[i].precision));
+    const std::string why =
+        fmt::format("{} is {}", quote(cells_[other].name), reference.value("status", "queued"));
+    judge(rows_[i], cells_[other].name, there ? &reference : nullptr, why, tolerance);
+    const Json& reason = rows_[i]["reason"];
+    states_[i].status = rows_[i].value("status", "failed");
+    states_[i].reason = reason.is_string() ? reason.get<std::string>() : "";
+    const auto written = folder_.result(cells_[i], planned_[i].hash);
+    if (!written || written->value("same_loss_as", Json()) != rows_[i]["same_loss_as"] ||
+        written->value("status", "") != states_[i].status) {
+      replace_file(folder_.of(cells_[i], planned_[i].hash) + "/result.json",
+                   json_text(rows_[i]) + "\n");
+    }
+  }
+
+  bool pending(std::size_t i) const {
+    return states_[i].status == "queued" || states_[i].status == "running";
+  }
+
+  // Each row once, when nothing will change it any more.
+  void emit_final(bool all = false) {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (emitted_[i] || !selected_[i]) continue;
+      const int other = sweep_.like.empty() ? -1 : counterpart(cells_, i, sweep_.like);
+      if (!all && (pending(i) || (other >= 0 && pending(other)))) continue;
+      emitted_[i] = true;
+      program_.emit(rows_[i]);
+    }
+  }
+
+  // Of other shards, what they have done by now.
+  void refresh_others() {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (!pending(i)) continue;
+      if (const auto result = folder_.result(cells_[i], planned_[i].hash)) {
+        rows_[i] = row_of_result(sweep_, cells_[i], *result, true);
+        states_[i].status = rows_[i].value("status", "failed");
+      }
+    }
+  }
+
+  void write_index() {
+    folder_.write_index(sweep_, program_.script, cells_, planned_, states_, mine_);
+  }
+
+  template <class Thing>
+  std::vector<Thing> chosen(const std::vector<Thing>& all) const {
+    std::vector<Thing> some;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (selected_[i]) some.push_back(all[i]);
+    }
+    return some;
+  }
+
+  SweepOutcome outcome() {
+    SweepOutcome outcome;
+    const std::vector<Json> rows = chosen(rows_);
+    for (const Json& row : rows) {
+      outcome.cells.push_back(row);
+      outcome.failed = outcome.failed || row.value("status", "") == "failed";
+    }
+    outcome.text = summary_text(sweep_, chosen(cells_), rows);
+    return outcome;
+  }
+
+  SweepOutcome predicted() {
+    std::string lines;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      Json& row = rows_[i];
+      if (!selected_[i]) continue;
+      if (states_[i].status == "queued") {
+        const Json& prediction = planned_[i].prediction;
+        row["status"] = "predicted";
+        if (!prediction.value("fits", true)) {
+          row["reason"] =
+              fmt::format("does not fit: it needs {} of {}",
+                          format_bytes(prediction.value("memory_needed", 0.0)),
+                          format_bytes(prediction.value("rank_memory_limit",
+                                                        prediction.value("memory_limit", 0.0))));
+        }
+        row["predicted"] = prediction;
+      }
+      lines += json_text(row) + "\n";
+      program_.emit(row);
+    }
+    fs::create_directories(folder_.path());
+    replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines);
+    return outcome();
+  }
+
+  SweepOutcome listed() {
+    for (const Json& row : chosen(rows_)) program_.emit(row);
+    SweepOutcome result = outcome();
+    result.failed = false;  // nothing was done
+    result.text = dry_text(sweep_, chosen(cells_), chosen(planned_), chosen(rows_));
+    return result;
+  }
+
+  SweepOutcome job_script() {
+    SlurmJob job;
+    std::error_code error;
+    job.program = fs::read_symlink("/proc/self/exe", error).string();
+    job.script = program_.script;
+    job.folder = fs::current_path().string();
+    job.arguments = program_.words;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (states_[i].status != "queued" || !selected_[i]) continue;
+      ++job.cells;
+      job.cores = std::max<int>(job.cores, static_cast<int>(planned_[i].ranks));
+      job.memory = std::max(job.memory, planned_[i].memory);
+      job.seconds += planned_[i].seconds();
+    }
+    job.memory = go_.memory > 0 ? go_.memory + bytes_for_a_job : job.memory + bytes_for_a_job;
+    SweepOutcome result = outcome();
+    result.failed = false;
+    result.text = sbatch_text(sweep_, go_, job);
+    return result;
+  }
+
+  const SweepTable& sweep_;
+  const GoOptions& go_;
+  const SweepProgram& program_;
+  SweepFolder folder_;
+  std::vector<Cell> cells_;
+  std::vector<Planned> planned_;
+  std::vector<CellState> states_;
+  std::vector<Json> rows_;
+  std::vector<bool> selected_;  // by `only`
+  std::vector<bool> mine_;      // this process says what becomes of them
+  std::vector<bool> emitted_;
+  std::map<std::string, std::size_t> first_with_;  // hash -> cell
+};
+
+}  // namespace
+
+SweepOutcome run_sweep(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program) {
+  if (go.memory > 0 && go.memory < allocated_here()) {
+    throw Error(Stage::options, "option.range", "memory",
+                fmt::format("memory: {} is less than the {} that the program itself allocates",
+                            format_bytes(static_cast<double>(go.memory)),
+                            format_bytes(static_cast<double>(allocated_here()))),
+                "give a cell's process more");
+  }
+  return Sweep(sweep, go, program).run();
+}
+
+SweepOutcome found_results(const SweepTable& sweep, const SweepProgram& program) {
+  const GoOptions go;
+  return Sweep(sweep, go, program).found();
+}
+
+void run_cell(const SweepTable& sweep, const CellOrder& order, const SweepProgram& program) {
+  const std::vector<Cell> cells = made_cells(sweep, program);
+  const auto cell = std::find_if(cells.begin(), cells.end(),
+                                 [&](const Cell& one) { return one.name == order.name; });
+  int code = 0;
+  Json result = {{"status", "failed"}, {"reason", nullptr}, {"hash", order.hash}};
+  try {
+    if (cell == cells.end()) {
+      throw Error(Stage::script, "sweep.changed", "",
+                  fmt::format("the script has no cell {} when it is run again", quote(order.name)),
+                  "a sweep's script must make the same cells whenever it is run: no times, no "
+                  "random numbers");
+    }
+    Cell own = *cell;
+    own.table["log"] = order.folder + "/run.h5";
+    const Experiment experiment = experiment_of(own, program.context);
+    if (const std::string hash = hash_of(own, experiment); hash != order.hash) {
+      throw Error(Stage::script, "sweep.changed", "",
+                  fmt::format("the script makes another experiment of {} when it is run again "
+                              "({}, not {})",
+                              quote(order.name), hash, order.hash),
+                  "a sweep's script must make the same cells whenever it is run: no times, no "
+                  "random numbers, no files that change");
+    }
+    const Json trained = program.train(experiment);
+    for (const auto& [key, value] : trained.items()) {
+      if (key != "kind" && key != "text" && key != "hash") result[key] = value;
+    }
+    result["trained"] = result.value("status", "") == "done";
+    if (result["status"] == "interrupted") code = 130;
+  } catch (const Stopped&) {
+    code = 130;
+  } catch (const std::exception& thrown) {
+    const auto* error = dynamic_cast<const Error*>(&thrown);
+    const Problem problem = error != nullptr ? error->problems().front() : problem_of(thrown);
+    program.say("error: " + problem.text());
+    const bool memory = problem.code == "run.memory" || problem.code == "memory.exceeded" ||
+                        problem.message.find("can't allocate memory") != std::string::npos ||
+                        problem.message.find("bad_alloc") != std::string::npos;
+    result["status"] = problem.stage == Stage::plan ? "refused" : "failed";
+    result["reason"] = (memory ? "out of memory: " : "") + problem.text();
+    if (!problem.hint.empty()) result["hint"] = problem.hint;
+    code = exit_code_of(problem.stage);
+  }
+  if (code != 130) replace_file(order.folder + "/result.json", json_text(result) + "\n");
+  std::fflush(nullptr);
+  ::_exit(code);  // what the script does next is the sweep's, not the cell's
+}
+
+}  // namespace mw
