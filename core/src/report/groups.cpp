@@ -78,10 +78,24 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_bytes = parts(&Cell::bytes, false);
 }
 
+// Null: it has none.
+const std::string* find_value(const std::vector<std::pair<std::string, std::string>>& values,
+                              const std::string& axis) {
+  for (const auto& [key, value] : values)
+    if (key == axis) return &value;
+  return nullptr;
+}
+
+bool alike(const ReportGroup& a, const ReportGroup& b, const std::string& axis) {
+  const std::string *x = find_value(a.values, axis), *y = find_value(b.values, axis);
+  return x == nullptr || y == nullptr ? x == y : *x == *y;
+}
+
 // Of the groups that the baseline names, by name or by a value, the one that has most values in
 // common with this group.
 int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
-                const std::string& baseline, const std::vector<ReportCell>& cells) {
+                const std::string& baseline, const std::vector<std::string>& axes,
+                const std::vector<ReportCell>& cells) {
   int best = -1;
   long most = -1;
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -93,9 +107,8 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
               (!baseline.empty() && cells[c].hash == baseline);
     }
     if (!named) continue;
-    const long common = std::count_if(group.values.begin(), group.values.end(), [&](auto& one) {
-      return std::find(other.values.begin(), other.values.end(), one) != other.values.end();
-    });
+    long common = 0;
+    for (const std::string& axis : axes) common += alike(group, other, axis) ? 1 : 0;
     if (common > most) {
       most = common;
       best = static_cast<int>(g);
@@ -218,6 +231,8 @@ ReportGroups group_cells(const ReportRuns& runs) {
       made.values = cell.values;
       made.name = values.empty() ? cell.name : values;
       if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
+    } else if (!sweep && found.groups[at->second].name != cell.name && !values.empty()) {
+      found.groups[at->second].name = values;  // repeats with names of their own
     }
     found.groups[at->second].cells.push_back(c);
     found.of_cell.push_back(static_cast<int>(at->second));
@@ -245,11 +260,12 @@ ReportGroups group_cells(const ReportRuns& runs) {
   }
   found.predicted = !measured;
   for (ReportGroup& g : found.groups) {
-    if (!baseline.empty()) g.baseline = baseline_of(g, found.groups, baseline, runs.cells);
+    if (!baseline.empty())
+      g.baseline = baseline_of(g, found.groups, baseline, runs.axes, runs.cells);
     if (g.baseline >= 0) {
       const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
-      const bool alike = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
-      if (alike && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
+      const bool both = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
+      if (both && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
     }
   }
   const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;

@@ -47,9 +47,11 @@ function showHead() {
 function pivot(into) {
   const [rowAxis, ...others] = data.axes;
   if (!rowAxis || others.length === 0) return;
-  const columnOf = (g) => others.map((axis) => g.values[axis] ?? none).join(", ");
+  const columnOf = (g) => others.length === 1 ? g.values[others[0]] ?? none
+    : others.filter((axis) => g.values[axis] !== undefined).map((axis) => `${axis} ${g.values[axis]}`).join(", ") || none;
   const columns = [...new Set(data.groups.map(columnOf))], rows = [...new Set(data.groups.map((g) => g.values[rowAxis] ?? none))];
   if (columns.length < 2 || columns.length > 12 || rows.length < 2) return;
+  if (data.groups.length < 0.6 * rows.length * columns.length) return; // mostly holes
   const all = measures(), at = new Map(data.groups.map((g, i) => [JSON.stringify([g.values[rowAxis] ?? none, columnOf(g)]), i]));
   let chosen = all[0];
   const holder = make("div");
