@@ -44,7 +44,8 @@ MESSAGES = {
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
-                   r"-o run\.h5: that is the run file \[name another file\]"],
+                   r"-o run\.h5: that is the run file \[name another file\]",
+                   r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],
     "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
                         r"model\.block: layer \d+: returned .*, not a value \[return what .*",
                         r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
@@ -138,16 +139,17 @@ MESSAGES = {
                      r"offload\.layers: 5 of a model of 4 layers \[nearest: 4, which is all of them, or \"full\"\]"],
     "option.type": [r"model\.dims\.\w+: got .* \[a dim is a whole number .*", r"model\.block: must be a function; got .* \[write .*",
                     rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
-    "option.unknown": [rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [r"trace: .* is no step \[steps count from 0: trace = .*", rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
     "option.unknown": [r"over\.\S+: an experiment has no key \"\w+\" \[(did you mean \"\w+\"\?|an axis of .*)?\]",
                        r"model\.\w+ is not a known option \(in \".*\"\) \[.*",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
+    "option.value": [r"trace: .* is no step \[steps count from 0: trace = .*",
+                     rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
                      r"optimizer\.betas: these are not two \[for example .*\]",
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
                      r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
+    "page.foreign": [r"(-o|--html|mw\.bar_chart) .*: it is there, and it is no page of meshwright \[name another file; .*"],
+    "page.part": [r"a part of the reports' page is missing: .* \[build or install the program anew; .*"],
     "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "
                      r"pp\(\d+\)|a stage has .*)\]",
                         r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; "
@@ -202,7 +204,7 @@ MESSAGES = {
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
     "runs.unreadable": [r".*: .+ \[name a run file: what a script's `log` names\]"],
-    "script.argument": [r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
+    "script.argument": [r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
                         r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit has no loin \[it has backwards, .*, tiny\]",
@@ -233,13 +235,14 @@ MESSAGES = {
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
-    "usage.missing": [r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
+    "usage.missing": [r"report: no file to write is named \[-o report\.html\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==|for example .*)"],
-    "usage.value": [r"--times takes three positive numbers \[F,I,W: .*"],
+    "usage.value": [r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
+                    r"--times takes three positive numbers \[F,I,W: .*"],
 }
 
 
