@@ -45,7 +45,8 @@ local formula = { ring = 2 * (4 * k * (n - 1) / n + 2 * k), allgather = 2 * 4 * 
 local function attention(uses)                   -- what goes over cp but gradients' sum
   local sum = 0
   for _, use in ipairs(uses) do
-    if use.phase == "forward" or use.phase == "backward" then sum = sum + (use.op == "all-reduce" and 0 or use.bytes) end
+    local inside = use.phase == "forward" or use.phase == "backward"
+    if inside and use.op ~= "all-reduce" then sum = sum + use.bytes end
   end
   return sum
 end
@@ -62,9 +63,9 @@ for _, cell in ipairs(cells) do
     end
     sent[tokens], held[tokens] = sent[tokens] or {}, held[tokens] or {}
     sent[tokens][#sent[tokens] + 1], held[tokens][#held[tokens] + 1] = row, row
-    print(("%8d   %-10s %20s %11.0f %9.0f %28s %11.0f"):format(tokens, form, done and ("%.0f"):format(row.sent / 1024) or "",
-          attention(p.communication) / 1024, 4 * formula[form] * tokens / 1024,
-          done and ("%.0f"):format(row.held / 1024) or "", p.memory[1].activations / 1024))
+    print(("%8d   %-10s %20s %11.0f %9.0f %28s %11.0f"):format(tokens, form,
+          done and ("%.0f"):format(row.sent / 1024) or "", attention(p.communication) / 1024,
+          4 * formula[form] * tokens / 1024, done and ("%.0f"):format(row.held / 1024) or "", p.memory[1].activations / 1024))
   end
 end
 if ran > 0 then sweep:report("runs/context.html") end

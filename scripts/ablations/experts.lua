@@ -61,8 +61,8 @@ local function of_ranks(experts, ways)
   return worst
 end
 
-print("balance   ep   states, KiB   exchanged, KiB: measured   predicted   reduced, KiB   fullest expert   fullest rank")
-local rows, ran = {}, 0
+print("balance   ep   states, KiB   exchanged, KiB: measured   predicted   reduced, KiB   fullest expert   rank")
+local rows, ran, steps = {}, 0, 0
 for _, cell in ipairs(cells) do
   local p, done = cell.predicted, cell.status == "done"
   if p and (done or cell.status == "predicted") then
@@ -70,11 +70,12 @@ for _, cell in ipairs(cells) do
     local even, reduced = bytes(p.communication)
     local row = { states = m.parameters + m.gradients + m.optimizer, exchanged = even, reduced = reduced }
     if done then
-      ran = ran + 1
-      row.exchanged, row.expert, row.rank = bytes(cell.communication), cell.experts.imbalance, of_ranks(cell.experts, ways)
+      ran, steps = ran + 1, cell.steps
+      row.exchanged = bytes(cell.communication)
+      row.expert, row.rank = cell.experts.imbalance, of_ranks(cell.experts, ways)
     end
     rows[cell.values.balance .. ways] = row
-    print(("%-7s %4d %13.0f %26s %11.0f %14.0f %16s %14s"):format(cell.values.balance, ways, row.states / 1024,
+    print(("%-7s %4d %13.0f %26s %11.0f %14.0f %16s %6s"):format(cell.values.balance, ways, row.states / 1024,
           done and ("%.0f"):format(row.exchanged / 1024) or "", even / 1024, reduced / 1024,
           done and ("%.2f"):format(row.expert) or "", done and ("%.2f"):format(row.rank) or ""))
   end
@@ -83,12 +84,13 @@ if ran > 0 then sweep:report("runs/experts.html") end
 
 local one, wide, even = rows.none1, rows.none8, rows.bias8
 if one and wide and even then
-  local line = ("Answer: ep(8) holds %.2f of the states of ep(1), exchanges %.0f KiB a rank and step and reduces %.0f in place of "
-    .. "%.0f KiB"):format(wide.states / one.states, wide.exchanged / 1024, wide.reduced / 1024, one.reduced / 1024)
+  local line = ("Answer: ep(8) holds %.2f of the states of ep(1), exchanges %.0f KiB a rank and step and reduces "
+    .. "%.0f in place of %.0f KiB"):format(wide.states / one.states, wide.exchanged / 1024,
+    wide.reduced / 1024, one.reduced / 1024)
   local two = rows.none2
   if ran == 8 then
-    line = line .. ("; its fullest rank has %.2f times the mean, with ep(2) %.2f, and with a bias %.2f"):format(wide.rank,
-      two.rank, even.rank)
+    line = line .. ("; after %d steps its fullest rank has %.2f times the mean, ep(2)'s %.2f, and with a bias ep(8)'s %.2f")
+      :format(steps, wide.rank, two.rank, even.rank)
   end
   print(line .. (ran == 0 and ", all of it predicted." or "."))
 else

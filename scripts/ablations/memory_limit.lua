@@ -55,8 +55,8 @@ base.plan, base.model, base.memory = nil, nil, limit
 local sweep = mw.sweep { name = "memory_limit", base = base, over = { mix = grid } }
 local cells = sweep:go()
 
-print(("%d ranks, %.0f MiB each   layers that fit   parameters   peak, MiB: predicted   measured   largest batch, of %d layers")
-  :format(ranks, limit / 2 ^ 20, mixes[1].layers))
+print(("%d ranks, %.0f MiB each   layers that fit   parameters   peak, MiB: predicted   measured   "
+  .. "largest batch, of %d layers"):format(ranks, limit / 2 ^ 20, mixes[1].layers))
 local of, ran, within = {}, 0, 0
 for _, cell in ipairs(cells) do of[cell.values.mix] = cell end
 for _, mix in ipairs(mixes) do
@@ -68,7 +68,8 @@ for _, mix in ipairs(mixes) do
     ran = ran + 1
     if cell.peak_bytes <= limit then within = within + 1 end
   end
-  print(("%-24s %15d %12s %22s %10s %28d"):format(mix.name, mix.layers, p and ("%.0f k"):format(p.parameters / 1e3) or "",
+  print(("%-24s %15d %12s %22s %10s %28d"):format(mix.name, mix.layers,
+        p and ("%.0f k"):format(p.parameters / 1e3) or "",
         p and ("%.2f"):format(p.peak_bytes / 2 ^ 20) or "", done and ("%.2f"):format(cell.peak_bytes / 2 ^ 20) or "",
         mix.batch))
 end
@@ -76,8 +77,8 @@ if ran > 0 then sweep:report("runs/memory_limit.html") end
 
 local plain, full = mixes[1], mixes[4]
 if plain.parameters and full.parameters and plain.layers > 0 then
-  print(("Answer: in %.0f MiB a rank the largest model has %.0f k parameters with dp and %.0f k with ZeRO 3, %.2f times as many, "
-    .. "and of dp's largest the largest batch is %d sequences with dp and %d with ZeRO 3; %s."):format(limit / 2 ^ 20,
+  print(("Answer: in %.0f MiB a rank the largest model has %.0f k parameters with dp and %.0f k with ZeRO 3, %.2f times "
+    .. "as many, and of dp's largest the largest batch is %d sequences with dp and %d with ZeRO 3; %s."):format(limit / 2 ^ 20,
     plain.parameters / 1e3, full.parameters / 1e3, full.parameters / plain.parameters, plain.batch, full.batch,
     ran == 0 and "all of it predicted" or ("%d were run, and %d of them stayed within the limit"):format(ran, within)))
 else

@@ -14,8 +14,8 @@ local mw               = require "meshwright"
 local dp, tp, zero, ep = mw.plugins("dp", "tp", "zero", "ep")
 
 local dense = mw.llama { layers = 4, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256 }
-local moe   = mw.moe { layers = 2, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256, experts = 8, top_k = 2,
-                       expert_ffn = 96, shared_experts = 1 }
+local moe   = mw.moe { layers = 2, hidden = 128, heads = 8, kv_heads = 4, ffn = 352, vocab = 256,
+                       experts = 8, top_k = 2, expert_ffn = 96, shared_experts = 1 }
 local sweep = mw.sweep {
   name = "overlap",
   base = {
@@ -53,7 +53,8 @@ for _, cell in ipairs(cells) do
     local seconds = 0
     for _, use in ipairs(p.communication) do seconds = seconds + use.seconds end
     local row = { sent = bytes(done and cell.communication or p.communication), exposed = p.exposed_seconds,
-                  step = p.step_seconds, measured = done and cell.step_seconds, loss = done and cell.losses[#cell.losses] }
+                  step = p.step_seconds, measured = done and cell.step_seconds,
+                  loss = done and cell.losses[#cell.losses] }
     ran = ran + (done and 1 or 0)
     rows[cell.values.mix] = row
     print(("%-10s %16.0f %13.2f %13.2f %21.1f %10s %14s"):format(cell.values.mix, row.sent / 1024, 1000 * seconds,
@@ -77,8 +78,8 @@ for _, form in ipairs { "dp", "tp", "zero", "ep" } do
   end
 end
 if whole then
-  print(("Answer: by prediction overlap hides, of what sending adds to a step here, %s; %d of 4 forms send as many bytes with it "
-    .. "as without%s."):format(table.concat(said, ", "), same,
+  print(("Answer: by prediction overlap hides, of what sending adds to a step here, %s; %d of 4 forms send as many bytes "
+    .. "with it as without%s."):format(table.concat(said, ", "), same,
     ran == 8 and (", and their last losses are at most %.1e apart"):format(apart) or ""))
 else
   print "No answer: a form is not done; its row in runs/overlap says why."

@@ -43,7 +43,7 @@ local cells = sweep:go()
 local k = { gpipe = 1, ["1f1b"] = 1, interleaved = 1 / 2, ["zb-h1"] = 1 / 3, ["zb-h2"] = 1 / 3, zbv = 1 / 6 }
 local function share(over) return 100 * over / (1 + over) end   -- of the step, from idle over work
 
-print("microbatches   schedule      bubble by formula   predicted   measured here   activations of the fullest stage, KiB")
+print("microbatches   schedule      bubble by formula   predicted   measured here   activations at most, KiB")
 local least, most, ran, compared = {}, {}, 0, 0
 for _, cell in ipairs(cells) do
   local p, done = cell.predicted, cell.status == "done"
@@ -54,7 +54,7 @@ for _, cell in ipairs(cells) do
     if done then activations, ran = cell.memory.activations, ran + 1 end
     local row = { name = name, bubble = 100 * p.bubble_fraction, activations = activations,
                   formula = share(k[name] * (stages - 1) / m) }
-    print(("%12d   %-11s %16.1f %% %9.1f %% %13s %40.0f"):format(m, name, row.formula, row.bubble,
+    print(("%12d   %-11s %16.1f %% %9.1f %% %13s %26.0f"):format(m, name, row.formula, row.bubble,
           done and ("%.1f %%"):format(100 * cell.bubble_fraction) or "", activations / 1024))
     if not least[m] or row.bubble < least[m].bubble then least[m] = row end
     if not most[m] or row.bubble > most[m].bubble then most[m] = row end
@@ -68,8 +68,8 @@ if least[4] and least[16] then
     return ("with %d microbatches the largest is %s's, %.1f %%, and the smallest %s's, %.1f %%"):format(m, most[m].name,
       most[m].bubble, least[m].name, least[m].bubble)
   end
-  print(("Answer: of the predicted bubbles of %d stages, %s; %s; the formulas, of stages that take equally long, are at most "
-    .. "%.1f points off."):format(stages, said(4), said(16), compared))
+  print(("Answer: of the predicted bubbles of %d stages, %s; %s; the formulas, of stages that take equally long, are at "
+    .. "most %.1f points off."):format(stages, said(4), said(16), compared))
 else
   print "No answer: cells are missing; their rows in runs/schedules say why."
 end

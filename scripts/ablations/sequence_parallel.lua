@@ -59,9 +59,9 @@ if ran > 0 then sweep:report("runs/sequence_parallel.html") end
 
 local plain, cut, again = rows["tp"], rows["tp, sp"], rows["tp, sp, gathers"]
 if plain and cut and again then
-  print(("Answer: on tp(4), sp() keeps %.2f of the activations and sends %.3f times the bytes; with gathers made again it keeps "
-    .. "%.2f and sends %.3f times as many; %s."):format(cut.held / plain.held, cut.sent / plain.sent, again.held / plain.held,
-    again.sent / plain.sent, ran == 0 and "all of it predicted"
+  print(("Answer: on tp(4), sp() keeps %.2f of the activations and sends %.3f times the bytes; with gathers made again "
+    .. "it keeps %.2f and sends %.3f times as many; %s."):format(cut.held / plain.held, cut.sent / plain.sent,
+    again.held / plain.held, again.sent / plain.sent, ran == 0 and "all of it predicted"
       or ("%d of 3 were run, bytes at most %d off predicted"):format(ran, off)))
 else
   print "No answer: a mix is not done; its row in runs/sequence_parallel says why."

@@ -39,17 +39,19 @@ local function bytes(uses)
   return sum
 end
 
-print("tp   tokens/s, measured   predicted   sent a rank and step, MiB   predicted   M flop a rank   bytes for 1000 flop")
+print("tp   tokens/s, measured   predicted   sent a rank and step, MiB   predicted   M flop a rank   bytes/1000 flop")
 local rows, ran = {}, 0
 for _, cell in ipairs(cells) do
   local p, done = cell.predicted, cell.status == "done"
   if p and (done or cell.status == "predicted") then
     local t = tonumber(cell.values.degree)
-    local row = { t = t, speed = done and cell.tokens_per_second or p.tokens_per_second, predicted = p.tokens_per_second,
+    local row = { t = t, speed = done and cell.tokens_per_second or p.tokens_per_second,
+                  predicted = p.tokens_per_second,
                   sent = bytes(done and cell.communication or p.communication), flops = p.flops_per_step / t }
     ran = ran + (done and 1 or 0)
     rows[#rows + 1] = row
-    print(("%2d %20s %11.0f %27.2f %11.2f %15.0f %21.2f"):format(t, done and ("%.0f"):format(row.speed) or "", row.predicted,
+    print(("%2d %20s %11.0f %27.2f %11.2f %15.0f %17.2f"):format(t,
+          done and ("%.0f"):format(row.speed) or "", row.predicted,
           row.sent / 2 ^ 20, bytes(p.communication) / 2 ^ 20, row.flops / 1e6, 1000 * row.sent / row.flops))
   end
 end
@@ -65,9 +67,9 @@ local function falls(key)
   return ("do not fall up to tp(%d), %.0f"):format(rows[#rows].t, rows[#rows][key])
 end
 if #rows == 4 and (ran == 0 or ran == 4) then
-  print(("Answer: tokens/s %s%s; from tp(2) to tp(8) a rank's work falls to %.2f of it and its bytes grow %.2f times."):format(
-    ran == 4 and falls("speed") .. ", and by prediction " or "by prediction ", falls("predicted"),
-    rows[4].flops / rows[2].flops, rows[4].sent / rows[2].sent))
+  local measured = ran == 4 and falls("speed") .. ", and " or ""
+  print(("Answer: tokens/s %sby prediction %s; from tp(2) to tp(8) a rank's work falls to %.2f of it and its bytes grow "
+    .. "%.2f times."):format(measured, falls("predicted"), rows[4].flops / rows[2].flops, rows[4].sent / rows[2].sent))
 else
   print "No answer: a degree is not done; its row in runs/tp_degree says why."
 end

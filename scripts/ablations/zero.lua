@@ -56,7 +56,8 @@ for _, cell in ipairs(cells) do
       row.states, row.sent = states(cell.memory), bytes(cell.communication)
     end
     rows[name] = row
-    print(("%-10s %18s %11.1f %9.1f %23s %11.1f %9.1f %6.0f"):format(name, done and ("%.1f"):format(row.states / 1024) or "",
+    print(("%-10s %18s %11.1f %9.1f %23s %11.1f %9.1f %6.0f"):format(name,
+          done and ("%.1f"):format(row.states / 1024) or "",
           states(p.memory[1]) / 1024, held[name] * p.parameters / 1024, done and ("%.1f"):format(row.sent / 1024) or "",
           bytes(p.communication) / 1024, sent[name] * (ranks - 1) / ranks * p.parameters / 1024,
           (done and cell.peak_bytes or p.peak_bytes) / 1024))

@@ -57,9 +57,9 @@ for _, ways in ipairs { 8, 16, 32, 64 } do
 end
 
 local near, wide = rows[1], rows[#rows]
-print(("Mistake: with ep(%d) each rank sends %.1f of its %.1f GB of tokens to other machines, which takes %.2f s a step "
-  .. "beside %.2f s of compute (at %.0f %% of the peak)."):format(wide.ways, wide.leaves / 1e9, wide.exchanged / 1e9,
+print(("Mistake: with ep(%d) each rank sends %.1f of its %.1f GB of tokens to other machines, which takes %.2f s a "
+  .. "step beside %.2f s of compute (at %.0f %% of the peak)."):format(wide.ways, wide.leaves / 1e9, wide.exchanged / 1e9,
   wide.seconds, wide.compute, 100 * share))
-print(("Cure: with ep(%d), inside a machine, %.1f GB of them leave it and exchanges take %.2f s; a rank holds %.1f GB in "
-  .. "place of %.1f, and copies of experts exchange gradients and updates of %.1f GB a step, %.2f s outside."):format(
+print(("Cure: with ep(%d), inside a machine, %.1f GB of them leave it and exchanges take %.2f s; a rank holds %.1f "
+  .. "GB in place of %.1f, and copies of experts exchange gradients and updates of %.1f GB a step, %.2f s outside."):format(
   near.ways, near.leaves / 1e9, near.seconds, near.held / 1e9, wide.held / 1e9, near.copies / 1e9, near.late))

@@ -53,10 +53,11 @@ if ran > 0 then sweep:report("runs/few_microbatches.html") end
 
 local few, filled, many = rows["2, 1f1b"], rows["2, zb-h1"], rows["16, 1f1b"]
 if few and filled and many then
-  print(("Mistake: %d stages with %d microbatches idle %.1f %% of a step by prediction (%.1f %% by the formula) and hold "
-    .. "%.2f MiB."):format(stages, few.m, few.bubble, formula(few.m), few.peak / 2 ^ 20))
-  print(("Cure: with %d microbatches of the same batch they idle %.1f %% (%.1f %%) and hold %.2f MiB; where there are no more "
-    .. "than %d, zb-h1 idles %.1f %%."):format(many.m, many.bubble, formula(many.m), many.peak / 2 ^ 20, few.m, filled.bubble))
+  print(("Mistake: %d stages with %d microbatches idle %.1f %% of a step by prediction (%.1f %% by the formula) and "
+    .. "hold %.2f MiB."):format(stages, few.m, few.bubble, formula(few.m), few.peak / 2 ^ 20))
+  print(("Cure: with %d microbatches of the same batch they idle %.1f %% (%.1f %%) and hold %.2f MiB; where there are "
+    .. "no more than %d, zb-h1 idles %.1f %%."):format(many.m, many.bubble, formula(many.m), many.peak / 2 ^ 20, few.m,
+    filled.bubble))
 else
   print "No answer: a cell is not done; its row in runs/few_microbatches says why."
 end

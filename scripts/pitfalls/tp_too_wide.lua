@@ -61,8 +61,8 @@ if wide and mixed and plain then
   local function speed(row) return row.speed and (", at %.0f tokens/s"):format(row.speed) or "" end
   print(("Mistake: tp(8) sends %.2f MiB a rank and step, %.2f times what dp(8) sends, and leaves a rank %d of ffn's %d "
     .. "columns%s."):format(wide.sent / 2 ^ 20, wide.sent / plain.sent, wide.columns, ffn, speed(wide)))
-  print(("Cure: dp(8) sends %.2f MiB and holds %.2f in place of %.2f%s; where that does not fit, dp(4) x tp(2) sends %.2f and "
-    .. "holds %.2f%s."):format(plain.sent / 2 ^ 20, plain.peak / 2 ^ 20, wide.peak / 2 ^ 20, speed(plain),
+  print(("Cure: dp(8) sends %.2f MiB and holds %.2f in place of %.2f%s; where that does not fit, dp(4) x tp(2) sends %.2f "
+    .. "and holds %.2f%s."):format(plain.sent / 2 ^ 20, plain.peak / 2 ^ 20, wide.peak / 2 ^ 20, speed(plain),
     mixed.sent / 2 ^ 20, mixed.peak / 2 ^ 20, speed(mixed)))
 else
   print "No answer: a mix is not done; its row in runs/tp_too_wide says why."
