@@ -4,8 +4,9 @@
 -- them and as many back, in each layer, forward and backward, if choices are even (Lepikhin et
 -- al. 2020, arXiv:2006.16668). The gradients of experts are reduced over fewer copies: from dp's
 -- whole all-reduce at n = 1 to nothing at n = dp. Choices are not even: a rank of few experts is
--- as late as its fullest. A bias on the choice evens it out with time (Wang et al. 2024,
--- arXiv:2408.15664), the width itself does not change what is chosen.
+-- as late as its fullest. A loss on uneven choices evens them out with time (Fedus, Zoph and
+-- Shazeer 2022, arXiv:2101.03961); the width itself does not change what is chosen. An expert
+-- that all tokens choose has experts/top_k times the mean, 4 here.
 --
 -- Parameters and predicted bytes are those of any machine; what tokens choose is that of this
 -- model, text and number of steps, and the same for every width. No time is compared.
@@ -14,7 +15,7 @@ local dp, ep = mw.plugins("dp", "ep")
 
 local function model(balance)
   return mw.moe { layers = 2, hidden = 64, heads = 4, ffn = 172, vocab = 256, experts = 8, top_k = 2, expert_ffn = 128,
-                  balance = balance, bias_rate = balance == "bias" and 0.02 or nil }
+                  score = "sigmoid", balance = balance, aux_weight = balance == "aux" and 0.05 or nil }
 end
 local sweep = mw.sweep {
   name = "experts",
@@ -22,11 +23,11 @@ local sweep = mw.sweep {
     data      = mw.text { "gcide", sequence = 128 },
     batch     = 8,
     optimizer = mw.adamw { lr = 1e-3 },
-    steps     = 20,
+    steps     = 30,
     threads   = 1,
   },
   over = {
-    balance = { { name = "none", model = model("none") }, { name = "bias", model = model("bias") } },
+    balance = { { name = "none", model = model("none") }, { name = "aux", model = model("aux") } },
     width = {
       { name = "1", plan = { dp(8) } },
       { name = "2", plan = { dp(8), ep(2) } },
@@ -82,15 +83,15 @@ for _, cell in ipairs(cells) do
 end
 if ran > 0 then sweep:report("runs/experts.html") end
 
-local one, wide, even = rows.none1, rows.none8, rows.bias8
+local one, wide, even = rows.none1, rows.none8, rows.aux8
 if one and wide and even then
   local line = ("Answer: ep(8) holds %.2f of the states of ep(1), exchanges %.0f KiB a rank and step and reduces "
     .. "%.0f in place of %.0f KiB"):format(wide.states / one.states, wide.exchanged / 1024,
     wide.reduced / 1024, one.reduced / 1024)
   local two = rows.none2
   if ran == 8 then
-    line = line .. ("; after %d steps its fullest rank has %.2f times the mean, ep(2)'s %.2f, and with a bias ep(8)'s %.2f")
-      :format(steps, wide.rank, two.rank, even.rank)
+    line = line .. ("; after %d steps its fullest rank has %.2f times the mean, ep(2)'s %.2f, "
+      .. "and with a balancing loss ep(8)'s %.2f"):format(steps, wide.rank, two.rank, even.rank)
   end
   print(line .. (ran == 0 and ", all of it predicted." or "."))
 else
