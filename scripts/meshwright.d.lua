@@ -350,6 +350,7 @@ function mw.microbatch.ramp(options) end
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
 ---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
 ---@field hook? any how a bucket is summed: "none", as it is; "bf16" or "powersgd" (both lossy), or another hook by name; dp.powersgd { … } or another with options; or a function of the bucket that returns one of these when the plan is made (default "none")
+---@field hook_rank? integer of a hook that is given by its name alone: powersgd's rank (default 4) (1 .. 65536)
 
 ---@class meshwright.plugin.dp.powersgd
 ---@field rank? integer columns of the factors that stand for a gradient matrix (default 4) (1 .. 1048576)
