@@ -427,13 +427,13 @@ function mw.microbatch.ramp(options) end
 function mw.plugins(...) end
 
 ---@class meshwright.BarChart
----@field file string where to: an SVG file
+---@field file string where to: an HTML file
 ---@field title? string
 ---@field unit? string of the numbers
 ---@field series string[] what a group's bars show, in order
 ---@field bars (string|number)[][] a group each: its name, and a number for each of the series
 
----Writes horizontal bars as SVG.
+---Writes a page of horizontal bars and their numbers.
 ---@param chart meshwright.BarChart
 ---@return string file
 function mw.bar_chart(chart) end
