@@ -20,7 +20,7 @@ LANES = 1 << 24    # from this track on: ops and transfers
 
 class Trace(ProgramCase):
     def run_once(self, plan='pp { 2, schedule = "zb-h1" }, dp(2)', more=""):
-        return self.only("run", self.script(plan, 'e.log = "run.h5"\n' + more))
+        return self.only("run", self.script(plan, 'e.log, e.overwrite = "run.h5", true\n' + more))
 
     def trace(self, *arguments):
         result = self.only("trace", "run.h5", "-o", "trace.json", *arguments)
@@ -264,7 +264,7 @@ class Trace(ProgramCase):
 
 class EndedEarly(ProgramCase):
     def start(self, plan, more=""):
-        script = self.script(plan, 'e.log = "run.h5" e.steps = 1000000\n' + more +
+        script = self.script(plan, 'e.log, e.overwrite = "run.h5", true e.steps = 1000000\n' + more +
                              'e.observe = function(step) io.stderr:write("finished ", step, "\\n") end')
         process = subprocess.Popen([BIN, "run", str(script), "--json", "--plugin-path", TEST_PLUGINS],
                                    cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

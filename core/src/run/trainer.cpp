@@ -53,10 +53,12 @@ class Mailbox {
     reported_ = step;
     changed_.notify_all();
   }
-  // Waits for that; false if the first rank failed before.
+  // Waits for that; false if a rank failed before.
   bool wait_reported(std::int64_t step) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return reported_ >= step || failed_[0]; });
+    changed_.wait(lock, [&] {
+      return reported_ >= step || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
+    });
     return reported_ >= step;
   }
 
