@@ -253,6 +253,7 @@ int core_bar_chart(lua_State* lua) {
 // unknown(key, { known, … }, called): there is none of that name; "mw." and the key if not called
 // otherwise
 int core_unknown(lua_State* lua) {
+  lua_settop(lua, 3);  // what follows is pushed behind the arguments, given or not
   const std::string key = luaL_tolstring(lua, 1, nullptr);
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
