@@ -49,7 +49,7 @@ local bars = {}
 for _, form in ipairs(forms) do
   local name, plan = form[1], form[2]
   local e = experiment(plan, longest(plan))
-  e.memory, e.log = limit .. "MiB", "runs/long_context.h5"
+  e.memory, e.log = limit .. "MiB", "runs/long_context-{name}.h5"
   local tokens, run = e.data.sequence, quiet(mw.train(e))
   print(("  %-17s %7d %11.2f %11.2f %18.2f %10.2f %6.2f"):format(name, tokens, run.peak_bytes / 2 ^ 20,
         run.predicted.memory[1].peak / 2 ^ 20, run.memory.activations / 2 ^ 20, run.step_seconds, run.losses[1]))

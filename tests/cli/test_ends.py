@@ -21,7 +21,7 @@ local dp, tp = mw.plugins("dp", "tp")
 local e = {
   model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
   data = mw.text { "text.txt", sequence = 16 }, plan = { dp(2), tp(2) }, batch = 4,
-  optimizer = mw.adamw { lr = 1e-3 }, steps = 6, log = "runs/a.h5",
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 6, log = "runs/a.h5", overwrite = true,
 }
 local function at(step) io.stderr:write("at ", step, "\\n") end
 e.observe = at

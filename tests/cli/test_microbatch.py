@@ -112,7 +112,7 @@ end"""))
     def test_a_batch_that_grows(self):
         log = self.folder / "ramp.h5"
         ramp = "mw.microbatch.ramp { from = 2, by = 4, sequences = 12, size = 2 }"
-        more = f'{{ steps = 6, precision = "fp64", log = "{log}" }}'
+        more = f'{{ steps = 6, precision = "fp64", log = "{log}", overwrite = true }}'
         plans = ("{}", "{ dp(2), tp(2) }", "{ pp { 2, schedule = 'zb-h1' } }", "{ zero { 2, stage = 3 } }")
         one, *mixes = self.all("run", self.write(
             HEAD + "".join(f'e("llama", {plan}, {ramp}, mw.train, {more})\n' for plan in plans)))

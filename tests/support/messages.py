@@ -35,15 +35,19 @@ MESSAGES = {
     "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, so that "
                      r"its update is left out \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
+    "data.header": [r".*\.(bin|idx|tok): .* \[.*"],
+    "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
+    "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "file.missing": [r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
-                     r"data\.path: no file or folder \".*\" \[looked for .*", r"plan\[1\]\.schedule: there is no "
+                     r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
                    r"-o run\.h5: that is the run file \[name another file\]",
                    r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],
-    "function.result": [r"model\.block: layer \d+: returned .*, not a value \[return what .*",
+    "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
+                        r"model\.block: layer \d+: returned .*, not a value \[return what .*",
                         r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
                      r"\"none\", \"bf16\", \"powersgd\"\]",
                         r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry "
@@ -51,7 +55,7 @@ MESSAGES = {
                         r"(loss_scale|microbatch): the function returned .* for step \d+ \[return .*",
                         r"schedule: the function returned .* as the learning rate of step \d+ \[return a finite "
                      r"number, 0 or more\]",
-                        r"(On rank \d+: )?observe\(\d+\) returned .* \[return \{ name = number \}.*",
+                        r"(On rank \d+: )?observe\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name\])",
                         r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
@@ -68,6 +72,11 @@ MESSAGES = {
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
+    "log.foreign": [r"log: cannot write .* \[(remove it, or name another file|name another folder, .*)\]"],
+    "log.in-use": [r"log: .* is being written by another run(, process \d+)? \[give this one a log of its own, log = \".*\"; .*"],
+    "log.taken": [r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*"],
+    "log.twice": [r"log: .* has been written by a run of this script already \[give each run a log of its own: .*"],
+    "log.word": [r"log: \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],
     "memory.machine": [r"plan: .* does not fit: \d+ ranks of up to .*, .* together, against .* of memory here \[.*",
@@ -89,7 +98,8 @@ MESSAGES = {
                     r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
     "model.unused": [r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
                      r"model\.dims\.\w+: no op has the dim \w+ \[leave it out, .*"],
-    "option.choice": [r'recompute: there is no "\w+" \["none", .*',
+    "option.choice": [r"recompute: there is no \"ful\" \(in \".*\"\) \[.*",
+                      r'recompute: there is no "\w+" \["none", .*',
                       r"model\.block: the op \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
                       r"model\.block: there is no op \"\w+\" \[(did you mean \"\w+\"\? )?ops: .*",
                       rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
@@ -129,8 +139,11 @@ MESSAGES = {
                      r"offload\.layers: 5 of a model of 4 layers \[nearest: 4, which is all of them, or \"full\"\]"],
     "option.type": [r"model\.dims\.\w+: got .* \[a dim is a whole number .*", r"model\.block: must be a function; got .* \[write .*",
                     rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
-    "option.unknown": [rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
+    "option.unknown": [r"over\.\S+: an experiment has no key \"\w+\" \[(did you mean \"\w+\"\?|an axis of .*)?\]",
+                       r"model\.\w+ is not a known option \(in \".*\"\) \[.*",
+                       rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
+    "option.value": [r"trace: .* is no step \[steps count from 0: trace = .*",
+                     rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
                      r"optimizer\.betas: these are not two \[for example .*\]",
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
                      r"each stage: layout = .*",
@@ -199,14 +212,25 @@ MESSAGES = {
     "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* "
                      r"\[.*", r"unexpected symbol near <eof> \[\]",
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],
-    "script.no-verb": [r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
+    "script.no-verb": [r".*: nothing was swept: the script does not call mw\.sweep \[give a script .*",
+                       r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
                      r"mw\.(plan|verify) \[give a script that calls mw\.train .*"],
+    "script.unknown": [r"(the result of mw\.\w+|predicted) has no field \w+ \[(did you mean \"\w+\"\?|it has .*)\]",
+                       r"there is no mw\.\w+ \[.*"],
     "script.unreadable": [r".*: (there is no such script|this is a folder, not a script|this is compiled Lua, and "
                      r"scripts are text) \[.*"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
     "set.value": [r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
                   r"expression\]"],
     "sort.field": [r"--sort \w+: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
+    "sweep.axis": [r"over\S* has no values \[give it some, .*", r"over\S* is one value, .* \[an axis is a list .*",
+                   r"over\S*\[\d\] is the same as over\S*\[\d\]: .* \[leave it out; .*",
+                   r"repeats: the cells have seeds of their own, from over \[.*"],
+    "sweep.like": [r"(same_loss_as|baseline): no cell and no value of an axis is called \".*\" \[.*"],
+    "sweep.only": [r"only: no cell has \".*\" in its name \[.*"],
+    "sweep.own": [r"(base|over)\.\w+: a cell has its own \[leave it out: .*"],
+    "sweep.set": [r"\w+ is set by the axis over\.\w+, cell by cell \[choose .*"],
+    "sweep.verb": [r"a sweep's cells are trained or predicted, and this is verify \[.*"],
     "trace.missing": [r"run\.h5: it has no steps: .* \[.*", r"run\.h5: --step -?\d+: it has steps 0 to 3 "
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],

@@ -10,8 +10,8 @@ struct ResultField {
   const char *name, *type, *doc;  // type: as the Lua language server writes it; "…?" may be nil
 };
 
-// Of a verb's result, or of what lies in one: "train", "plan", "verify", "compare", "model"; "loaded": of mw.load. Empty:
-// not known, and not checked.
+// Of a verb's result, or of what lies in one: "train", "plan", "verify", "compare", "model";
+// "loaded": of mw.load. Empty: not known, and not checked.
 const std::vector<ResultField>& result_fields(const std::string& kind);
 
 }  // namespace mw

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* files[] = {"script.lua",   "experiment.json", "plan.txt",
-                                 "machine.json", "output.txt",      "result.json"};
+constexpr const char* files_of_folder[] = {"script.lua",   "experiment.json", "plan.txt",
+                                           "machine.json", "output.txt",      "result.json"};
 
 [[noreturn]] void fail(const fs::path& file, int reason) {
   throw Error(Stage::run, "file.write", "log",
@@ -47,7 +47,7 @@ void RunFolder::check(const Experiment& experiment) {
   const fs::path folder(experiment.folder);
   std::error_code error;
   if (fs::exists(experiment.log, error)) return;  // a run's: whose, is seen by its file
-  for (const char* name : files) {
+  for (const char* name : files_of_folder) {
     if (!fs::exists(folder / name, error)) continue;
     throw Error(Stage::options, "log.foreign", "log",
                 fmt::format("log: cannot write the run folder {}: {} is there, and no run file",

@@ -4,28 +4,33 @@
 #include <cstdint>
 #include <string>
 
-#include "meshwright/error.h"
+#include "meshwright/data.h"
 
 namespace mw {
 
-// With S = sequence and N = tokens,
+// With S = sequence and N = tokens of the source's part,
 //   sequential: sample k takes the S + 1 tokens from offset (k * S) mod (N - S - 1);
 //   shuffled:   the n = (N - 1) / S windows [w * S, w * S + S] each once per epoch; sample k takes
 //               window P(k mod n), P a permutation that depends on the seed and on k / n.
 class SampleOrder {
  public:
-  SampleOrder(bool sequential, std::int64_t seed)
-      : sequential_(sequential), seed_(static_cast<std::uint64_t>(seed)) {}
+  // Adds `order`, `part` and `sequence` to a source's options.
+  static void add_options(Options& options);
+  SampleOrder(const Values& values, const DataContext& context);
 
-  // Of the first token of sample k.
-  std::int64_t offset(std::int64_t k, std::int64_t sequence, std::int64_t tokens) const;
-  // A problem of the key `path` if there are too few for one sample. `what` holds them: "a.txt".
-  void check_length(std::int64_t tokens, std::int64_t sequence, const std::string& what,
-                    Problems& problems) const;
+  // Once it is known how many tokens there are: which of them are the source's. Problems of the keys
+  // `part`, and `path` if there are too few for one sample. `what` holds them: "a.txt".
+  void take(std::int64_t all, const std::string& what, Problems& problems);
+  std::int64_t tokens() const { return tokens_; }
+  // Of the first token of sample k, among all.
+  std::int64_t offset(std::int64_t k, std::int64_t sequence) const;
 
  private:
   bool sequential_;
   std::uint64_t seed_;
+  std::int64_t sequence_;
+  Json part_;  // as the script has it; null: all
+  std::int64_t first_ = 0, tokens_ = 0;
 };
 
 }  // namespace mw

@@ -75,7 +75,8 @@ std::string wrong_id(const TokenFile& file, std::int64_t i, std::int64_t vocab) 
 }  // namespace
 
 Options ShardSource::options() {
-  return Options()
+  Options options;
+  options
       .any("path",
            "files of tokens: a name, a pattern such as \"data/train_*.bin\", or a list of these; "
            "llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their "
@@ -83,19 +84,13 @@ Options ShardSource::options() {
       .positional("path")
       .choice("dtype", {"auto", "u16", "u32"},
               "of a token in files without a header; auto: u16, if their names end in .bin")
-      .fallback("auto")
-      .integer("sequence", "tokens of one sample")
-      .optional()
-      .at_least(1)
-      .unit("tokens")
-      .choice("order", {"shuffled", "sequential"},
-              "shuffled: windows in an order of the seed's, each once per epoch; "
-              "sequential: as they lie")
-      .fallback("shuffled");
+      .fallback("auto");
+  SampleOrder::add_options(options);
+  return options;
 }
 
 ShardSource::ShardSource(const Values& values, const DataContext& context)
-    : order_(values.text("order") == "sequential", context.seed), vocab_(context.vocab) {
+    : order_(values, context), vocab_(context.vocab) {
   Problems problems;
   for (const std::string& pattern : patterns_of(values.at("path"), problems)) {
     const std::vector<fs::path> found = find(pattern, context);
@@ -117,8 +112,8 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
     }
   }
   if (problems.empty()) {
-    order_.check_length(
-        tokens(), context.sequence,
+    order_.take(
+        starts_.back(),
         files_.size() == 1 ? files_[0].path().string() : fmt::format("{} files", files_.size()),
         problems);
     check_first_ids(problems);
@@ -145,7 +140,7 @@ void ShardSource::check_first_ids(Problems& problems) const {
 
 void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                          std::int64_t* labels) const {
-  std::int64_t at = order_.offset(k, sequence, tokens());
+  std::int64_t at = order_.offset(k, sequence);
   // The file that holds the first token; empty files share a start with the next one.
   auto number = std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin() - 1;
   for (std::int64_t done = 0; done <= sequence; ++number) {

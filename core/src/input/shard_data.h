@@ -17,7 +17,7 @@ class ShardSource final : public TokenSource {
   static Options options();
   ShardSource(const Values& values, const DataContext& context);
   std::int64_t vocab() const override { return vocab_; }  // the model's: each id is checked
-  std::int64_t tokens() const override { return starts_.back(); }
+  std::int64_t tokens() const override { return order_.tokens(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
 

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                         std::int64_t* labels) const {
-  std::int64_t at = order_.offset(k, sequence, tokens());
+  std::int64_t at = order_.offset(k, sequence);
   // The file that holds the first token; empty files share a start with the next one.
   auto file = std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin() - 1;
   for (std::int64_t done = 0; done <= sequence; ++file) {
@@ -136,23 +136,17 @@ std::vector<fs::path> list_files(const Values& values, const DataContext& contex
 }  // namespace
 
 Options TextSource::options() {
-  return Options()
+  Options options;
+  options
       .any("path",
            "a UTF-8 file, a folder of them (read in order of name), the name of a text that comes "
            "with the program (\"gcide\"), or a list")
-      .positional("path")
-      .integer("sequence", "tokens of one sample")
-      .optional()
-      .at_least(1)
-      .unit("tokens")
-      .choice("order", {"shuffled", "sequential"},
-              "shuffled: windows in an order of the seed's, each once per epoch; "
-              "sequential: as they lie")
-      .fallback("shuffled");
+      .positional("path");
+  SampleOrder::add_options(options);
+  return options;
 }
 
-TextSource::TextSource(const Values& values, const DataContext& context)
-    : order_(values.text("order") == "sequential", context.seed) {
+TextSource::TextSource(const Values& values, const DataContext& context) : order_(values, context) {
   Problems problems;
   const std::vector<fs::path> paths = list_files(values, context, problems);
   for (const fs::path& file : paths) {
@@ -168,8 +162,7 @@ TextSource::TextSource(const Values& values, const DataContext& context)
     }
   }
   if (problems.empty()) {
-    order_.check_length(tokens(), context.sequence,
-                        paths.size() == 1 ? paths[0].string() : "the text", problems);
+    order_.take(starts_.back(), paths.size() == 1 ? paths[0].string() : "the text", problems);
   }
   problems.throw_if_any();
 }

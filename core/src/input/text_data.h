@@ -16,7 +16,7 @@ class TextSource final : public TokenSource {
   static Options options();
   TextSource(const Values& values, const DataContext& context);
   std::int64_t vocab() const override { return 256; }
-  std::int64_t tokens() const override { return starts_.back(); }
+  std::int64_t tokens() const override { return order_.tokens(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
 

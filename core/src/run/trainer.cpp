@@ -53,10 +53,12 @@ class Mailbox {
     reported_ = step;
     changed_.notify_all();
   }
-  // Waits for that; false if the first rank failed before.
+  // Waits for that; false if a rank failed before.
   bool wait_reported(std::int64_t step) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return reported_ >= step || failed_[0]; });
+    changed_.wait(lock, [&] {
+      return reported_ >= step || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
+    });
     return reported_ >= step;
   }
 
@@ -97,6 +99,8 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
   report.chosen = executor.expert_loads();
   report.began = outcome.began;
   report.runs = std::move(outcome.runs);
+  report.instructions = std::move(outcome.instructions);
+  report.moments = std::move(outcome.moments);
   ledger.clear_step();
   return report;
 }
@@ -145,7 +149,8 @@ class Run {
       if (evaluates) report.held_out = evaluate(executor, ledger);
       if (executor.rank() == 0) {
         if (on_step_) on_step_(report);
-        if (end_ != nullptr || evaluates) {  // what was no part of a step
+        const bool traced = !report.ranks.front().instructions.empty();  // its rows were written
+        if (end_ != nullptr || evaluates || traced) {  // what was no part of a step
           wall = seconds_of(CLOCK_MONOTONIC);
           cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
         }

@@ -1,0 +1,88 @@
+"""What tells experiments apart: names of mixes, the hash, and the whole experiment in results and run files."""
+import json
+import unittest
+
+import h5py
+
+from cases import ProgramCase
+
+HEAD = """\
+local mw = require "meshwright"
+local dp, zero, tp, sp, pp, ep = mw.plugins("dp", "zero", "tp", "sp", "pp", "ep")
+local function e(changes)
+  local e = { model = mw.llama { layers = 4, hidden = 32, heads = 4, ffn = 64, vocab = 64 }, data = mw.synthetic {},
+              sequence = 16, plan = {}, batch = 8, optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
+  for key, value in pairs(changes) do e[key] = value end
+  return e
+end
+"""
+# Entries of a plan, and what the mix is called.
+MIXES = {
+    "dp(2), tp(2)": "dp(2) x tp(2)",
+    "zero { 4, stage = 1 }": "zero(4)",
+    "zero { 4, stage = 3 }, tp { 2, overlap = false }": "zero{4, stage=3} x tp(2)",
+    'pp { 2, schedule = "zb-h1" }': "pp{2, schedule=zb-h1}",
+    'pp { 2, layout = { 1, 3 } }, dp { 2, bucket = "1MiB", overlap = false }':
+        "pp{2, layout={1,3}} x dp{2, bucket=1MiB, overlap=false}",
+    "tp(2), sp()": "tp(2) x sp()",
+    'sp { 2, form = "allgather" }': "sp{2, form=allgather}",
+    "dp { 2, hook = dp.powersgd { rank = 2 } }": "dp{2, hook=powersgd{rank=2}}",
+    "": "one rank",
+}
+# Of the experiment above, which keys make it another, and which do not.
+OTHERS = ["seed = 1", "steps = 3", "optimizer = mw.adamw { lr = 2e-3 }", "data = mw.synthetic { seed = 7 }",
+          "plan = { dp(2) }", "batch = 4", "memory = 2 ^ 30", "threads = 1", "schedule = function(step) return 1e-3 end",
+          'precision = "fp64"', "check = true", "evaluate = { data = mw.synthetic { seed = 9 }, every = 1 }"]
+SAME = ["seed = 0", 'name = "mine"', 'log = "runs/{name}-{hash}.h5"', "overwrite = true", "timeout = 10",
+        "observe = function(step, facts) return { x = facts.loss } end", "schedule = mw.constant {}",
+        "optimizer = mw.adamw { lr = 1e-3, betas = { 0.9, 0.95 } }"]
+
+
+class Identity(ProgramCase):
+    def test_names_of_mixes(self):
+        results = self.all("run", self.write(HEAD + "".join(f"mw.plan(e {{ plan = {{ {plan} }}, microbatch = 1 }})\n"
+                                                            for plan in MIXES)))
+        self.assertEqual([result["plan"] for result in results], list(MIXES.values()))
+        self.assertEqual([result["name"] for result in results], list(MIXES.values()))
+
+    def test_hashes(self):
+        results = self.all("run", self.write(
+            HEAD + "".join(f"mw.plan(e {{ {change} }})\n" for change in ["", *SAME, *OTHERS])))
+        hashes = [result["hash"] for result in results]
+        for change, found in zip(SAME, hashes[1:]):
+            self.assertEqual(found, hashes[0], change)
+        self.assertEqual(len(set(hashes)), 1 + len(OTHERS), hashes)
+
+    def test_a_function_is_told_by_its_code(self):
+        rate = "mw.plan(e {{ schedule = function(step) return {} end }}) "  # code has the numbers of its lines
+        a, b, c = self.all("run", self.write(HEAD + rate.format("1e-3") + rate.format("1e-3") + rate.format("2e-3")))
+        self.assertEqual(a["hash"], b["hash"])
+        self.assertNotEqual(a["hash"], c["hash"])
+        line = len(HEAD.splitlines()) + 1
+        self.assertEqual(a["experiment"]["schedule"]["function"].rsplit("/")[-1], f"script.lua:{line}")
+        self.assertRegex(a["experiment"]["schedule"]["hash"], "^[0-9a-f]{16}$")
+
+    def test_results_and_file_have_it_all(self):
+        script = self.write(HEAD + 'mw.train(e { name = "a b", plan = { zero { 2, stage = 2 } }, log = "runs/{name}-{seed}.h5" })')
+        run = self.only("run", script, "--set", "seed=3", "--set", "optimizer.lr=0.5", "--set", "steps=1")
+        whole = run["experiment"]
+        self.assertEqual((run["name"], run["seed"], run["log"]), ("a b", 3, "runs/a-b-3.h5"))
+        self.assertEqual(whole["optimizer"], {"lr": 0.5, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "kind": "adamw"})
+        self.assertEqual((whole["steps"], whole["seed"], whole["data"]["kind"], whole["plan"][0]["stage"],
+                          whole["plan"][0]["prefetch"], whole["schedule"]["kind"], whole["model"]["tied"]),
+                         (1, 3, "synthetic", 2, 1, "constant", False))
+        with h5py.File(self.folder / run["log"]) as file:
+            text = [value.decode() if isinstance(value, bytes) else value for value in (file.attrs["name"], file.attrs["hash"])]
+            self.assertEqual((*text, file.attrs["seed"]), ("a b", run["hash"], 3))
+            self.assertEqual(json.loads(file["experiment"][()]), whole)
+            self.assertEqual(json.loads(file["machine"][()])["plugins"].keys(), {"zero"})
+        plan = self.only("plan", script, "--set", "seed=3", "--set", "optimizer.lr=0.5", "--set", "steps=1")
+        verified = self.only("verify", script, "--set", "seed=3", "--set", "optimizer.lr=0.5", "--set", "steps=1")
+        for other in (plan, verified):
+            self.assertEqual((other["name"], other["hash"], other["experiment"]), ("a b", run["hash"], whole))
+        self.assertEqual(run["predicted"]["peak_bytes"], max(stage["peak"] for stage in run["predicted"]["memory"]))
+        self.assertEqual(run["peak_bytes"], run["predicted"]["peak_bytes"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,107 @@
+"""mw.shards: files of tokens as llm.c, nanoGPT and Megatron write them, and those that say what cannot be."""
+import struct
+import unittest
+
+import numpy as np
+
+from cases import ProgramCase
+
+VOCAB = 1000
+HEAD = """local mw = require "meshwright"
+local function train(data, changes)
+  local e = { model = mw.gpt { layers = 1, hidden = 16, heads = 2, vocab = 1000 }, data = data, sequence = 8, batch = 4,
+              optimizer = mw.sgd { lr = 0 }, steps = 4 }
+  for key, value in pairs(changes or {}) do e[key] = value end
+  return mw.train(e)
+end
+"""
+CODES = {np.uint8: 1, np.int16: 3, np.int32: 4, np.int64: 5, np.uint16: 8}
+
+
+def llm_c(tokens, magic=20240520, version=1, count=None, dtype=np.uint16):
+    header = np.zeros(256, "<i4")
+    header[:3] = magic, version, len(tokens) if count is None else count
+    return header.tobytes() + tokens.astype(dtype).tobytes()
+
+
+def megatron(tokens, dtype=np.uint16, lengths=None, code=None, version=1, sequences=None, pointers=None):
+    lengths = np.array([len(tokens)] if lengths is None else lengths, "<i4")
+    size = np.dtype(dtype).itemsize
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) * size if pointers is None else pointers
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", version, code or CODES[dtype], len(lengths) if sequences is None else sequences, 1)
+    return index + lengths.tobytes() + np.array(starts, "<i8").tobytes() + np.zeros(1, "<i8").tobytes(), tokens.astype(dtype).tobytes()
+
+
+class Shards(ProgramCase):
+    def setUp(self):
+        super().setUp()
+        self.tokens = np.random.default_rng(3).integers(0, VOCAB, 500)
+
+    def put(self, name, content):
+        (self.folder / name).write_bytes(content)
+
+    def losses(self, *sources):
+        return [run["losses"] for run in self.all("run", self.write(HEAD + "".join(f"train({s})\n" for s in sources)))]
+
+    def test_forms_hold_the_same_tokens(self):
+        t = self.tokens
+        self.put("bare.bin", t.astype("<u2").tobytes())
+        self.put("odd.tok", t.astype("<u4").tobytes())
+        self.put("llmc.bin", llm_c(t))
+        self.put("llama.bin", llm_c(t, 20240801, 7, dtype="<u4"))
+        for n, part in enumerate((t[:123], t[123:123], t[123:])):
+            self.put(f"part_{n}.bin", llm_c(part))
+        for dtype in (np.uint16, np.int32, np.int64):
+            index, data = megatron(t, dtype, [100, 0, 400])
+            self.put(f"meg_{np.dtype(dtype)}.idx", index)
+            self.put(f"meg_{np.dtype(dtype)}.bin", data)
+        order = ', order = "sequential" }'
+        sources = ['"bare.bin"', '"llmc.bin"', '"llama.bin"', '"part_*.bin"', '{ "part_0.bin", "part_1.bin", "part_2.bin" }',
+                   '"meg_uint16.idx"', '"meg_uint16.bin"', '"meg_int32*"', '"meg_int64.idx"', '"odd.tok", dtype = "u32"']
+        for end in (order, " }"):
+            found = self.losses(*(f"mw.shards {{ {source}{end}" for source in sources))
+            for source, losses in zip(sources, found):
+                self.assertEqual(losses, found[0], source)
+
+    def test_samples_are_the_tokens_in_order(self):
+        # Bytes as tokens, in order: what mw.text reads of the same.
+        small = self.tokens % 128 + 1
+        self.put("small.bin", llm_c(small))
+        self.put("small.txt", small.astype("u1").tobytes())
+        for order in ("sequential", "shuffled"):
+            shards, text = self.losses(f'mw.shards {{ "small.bin", order = "{order}" }}', f'mw.text {{ "small.txt", order = "{order}" }}')
+            self.assertEqual(shards, text)
+
+    def test_what_cannot_be_is_refused(self):
+        t = self.tokens
+        bad = {"short": llm_c(t)[:600], "count": llm_c(t, count=501), "negative": llm_c(t, count=-1), "version": llm_c(t, version=2),
+               "uneven": b"123", "vocab": llm_c(np.append(t, VOCAB))}
+        for name, content in bad.items():
+            self.put(f"{name}.bin", content)
+        self.put("known.tok", t.astype("<u2").tobytes())
+        indices = {"cut": megatron(t)[0][:20], "magic": b"x" * 60, "v2": megatron(t, version=2)[0], "float": megatron(t, code=7)[0],
+                   "many": megatron(t, sequences=2 ** 62)[0], "more": megatron(t, lengths=[501])[0],
+                   "hole": megatron(t, lengths=[100, 400], pointers=[0, 202])[0], "less": megatron(t, lengths=[-5, 505])[0]}
+        for name, content in indices.items():
+            self.put(f"i_{name}.idx", content)
+            self.put(f"i_{name}.bin", megatron(t)[1])
+        cases = {**{f'"{name}.bin"': "data.header" for name in bad if name != "vocab"}, '"vocab.bin"': "data.token",
+                 '"known.tok"': "data.header", **{f'"i_{name}.idx"': "data.header" for name in indices}}
+        self.all_refused(HEAD, *((f"train(mw.shards {{ {source} }})", 2, f"{code} data.path") for source, code in cases.items()),
+                         ('train(mw.shards "none_*.bin")', 2, "file.missing data.path"),
+                         ('train(mw.shards "known.tok", { sequence = 600, data = mw.shards { "known.tok", dtype = "u16" } })', 2,
+                          "data.too-short data.path"))
+
+    def test_an_id_beyond_the_vocab_ends_the_run(self):
+        t = np.concatenate([self.tokens] * 200)
+        t[70000] = VOCAB + 5  # beyond what is looked at first
+        self.put("late.bin", llm_c(t))
+        done = self.call("run", self.write(HEAD + 'train(mw.shards { "late.bin", order = "sequential" }, { steps = 4000, batch = 8 })'),
+                         "--json")
+        line = self.lines(done)[-1]
+        self.assertEqual((done.returncode, line["code"]), (1, "data.token"))
+        self.assertIn("token 70000 is 1005, and the model's ids are 0 to 999", line["message"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
