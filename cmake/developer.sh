@@ -48,11 +48,24 @@ ensure_venv() {
   ) || die "cannot install the tests' Python packages"
 }
 
+# Without the rights to install them, tests that need one are left out, and say so.
+ensure_test_packages() {
+  local missing
+  mapfile -t missing < <(missing_packages apt-test)
+  ((${#missing[@]})) || return 0
+  if [[ $(id -u) == 0 ]]; then
+    install_packages "${missing[@]}"
+  else
+    say "tests of pages are left out: sudo apt-get install -y --no-install-recommends ${missing[*]}"
+  fi
+}
+
 verb_test() {
   local preset rest
   parse_preset "$@"
   verb_build --preset "$preset"
   ensure_venv
+  ensure_test_packages
   # Sanitizers: what libtorch, libgomp and HDF5 do uninstrumented is not ours to mend.
   local supp=$root/tests/sanitizers
   export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$supp/lsan.supp:print_suppressions=0}

@@ -24,11 +24,24 @@ unlock() { exec {lock_fd}>&-; }
 
 # --- Debian packages ---
 
+# Of the kind of pin that $1 says.
 missing_packages() {
   local installed
   installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null |
     sed -n 's/^installed //p' | sort -u)
-  comm -23 <(pins apt | sort -u) <(printf '%s\n' "$installed")
+  comm -23 <(pins "$1" | sort -u) <(printf '%s\n' "$installed")
+}
+
+install_packages() {
+  say "installing $# packages: $*"
+  local log=$root/.deps/apt.log
+  export DEBIAN_FRONTEND=noninteractive
+  {
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"
+  } </dev/null >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    die "apt-get failed; its log is $log"
+  }
 }
 
 ensure_packages() {
@@ -36,22 +49,14 @@ ensure_packages() {
     die "this launcher installs with apt; on another system install the packages of cmake/deps.txt" \
       "and build with cmake --preset release"
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_packages apt)
   ((${#missing[@]})) || return 0
   if [[ $(id -u) != 0 ]]; then
     say "these packages are missing; install them, then start again:"
     echo "sudo apt-get update -qq && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit "$exit_environment"
   fi
-  say "installing ${#missing[@]} packages: ${missing[*]}"
-  local log=$root/.deps/apt.log
-  export DEBIAN_FRONTEND=noninteractive
-  {
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"
-  } </dev/null >"$log" 2>&1 || {
-    tail -n 20 "$log" >&2
-    die "apt-get failed; its log is $log"
-  }
+  install_packages "${missing[@]}"
 }
 
 # --- libtorch from wheels ---

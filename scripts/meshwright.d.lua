@@ -350,6 +350,7 @@ function mw.microbatch.ramp(options) end
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
 ---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
 ---@field hook? any how a bucket is summed: "none", as it is; "bf16" or "powersgd" (both lossy), or another hook by name; dp.powersgd { … } or another with options; or a function of the bucket that returns one of these when the plan is made (default "none")
+---@field hook_rank? integer of a hook that is given by its name alone: powersgd's rank (default 4) (1 .. 65536)
 
 ---@class meshwright.plugin.dp.powersgd
 ---@field rank? integer columns of the factors that stand for a gradient matrix (default 4) (1 .. 1048576)
@@ -409,14 +410,14 @@ function mw.microbatch.ramp(options) end
 ---@class meshwright.plugin.zero
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
----@field stage? integer what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
+---@field stage? integer what is sharded: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
 ---@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
 ---@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
 
----ZeRO: optimizer state, gradients, parameters kept in parts over data-parallel ranks
+---ZeRO: optimizer state, gradients, parameters sharded over data-parallel ranks
 ---@overload fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
 ---@class meshwright.make.zero
 
@@ -426,13 +427,13 @@ function mw.microbatch.ramp(options) end
 function mw.plugins(...) end
 
 ---@class meshwright.BarChart
----@field file string where to: an SVG file
+---@field file string where to: an HTML file
 ---@field title? string
 ---@field unit? string of the numbers
 ---@field series string[] what a group's bars show, in order
 ---@field bars (string|number)[][] a group each: its name, and a number for each of the series
 
----Writes horizontal bars as SVG.
+---Writes a page of horizontal bars and their numbers.
 ---@param chart meshwright.BarChart
 ---@return string file
 function mw.bar_chart(chart) end

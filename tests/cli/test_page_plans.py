@@ -5,7 +5,7 @@ import unittest
 import pages
 from pages import stable
 
-OTHERS = {"run", "trace", "verify", "compare"}  # test_page_runs.py, test_page_checks.py
+OTHERS = {"run", "trace", "report", "verify", "compare"}  # test_page_runs.py, test_page_checks.py
 
 
 class Plans(pages.PageCase):

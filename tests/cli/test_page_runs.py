@@ -6,7 +6,7 @@ import pages
 
 class Runs(pages.PageCase):
     def test_runs(self):
-        self.give("run", "trace", least=15)
+        self.give("run", "trace", "report", least=15)
 
 
 if __name__ == "__main__":

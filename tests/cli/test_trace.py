@@ -15,6 +15,7 @@ import pandas
 from cases import BIN, TEST_PLUGINS, ProgramCase
 
 NANOSECOND = 1e-3  # of the trace's microseconds
+LANES = 1 << 24    # from this track on: ops and transfers
 
 
 class Trace(ProgramCase):
@@ -72,12 +73,14 @@ class Trace(ProgramCase):
             actions = f["actions"][:]
         result, events = self.trace("--svg", "step.svg")
         self.assertEqual(result["kind"], "trace")
-        # The median of the steps after the two of the warm-up.
-        self.assertEqual(result["step"], 2 + int(np.argsort(seconds[2:])[3]))
+        # Of the steps with every op, the third and the last, that nearer to the median one.
+        median = np.sort(seconds[2:])[3]
+        self.assertEqual(result["step"], min((2, 8), key=lambda step: abs(seconds[step] - median)))
         self.assertEqual(result["seconds"], seconds[result["step"]])
         rows, names, flows = self.check(events)
         processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
         self.assertEqual(processes, {1: "measured", 2: "predicted"})
+        names = {key: name for key, name in names.items() if key[1] < LANES}
         self.assertEqual(names, {(1, 0): "rank 0, stage 0", (1, 1): "rank 1, stage 0", (1, 2): "rank 2, stage 1",
                                  (1, 3): "rank 3, stage 1", (2, 0): "rank 0, stage 0", (2, 2): "rank 2, stage 1"})
         # Two copies of the pipeline measured, one predicted; two microbatches there and back.
@@ -132,7 +135,7 @@ class Trace(ProgramCase):
         self.run_once("dp(2)")
         _, events = self.trace()
         rows, _, flows = self.check(events)
-        self.assertEqual((len([k for k in rows if k[0] == 1]), len(flows)), (2, 0))
+        self.assertEqual((len([k for k in rows if k[0] == 1 and k[1] < LANES]), len(flows)), (2, 0))
 
     def test_chosen_step_and_prediction_alone(self):
         self.run_once()
@@ -143,7 +146,86 @@ class Trace(ProgramCase):
         self.check(events)
         self.assertEqual({e["args"]["name"] for e in events if e["name"] == "process_name"}, {"predicted"})
         done = self.call("trace", "run.h5", "-o", "t.json")
-        self.assertIn("the median step after the warm-up", done.stdout)
+        self.assertIn("nearest to the median", done.stdout)
+        with h5py.File(self.folder / "run.h5", "r+", locking=False) as f:
+            f["trace"].resize((0,))
+        self.assertIn("the median step after the warm-up", self.call("trace", "run.h5", "-o", "t.json").stdout)
+
+    def lanes(self, events, process):
+        """Slices of each lane of ops and transfers: (rank, lane) -> [event]."""
+        names = {e["tid"]: e["args"]["name"].split() for e in events
+                 if e["name"] == "thread_name" and e["pid"] == process and e["tid"] >= LANES}
+        found = collections.defaultdict(list)
+        for e in events:
+            if e["ph"] == "X" and e["pid"] == process and e["tid"] in names:
+                _, rank, lane, *_ = names[e["tid"]]
+                found[int(rank), lane].append(e)
+        return found
+
+    def test_ops_and_transfers(self):
+        run = self.run_once("zero { 2, stage = 3 }, tp(2)", "e.trace = { 1 }")
+        result, events = self.trace()
+        self.assertEqual(result["step"], 1)
+        self.check(events)
+        measured, predicted = self.lanes(events, 1), self.lanes(events, 2)
+        self.assertEqual(set(measured), {(rank, lane) for rank in range(4) for lane in ("ops", "zero", "tp", "world")})
+        self.assertEqual({lane for _, lane in predicted}, {"ops", "zero", "tp", "world"})
+        # Every op of the step is there, by kind and piece; what is sent is what the books have.
+        work = pandas.read_hdf(self.folder / "run.h5", "work")
+        sent = pandas.read_hdf(self.folder / "run.h5", "communication")
+        for rank in range(4):
+            mine = work[(work.step == 1) & (work["rank"] == rank)]
+            count = collections.Counter(e["name"] for e in measured[rank, "ops"])
+            for row in mine.itertuples():
+                self.assertEqual(count[f"{row.op} {row.piece}"], row.calls, row)
+            booked = sent[(sent.step == 1) & (sent["rank"] == rank)].groupby("axis")["bytes"].sum()
+            for axis in ("zero", "tp"):
+                self.assertEqual(sum(e["args"]["bytes"] for e in measured[rank, axis]), booked[axis])
+                self.assertTrue(all(e["args"]["axis"] == axis for e in measured[rank, axis]))
+        predicted_rank = next(rank for rank, lane in predicted if lane == "zero")
+        for axis in ("zero", "tp"):
+            self.assertEqual(sum(e["args"]["bytes"] for e in predicted[predicted_rank, axis]),
+                             sum(c["bytes"] for c in run["predicted"]["communication"] if c["axis"] == axis))
+        # Overlap is seen: a gather is under way while ops compute.
+        for lanes, rank in ((measured, 0), (predicted, predicted_rank)):
+            beside = [one["name"] for one in lanes[rank, "ops"] if one["cat"] == "op" and one["name"].startswith("linear")
+                      for other in lanes[rank, "zero"] if other["name"] == "all-gather"
+                      and other["ts"] <= one["ts"] and one["ts"] + one["dur"] <= other["ts"] + other["dur"]]
+            self.assertTrue(beside)
+
+    def test_memory_over_the_step(self):
+        run = self.run_once("dp(2)", "e.trace = { 2 }")
+        _, events = self.trace()
+        memory = collections.defaultdict(list)
+        for e in events:
+            if e["ph"] == "C":
+                memory[e["name"]].append(e["args"])
+        self.assertEqual(set(memory), {"rank 0 memory", "rank 1 memory"})
+        for values in memory.values():
+            self.assertGreater(len(values), 10)
+            for category, peak in run["memory"].items():
+                if category not in ("activations", "buffers"):  # whose peaks lie within instructions
+                    self.assertEqual(max(v[category] for v in values), peak, category)
+                self.assertLessEqual(max(v[category] for v in values), peak)
+
+    def test_steps_that_are_traced(self):
+        for given, steps in (("", [2, 3]), ("e.trace = {}", []), ("e.trace = { 0, 3.0, 99 }", [0, 3]),
+                             ("e.steps = 1", [0])):
+            with self.subTest(given):
+                self.run_once("dp(2)", given + " e.overwrite = true")
+                frame = pandas.read_hdf(self.folder / "run.h5", "trace")
+                self.assertEqual(sorted(set(frame["step"])), steps)
+                self.assertTrue((frame["end"] >= frame["start"]).all())
+        for wrong in ("{ -1 }", "{ 0.5 }", '{ "last" }'):
+            self.refused(2, "option.value trace", "run", self.script("dp(2)", f"e.trace = {wrong}"))
+
+    def test_transfers_between_stages(self):
+        self.run_once("pp(2)", "e.trace = { 1 }")
+        _, events = self.trace()
+        for process in (1, 2):
+            sends = [e for (_, lane), slices in self.lanes(events, process).items() if lane == "pp" for e in slices
+                     if e["name"] == "send"]
+            self.assertEqual(len(sends), 2 * 4)  # forward and back, of four microbatches
 
     def test_refusals(self):
         self.run_once()

@@ -207,10 +207,10 @@ class Words(ProgramCase):
 
     def test_a_chart_makes_its_folder(self):
         chart = 'require("meshwright").bar_chart { file = "%s", series = { "a" }, bars = { { "x", 1 } } }'
-        done = self.call("run", self.script(chart % "new/er/chart.svg"))
+        done = self.call("run", self.script(chart % "new/er/chart.html"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("<svg", (self.folder / "new/er/chart.svg").read_text())
-        done = self.call("run", self.script(chart % "script.lua/chart.svg"), "--json")
+        self.assertIn("meshwright.page/1", (self.folder / "new/er/chart.html").read_text())
+        done = self.call("run", self.script(chart % "script.lua/chart.html"), "--json")
         self.assertEqual(done.returncode, 2)
         error = json.loads(done.stdout)
         self.assertEqual((problems([error]), error["line"]), (["file.write"], 1))

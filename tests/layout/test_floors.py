@@ -36,6 +36,7 @@ HOMES = {
     r"boost/dll/(?!alias)": {"plugin"},
     r"hdf5(_hl)?\.h$": {"record"},
     r"CLI/": {"app"},
+    r"histedit\.h$": {"app"},
     r"torch/csrc/distributed/": {"comm"},
     r"torch/(torch|all)\.h$": set(),
 }

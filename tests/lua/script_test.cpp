@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "base/interrupt.h"
-#include "base/text.h"
 #include "base/json_text.h"
 #include "support/problems.h"
 
@@ -390,22 +389,4 @@ TEST_CASE_METHOD(Fixture, "the prompt prints expressions, keeps globals and goes
                [&](const mw::Error& error) { text += with_places(error) + "\n"; }});
   CHECK_THAT(text, Catch::StartsWith("2\n6\n6\ta\nrepl:1: script.unknown"));
   CHECK_THAT(text, Contains("llama { layers = 2 }\n"));
-}
-
-TEST_CASE_METHOD(Fixture, "the prompt knows globals, fields and options") {
-  mw::Script script(host, options);
-  script.run_text("mw = require 'meshwright' list = { first = 1, second = { third = 2 } }", "t");
-  const auto choices = [&](const char* before) {
-    return mw::join(script.complete(before).choices);
-  };
-  CHECK(choices("lis") == "list");
-  CHECK(choices("x = list.") == "first, second");
-  CHECK(choices("print(list.second.t") == "third");
-  CHECK(choices("list.first.") == "");
-  CHECK(choices("mw.lla") == "llama");
-  CHECK(choices("mw.train { mod") == "model");
-  CHECK(choices("mw.train { model = mw.llama { lay") == "layers");
-  CHECK(choices("mw.train { model = mw.llama { layers = 2 }, optimi") == "optimizer");
-  CHECK(choices("mw.train { name = \"{\", step") == "steps");
-  CHECK(script.complete("mw.train { mod").word == "mod");
 }

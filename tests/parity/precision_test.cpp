@@ -45,7 +45,7 @@ std::vector<Mix> mixes_in_bf16() {
 }
 
 void beside_fp32(const Mix& mix, bool wide) {
-  const std::int64_t steps = 40;
+  const std::int64_t steps = 24;
   static const std::vector<double> full = losses(half({}, Precision::fp32), steps, 3e-3);
   REQUIRE(full.back() < full.front() - 0.5);
   Setup setup = half(mix.plan);

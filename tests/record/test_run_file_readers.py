@@ -23,9 +23,12 @@ COLUMNS = {
     "actions": "step rank stage chunk action microbatch start end",
     "predicted_actions": "rank stage chunk action microbatch start end",
     "events": "time step rank kind message",
+    "trace": "step rank stage kind axis name phase label microbatch start end bytes",
+    "predicted_trace": "step rank stage kind axis name phase label microbatch start end bytes",
+    "trace_memory": "step rank time parameters gradients optimizer activations buffers host",
 }
 # Columns that count or name things; all others have a unit.
-NAMES = set("step rank stage chunk microbatch layer expert category axis op phase piece action kind message".split())
+NAMES = set("step rank stage chunk microbatch layer expert category axis op phase piece action kind message name label".split())
 STEPS = 1300  # more than one chunk
 
 

@@ -127,7 +127,8 @@ class Browser:
         pathlib.Path(path).write_bytes(base64.b64decode(data))
 
     def close(self):
-        """Ends the browser; its own log of the network is then in `logged`."""
+        """Ends the browser; `logged` is then what pages asked for by its own log of the network. What the browser asks
+        for itself has no origin there."""
         if self.process is None:
             return
         self.session = None
@@ -144,5 +145,7 @@ class Browser:
         os.close(self.writer)
         os.close(self.reader)
         text = self.net_log.read_text() if self.net_log.exists() else ""
-        self.logged = json.loads(text) if text.rstrip().endswith("}") else {}
+        events = json.loads(text)["events"]
+        self.logged = {e["params"]["url"] for e in events if "url" in e.get("params", {})
+                       and e["params"].get("initiator", "not an origin") != "not an origin"}
         self.profile.cleanup()

@@ -17,7 +17,7 @@ local function experiment(log, plan, change)
   local e = {
     model = mw.llama { layers = 2, hidden = 16, heads = 2, ffn = 32, vocab = 32 },
     data = mw.synthetic {}, sequence = 8, plan = plan, batch = 4, microbatch = 2,
-    optimizer = mw.adamw { lr = 1e-3 }, steps = 6, timeout = 300, log = log,
+    optimizer = mw.adamw { lr = 1e-3 }, steps = 6, timeout = 300, log = log, name = log:match("([^/]+)%.h5$"),
   }
   for key, value in pairs(change or {}) do e[key] = value end
   return e
@@ -46,6 +46,8 @@ def set_text(file, name, value):
 
 
 def changed(source, target, **texts):
+    """A copy of a run file with other attributes, named for its file or, of a run's folder, for that."""
+    texts["name"] = target.parent.name if target.name == "run.h5" else target.stem
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
     with h5py.File(target, "r+", locking=False) as f:

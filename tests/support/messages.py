@@ -44,8 +44,10 @@ MESSAGES = {
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
-                   r"-o run\.h5: that is the run file \[name another file\]"],
-    "function.result": [r"model\.block: layer \d+: returned .*, not a value \[return what .*",
+                   r"-o run\.h5: that is the run file \[name another file\]",
+                   r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],
+    "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
+                        r"model\.block: layer \d+: returned .*, not a value \[return what .*",
                         r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
                      r"\"none\", \"bf16\", \"powersgd\"\]",
                         r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry "
@@ -96,7 +98,8 @@ MESSAGES = {
                     r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
     "model.unused": [r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
                      r"model\.dims\.\w+: no op has the dim \w+ \[leave it out, .*"],
-    "option.choice": [r'recompute: there is no "\w+" \["none", .*',
+    "option.choice": [r"recompute: there is no \"ful\" \(in \".*\"\) \[.*",
+                      r'recompute: there is no "\w+" \["none", .*',
                       r"model\.block: the op \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
                       r"model\.block: there is no op \"\w+\" \[(did you mean \"\w+\"\? )?ops: .*",
                       rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
@@ -136,12 +139,17 @@ MESSAGES = {
                      r"offload\.layers: 5 of a model of 4 layers \[nearest: 4, which is all of them, or \"full\"\]"],
     "option.type": [r"model\.dims\.\w+: got .* \[a dim is a whole number .*", r"model\.block: must be a function; got .* \[write .*",
                     rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
-    "option.unknown": [rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
+    "option.unknown": [r"over\.\S+: an experiment has no key \"\w+\" \[(did you mean \"\w+\"\?|an axis of .*)?\]",
+                       r"model\.\w+ is not a known option \(in \".*\"\) \[.*",
+                       rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
+    "option.value": [r"trace: .* is no step \[steps count from 0: trace = .*",
+                     rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
                      r"optimizer\.betas: these are not two \[for example .*\]",
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
                      r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
+    "page.foreign": [r"(-o|--html|mw\.bar_chart) .*: it is there, and it is no page of meshwright \[name another file; .*"],
+    "page.part": [r"a part of the reports' page is missing: .* \[build or install the program anew; .*"],
     "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "
                      r"pp\(\d+\)|a stage has .*)\]",
                         r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; "
@@ -196,7 +204,7 @@ MESSAGES = {
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
     "runs.unreadable": [r".*: .+ \[name a run file: what a script's `log` names\]"],
-    "script.argument": [r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
+    "script.argument": [r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
                         r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit has no loin \[it has backwards, .*, tiny\]",
@@ -204,7 +212,8 @@ MESSAGES = {
     "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* "
                      r"\[.*", r"unexpected symbol near <eof> \[\]",
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],
-    "script.no-verb": [r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
+    "script.no-verb": [r".*: nothing was swept: the script does not call mw\.sweep \[give a script .*",
+                       r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
                      r"mw\.(plan|verify) \[give a script that calls mw\.train .*"],
     "script.unknown": [r"(the result of mw\.\w+|predicted) has no field \w+ \[(did you mean \"\w+\"\?|it has .*)\]",
                        r"there is no mw\.\w+ \[.*"],
@@ -214,17 +223,26 @@ MESSAGES = {
     "set.value": [r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
                   r"expression\]"],
     "sort.field": [r"--sort \w+: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
+    "sweep.axis": [r"over\S* has no values \[give it some, .*", r"over\S* is one value, .* \[an axis is a list .*",
+                   r"over\S*\[\d\] is the same as over\S*\[\d\]: .* \[leave it out; .*",
+                   r"repeats: the cells have seeds of their own, from over \[.*"],
+    "sweep.like": [r"(same_loss_as|baseline): no cell and no value of an axis is called \".*\" \[.*"],
+    "sweep.only": [r"only: no cell has \".*\" in its name \[.*"],
+    "sweep.own": [r"(base|over)\.\w+: a cell has its own \[leave it out: .*"],
+    "sweep.set": [r"\w+ is set by the axis over\.\w+, cell by cell \[choose .*"],
+    "sweep.verb": [r"a sweep's cells are trained or predicted, and this is verify \[.*"],
     "trace.missing": [r"run\.h5: it has no steps: .* \[.*", r"run\.h5: --step -?\d+: it has steps 0 to 3 "
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
-    "usage.missing": [r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
+    "usage.missing": [r"report: no file to write is named \[-o report\.html\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==|for example .*)"],
-    "usage.value": [r"--times takes three positive numbers \[F,I,W: .*"],
+    "usage.value": [r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
+                    r"--times takes three positive numbers \[F,I,W: .*"],
 }
 
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 #include "base/json_text.h"
@@ -29,6 +30,8 @@ struct Event {
   Json json;
 };
 
+constexpr int lanes_of_a_rank = 256, first_lane = 1 << 24;
+
 bool is_work(const TimedAction& action) {
   return action.name == "F" || action.name == "B" || action.name == "I" || action.name == "W";
 }
@@ -42,6 +45,8 @@ class Writer {
       for (const TraceRow& row : processes[p].rows)
         for (const TimedAction& action : row.actions) slice(row, action);
       flows(processes[p]);
+      lanes(processes[p]);
+      counters(processes[p]);
     }
     std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
       return std::tie(a.at, a.order) < std::tie(b.at, b.order);
@@ -78,7 +83,65 @@ class Writer {
     add("process_sort_index", 0, {{"sort_index", process_}});
     for (const TraceRow& row : process.rows) {
       add("thread_name", row.rank, {{"name", row.name}});
-      add("thread_sort_index", row.rank, {{"sort_index", row.rank}});
+      add("thread_sort_index", row.rank, {{"sort_index", row.rank * lanes_of_a_rank}});
+    }
+  }
+
+  // Slices of one track must not overlap: each goes to the first lane that is free.
+  void lanes(const TraceProcess& process) {
+    std::map<int, int> used;  // lanes of each rank so far
+    for (const TraceLane& lane : process.lanes) {
+      std::vector<const TraceSlice*> slices;
+      for (const TraceSlice& slice : lane.slices) slices.push_back(&slice);
+      std::stable_sort(slices.begin(), slices.end(), [](const auto* a, const auto* b) {
+        return nanoseconds(a->start) < nanoseconds(b->start);
+      });
+      std::vector<std::int64_t> free;  // when each of the lanes is
+      std::vector<int> tracks;
+      for (const TraceSlice* slice : slices) {
+        const std::int64_t start = nanoseconds(slice->start), end = nanoseconds(slice->end);
+        std::size_t n = 0;
+        while (n < free.size() && free[n] > start) ++n;
+        if (n == free.size()) {
+          free.push_back(0);
+          tracks.push_back(open_lane(lane, ++used[lane.rank], n));
+        }
+        free[n] = std::max(end, start);
+        Json json = base("X", tracks[n]);
+        json["name"] = slice->name;
+        json["cat"] = slice->kind;
+        json["ts"] = microseconds(start);
+        json["dur"] = microseconds(end - start);
+        json["args"] = slice->about.is_null() ? Json::object() : slice->about;
+        events_.push_back({start, 0, std::move(json)});
+      }
+    }
+  }
+
+  int open_lane(const TraceLane& lane, int number, std::size_t beside) {
+    const int track = first_lane + lane.rank * lanes_of_a_rank + number;
+    for (const char* what : {"thread_name", "thread_sort_index"}) {
+      Json json = base("M", track);
+      json["name"] = what;
+      if (std::string_view(what) == "thread_name") {
+        json["args"] = {{"name", "rank " + std::to_string(lane.rank) + " " + lane.name +
+                                     (beside > 0 ? " " + std::to_string(beside + 1) : "")}};
+      } else {
+        json["args"] = {{"sort_index", lane.rank * lanes_of_a_rank + number}};
+      }
+      names_.push_back({0, 0, std::move(json)});
+    }
+    return track;
+  }
+
+  void counters(const TraceProcess& process) {
+    for (const TraceCounter& counter : process.counters) {
+      const std::int64_t at = nanoseconds(counter.time);
+      Json json = base("C", counter.rank);
+      json["name"] = "rank " + std::to_string(counter.rank) + " memory";
+      json["ts"] = microseconds(at);
+      json["args"] = counter.values;
+      events_.push_back({at, 4, std::move(json)});
     }
   }
 

@@ -15,16 +15,38 @@ struct TraceRow {
   std::vector<TimedAction> actions;  // in the order of their starts, none beside another
 };
 
+// An op, a wait or a transfer in a lane of its own kind below a rank's row.
+struct TraceSlice {
+  std::string name, kind;  // kind: the category, which viewers can search
+  double start = 0, end = 0;
+  Json about;  // further arguments
+};
+struct TraceLane {
+  std::string name;  // "ops", "dp"
+  int rank = 0;
+  std::vector<TraceSlice> slices;  // may overlap: those that do get lanes beside
+};
+
+// Values at a moment of a rank's memory.
+struct TraceCounter {
+  int rank = 0;
+  double time = 0;
+  Json values;  // number by name
+};
+
 struct TraceProcess {
   std::string name;
   std::vector<TraceRow> rows;  // in the order of their ranks
+  std::vector<TraceLane> lanes = {};
+  std::vector<TraceCounter> counters = {};
 };
 
 // A process for each timeline, a thread row for each of its rows. Works and receives are complete
 // events; a flow leads from an F to the same microbatch's F on the next virtual stage, and from a B
 // or I to that of the virtual stage before, where the two lie on different rows. The i-th row of a
-// stage sends to the i-th row of another. Times are whole nanoseconds, written as microseconds; the
-// events are sorted by time. `about` goes into "otherData".
+// stage sends to the i-th row of another. Lanes stand below the row of their rank, in the order
+// given; a counter for each rank shows its memory. Times are whole nanoseconds, written as
+// microseconds; the events are sorted by time. `about` goes into "otherData".
 std::string chrome_trace(const std::vector<TraceProcess>& processes, const Json& about);
 
 }  // namespace mw

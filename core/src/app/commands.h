@@ -89,8 +89,8 @@ struct ReportArguments {
 };
 int show_report(const ReportArguments& arguments, Output& output);
 
-// Runs that were: list, show, compare, export, tail. A FILE is a run file, the folder of a run, of a
-// sweep, or any folder of these (record/run_set.h).
+// Runs that were: list, show, compare, export, tail. A FILE is a run file, the folder of a run, of
+// a sweep, or any folder of these (record/run_set.h).
 struct RunsArguments {
   std::vector<std::string> files;  // of list: none stands for "runs"
   std::string where, sort, baseline, table = "steps", out;

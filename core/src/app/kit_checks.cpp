@@ -221,7 +221,7 @@ void check_lossy(const std::string& check, const Experiment& experiment, KitRepo
       "{:.2g} % of the sum is off after one step, {:.2g} % of the mean of {} equal steps; whether "
       "training bears that, no check can say: compare the losses of real runs",
       100 * lost.first, 100 * lost.mean, steps);
-  if (std::isfinite(lost.mean) && (lost.first <= much || lost.mean <= 0.9 * lost.first)) {
+  if (std::isfinite(lost.mean) && (lost.first <= much || lost.mean <= 0.98 * lost.first)) {
     report.ok(check, found);
     return;
   }

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "plugin/built_in.h"
 #include "script/script_strategy.h"
+#include "sweep/table.h"
 
 namespace mw {
 namespace {
@@ -173,6 +174,35 @@ constexpr const char* schedule_types =
     "---@param order fun(s: meshwright.PipelineRequest): string[]\n---@return table\n"
     "function mw.schedule(name, order) end\n\n";
 
+// Of mw.sweep; rows of cells have what trainings have too.
+std::string sweep_types() {
+  const std::string grid = "table<string, any>|table<string, any>[]";
+  return "---What `over` and `skip` are told of a cell: the axes' values by their keys.\n"
+         "---@class meshwright.CellSoFar\n---@field name string\n---@field [string] any\n\n"
+         "---@class meshwright.Cell\n---@field sweep string\n---@field name string\n"
+         "---@field status \"done\"|\"failed\"|\"refused\"|\"skipped\"|\"predicted\"|\"running\"|"
+         "\"queued\"\n---@field reason? string\n"
+         "---@field reused boolean found done\n---@field values table<string, string> by axis\n"
+         "---@field hash? string\n---@field folder? string\n---@field seconds? number\n"
+         "---@field losses? number[]\n---@field tokens_per_second? number\n"
+         "---@field peak_bytes? integer\n---@field predicted? table\n---@field [string] any\n\n"
+         "---@class meshwright.SweepTable\n" +
+         fields(sweep_options(), {{"base", "meshwright.Experiment"},
+                                  {"over", grid},
+                                  {"skip", "fun(cell: meshwright.CellSoFar): string?"},
+                                  {"same_loss_as", "string|table"},
+                                  {"repeats", "integer|table"}}) +
+         "\n---@class meshwright.GoOptions\n" +
+         fields(go_options(), {{"only", "string|string[]"}}) +
+         "\n---@class meshwright.Sweep\n---@field name string\n---@field folder string\n"
+         "---@field go fun(self: meshwright.Sweep, options?: meshwright.GoOptions): "
+         "meshwright.Cell[] runs what is not done\n"
+         "---@field report fun(self: meshwright.Sweep, file: string, options?: table): string\n\n"
+         "---A grid of experiments, each run in a process of its own.\n"
+         "---@param sweep meshwright.SweepTable\n---@return meshwright.Sweep\n"
+         "function mw.sweep(sweep) end\n\n";
+}
+
 // Of mw.strategy; what the script's functions get is made in script/strategy_rules.cpp.
 std::string strategy_types() {
   std::string text =
@@ -305,10 +335,10 @@ std::string lua_types(PluginRegistry& plugins) {
       "---Plugins by name: `local one, other = mw.plugins(\"one\", \"other\")`.\n"
       "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
       "function mw.plugins(...) end\n\n"
-      "{}{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "{}{}{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
       "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
       "function mw.plugin(name) end\n\nreturn mw\n",
-      known, chart_types, load_types, schedule_types, strategy_types(), overloads);
+      known, chart_types, load_types, schedule_types, sweep_types(), strategy_types(), overloads);
   return text;
 }
 

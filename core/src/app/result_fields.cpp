@@ -8,14 +8,14 @@ namespace {
 
 using Fields = std::vector<ResultField>;
 
-const Fields fields_of_identity = {
+const Fields identity_fields = {
     {"name", "string", "the experiment's: given, or the plan's mix"},
     {"hash", "string", "of all that decides its numbers, 16 hex digits"},
     {"seed", "integer", ""},
     {"experiment", "table", "every key with its default, --set applied"},
 };
 
-const Fields fields_of_prediction = {
+const Fields prediction_fields = {
     {"ranks", "integer", ""},
     {"parameters", "integer", "of the model, each once"},
     {"flops_per_step", "number", "of the model"},
@@ -40,7 +40,7 @@ const Fields fields_of_prediction = {
     {"held_out_seconds", "number?", "of one evaluation"},
 };
 
-const Fields fields_of_train = {
+const Fields train_fields = {
     {"kind", "\"train\"", ""},
     {"status", "\"done\"|\"failed\"|\"interrupted\"", ""},
     {"reason", "string?", "why it failed, or ended before its last step"},
@@ -71,7 +71,7 @@ const Fields fields_of_train = {
     {"folder", "string?", "the run folder"},
 };
 
-const Fields fields_of_loaded = {
+const Fields loaded_fields = {
     {"created", "string", "\"2026-11-22T13:00:00Z\""},
     {"host", "string", ""},
     {"versions", "table<string, string>", ""},
@@ -82,7 +82,7 @@ const Fields fields_of_loaded = {
     {"values", "table<string, string>?", "what the sweep set"},
 };
 
-const Fields fields_of_plan = {
+const Fields plan_fields = {
     {"kind", "\"plan\"", ""},
     {"plan", "string", "the mix"},
     {"plan_hash", "string", "of the programs, 16 hex digits"},
@@ -92,7 +92,7 @@ const Fields fields_of_plan = {
     {"program", "string?", "under --program"},
 };
 
-const Fields fields_of_verify = {
+const Fields verify_fields = {
     {"kind", "\"verify\"", ""},
     {"status", "\"done\"|\"interrupted\"", ""},
     {"verdict", "\"equal\"|\"different\"|nil", "nil where it was interrupted"},
@@ -108,7 +108,7 @@ const Fields fields_of_verify = {
     {"plans", "integer?", "of steps that differ, each verified"},
 };
 
-const Fields fields_of_compare = {
+const Fields compare_fields = {
     {"kind", "\"compare\"", ""},
     {"status", "string", ""},
     {"verdict", "\"equal\"|\"different\"|nil", "nil where it was interrupted"},
@@ -134,7 +134,7 @@ const Fields fields_of_compare = {
     {"both_off", "boolean?", ""},
 };
 
-const Fields fields_of_text = {{"text", "string", "what print shows"}};
+const Fields text_fields = {{"text", "string", "what print shows"}};
 
 Fields joined(std::initializer_list<const Fields*> parts) {
   Fields all;
@@ -146,14 +146,12 @@ Fields joined(std::initializer_list<const Fields*> parts) {
 
 const std::vector<ResultField>& result_fields(const std::string& kind) {
   static const std::map<std::string, Fields> all = {
-      {"train", joined({&fields_of_train, &fields_of_identity, &fields_of_text})},
-      {"loaded",
-       joined({&fields_of_train, &fields_of_identity, &fields_of_loaded, &fields_of_text})},
-      {"plan",
-       joined({&fields_of_plan, &fields_of_identity, &fields_of_prediction, &fields_of_text})},
-      {"predicted", fields_of_prediction},
-      {"verify", joined({&fields_of_verify, &fields_of_identity, &fields_of_text})},
-      {"compare", joined({&fields_of_compare, &fields_of_text})}};
+      {"train", joined({&train_fields, &identity_fields, &text_fields})},
+      {"loaded", joined({&train_fields, &identity_fields, &loaded_fields, &text_fields})},
+      {"plan", joined({&plan_fields, &identity_fields, &prediction_fields, &text_fields})},
+      {"predicted", prediction_fields},
+      {"verify", joined({&verify_fields, &identity_fields, &text_fields})},
+      {"compare", joined({&compare_fields, &text_fields})}};
   static const Fields none;
   const auto found = all.find(kind);
   return found != all.end() ? found->second : none;

@@ -11,8 +11,8 @@ struct ResultField {
   const char *name, *type, *doc;
 };
 
-// Of a verb's result, or of what lies in one: "train", "plan", "verify", "compare", "model"; "loaded": of mw.load. Empty:
-// not known, and not checked.
+// Of a verb's result, or of what lies in one: "train", "plan", "verify", "compare", "model";
+// "loaded": of mw.load. Empty: not known, and not checked.
 const std::vector<ResultField>& result_fields(const std::string& kind);
 
 }  // namespace mw

@@ -4,9 +4,13 @@
 
 #include <torch/version.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <limits>
 
+#include "app/trace_rows.h"
 #include "base/json_text.h"
 #include "meshwright/plugin.h"
 #include "predict/pipeline.h"
@@ -48,6 +52,12 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
           {0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
     }
   }
+  for (std::size_t s = 0; s < prediction.instructions.size(); ++s) {
+    if (prediction.actions[s].empty()) continue;
+    const TraceRows rows(*experiment.plan, prediction.actions[s].front().rank);
+    for (SpanRow& row : rows.predicted(prediction.instructions[s]))
+      info.predicted_trace.push_back(std::move(row));
+  }
   writer_ = std::make_unique<RunWriter>(experiment.log, info);
 }
 
@@ -62,6 +72,7 @@ void RunLog::write(const StepReport& report, const StepRow& row, const ExpertLoa
     }
   }
   write_actions(report);
+  write_trace(report);
   write_memory(report.ranks);
 }
 
@@ -132,6 +143,35 @@ void RunLog::write_actions(const StepReport& report) {
       row.start = rank.began - began + run.start;
       row.end = rank.began - began + run.end;
       writer_->add(row);
+    }
+  }
+}
+
+// By the clock of write_actions.
+void RunLog::write_trace(const StepReport& report) {
+  double began = std::numeric_limits<double>::infinity();
+  for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);
+  for (const RankReport& rank : report.ranks) {
+    if (rank.instructions.empty()) continue;
+    const double offset = rank.began - began;
+    const TraceRows rows(experiment_.plan_at(report.step), rank.rank);
+    for (const SpanRow& row : rows.measured(report.step, rank.instructions, offset))
+      writer_->add(row);
+    std::array<std::int64_t, category_count> before{};
+    for (const MemoryMoment& moment : rank.moments) {
+      if (moment.bytes == before) continue;
+      before = moment.bytes;
+      const auto of = [&](Category category) {
+        return moment.bytes[static_cast<std::size_t>(category)];
+      };
+      writer_->add(SpanMemoryRow{report.step, rank.rank, offset + moment.time,
+                                 of(Category::parameters), of(Category::gradients),
+                                 of(Category::optimizer), of(Category::activations),
+                                 of(Category::buffers), of(Category::host)});
+    }
+    if (rank.instructions.size() >= most_instructions_recorded) {
+      event(report.step, rank.rank, "trace",
+            fmt::format("the trace has its first {} instructions", most_instructions_recorded));
     }
   }
 }

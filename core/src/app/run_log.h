@@ -39,6 +39,7 @@ class RunLog {
   void write_memory(const std::vector<RankReport>& ranks);
   void write_rank(std::int64_t step, const RankReport& rank);
   void write_actions(const StepReport& report);
+  void write_trace(const StepReport& report);
 
   const Experiment& experiment_;
   const Prediction& prediction_;

@@ -38,8 +38,8 @@ std::string plugins_of(const Json& experiment) {
   return names;
 }
 
-// Keys in which not all are alike. Where the plans have other strategies, their options have nothing
-// to do with each other: the mix stands for all.
+// Keys in which not all are alike. Where the plans have other strategies, their options have
+// nothing to do with each other: the mix stands for all.
 std::vector<Compared> differences(const std::vector<RunRow>& rows) {
   std::set<std::string> plugins;
   for (const RunRow& row : rows) plugins.insert(plugins_of(row.fields["experiment"]));
@@ -103,7 +103,13 @@ std::int64_t common_step(const std::vector<Measured>& runs) {
 
 std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
   std::vector<Measured> measured;
-  for (const RunRow& row : rows) measured.push_back(measured_of(row));
+  for (const RunRow& row : rows) {
+    try {
+      measured.push_back(measured_of(row));
+    } catch (const std::exception&) {  // a table that is broken: the list of runs says more
+      measured.emplace_back();
+    }
+  }
   std::vector<Compared> results;
   const auto field = [&](const std::string& name) {
     Compared line{name, {}};

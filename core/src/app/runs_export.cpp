@@ -155,8 +155,12 @@ int export_runs(const RunsArguments& arguments, Output& output) {
                                      run.entry.reason.empty() ? "" : ": " + run.entry.reason));
       continue;
     }
-    RunReader reader(run.entry.path);
-    add_table(sheet, reader, run, arguments.table.c_str());
+    try {
+      RunReader reader(run.entry.path);
+      add_table(sheet, reader, run, arguments.table.c_str());
+    } catch (const std::exception& error) {
+      left_out.push_back(fmt::format("{}: {}", run.entry.name, problem_of(error).message));
+    }
   }
   const std::string text = arguments.jsonl ? sheet.jsonl() : sheet.csv();
   if (arguments.out.empty()) {

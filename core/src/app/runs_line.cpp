@@ -55,7 +55,7 @@ void add_runs_commands(CLI::App& app, Arguments& arguments,
 
   CLI::App* compare = add_reader(*runs, arguments, "compare",
                                  "in what experiments differ, and their results beside each other",
-                                 "runs/dp.h5 runs/tp.h5");
+                                 "runs/one.h5 runs/other.h5");
   add_files(compare, a)->required();
   compare
       ->add_option("--baseline", a.baseline,

@@ -171,7 +171,7 @@ void write_files(const ScheduleArguments& arguments, const Made& made,
     output.note(fmt::format("{}: written", path));
   };
   std::vector<std::string> row_names;
-  TraceProcess process{title_of(made), {}};
+  TraceProcess process{title_of(made), {}, {}, {}};
   for (int s = 0; s < made.schedule.stages(); ++s) {
     row_names.push_back(fmt::format("stage {}", s));
     process.rows.push_back({row_names.back(), s, s, timeline.stages[static_cast<std::size_t>(s)]});

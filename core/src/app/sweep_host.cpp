@@ -50,7 +50,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   program.train = [this](const Experiment& experiment) {
     return run_train(experiment, script_, output_, plugins_);
   };
-  program.plan = run_plan_verb;
+  program.plan = [](const Experiment& experiment) { return run_plan_verb(experiment); };
   program.say = [this](const std::string& text) { output_.note(text); };
   program.show = [this](const std::string& text) { output_.text(text); };
   program.emit = [this](const Json& row) { output_.result(row); };

@@ -47,14 +47,51 @@ TraceProcess rows_of(const std::string& name, const std::vector<ActionRow>& acti
       timed.vstage = held[static_cast<std::size_t>(a.chunk)];
     row.actions.push_back(std::move(timed));
   }
-  TraceProcess process{name, {}};
+  TraceProcess process{name, {}, {}, {}};
   for (auto& [rank, row] : rows) process.rows.push_back(std::move(row));
   return process;
+}
+
+// Below each rank what it did op by op, and a lane for each axis that it sends over.
+void add_lanes(TraceProcess& process, const Table& table) {
+  const auto kind = table.texts("kind"), axis = table.texts("axis"), op = table.texts("name"),
+             phase = table.texts("phase"), label = table.texts("label");
+  const auto rank = table.integers("rank"), microbatch = table.integers("microbatch"),
+             bytes = table.integers("bytes");
+  const auto start = table.numbers("start"), end = table.numbers("end");
+  std::map<std::pair<int, std::string>, TraceLane> lanes;  // the ops' lane has no axis: first
+  for (std::size_t r = 0; r < kind.size(); ++r) {
+    const bool transfer = kind[r] == "transfer";
+    const auto of = static_cast<int>(rank[r]);
+    TraceLane& lane = lanes[{of, transfer ? axis[r] : ""}];
+    lane.rank = of;
+    lane.name = transfer ? axis[r] : "ops";
+    TraceSlice slice{kind[r] == "wait" ? "wait " + op[r] : op[r], kind[r], start[r], end[r], {}};
+    slice.about = {{"phase", phase[r]}, {"of", label[r]}};
+    if (!axis[r].empty()) slice.about["axis"] = axis[r];
+    if (microbatch[r] >= 0) slice.about["microbatch"] = microbatch[r];
+    if (transfer) slice.about["bytes"] = bytes[r];
+    lane.slices.push_back(std::move(slice));
+  }
+  for (auto& [key, lane] : lanes) process.lanes.push_back(std::move(lane));
+}
+
+void add_counters(TraceProcess& process, const Table& table) {
+  const auto rank = table.integers("rank");
+  const auto time = table.numbers("time");
+  for (std::size_t r = 0; r < rank.size(); ++r) {
+    TraceCounter counter{static_cast<int>(rank[r]), time[r], Json::object()};
+    for (const TableColumn& column : table.columns) {
+      if (column.unit == "bytes") counter.values[column.name] = table.integers(column.name)[r];
+    }
+    process.counters.push_back(std::move(counter));
+  }
 }
 
 // The step whose duration is the median of those after the warm-up (the lower of two).
 const StepRow& median_of(const std::vector<StepRow>& steps) {
   std::vector<const StepRow*> kept;
+  kept.reserve(steps.size());
   for (std::size_t i = warm_up(steps.size()); i < steps.size(); ++i) kept.push_back(&steps[i]);
   const auto middle = kept.begin() + static_cast<std::ptrdiff_t>((kept.size() - 1) / 2);
   std::nth_element(kept.begin(), middle, kept.end(), [](const StepRow* a, const StepRow* b) {
@@ -63,12 +100,29 @@ const StepRow& median_of(const std::vector<StepRow>& steps) {
   return **middle;
 }
 
-const StepRow& chosen_step(const TraceArguments& arguments, const std::vector<StepRow>& steps) {
+// Of the steps with every op and transfer the one nearest to the median step; that one if there are
+// none.
+const StepRow& traced_of(const std::vector<StepRow>& steps,
+                         const std::vector<std::int64_t>& traced) {
+  const StepRow& median = median_of(steps);
+  const StepRow* nearest = nullptr;
+  const auto distance = [&](const StepRow& step) {
+    return std::abs(step.seconds - median.seconds);
+  };
+  for (const StepRow& step : steps) {
+    if (std::find(traced.begin(), traced.end(), step.step) == traced.end()) continue;
+    if (nearest == nullptr || distance(step) < distance(*nearest)) nearest = &step;
+  }
+  return nearest == nullptr ? median : *nearest;
+}
+
+const StepRow& chosen_step(const TraceArguments& arguments, const std::vector<StepRow>& steps,
+                           const std::vector<std::int64_t>& traced) {
   if (steps.empty()) {
     throw refused(arguments, "it has no steps: none was finished and written",
                   "with --predicted the plan's own timeline is drawn");
   }
-  if (!arguments.step) return median_of(steps);
+  if (!arguments.step) return traced_of(steps, traced);
   const auto distance = [&](const StepRow& s) { return std::abs(s.step - *arguments.step); };
   const auto nearest =
       std::min_element(steps.begin(), steps.end(),
@@ -135,8 +189,11 @@ int show_trace(const TraceArguments& arguments, Output& output) {
   std::vector<std::string> caption;
   if (!arguments.predicted) {
     const std::vector<StepRow> steps = reader.steps();
-    const StepRow& step = chosen_step(arguments, steps);
+    const std::vector<std::int64_t> traced = reader.traced_steps();
+    const StepRow& step = chosen_step(arguments, steps, traced);
     processes.push_back(rows_of("measured", reader.actions(step.step), schedule));
+    add_lanes(processes.back(), reader.table_of_step("trace", step.step));
+    add_counters(processes.back(), reader.table_of_step("trace_memory", step.step));
     if (processes.back().rows.empty()) {
       throw refused(arguments, fmt::format("/actions has no rows of step {}", step.step),
                     "with --predicted the plan's own timeline is drawn");
@@ -144,11 +201,15 @@ int show_trace(const TraceArguments& arguments, Output& output) {
     result["step"] = step.step;
     result["seconds"] = step.seconds;
     caption.push_back(fmt::format("measured: {}{}", milliseconds(last_end(processes.back())),
-                                  arguments.step ? "" : ", the median step after the warm-up"));
+                                  arguments.step   ? ""
+                                  : traced.empty() ? ", the median step after the warm-up"
+                                                   : ", of the steps with ops and transfers the "
+                                                     "nearest to the median"));
   }
   const std::vector<ActionRow> predicted = reader.predicted_actions();
   if (!predicted.empty()) {
     processes.push_back(rows_of("predicted", predicted, schedule));
+    add_lanes(processes.back(), reader.table("predicted_trace"));
     result["predicted_seconds"] = last_end(processes.back());
     caption.push_back(fmt::format("predicted: {}, the slowest rank of each stage",
                                   milliseconds(last_end(processes.back()))));

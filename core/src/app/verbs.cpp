@@ -98,7 +98,8 @@ Prediction prediction_of(const Experiment& experiment) {
   const auto of = [&](const Plan& plan) {
     return predict(plan, this_device(), experiment.threads);
   };
-  Prediction prediction = of(*experiment.plan);
+  const bool traced = !experiment.log.empty() && !experiment.trace.empty();
+  Prediction prediction = predict(*experiment.plan, this_device(), experiment.threads, traced);
   if (experiment.evaluation.data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.evaluation.plan).step_seconds;

@@ -54,6 +54,8 @@ struct Experiment {
   std::int64_t memory = 0;  // bytes that a rank may hold; 0: no limit
   bool force = false;       // started although this machine's memory does not suffice
   bool check = false;       // what plans say of tensors is asserted (run/check.h)
+  // Steps whose every op and transfer is timed, for the run file; sorted, none without one.
+  std::vector<std::int64_t> trace;
   double timeout = 300;     // seconds that a collective waits for a rank
   // Called after each step on the first rank's thread with the step's index and what is known of
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.

@@ -50,8 +50,8 @@ class Host {
   // mw.sweep { … }: throws Error with all that is wrong with the table before any of its functions
   // is called. `applied`: the settings that changed its base.
   virtual void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied);
-  // sweep:go { … }: the list of its cells, and under "text" what print shows of it. `train_as`: what
-  // mw.train does under this command.
+  // sweep:go { … }: under "cells" the list of its cells, under "text" what print shows of them.
+  // `train_as`: what mw.train does under this command.
   virtual Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
                          const CallFunction& function);
   // sweep:report(file, { … }): the file's name.

@@ -45,6 +45,19 @@ class StageClock {
     }
   }
 
+  void keep_times() { pricer_.keep_times(); }
+  // The times of instructions by the clock of all stages; `ends`: when each run began and ended.
+  std::vector<InstructionTime> times_on(const std::vector<std::pair<double, double>>& runs) const {
+    std::vector<InstructionTime> times;
+    for (const Pricer::Kept& kept : pricer_.kept()) {
+      InstructionTime time = kept.time;
+      time.start = on(kept.began_in - 1, time.start, runs);
+      time.end = on(kept.ended_in - 1, time.end, runs);
+      times.push_back(time);
+    }
+    return times;
+  }
+
   bool done() const { return next_ == program_.timeline.size(); }
   const SegmentRun& run() const { return program_.timeline[next_]; }
   const std::vector<StageTransfer>& awaits() const { return awaits_[run().segment]; }
@@ -71,6 +84,7 @@ class StageClock {
       }
     }
     pricer_.play(run());
+    own_.emplace_back(before, pricer_.clock());
     return pricer_.clock() - before;
   }
   void advance() {
@@ -85,9 +99,19 @@ class StageClock {
   }
 
  private:
+  // A stage's own clock stands while it waits, and runs slower where cores are shared.
+  double on(std::size_t run, double time,
+            const std::vector<std::pair<double, double>>& runs) const {
+    const auto [own_start, own_end] = own_.at(run);
+    const auto [start, end] = runs.at(run);
+    const double slow = own_end > own_start ? (end - start) / (own_end - own_start) : 1;
+    return time <= own_end ? start + (time - own_start) * slow : end + (time - own_end);
+  }
+
   const Program& program_;
   const bool shared_;
   Pricer pricer_;
+  std::vector<std::pair<double, double>> own_;  // of each run: when it began and ended
   std::size_t next_ = 0;
   std::vector<std::vector<StageTransfer>> sends_, awaits_;  // by segment
   std::vector<bool> totals_;                                // by segment
@@ -96,8 +120,8 @@ class StageClock {
 
 class Simulation {
  public:
-  Simulation(const std::vector<RankView>& stages, const Device& device, int threads)
-      : device_(device), busy_(stages.size(), false), work_(stages.size(), 0) {
+  Simulation(const std::vector<RankView>& stages, const Device& device, int threads, bool traced)
+      : device_(device), traced_(traced), busy_(stages.size(), false), work_(stages.size(), 0) {
     const int ranks = stages.front().program().mesh.size();
     // What each rank computes with is decided by all ranks, not by those of one stage.
     const int own = device.threads_of(ranks, threads);
@@ -107,6 +131,10 @@ class Simulation {
                             : 0;
     result_.actions.resize(stages.size());
     started_.resize(stages.size());
+    runs_.resize(stages.size());
+    if (!traced_) return;
+    for (StageClock& clock : clocks_) clock.keep_times();
+    sent_.resize(stages.size());
   }
 
   PipelineTime run() {
@@ -118,7 +146,13 @@ class Simulation {
         throw std::logic_error("a stage waits for ever in " + clock.segment().name);
     }
     result_.step = now_;
-    for (StageClock& clock : clocks_) result_.stages.push_back(clock.times(now_));
+    for (std::size_t s = 0; s < clocks_.size(); ++s) {
+      result_.stages.push_back(clocks_[s].times(now_));
+      if (!traced_) continue;
+      result_.instructions.push_back(clocks_[s].times_on(runs_[s]));
+      auto& all = result_.instructions.back();
+      all.insert(all.end(), sent_[s].begin(), sent_[s].end());
+    }
     return finish();
   }
 
@@ -179,7 +213,14 @@ class Simulation {
   void end(std::size_t s) {
     StageClock& clock = clocks_[s];
     busy_[s] = false;
+    runs_[s].emplace_back(started_[s], now_);
     for (const StageTransfer& t : clock.sends()) {
+      if (traced_) {
+        const auto& code = clock.segment().code;
+        sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
+                            static_cast<int>(t.start - code.data()), clock.run().microbatch, now_,
+                            now_ + clock.seconds(t)});
+      }
       messages_[{t.tag, clock.run().microbatch}] = now_ + clock.seconds(t);
     }
     const Segment& segment = clock.segment();
@@ -225,6 +266,9 @@ class Simulation {
   }
 
   const Device& device_;
+  const bool traced_;
+  std::vector<std::vector<std::pair<double, double>>> runs_;  // of each stage's: began, ended
+  std::vector<std::vector<InstructionTime>> sent_;            // from stage to stage
   std::vector<StageClock> clocks_;
   std::vector<bool> busy_;
   std::vector<double> work_;                        // left of each stage's run, by itself
@@ -237,9 +281,9 @@ class Simulation {
 
 }  // namespace
 
-PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
-                            int threads) {
-  return Simulation(stages, device, threads).run();
+PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device, int threads,
+                            bool traced) {
+  return Simulation(stages, device, threads, traced).run();
 }
 
 std::string action_name(const Segment& segment) {

@@ -6,6 +6,7 @@
 
 #include "meshwright/schedule.h"
 #include "predict/price.h"
+#include "program/instruction_time.h"
 
 namespace mw {
 
@@ -13,13 +14,16 @@ struct PipelineTime {
   double step = 0;                                // seconds, until the last stage is done
   std::vector<StepTime> stages;                   // of each stage's slowest rank
   std::vector<std::vector<TimedAction>> actions;  // of each stage, without posts and sents
+  // Of each stage, where it was asked for; else empty.
+  std::vector<std::vector<InstructionTime>> instructions;
   double bubble = 0;  // of the stages' time: idle for want of another stage's work
 };
 
 // `stages`: of each stage, the rank that decides. On a device that ranks share, they also share its
-// cores: a stage runs the slower the more others compute at that moment.
+// cores: a stage runs the slower the more others compute at that moment. `traced`: each instruction
+// is played by itself, so that its time grows with microbatches.
 PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
-                            int threads = 0);
+                            int threads = 0, bool traced = false);
 
 // "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the
 // drawings call a segment.

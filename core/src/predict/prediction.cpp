@@ -101,7 +101,7 @@ Json memory_json(const StageForecast& stage) {
 
 }  // namespace
 
-Prediction predict(const Plan& plan, const Device& device, int threads) {
+Prediction predict(const Plan& plan, const Device& device, int threads, bool traced) {
   const int element = bytes_of(plan.programs.front().dtype);
   Prediction p;
   p.ranks = plan.ranks();
@@ -123,7 +123,16 @@ Prediction predict(const Plan& plan, const Device& device, int threads) {
     slowest.emplace_back(program, stage.slowest);
     ranks.push_back(stage.slowest);
   }
+  for (const Program& program : plan.programs) {
+    std::size_t count = 0;
+    for (const SegmentRun& run : program.timeline)
+      count += program.segments[run.segment].code.size();
+    traced = traced && count <= most_instructions_recorded;
+  }
   const PipelineTime time = price_pipeline(slowest, device, threads);
+  // Apart: played one by one, times add up to other last bits.
+  if (traced)
+    p.instructions = price_pipeline(slowest, device, threads, /*traced=*/true).instructions;
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;

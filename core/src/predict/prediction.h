@@ -35,7 +35,8 @@ struct Prediction {
   // What the slowest rank sends; with several stages, the most of any stage's slowest rank in
   // bytes, and in seconds.
   std::vector<CommunicationForecast> communication;
-  std::vector<std::vector<TimedAction>> actions;  // of each stage's slowest rank
+  std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
+  std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
@@ -54,7 +55,8 @@ struct Prediction {
 };
 
 // `threads`: of each rank's ops (Experiment::threads); 0: the cores over the ranks.
-Prediction predict(const Plan& plan, const Device& device, int threads = 0);
+// `traced`: with the times of instructions, if they are not too many to be recorded.
+Prediction predict(const Plan& plan, const Device& device, int threads = 0, bool traced = false);
 
 // What one rank's ledger will read.
 struct RankPrediction {

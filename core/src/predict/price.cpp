@@ -41,7 +41,8 @@ class Pricer::State {
   void play(const SegmentRun& what) {
     rank_ = &ranks_.of(what.microbatch);
     const std::pair segment(what.segment, ranks_.kind(what.microbatch));
-    const bool quiet = settled();
+    ++runs_;
+    const bool quiet = !keeps_ && settled();
     const auto found = known_.find(segment);
     if (quiet && found != known_.end()) {
       repeat(found->second);
@@ -50,11 +51,17 @@ class Pricer::State {
     auto [code, missing] = priced_.try_emplace(segment);
     if (missing) code->second = price(program_.segments[what.segment]);
     const Run before = run_;
-    for (const Priced& p : code->second) play(p);
+    now_ = {InstructionTime::Kind::own, what.segment, -1, what.microbatch, 0, 0};
+    for (const Priced& p : code->second) {
+      ++now_.index;
+      play(p);
+    }
     if (quiet && settled()) known_[segment] = difference(run_, before);
   }
 
   double clock() const { return run_.clock; }
+  void keep_times() { keeps_ = true; }
+  const std::vector<Pricer::Kept>& kept() const { return kept_; }
   void idle_until(double time) { run_.clock = std::max(run_.clock, time); }
   void transferred(const Instruction& i, double seconds) {
     const int lane = lane_of(footprint(*rank_, i, Asks::work).transfers.at(0));
@@ -88,7 +95,7 @@ class Pricer::State {
   };
   struct Underway {
     double end = 0, seconds = 0;
-    int lane = -1;
+    int lane = -1, kept = -1;
   };
 
   bool settled() const {
@@ -115,7 +122,19 @@ class Pricer::State {
     }
   }
 
+  // A number for `kept_`, or -1 if times are not kept.
+  int keep(InstructionTime::Kind kind, double start, double end) {
+    if (!keeps_) return -1;
+    Pricer::Kept kept{now_, runs_, runs_};
+    kept.time.kind = kind;
+    kept.time.start = start;
+    kept.time.end = end;
+    kept_.push_back(kept);
+    return static_cast<int>(kept_.size()) - 1;
+  }
+
   void work(double seconds) {
+    if (seconds > 0) keep(InstructionTime::Kind::own, run_.clock, run_.clock + seconds);
     run_.clock += seconds;
     run_.compute += seconds;
   }
@@ -138,6 +157,9 @@ class Pricer::State {
     double& free = groups_[transfer.group];  // a group's transfers go one after the other
     Underway underway{0, transfer.seconds, transfer.lane};
     underway.end = std::max(run_.clock, free) + transfer.seconds;
+    underway.kept =
+        keep(InstructionTime::Kind::transfer,
+             device_.shared() ? run_.clock : underway.end - transfer.seconds, underway.end);
     run_.lanes[transfer.lane].seconds += transfer.seconds;
     // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
     // for and none before.
@@ -151,9 +173,14 @@ class Pricer::State {
     for (const Underway& underway : found->second) {
       const double waited =
           device_.shared() ? underway.seconds : std::max(0.0, underway.end - run_.clock);
+      if (waited > 0) keep(InstructionTime::Kind::wait, run_.clock, run_.clock + waited);
       run_.clock += waited;
       run_.exposed += waited;
       run_.lanes[underway.lane].exposed += waited;
+      if (device_.shared() && underway.kept >= 0) {
+        kept_[underway.kept].time.end = run_.clock;
+        kept_[underway.kept].ended_in = runs_;
+      }
     }
     flights_.erase(found);
   }
@@ -219,6 +246,10 @@ class Pricer::State {
   std::map<RankSet, int> group_index_;
   std::map<int, double> groups_;                  // when each group's link is free
   std::map<int, std::vector<Underway>> flights_;  // by pending
+  bool keeps_ = false;
+  std::size_t runs_ = 0;
+  InstructionTime now_;  // which instruction is played
+  std::vector<Pricer::Kept> kept_;
 };
 
 Pricer::Pricer(const RankView& rank, const Device& device, int threads, int sharing)
@@ -240,6 +271,12 @@ void Pricer::transferred(const Instruction& wait, double seconds) {
 }
 double Pricer::transfer_seconds(const Instruction& start, int microbatch) const {
   return state_->transfer_seconds(start, microbatch);
+}
+void Pricer::keep_times() {
+  state_->keep_times();
+}
+const std::vector<Pricer::Kept>& Pricer::kept() const {
+  return state_->kept();
 }
 StepTime Pricer::times() const {
   return state_->times();

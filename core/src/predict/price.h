@@ -7,6 +7,7 @@
 
 #include "predict/machine.h"
 #include "program/footprint.h"
+#include "program/instruction_time.h"
 #include "program/rank_view.h"
 
 namespace mw {
@@ -44,6 +45,14 @@ class Pricer {
   void transferred(const Instruction& start, double seconds);
   double transfer_seconds(const Instruction& start, int microbatch) const;
   StepTime times() const;
+  // From now on the times of instructions are kept, by this clock; `run` counts the runs of
+  // segments, in which a time began and ended.
+  struct Kept {
+    InstructionTime time;
+    std::size_t began_in = 0, ended_in = 0;
+  };
+  void keep_times();
+  const std::vector<Kept>& kept() const;
 
  private:
   class State;

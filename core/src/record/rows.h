@@ -68,6 +68,27 @@ struct ActionRow {
   double start = 0, end = 0;    // since the step began
 };
 
+// Of a step that is traced: an op, what a rank waited for, or a transfer under way.
+struct SpanRow {
+  std::int64_t step = 0;  // of the prediction: -1
+  std::int32_t rank = 0, stage = 0;
+  std::string kind;              // "op", "wait", "transfer"
+  std::string axis;              // of a transfer, and of what waits for one
+  std::string name, phase;       // "linear forward"; "all-reduce"
+  std::string label;             // what it serves: an op, a value, a bucket
+  std::int32_t microbatch = -1;  // -1: of none
+  double start = 0, end = 0;     // since the step began
+  std::int64_t bytes = 0;        // that a transfer sends
+};
+
+// What a rank held at a moment of a traced step, by category.
+struct SpanMemoryRow {
+  std::int64_t step = 0;
+  std::int32_t rank = 0;
+  double time = 0;  // since the step began
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0, host = 0;
+};
+
 // What happened to a run: why it ended as it did, and what a reader of its numbers has to know.
 struct EventRow {
   double time = 0;         // since the run file was created

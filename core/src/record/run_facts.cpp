@@ -5,8 +5,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "record/hdf5_file.h"
-#include "record/run_reader.h"
+#include "record/columns.h"
 #include "record/warm_up.h"
 
 namespace mw {
@@ -47,17 +46,14 @@ void read_steps(RunReader& reader, RunFacts& facts) {
   }
 }
 
-void read_memory(Hdf5File& file, RunFacts& facts) {
-  if (file.has("rank_memory")) {
-    const Table ranks = file.read_table("rank_memory");
-    for (const std::int64_t peak : ranks.integers("peak_bytes")) raise(facts.peak.measured, peak);
-    for (const std::int64_t peak : ranks.integers("predicted_bytes"))
-      raise(facts.peak.predicted, peak);
-    for (const std::int64_t rank : ranks.integers("rank"))
-      facts.ranks = std::max(facts.ranks, static_cast<int>(rank) + 1);
-  }
-  if (!file.has("memory")) return;
-  const Table rows = file.read_table("memory");
+void read_memory(RunReader& reader, RunFacts& facts) {
+  const Table ranks = reader.table("rank_memory");
+  for (const std::int64_t peak : ranks.integers("peak_bytes")) raise(facts.peak.measured, peak);
+  for (const std::int64_t peak : ranks.integers("predicted_bytes"))
+    raise(facts.peak.predicted, peak);
+  for (const std::int64_t rank : ranks.integers("rank"))
+    facts.ranks = std::max(facts.ranks, static_cast<int>(rank) + 1);
+  const Table rows = reader.table("memory");
   const auto categories = rows.texts("category");
   const auto measured = rows.integers("peak_bytes"), predicted = rows.integers("predicted_bytes");
   for (std::size_t row = 0; row < rows.rows; ++row) {
@@ -67,82 +63,65 @@ void read_memory(Hdf5File& file, RunFacts& facts) {
   }
 }
 
-// The rows of the last step stand at the end of the table, whose tail is read in growing parts
-// until it holds a row of the step before.
-void read_bytes(Hdf5File& file, RunFacts& facts) {
-  const char* name = "communication";
-  const std::uint64_t all = file.has(name) ? file.length(name) : 0;
-  for (std::uint64_t part = std::min<std::uint64_t>(1024, all); all > 0;
-       part = std::min(4 * part, all)) {
-    const Table rows = file.read_table(name, all - part, part);
-    const auto steps = rows.integers("step");
-    if (part < all && steps.front() == steps.back()) continue;
-    const auto axes = rows.texts("axis"), ops = rows.texts("op"), phases = rows.texts("phase");
-    const auto measured = rows.integers("bytes"), predicted = rows.integers("predicted_bytes");
-    std::map<std::tuple<std::string, std::string, std::string>, MeasuredPair> uses;
-    for (std::size_t row = 0; row < rows.rows; ++row) {
-      if (steps[row] != steps.back()) continue;
-      MeasuredPair& use = uses[{axes[row], ops[row], phases[row]}];
-      raise(use.measured, measured[row]);
-      raise(use.predicted, predicted[row]);
-    }
-    for (const auto& [key, use] : uses) {
-      MeasuredPair& axis =
-          facts.bytes.try_emplace(std::get<0>(key), MeasuredPair{0, 0}).first->second;
-      axis.measured += use.measured;
-      axis.predicted += use.predicted;
-    }
-    return;
+void read_bytes(RunReader& reader, RunFacts& facts) {
+  if (facts.steps.empty()) return;
+  const Table rows = reader.table_of_step("communication", facts.steps.back().step);
+  const auto axes = rows.texts("axis"), ops = rows.texts("op"), phases = rows.texts("phase");
+  const auto measured = rows.integers("bytes"), predicted = rows.integers("predicted_bytes");
+  std::map<std::tuple<std::string, std::string, std::string>, MeasuredPair> uses;
+  for (std::size_t row = 0; row < rows.rows; ++row) {
+    MeasuredPair& use = uses[{axes[row], ops[row], phases[row]}];
+    raise(use.measured, measured[row]);
+    raise(use.predicted, predicted[row]);
+  }
+  for (const auto& [key, use] : uses) {
+    MeasuredPair& axis =
+        facts.bytes.try_emplace(std::get<0>(key), MeasuredPair{0, 0}).first->second;
+    axis.measured += use.measured;
+    axis.predicted += use.predicted;
   }
 }
 
-void read_series(Hdf5File& file, RunFacts& facts) {
-  if (!file.has("series") || !file.has("series/step")) return;
-  const std::vector<double> steps = file.read_numbers("series/step");
-  for (const std::string& place : file.datasets("series")) {
-    if (place == "step") continue;
-    const std::string path = "series/" + place, given = file.attribute(path.c_str(), "name");
-    const std::vector<double> values = file.read_numbers(path);
-    auto& series = facts.series[given.empty() ? place : given];
-    for (std::size_t i = 0; i < std::min(values.size(), steps.size()); ++i) {
+void read_series(RunReader& reader, RunFacts& facts) {
+  const std::vector<std::int64_t> steps = reader.series_steps();
+  for (const Series& given : reader.series()) {
+    auto& series = facts.series[given.name];
+    for (std::size_t i = 0; i < std::min(given.values.size(), steps.size()); ++i) {
       // A step at which the metric was not given.
-      if (!std::isnan(values[i])) series.emplace_back(std::llround(steps[i]), values[i]);
+      if (!std::isnan(given.values[i])) series.emplace_back(steps[i], given.values[i]);
     }
   }
-}
-
-std::string text_if_there(Hdf5File& file, const char* name) {
-  return file.has(name) ? file.read_text(name) : "";
+  if (facts.series.count("held_out_loss") > 0 || !facts.result.is_object()) return;
+  const auto held_out = facts.result.find("held_out");
+  if (held_out == facts.result.end() || !held_out->is_array()) return;
+  for (const Json& one : *held_out) {
+    const bool right = one.is_object() && one.contains("step") && one.contains("loss") &&
+                       one["step"].is_number() && one["loss"].is_number();
+    if (right)
+      facts.series["held_out_loss"].emplace_back(one["step"].get<std::int64_t>(),
+                                                 one["loss"].get<double>());
+  }
 }
 
 }  // namespace
 
 RunFacts read_run_facts(const std::filesystem::path& path, bool actions) {
   RunReader reader(path);
-  Hdf5File file(path, Hdf5File::Mode::read);
   RunFacts facts;
-  const auto attribute = [&](const char* name) { return file.attribute("/", name); };
-  facts.status = attribute("status");
-  facts.reason = attribute("reason");
-  facts.name = attribute("name");
-  facts.hash = attribute("hash");
-  facts.created = attribute("created");
-  facts.host = attribute("host");
-  facts.versions = attribute("versions");
-  facts.plan = text_if_there(file, "plan");
-  facts.experiment = text_if_there(file, "experiment");
-  if (const std::int64_t seed = file.integer("/", "seed", -1); seed >= 0)
-    facts.seed = std::to_string(seed);
+  facts.head = reader.head();
+  facts.experiment = reader.experiment();
+  facts.predicted_result = reader.predicted();
+  facts.result = reader.result();
   read_steps(reader, facts);
-  read_memory(file, facts);
-  read_bytes(file, facts);
+  read_memory(reader, facts);
+  read_bytes(reader, facts);
+  read_series(reader, facts);
   facts.predicted = reader.predicted_actions();
   for (const ActionRow& action : facts.predicted) {
     if (!(facts.step_seconds.predicted >= action.end)) facts.step_seconds.predicted = action.end;
   }
   if (!actions) facts.predicted.clear();
   if (actions && facts.median_step >= 0) facts.actions = reader.actions(facts.median_step);
-  read_series(file, facts);
   return facts;
 }
 

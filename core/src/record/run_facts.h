@@ -1,5 +1,5 @@
-// What a run file says of its run as a whole: how it ended, its steps, its memory and its bytes, the
-// measured beside the predicted.
+// What a run file says of its run as a whole: how it ended, its steps, its memory and its bytes,
+// the measured beside the predicted.
 #pragma once
 
 #include <filesystem>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "record/rows.h"
+#include "record/run_reader.h"
 
 namespace mw {
 
@@ -18,8 +19,8 @@ struct MeasuredPair {
 };
 
 struct RunFacts {
-  std::string status, reason, name, hash, created, host, seed;  // attributes; empty if missing
-  std::string versions, plan, experiment;                       // JSON texts, likewise
+  RunHead head;
+  Json experiment, predicted_result, result;  // as RunReader has them: null if missing
   std::vector<StepRow> steps;
   MeasuredPair peak;                           // bytes, of the rank with the most
   std::map<std::string, MeasuredPair> memory;  // by category: its own peak, likewise

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <hdf5.h>
 
+#include <algorithm>
 #include <system_error>
 
 #include "record/run_writer.h"
@@ -110,6 +111,12 @@ Table RunReader::table_of_step(const char* name, std::int64_t step) {
   };
   const std::uint64_t first = first_from(step);
   return file_.read_table(name, first, first_from(step + 1) - first);
+}
+
+std::vector<std::int64_t> RunReader::traced_steps() {
+  std::vector<std::int64_t> steps = table("trace").integers("step");
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
 }
 
 std::vector<std::int64_t> RunReader::series_steps() {

@@ -16,7 +16,7 @@
 
 namespace mw {
 
-// What a run file says of its run at once. Texts are empty, and objects null, where it says nothing.
+// What a run file says of its run at once. Texts are empty and objects null where it says nothing.
 struct RunHead {
   std::string status, reason, created, host, name, hash, plan_hash;
   std::string process;  // which writes it: run_path.h
@@ -50,6 +50,7 @@ class RunReader {
   // The rows of one step, of a table that lies in the order of steps.
   Table table_of_step(const char* name, std::int64_t step);
   std::uint64_t rows(const char* name) { return file_.has(name) ? file_.length(name) : 0; }
+  std::vector<std::int64_t> traced_steps();  // that have every op and transfer
   std::vector<std::int64_t> series_steps();
   std::vector<Series> series();
   std::vector<StepRow> steps();

@@ -66,6 +66,8 @@ RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interva
   experts_.layout = &expert_table();
   actions_.layout = &action_table();
   events_.layout = &event_table();
+  trace_.layout = &trace_table();
+  trace_memory_.layout = &trace_memory_table();
   std::error_code error;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
   if (error) fail(path_, "cannot create its folder", error.value());
@@ -113,11 +115,15 @@ void RunWriter::create(const RunInfo& info) const {
   if (!info.machine.empty()) out.write_text("machine", info.machine);
   for (const TableLayout* layout :
        {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
-        &expert_table(), &action_table(), &predicted_action_table(), &event_table()})
+        &expert_table(), &action_table(), &predicted_action_table(), &event_table(), &trace_table(),
+        &predicted_trace_table(), &trace_memory_table()})
     out.create_table(*layout);
   std::vector<char> predicted;
   for (const ActionRow& row : info.predicted_actions) pack_predicted(row, predicted);
   out.write_rows(predicted_action_table(), 0, predicted.data(), info.predicted_actions.size());
+  predicted.clear();
+  for (const SpanRow& row : info.predicted_trace) pack(row, predicted);
+  out.write_rows(predicted_trace_table(), 0, predicted.data(), info.predicted_trace.size());
   out.create_group("series");
   out.create_scale("series/step", "step");
   out.close();
@@ -145,6 +151,12 @@ void RunWriter::add(const ExpertRow& row) {
 }
 void RunWriter::add(const ActionRow& row) {
   append(actions_, row);
+}
+void RunWriter::add(const SpanRow& row) {
+  append(trace_, row);
+}
+void RunWriter::add(const SpanMemoryRow& row) {
+  append(trace_memory_, row);
 }
 void RunWriter::add(const EventRow& row) {
   EventRow timed = row;
@@ -252,7 +264,8 @@ void RunWriter::drop_rows() {
   const auto drop = [](std::uint64_t count, std::uint64_t(&written)[2]) {
     written[0] = written[1] = count;
   };
-  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_}) {
+  for (Rows* rows :
+       {&steps_, &communication_, &work_, &experts_, &actions_, &trace_, &trace_memory_}) {
     rows->packed.clear();
     rows->first = rows->count;
     drop(rows->count, rows->written);
@@ -272,8 +285,7 @@ void RunWriter::set_end(Hdf5File& out) const {
 
 void RunWriter::write(int file) {
   Hdf5File out(file == hidden_ ? hidden_path_ : path_, Hdf5File::Mode::append);
-  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
-    write_rows(out, *rows, file);
+  for (Rows* rows : all_rows()) write_rows(out, *rows, file);
   if (memory_stale_[file]) {
     out.write_rows(memory_table(), 0, memory_.data(), memory_rows_);
     out.write_rows(rank_memory_table(), 0, rank_memory_.data(), rank_memory_rows_);
@@ -283,10 +295,14 @@ void RunWriter::write(int file) {
   if (status_ != RunStatus::running) set_end(out);
   out.close();
   // Only now: if anything above threw, the next flush writes the same rows to the same places.
-  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
-    rows->written[file] = rows->count;
+  for (Rows* rows : all_rows()) rows->written[file] = rows->count;
   memory_stale_[file] = false;
   series_written_[file] = series_count_;
+}
+
+std::array<RunWriter::Rows*, 8> RunWriter::all_rows() {
+  return {&steps_,   &communication_, &work_,  &experts_,
+          &actions_, &events_,        &trace_, &trace_memory_};
 }
 
 void RunWriter::write_rows(Hdf5File& out, Rows& rows, int file) {
@@ -322,7 +338,7 @@ void RunWriter::drop_written() {
   const auto common = [&](const std::uint64_t(&written)[2]) {
     return swaps_ ? std::min(written[0], written[1]) : written[1 - hidden_];
   };
-  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_}) {
+  for (Rows* rows : all_rows()) {
     const std::uint64_t keep_from = common(rows->written);
     const auto bytes = (keep_from - rows->first) * rows->layout->row_bytes();
     rows->packed.erase(rows->packed.begin(),
@@ -351,8 +367,7 @@ void RunWriter::copy_to_hidden() {
   if (reason != 0) fail(path_, "cannot create its hidden copy", reason);
   const int published = 1 - hidden_;
   inode_[hidden_] = inode_of(hidden_path_);
-  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &events_})
-    rows->written[hidden_] = rows->written[published];
+  for (Rows* rows : all_rows()) rows->written[hidden_] = rows->written[published];
   series_written_[hidden_] = series_written_[published];
   for (auto& [name, series] : series_) series.created[hidden_] = series.created[published];
   memory_stale_[hidden_] = memory_stale_[published];

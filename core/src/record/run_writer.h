@@ -11,6 +11,7 @@
 // One thread uses it, and no other thread calls HDF5 meanwhile.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -44,6 +45,7 @@ struct RunInfo {
   std::int64_t seed = 0;
   std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
   std::vector<ActionRow> predicted_actions;                   // of any step
+  std::vector<SpanRow> predicted_trace;
 };
 
 class RunWriter {
@@ -69,6 +71,8 @@ class RunWriter {
   void add(const WorkRow& row);
   void add(const ExpertRow& row);
   void add(const ActionRow& row);
+  void add(const SpanRow& row);
+  void add(const SpanMemoryRow& row);
   void add(const EventRow& row);  // `time` is set here
   // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
   // NaN there. Names are kept as they are (record/series_names.h); where that is not their place,
@@ -107,6 +111,7 @@ class RunWriter {
     bool created[2] = {false, false};
   };
 
+  std::array<Rows*, 8> all_rows();
   template <typename Row>
   void append(Rows& rows, const Row& row);
   void create(const RunInfo& info) const;
@@ -130,7 +135,7 @@ class RunWriter {
   int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
   std::uint64_t inode_[2] = {0, 0};
 
-  Rows steps_, communication_, work_, experts_, actions_, events_;
+  Rows steps_, communication_, work_, experts_, actions_, events_, trace_, trace_memory_;
   std::vector<char> memory_, rank_memory_;
   std::uint64_t memory_rows_ = 0, rank_memory_rows_ = 0;
   bool memory_stale_[2] = {false, false};

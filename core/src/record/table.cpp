@@ -96,6 +96,33 @@ void fields(auto& visit, IsRow<ActionRow> auto& row) {
   predicted_fields(visit, row);
 }
 
+void fields(auto& visit, IsRow<SpanRow> auto& row) {
+  visit("step", row.step);
+  visit("rank", row.rank);
+  visit("stage", row.stage);
+  visit.text("kind", row.kind, 12);
+  visit.text("axis", row.axis, 24);
+  visit.text("name", row.name, 40);
+  visit.text("phase", row.phase, 16);
+  visit.text("label", row.label, 64);
+  visit("microbatch", row.microbatch);
+  visit("start", row.start, "s");
+  visit("end", row.end, "s");
+  visit("bytes", row.bytes, "bytes");
+}
+
+void fields(auto& visit, IsRow<SpanMemoryRow> auto& row) {
+  visit("step", row.step);
+  visit("rank", row.rank);
+  visit("time", row.time, "s");
+  visit("parameters", row.parameters, "bytes");
+  visit("gradients", row.gradients, "bytes");
+  visit("optimizer", row.optimizer, "bytes");
+  visit("activations", row.activations, "bytes");
+  visit("buffers", row.buffers, "bytes");
+  visit("host", row.host, "bytes");
+}
+
 void fields(auto& visit, IsRow<EventRow> auto& row) {
   visit("time", row.time, "s");
   visit("step", row.step);
@@ -154,13 +181,16 @@ struct Unpacker {
 };
 
 template <class Row>
+TableLayout make_table(const char* name, std::size_t chunk_rows) {
+  Columns columns;
+  const Row row;
+  fields(columns, row);
+  return {name, std::move(columns.list), chunk_rows};
+}
+
+template <class Row>
 const TableLayout& table(const char* name, std::size_t chunk_rows) {
-  static const TableLayout layout = [&] {
-    Columns columns;
-    const Row row;
-    fields(columns, row);
-    return TableLayout{name, std::move(columns.list), chunk_rows};
-  }();
+  static const TableLayout layout = make_table<Row>(name, chunk_rows);
   return layout;
 }
 
@@ -201,6 +231,16 @@ const TableLayout& expert_table() {
 const TableLayout& action_table() {
   return table<ActionRow>("actions", 1024);
 }
+const TableLayout& trace_table() {
+  return table<SpanRow>("trace", 512);
+}
+const TableLayout& predicted_trace_table() {
+  static const TableLayout layout = make_table<SpanRow>("predicted_trace", 512);
+  return layout;
+}
+const TableLayout& trace_memory_table() {
+  return table<SpanMemoryRow>("trace_memory", 512);
+}
 const TableLayout& event_table() {
   return table<EventRow>("events", 16);
 }
@@ -227,6 +267,8 @@ template void pack(const CommunicationRow&, std::vector<char>&);
 template void pack(const WorkRow&, std::vector<char>&);
 template void pack(const ExpertRow&, std::vector<char>&);
 template void pack(const ActionRow&, std::vector<char>&);
+template void pack(const SpanRow&, std::vector<char>&);
+template void pack(const SpanMemoryRow&, std::vector<char>&);
 template void pack(const EventRow&, std::vector<char>&);
 
 void pack_predicted(const ActionRow& row, std::vector<char>& out) {

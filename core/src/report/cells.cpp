@@ -1,5 +1,5 @@
-// Finds the runs that a report is asked for, and reads each one's numbers from its run file and its
-// result.
+// Reads the numbers of the runs that a report is asked for, from their files and results, and what
+// the sweep was that they are of.
 #include "report/cells.h"
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "meshwright/error.h"
+#include "record/run_set.h"
 
 namespace mw {
 
@@ -19,17 +20,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* path_hint =
-    "name a run file (what a script's log names), a run's folder, or a sweep's (runs/NAME)";
-
-std::string read_text(const fs::path& path) {
+std::string text_of_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 // Null if there is none, or what is there is no JSON.
-Json read_json(const fs::path& path) {
-  Json json = Json::parse(read_text(path), nullptr, false);
+Json json_of_file(const fs::path& path) {
+  Json json = Json::parse(text_of_file(path), nullptr, false);
   return json.is_discarded() ? Json() : json;
 }
 
@@ -60,20 +58,12 @@ void flatten(const std::string& name, const Json& json,
     flatten(name.empty() ? key : name + "." + key, value, out);
 }
 
-void take_plan(ReportCell& cell, const std::string& text) {
-  const Json plan = Json::parse(text, nullptr, false);
-  if (!plan.is_object()) return;
-  if (const std::string mix = text_at(plan, "mix"); !mix.empty()) cell.mix = mix;
-  if (const double ranks = number_at(plan, "ranks"); ranks > 0)
-    cell.ranks = static_cast<int>(ranks);
-}
-
 // All keys but those in which repeats differ.
 std::string settings_of(const RunFacts& facts) {
-  Json experiment = Json::parse(facts.experiment, nullptr, false);
-  if (!experiment.is_object()) return facts.plan;
-  for (const char* key : {"seed", "name", "log", "overwrite"}) experiment.erase(key);
-  return experiment.dump(-1, ' ', false, Json::error_handler_t::replace);
+  Json settings = facts.experiment.is_object() ? facts.experiment : facts.head.plan;
+  if (settings.is_object())
+    for (const char* key : {"seed", "name", "log", "overwrite"}) settings.erase(key);
+  return settings.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 bool is_held_out(const std::string& name) {
@@ -82,22 +72,21 @@ bool is_held_out(const std::string& name) {
 }
 
 void take_facts(ReportCell& cell, const RunFacts& facts) {
-  if (cell.status.empty()) cell.status = facts.status;
-  if (cell.reason.empty()) cell.reason = facts.reason;
-  if (cell.seed.empty()) cell.seed = facts.seed;
-  if (cell.hash.empty()) cell.hash = facts.hash;
-  if (cell.name.empty()) cell.name = facts.name;
-  take_plan(cell, facts.plan);
+  cell.mix = facts.head.mix();
   cell.settings = settings_of(facts);
+  if (const double ranks = number_at(facts.head.plan, "ranks"); ranks > 0)
+    cell.ranks = static_cast<int>(ranks);
   cell.ranks = std::max(cell.ranks, facts.ranks);
   cell.steps = static_cast<std::int64_t>(facts.steps.size());
   for (const StepRow& step : facts.steps) cell.losses.emplace_back(step.step, step.loss);
   if (!facts.steps.empty()) cell.loss = facts.steps.back().loss;
   cell.step_seconds = facts.step_seconds;
+  if (const double seconds = number_at(facts.predicted_result, "step_seconds"); seconds > 0)
+    cell.step_seconds.predicted = seconds;
   cell.tokens_per_second.measured = facts.tokens_per_second;
-  if (!facts.steps.empty() && facts.step_seconds.predicted > 0) {
+  if (!facts.steps.empty() && cell.step_seconds.predicted > 0) {
     cell.tokens_per_second.predicted =
-        static_cast<double>(facts.steps.back().tokens) / facts.step_seconds.predicted;
+        static_cast<double>(facts.steps.back().tokens) / cell.step_seconds.predicted;
   }
   cell.mfu = facts.mfu;
   cell.bubble = facts.bubble;
@@ -107,9 +96,8 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
   cell.series = facts.series;
   for (const auto& [name, values] : cell.series)
     if (is_held_out(name) && !values.empty()) cell.held_out = values.back().second;
-  if (!cell.machine.empty()) return;
-  if (!facts.host.empty()) cell.machine.emplace_back("host", facts.host);
-  flatten("", Json::parse(facts.versions, nullptr, false), cell.machine);
+  if (!facts.head.host.empty()) cell.machine.emplace_back("host", facts.head.host);
+  flatten("", facts.head.versions, cell.machine);
 }
 
 // What `plan` says of an experiment: of cells that were predicted and not run.
@@ -138,11 +126,9 @@ void take_prediction(ReportCell& cell, const Json& plan) {
 // A result line: of kind cell, train or plan.
 void take_result(ReportCell& cell, const Json& result) {
   if (!result.is_object()) return;
-  if (cell.status.empty()) cell.status = text_at(result, "status");
-  if (cell.reason.empty()) cell.reason = text_at(result, "reason");
-  if (cell.hash.empty()) cell.hash = text_at(result, "hash");
-  if (cell.seed.empty()) cell.seed = text_at(result, "seed");
-  if (cell.mix.empty()) cell.mix = text_at(result, "mix");
+  const auto held = result.find("same_loss_as");
+  if (held != result.end() && held->is_object() && held->contains("compared"))
+    cell.compared = (*held)["compared"] == true;
   const bool plan = result.contains("memory") && result["memory"].is_array();
   if (!cell.measured() && plan) take_prediction(cell, result);
   if (!cell.measured() && result.contains("predicted") && result["predicted"].is_object())
@@ -150,145 +136,105 @@ void take_result(ReportCell& cell, const Json& result) {
 }
 
 void take_machine(ReportCell& cell, const fs::path& folder) {
-  const Json machine = read_json(folder / "machine.json");
+  const Json machine = json_of_file(folder / "machine.json");
   if (!machine.is_object()) return;
   cell.machine.clear();
   flatten("", machine, cell.machine);
 }
 
-// `named`: the path was given, so that what is wrong with it is an error.
-void read_run(ReportCell& cell, const fs::path& file, bool named) {
-  try {
-    take_facts(cell, read_run_facts(file, /*actions=*/false));
-  } catch (const Error& error) {
-    if (named) throw;
-    if (!cell.reason.empty()) cell.reason += "; ";
-    cell.reason += fmt::format("its run file cannot be read: {}", error.what());
-    if (cell.status.empty() || cell.done()) cell.status = "failed";
-  }
-}
-
-ReportCell run_folder(const fs::path& folder, bool named) {
+ReportCell cell_of(const RunEntry& entry, ReportRuns& runs) {
   ReportCell cell;
-  cell.file = (folder / "run.h5").string();
-  read_run(cell, folder / "run.h5", named);
-  take_machine(cell, folder);
-  return cell;
-}
-
-void take_values(ReportCell& cell, const Json& values, ReportRuns& runs) {
-  if (!values.is_object()) return;
-  for (const auto& [key, value] : values.items()) {
-    if (key == "seed") {
-      cell.seed = text_of(value);
+  cell.name = entry.name;
+  cell.status = entry.status;
+  cell.reason = entry.reason;
+  cell.hash = entry.hash;
+  cell.file = (entry.path.empty() ? entry.folder : entry.path).string();
+  if (entry.readable()) {
+    cell.seed = std::to_string(entry.seed);
+    try {
+      take_facts(cell, read_run_facts(entry.path, /*actions=*/false));
+    } catch (const std::exception& error) {  // changed since, or broken behind its head
+      cell.status = "unreadable";
+      cell.reason = error.what();
+    }
+  }
+  for (const auto& [key, value] : entry.values) {
+    if (key == "seed" || key == "repeat") {
+      cell.seed = value;
       continue;
     }
-    cell.values.emplace_back(key, text_of(value));
+    cell.values.emplace_back(key, value);
     if (std::find(runs.axes.begin(), runs.axes.end(), key) == runs.axes.end())
       runs.axes.push_back(key);
   }
-}
-
-ReportCell sweep_cell(const fs::path& sweep, const Json& row, ReportRuns& runs) {
-  ReportCell cell;
-  cell.name = text_at(row, "name");
-  if (cell.name.empty()) cell.name = text_at(row, "id");
-  cell.status = text_at(row, "status");
-  cell.reason = text_at(row, "reason");
-  cell.hash = text_at(row, "id");
-  cell.seconds = number_at(row, "seconds");
-  if (row.contains("values")) take_values(cell, row["values"], runs);
-  std::string own = text_at(row, "folder");
-  if (own.empty()) own = text_at(row, "id");
-  if (own.empty()) return cell;
-  fs::path folder = own;
-  std::error_code error;
-  if (!folder.is_absolute() && fs::is_directory(sweep / own, error)) folder = sweep / own;
-  // Written from another folder, or moved since.
-  if (!fs::is_directory(folder, error)) folder = sweep / folder.filename();
-  cell.file = folder.string();
-  if (fs::exists(folder / "run.h5", error)) {
-    cell.file = (folder / "run.h5").string();
-    read_run(cell, folder / "run.h5", false);
-  }
-  take_result(cell, read_json(folder / "result.json"));
-  take_machine(cell, folder);
+  if (entry.folder.empty()) return cell;
+  take_result(cell, json_of_file(entry.folder / "result.json"));
+  take_machine(cell, entry.folder);
   return cell;
 }
 
-void add_sweep(const fs::path& folder, ReportRuns& runs) {
-  const Json sweep = read_json(folder / "sweep.json");
-  if (!sweep.is_object() || !sweep.contains("cells") || !sweep["cells"].is_array()) {
-    throw Error(
-        Stage::options, "file.format", "",
-        fmt::format("{}: it is no list of a sweep's cells", (folder / "sweep.json").string()),
-        path_hint);
+// --- Sweeps: what was asked for ---
+
+// The folders that say so: those that are given, those in them, and those that cells lie in.
+std::set<fs::path> sweep_folders(const std::vector<fs::path>& paths, const RunSet& set) {
+  std::set<fs::path> folders;
+  std::error_code error;
+  const auto look = [&](const fs::path& folder) {
+    if (fs::exists(folder / "sweep.json", error))
+      folders.insert(fs::weakly_canonical(folder, error));
+  };
+  for (const fs::path& path : paths) {
+    look(path);
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+      look(at->path());
   }
-  runs.name =
-      runs.name.empty() ? text_at(sweep, "name") : runs.name + ", " + text_at(sweep, "name");
+  for (const RunEntry& entry : set.runs)
+    if (!entry.sweep.empty()) look(fs::path(entry.folder).parent_path());
+  return folders;
+}
+
+void take_sweep(const fs::path& folder, ReportRuns& runs) {
+  const Json sweep = json_of_file(folder / "sweep.json");
+  if (!sweep.is_object()) return;
+  const std::string name = text_at(sweep, "name");
+  runs.name += (runs.name.empty() ? "" : ", ") + name;
   if (runs.baseline.empty()) runs.baseline = text_at(sweep, "baseline");
   if (runs.same_loss_as.empty()) runs.same_loss_as = text_at(sweep, "same_loss_as");
-  runs.workers =
-      std::max(runs.workers, static_cast<std::int64_t>(std::max(0.0, number_at(sweep, "workers"))));
-  const auto ask = [&](const char* what, const std::string& text) {
+  if (const double workers = number_at(sweep, "workers"); workers > 1)
+    runs.workers = std::max(runs.workers, static_cast<std::int64_t>(workers));
+  const auto ask = [&](const std::string& what, const std::string& text) {
     if (!text.empty()) runs.asked.emplace_back(what, text);
   };
-  ask("sweep", text_at(sweep, "name"));
+  ask("sweep", name);
   ask("script", text_at(sweep, "script"));
+  std::vector<std::string> order;
   if (sweep.contains("axes") && sweep["axes"].is_array()) {
     for (const Json& axis : sweep["axes"]) {
       const std::string key = text_at(axis, "key");
-      if (key.empty()) continue;
       std::vector<std::string> values;
-      if (axis.contains("values") && axis["values"].is_array())
+      if (axis.is_object() && axis.contains("values") && axis["values"].is_array())
         for (const Json& value : axis["values"]) values.push_back(text_of(value));
-      if (key != "seed" && std::find(runs.axes.begin(), runs.axes.end(), key) == runs.axes.end())
-        runs.axes.push_back(key);
-      ask(("over " + key).c_str(),
+      ask("over " + key,
           fmt::format("{}: {}", plural(static_cast<std::int64_t>(values.size()), "value"),
                       join(values)));
+      order.push_back(key);
     }
   }
-  ask("baseline", runs.baseline);
-  ask("loss held to that of", runs.same_loss_as);
+  std::stable_sort(runs.axes.begin(), runs.axes.end(), [&](const auto& a, const auto& b) {
+    return std::find(order.begin(), order.end(), a) < std::find(order.begin(), order.end(), b);
+  });
+  ask("baseline", text_at(sweep, "baseline"));
+  ask("loss held to that of", text_at(sweep, "same_loss_as"));
   ask("begun", text_at(sweep, "created"));
-  ask("folder", folder.string());
-  for (const Json& row : sweep["cells"])
-    if (row.is_object()) runs.cells.push_back(sweep_cell(folder, row, runs));
-}
-
-ReportCell run_file(const fs::path& path) {
-  ReportCell cell;
-  cell.file = path.string();
-  read_run(cell, path, true);
-  if (path.filename() == "run.h5") take_machine(cell, path.parent_path());
-  return cell;
-}
-
-void add_folder(const fs::path& folder, ReportRuns& runs, bool named) {
-  std::error_code error;
-  if (fs::exists(folder / "sweep.json", error)) return add_sweep(folder, runs);
-  if (fs::exists(folder / "run.h5", error)) {
-    runs.cells.push_back(run_folder(folder, named));
-    return;
+  if (!sweep.contains("cells") || !sweep["cells"].is_array()) return;
+  std::map<std::string, double> seconds;
+  for (const Json& cell : sweep["cells"])
+    if (const double took = number_at(cell, "seconds"); took > 0)
+      seconds[text_at(cell, "name")] = took;
+  for (ReportCell& cell : runs.cells) {
+    if (const auto took = seconds.find(cell.name); took != seconds.end())
+      cell.seconds = took->second;
   }
-  if (!named) return;
-  std::set<fs::path> inside;
-  for (const auto& entry : fs::directory_iterator(folder, error)) inside.insert(entry.path());
-  const std::size_t before = runs.cells.size();
-  for (const fs::path& path : inside) {
-    if (fs::is_directory(path, error)) {
-      add_folder(path, runs, false);
-    } else if (path.extension() == ".h5" && !path.filename().string().starts_with('.')) {
-      ReportCell cell;
-      cell.file = path.string();
-      read_run(cell, path, false);
-      runs.cells.push_back(std::move(cell));
-    }
-  }
-  if (runs.cells.size() > before) return;
-  throw Error(Stage::options, "file.missing", "",
-              fmt::format("{}: there is no run in this folder", folder.string()), path_hint);
 }
 
 // --- Runs by themselves: what tells them apart ---
@@ -333,25 +279,38 @@ void name_differences(ReportRuns& runs, const std::vector<std::size_t>& which) {
 
 }  // namespace
 
-ReportRuns find_runs(const std::vector<fs::path>& paths) {
-  ReportRuns runs;
-  std::error_code error;
+ReportRuns find_report_runs(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> given;
   for (const fs::path& path : paths) {
-    if (fs::is_directory(path, error)) {
-      add_folder(path, runs, true);
-    } else if (path.filename() == "sweep.json") {
-      add_sweep(path.parent_path().empty() ? fs::path(".") : path.parent_path(), runs);
-    } else {
-      runs.cells.push_back(run_file(path));
-    }
+    const bool list = path.filename() == "sweep.json";
+    given.push_back(!list ? path : path.has_parent_path() ? path.parent_path() : fs::path("."));
+  }
+  const RunSet set = find_runs(given);
+  ReportRuns runs;
+  for (const RunEntry& entry : set.runs) runs.cells.push_back(cell_of(entry, runs));
+  const bool sweep = std::any_of(set.runs.begin(), set.runs.end(),
+                                 [](const RunEntry& entry) { return !entry.sweep.empty(); });
+  const bool none = std::all_of(runs.cells.begin(), runs.cells.end(),
+                                [](const ReportCell& cell) { return cell.status == "unreadable"; });
+  if (!sweep && none) {
+    const ReportCell& first = runs.cells.front();
+    throw Error(Stage::options, "runs.unreadable", "",
+                fmt::format("{}: {}", first.file, first.reason),
+                "name a run file: what a script's `log` names");
+  }
+  for (const fs::path& folder : sweep_folders(given, set)) take_sweep(folder, runs);
+  for (ReportCell& cell : runs.cells) {
+    std::sort(cell.values.begin(), cell.values.end(), [&](const auto& a, const auto& b) {
+      const auto at = [&](const auto& one) {
+        return std::find(runs.axes.begin(), runs.axes.end(), one.first);
+      };
+      return at(a) < at(b);
+    });
   }
   std::vector<std::size_t> alone;
   for (std::size_t c = 0; c < runs.cells.size(); ++c)
-    if (runs.cells[c].values.empty()) alone.push_back(c);
+    if (set.runs[c].sweep.empty()) alone.push_back(c);
   if (!alone.empty()) name_differences(runs, alone);
-  for (ReportCell& cell : runs.cells) {
-    if (cell.name.empty()) cell.name = cell.mix.empty() ? cell.file : cell.mix;
-  }
   return runs;
 }
 

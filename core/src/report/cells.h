@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,9 @@ struct ReportCell {
   std::map<std::string, std::vector<std::pair<std::int64_t, double>>> series;
   std::vector<std::pair<std::string, std::string>> machine;  // host, CPU, versions: name and text
 
+  // Whether its losses were held to another cell's, where that was asked for.
+  std::optional<bool> compared;
+
   bool done() const { return status == "done"; }
   bool measured() const { return steps > 0; }
 };
@@ -44,9 +48,8 @@ struct ReportRuns {
   std::vector<ReportCell> cells;
 };
 
-// Each path is a run file, a run's folder, a sweep's folder, or a folder of these. A cell whose
-// file cannot be read stands there with the reason; for a path that is named that is an error.
-// Throws Error (options).
-ReportRuns find_runs(const std::vector<std::filesystem::path>& paths);
+// Each path is what record/run_set.h takes. Throws Error (options): see find_runs; and if there is
+// no sweep and no run that can be read.
+ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace mw

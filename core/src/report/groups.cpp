@@ -19,19 +19,23 @@ std::string joined_values(const ReportCell& cell) {
   return join(texts);
 }
 
-Verdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
-  bool failed = false, unfinished = false, ran = false, predicted = false;
+GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
+  bool failed = false, unfinished = false, ran = false, predicted = false, unproven = false;
   for (const std::size_t c : group.cells) {
-    const std::string& status = cells[c].status;
-    if (status == "failed") failed = true;
-    if (status == "queued" || status == "running" || status == "interrupted") unfinished = true;
-    if (status == "done" || status == "predicted" || status.empty())
-      (cells[c].measured() ? ran : predicted) = true;
+    const ReportCell& cell = cells[c];
+    if (cell.status == "failed" || cell.status == "unreadable") {
+      failed = true;
+    } else if (cell.status == "done" || cell.status == "predicted") {
+      (cell.measured() ? ran : predicted) = true;
+      unproven = unproven || cell.compared == false;
+    } else if (cell.status != "skipped" && cell.status != "refused") {
+      unfinished = true;
+    }
   }
-  if (failed) return Verdict::failed;
-  if (unfinished) return Verdict::unfinished;
-  if (ran) return Verdict::right;
-  return predicted ? Verdict::predicted : Verdict::left_out;
+  if (failed) return GroupVerdict::failed;
+  if (unfinished) return GroupVerdict::unfinished;
+  if (ran) return unproven ? GroupVerdict::unproven : GroupVerdict::right;
+  return predicted ? GroupVerdict::predicted : GroupVerdict::left_out;
 }
 
 void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
@@ -39,7 +43,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
     std::vector<double> values;
     for (const std::size_t c : group.cells)
       if (!measured || cells[c].done()) values.push_back(value(cells[c]));
-    return spread_of(values);
+    return report_spread(values);
   };
   using Cell = ReportCell;
   group.tokens_per_second = over([](const Cell& c) { return c.tokens_per_second.measured; }, true);
@@ -53,7 +57,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_step = over([](const Cell& c) { return c.step_seconds.predicted; }, false);
   group.predicted_peak = over([](const Cell& c) { return c.peak.predicted; }, false);
   const auto parts = [&](std::map<std::string, MeasuredPair> Cell::*of, bool measured) {
-    std::map<std::string, Spread> all;
+    std::map<std::string, ReportSpread> all;
     for (const std::size_t c : group.cells)
       for (const auto& [name, pair] : cells[c].*of) all[name];
     for (auto& [name, spread] : all) {
@@ -74,10 +78,24 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_bytes = parts(&Cell::bytes, false);
 }
 
+// Null: it has none.
+const std::string* find_value(const std::vector<std::pair<std::string, std::string>>& values,
+                              const std::string& axis) {
+  for (const auto& [key, value] : values)
+    if (key == axis) return &value;
+  return nullptr;
+}
+
+bool alike(const ReportGroup& a, const ReportGroup& b, const std::string& axis) {
+  const std::string *x = find_value(a.values, axis), *y = find_value(b.values, axis);
+  return x == nullptr || y == nullptr ? x == y : *x == *y;
+}
+
 // Of the groups that the baseline names, by name or by a value, the one that has most values in
 // common with this group.
 int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
-                const std::string& baseline, const std::vector<ReportCell>& cells) {
+                const std::string& baseline, const std::vector<std::string>& axes,
+                const std::vector<ReportCell>& cells) {
   int best = -1;
   long most = -1;
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -89,9 +107,8 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
               (!baseline.empty() && cells[c].hash == baseline);
     }
     if (!named) continue;
-    const long common = std::count_if(group.values.begin(), group.values.end(), [&](auto& one) {
-      return std::find(other.values.begin(), other.values.end(), one) != other.values.end();
-    });
+    long common = 0;
+    for (const std::string& axis : axes) common += alike(group, other, axis) ? 1 : 0;
     if (common > most) {
       most = common;
       best = static_cast<int>(g);
@@ -100,7 +117,7 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
   return best;
 }
 
-void find_edge(std::vector<ReportGroup>& groups, Verdict counted) {
+void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::vector<ReportGroup*> order;
   for (ReportGroup& g : groups) {
     if (g.verdict == counted && std::isfinite(g.speed()) && std::isfinite(g.memory_needed()))
@@ -122,7 +139,7 @@ std::string grouped(double value) {
   if (std::abs(value) < 1000) return fmt::format("{:.4g}", value);
   std::string digits = fmt::format("{:.0f}", value);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<std::size_t>(at), ",");
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
   return digits;
 }
 
@@ -153,7 +170,7 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
     const ReportGroup& other = found.groups[g];
     const double spread =
         std::max(best.tokens_per_second.deviation, other.tokens_per_second.deviation);
-    if (static_cast<int>(g) == found.fastest || other.verdict != Verdict::right) continue;
+    if (static_cast<int>(g) == found.fastest || other.verdict != GroupVerdict::right) continue;
     if (other.speed() < best.speed() - spread || !std::isfinite(spread)) continue;
     return text + fmt::format(" {} is within one standard deviation of it.", other.name);
   }
@@ -162,24 +179,26 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
 
 }  // namespace
 
-const char* name_of(Verdict verdict) {
+const char* name_of(GroupVerdict verdict) {
   switch (verdict) {
-    case Verdict::right:
+    case GroupVerdict::right:
       return "right";
-    case Verdict::failed:
+    case GroupVerdict::unproven:
+      return "not compared";
+    case GroupVerdict::failed:
       return "failed";
-    case Verdict::unfinished:
+    case GroupVerdict::unfinished:
       return "unfinished";
-    case Verdict::predicted:
+    case GroupVerdict::predicted:
       return "predicted";
-    case Verdict::left_out:
+    case GroupVerdict::left_out:
       return "left out";
   }
   return "?";
 }
 
-Spread spread_of(const std::vector<double>& values) {
-  Spread spread;
+ReportSpread report_spread(const std::vector<double>& values) {
+  ReportSpread spread;
   double sum = 0, squares = 0;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
@@ -195,10 +214,12 @@ Spread spread_of(const std::vector<double>& values) {
   return spread;
 }
 
-ReportGroups group(const ReportRuns& runs) {
+ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
   std::map<std::string, std::size_t> by_key;
   const bool sweep = !runs.name.empty();
+  // As a sweep's own table has it.
+  std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
   for (std::size_t c = 0; c < runs.cells.size(); ++c) {
     const ReportCell& cell = runs.cells[c];
     // Of a sweep the values say what a cell is, also where it has not run.
@@ -210,6 +231,8 @@ ReportGroups group(const ReportRuns& runs) {
       made.values = cell.values;
       made.name = values.empty() ? cell.name : values;
       if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
+    } else if (!sweep && found.groups[at->second].name != cell.name && !values.empty()) {
+      found.groups[at->second].name = values;  // repeats with names of their own
     }
     found.groups[at->second].cells.push_back(c);
     found.of_cell.push_back(static_cast<int>(at->second));
@@ -227,6 +250,8 @@ ReportGroups group(const ReportRuns& runs) {
   for (ReportGroup& g : found.groups)
     if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
 
+  if (baseline.empty() && sweep && !found.groups.empty()) baseline = found.groups.front().name;
+
   bool measured = false;
   for (ReportGroup& g : found.groups) {
     g.verdict = verdict_of(g, runs.cells);
@@ -235,15 +260,15 @@ ReportGroups group(const ReportRuns& runs) {
   }
   found.predicted = !measured;
   for (ReportGroup& g : found.groups) {
-    if (!runs.baseline.empty())
-      g.baseline = baseline_of(g, found.groups, runs.baseline, runs.cells);
+    if (!baseline.empty())
+      g.baseline = baseline_of(g, found.groups, baseline, runs.axes, runs.cells);
     if (g.baseline >= 0) {
       const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
-      const bool alike = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
-      if (alike && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
+      const bool both = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
+      if (both && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
     }
   }
-  const Verdict counted = found.predicted ? Verdict::predicted : Verdict::right;
+  const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
   find_edge(found.groups, counted);
   for (std::size_t g = 0; g < found.groups.size(); ++g) {
     const ReportGroup& one = found.groups[g];

@@ -1,5 +1,5 @@
-// Cells that differ in their seed alone are one row of a report: a mix under a policy, with the mean
-// over its runs and their spread. Says which row is the fastest that is right.
+// Cells that differ in their seed alone are one row of a report: a mix under a policy, with the
+// mean over its runs and their spread. Says which row is the fastest that is right.
 #pragma once
 
 #include <map>
@@ -12,30 +12,31 @@
 namespace mw {
 
 // Over the runs that were done. `deviation`: of a sample (n - 1); NaN for one run.
-struct Spread {
+struct ReportSpread {
   double mean = not_known, deviation = not_known;
   int n = 0;
 };
-Spread spread_of(const std::vector<double>& values);  // what is not finite does not count
+ReportSpread report_spread(const std::vector<double>& values);  // what is not finite does not count
 
-enum class Verdict {
+enum class GroupVerdict {
   right,       // every cell was done, and where losses were held to another's, they passed
+  unproven,    // every cell was done, but the loss of one was held to nothing
   failed,      // a cell failed: its mix is not right, however fast it is
   unfinished,  // a cell is queued, running or was interrupted
   predicted,   // nothing was run
   left_out,    // skipped or refused
 };
-const char* name_of(Verdict verdict);
+const char* name_of(GroupVerdict verdict);
 
 struct ReportGroup {
   std::string name;
   std::vector<std::pair<std::string, std::string>> values;  // as ReportCell has them
   std::vector<std::size_t> cells;                           // indices
-  Verdict verdict = Verdict::left_out;
-  Spread tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
-  std::map<std::string, Spread> memory, bytes;
-  Spread predicted_tokens, predicted_step, predicted_peak;
-  std::map<std::string, Spread> predicted_memory, predicted_bytes;
+  GroupVerdict verdict = GroupVerdict::left_out;
+  ReportSpread tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
+  std::map<std::string, ReportSpread> memory, bytes;
+  ReportSpread predicted_tokens, predicted_step, predicted_peak;
+  std::map<std::string, ReportSpread> predicted_memory, predicted_bytes;
   int baseline = -1;         // the group that it is compared with; -1: none
   double delta = not_known;  // of tokens a second: 0.1 is 10 % more than the baseline's
   bool on_edge = false;      // no right group is faster with as little memory
@@ -54,6 +55,6 @@ struct ReportGroups {
   int fastest = -1;        // of the right ones (or predicted ones); -1: there is none
   std::string headline;    // who is fastest, with its numbers, in a sentence
 };
-ReportGroups group(const ReportRuns& runs);
+ReportGroups group_cells(const ReportRuns& runs);
 
 }  // namespace mw

@@ -39,7 +39,7 @@ std::string part(const std::string& name) {
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file && !text.empty()) return text;
-  throw Error(Stage::environment, "environment.page", "",
+  throw Error(Stage::environment, "page.part", "",
               fmt::format("a part of the reports' page is missing: {}", path.string()),
               "build or install the program anew; Chart.js is Debian's libjs-chart.js");
 }

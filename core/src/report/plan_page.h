@@ -1,5 +1,5 @@
-// `plan --html`: plans as a page. The mesh and who holds what, the rules, the step's timeline on all
-// stages, memory over time, and what is sent.
+// `plan --html`: plans as a page. The mesh and who holds what, the rules, the step's timeline on
+// all stages, memory over time, and what is sent.
 #pragma once
 
 #include <string>

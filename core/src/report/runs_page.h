@@ -11,7 +11,7 @@
 namespace mw {
 
 struct ReportInput {
-  std::vector<std::filesystem::path> paths;  // see find_runs()
+  std::vector<std::filesystem::path> paths;  // see find_report_runs()
   std::string title;                         // empty: the sweep's name, or that of the first path
   std::string baseline;  // a mix, value, or cell that the others are compared with; empty: the
                          // sweep's own, or none
@@ -23,7 +23,7 @@ struct Report {
   // delta is null without a baseline; `text` says it in a sentence.
   Json summary;
 };
-// Throws Error: see find_runs(), html_page().
+// Throws Error: see find_report_runs(), html_page().
 Report make_report(const ReportInput& input);
 std::string report_html(const ReportInput& input);
 // Writes it as write_page() does; returns the summary with `file`.

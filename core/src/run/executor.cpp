@@ -95,12 +95,18 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   if (!input_.forward_only && scaler_->begin(index)) make_hooks();
   storage_.begin_step();
   if (watcher_ != nullptr) watcher_->begin(*this, index);
+  const bool traced =
+      std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
   const double begin = seconds_now();
   outcome_.began = begin;
   for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
     const SegmentRun& part = program_.timeline[r];
     RunTime time{part.segment, part.microbatch, seconds_now() - begin, 0};
-    for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
+    if (traced) {
+      run_traced(part, begin);
+    } else {
+      for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
+    }
     time.end = seconds_now() - begin;
     outcome_.runs.push_back(time);
     if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
@@ -109,6 +115,26 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   microbatches_.clear();
   if (watcher_ != nullptr) watcher_->ended();
   return std::move(outcome_);
+}
+
+void Executor::run_traced(const SegmentRun& part, double begin) {
+  const std::vector<Instruction>& code = program_.segments[part.segment].code;
+  for (std::size_t n = 0; n < code.size(); ++n) {
+    InstructionTime time;
+    time.segment = part.segment;
+    time.index = static_cast<int>(n);
+    time.microbatch = part.microbatch;
+    time.start = seconds_now() - begin;
+    run(code[n], part.microbatch);
+    time.end = seconds_now() - begin;
+    if (outcome_.instructions.size() >= most_instructions_recorded) continue;
+    MemoryMoment moment;
+    moment.time = time.end;
+    for (int c = 0; c < category_count; ++c)
+      moment.bytes[c] = ledger_.memory(static_cast<Category>(c)).bytes;
+    outcome_.instructions.push_back(time);
+    outcome_.moments.push_back(moment);
+  }
 }
 
 void Executor::run(const Instruction& i, int microbatch) {

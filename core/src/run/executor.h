@@ -19,6 +19,7 @@
 #include "meshwright/reduction_hook.h"
 #include "meshwright/world.h"
 #include "optimizer/optimizer.h"
+#include "program/instruction_time.h"
 #include "program/rank_view.h"
 #include "run/redistribute.h"
 #include "run/storage.h"
@@ -39,6 +40,9 @@ struct StepOutcome {
   bool stop = false;          // some rank was asked to stop
   double began = 0;           // seconds of the clock that all ranks of the machine share
   std::vector<RunTime> runs;  // of the timeline
+  // Of a step that is traced, of each instruction that ran; else empty.
+  std::vector<InstructionTime> instructions;
+  std::vector<MemoryMoment> moments;
 };
 
 // What the executor shows while it runs (verify compares it). Called in the rank's thread.
@@ -73,6 +77,7 @@ struct StepInput {
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
   std::shared_ptr<const LossScale> loss_scale;      // null: none
+  std::vector<std::int64_t> traced = {};            // steps of which instructions are timed
   bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
 };
 
@@ -141,6 +146,7 @@ class Executor {
   };
 
   void run(const Instruction& i, int microbatch);
+  void run_traced(const SegmentRun& part, double begin);
   void load(const Instruction& i, Microbatch& m, int microbatch);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);

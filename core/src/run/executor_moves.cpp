@@ -40,8 +40,7 @@ void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
   if (i.bucket < 0) return;
   // The next reduction counts the sum so far once.
   const Bucket& bucket = program_.buckets[i.bucket];
-  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce))
-    storage_.begin_sum(i.bucket);
+  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce)) storage_.begin_sum(i.bucket);
 }
 
 Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {

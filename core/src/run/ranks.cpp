@@ -34,7 +34,7 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
   // Another plan of the same model has one for all steps.
   const bool apart = experiment.step_plans && &plan == experiment.plan.get();
   StepInput input{experiment.data.get(),      {},   {},
-                  experiment.optimizer.get(), stop, experiment.loss_scale};
+                  experiment.optimizer.get(), stop, experiment.loss_scale, experiment.trace};
   if (apart) {
     input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
     input.which = [&](std::int64_t step) { return experiment.which_plan(step); };

@@ -99,6 +99,8 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
   report.chosen = executor.expert_loads();
   report.began = outcome.began;
   report.runs = std::move(outcome.runs);
+  report.instructions = std::move(outcome.instructions);
+  report.moments = std::move(outcome.moments);
   ledger.clear_step();
   return report;
 }
@@ -147,7 +149,8 @@ class Run {
       if (evaluates) report.held_out = evaluate(executor, ledger);
       if (executor.rank() == 0) {
         if (on_step_) on_step_(report);
-        if (end_ != nullptr || evaluates) {  // what was no part of a step
+        const bool traced = !report.ranks.front().instructions.empty();  // its rows were written
+        if (end_ != nullptr || evaluates || traced) {  // what was no part of a step
           wall = seconds_of(CLOCK_MONOTONIC);
           cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
         }

@@ -26,6 +26,8 @@ struct RankReport {
   std::map<WorkKey, WorkUse> work;  // ... and this
   double began = 0;                 // the rank's step: seconds of a clock that all ranks share
   std::vector<RunTime> runs;
+  std::vector<InstructionTime> instructions;  // StepOutcome
+  std::vector<MemoryMoment> moments;
 };
 
 // An evaluation after a step: forward alone, on held-out data.

@@ -104,6 +104,10 @@ const Options& experiment_options() {
           .fallback(300)
           .range(0.001, 1e9)
           .unit("seconds")
+          .list("trace",
+                "steps of which the run file has every op and transfer, for meshwright trace: "
+                "{ 3, 100 }; {}: none. If left out, the third and the last")
+          .optional()
           .function(
               "observe",
               "called after each step with its index and { loss =, grad_norm =, lr =, tokens =, "

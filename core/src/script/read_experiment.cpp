@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "base/chosen.h"
@@ -231,8 +232,7 @@ class Reader {
     // A model that was refused says so itself.
     context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;
     context.roots = context_.roots;
-    auto data =
-        guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
+    auto data = guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
     if (data && data->vocab() > context.vocab) {
       problems_.add(Stage::options, "data.vocab", "model.vocab",
                     fmt::format("model.vocab: {} ids are too few for {}: {} has {}", context.vocab,
@@ -285,6 +285,7 @@ class Reader {
       problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
                     "write what the run is called, or leave it out: the plan's mix");
     }
+    read_trace();
     if (has("observe")) {
       experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
                                 std::int64_t step, const Json& facts) {
@@ -298,6 +299,22 @@ class Reader {
     request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
+  }
+
+  // The first two steps warm up; where there are fewer, the last alone.
+  void read_trace() {
+    const std::int64_t last = experiment_.steps - 1;
+    std::set<std::int64_t> steps = {std::min<std::int64_t>(2, last), last};
+    if (has("trace")) steps.clear();
+    for (const Json& given : has("trace") ? values_.at("trace") : Json::array()) {
+      const auto step = whole_number(given);
+      if (step && *step >= 0) steps.insert(*step);
+      if (step && *step >= 0) continue;
+      problems_.add(Stage::options, "option.value", "trace",
+                    fmt::format("trace: {} is no step", describe(given)),
+                    "steps count from 0: trace = { 3, 100 }");
+    }
+    experiment_.trace = {steps.begin(), steps.end()};
   }
 
   void read_loss_scaling() {

@@ -213,7 +213,7 @@ void check_grid(const Json& over, Problems& problems, const std::string& path) {
                  over.is_structured() && over.empty()
                      ? path + ": there is no axis"
                      : fmt::format("{}: got {}", path, describe(over)),
-                 "for example over = { plan = { { dp(8) }, { tp(8) } }, seed = { 1, 2, 3 } }");
+                 "for example over = { recompute = { \"none\", \"full\" }, seed = { 1, 2, 3 } }");
     return;
   }
   if (!list) return check_table(over, path, problems);

@@ -121,7 +121,9 @@ std::string SweepFolder::of(const Cell& cell, const std::string& hash) const {
 
 std::optional<Json> SweepFolder::result(const Cell& cell, const std::string& hash) const {
   auto json = read_json(fs::path(of(cell, hash)) / "result.json");
-  if (!json || !json->is_object() || json->value("hash", "") != hash) return std::nullopt;
+  if (!json || !json->is_object() || json->value("hash", "") != hash ||
+      json->value("kind", "") != "cell")
+    return std::nullopt;
   return json;
 }
 
@@ -160,7 +162,7 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   }
   Json list = Json::array();
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const bool planned_here = !planned[i].hash.empty();
+    const bool planned_here = !planned[i].hash.empty() && states[i].status != "skipped";
     const std::string id = planned_here ? planned[i].hash : cells[i].name;
     Json cell = {{"id", id},
                  {"name", cells[i].name},

@@ -15,8 +15,8 @@ namespace mw {
 
 inline constexpr const char* sweep_schema = "meshwright.sweep/1";
 
-// A lock that ends with the process that has it, and with a cell's process that was given it, however
-// they end: nothing is left behind by a kill.
+// A lock that ends with the process that has it, and with a cell's process that was given it,
+// however they end: nothing is left behind by a kill.
 class Lock {
  public:
   Lock() = default;

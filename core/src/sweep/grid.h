@@ -1,9 +1,9 @@
 // The grid of a sweep: its axes, and the cells that they make.
 //
-// An axis is a key of the experiment ("plan", "model.layers", "plan[2].ways") with a list of values;
-// or any other name with tables of several keys, which are set together, and under "over" a grid of
-// their own; a table { label = value } names the values; a function of the cell so far returns such
-// a list, or nothing where the axis does not apply.
+// An axis is a key of the experiment ("plan", "model.layers", "plan[2].ways") with a list of
+// values; or any other name with tables of several keys, which are set together, and under "over" a
+// grid of their own; a table { label = value } names the values; a function of the cell so far
+// returns such a list, or nothing where the axis does not apply.
 #pragma once
 
 #include <functional>

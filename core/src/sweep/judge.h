@@ -11,8 +11,8 @@
 namespace mw {
 
 // How far losses may lie from those of the cell that they are to equal, relative to them, where the
-// script does not say: rounding moves them by about an epsilon of the precision a step, and training
-// lets that grow; what is wrong in a mix moves them by far more.
+// script does not say: rounding moves them by about an epsilon of the precision a step, and
+// training lets that grow; what is wrong in a mix moves them by far more.
 double loss_tolerance(const std::string& precision);
 
 // The cell that `cell` is compared with: the one of that name, or the one that has the text as the
@@ -24,8 +24,8 @@ int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::str
 void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key);
 
 // Sets status and reason of a result whose run is done: "failed" where a loss differs from the
-// reference's by more than the tolerance, else "done". Null `reference`: there is nothing to compare
-// with, and `why` says so. Leaves under "same_loss_as" what was found.
+// reference's by more than the tolerance, else "done". Null `reference`: there is nothing to
+// compare with, and `why` says so. Leaves under "same_loss_as" what was found.
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
            double tolerance);
 

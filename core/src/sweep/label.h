@@ -8,7 +8,8 @@
 
 namespace mw {
 
-// 3, full, dp(8), zero(8, stage=3) x tp(2), llama(layers=2, …), one rank (an empty plan).
+// 3, full, name(ways, option=3) x name(ways) of a plan, llama(layers=2, …), one rank (an empty
+// plan).
 std::string value_label(const Json& value);
 // Of the values of one axis: tables of one kind are told apart by what differs. Equal texts get a
 // number behind them, so that no two are alike.

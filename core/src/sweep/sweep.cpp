@@ -23,12 +23,6 @@ namespace {
 
 constexpr std::int64_t bytes_for_a_job = 1 << 30;  // beside what the ranks hold
 
-GridCall grid_call(const ReadContext& context) {
-  return [call = context.call](const Json& function, const std::vector<Json>& arguments) {
-    return call(function.at(function_key).get<std::int64_t>(), arguments);
-  };
-}
-
 bool matches(const std::string& name, const std::vector<std::string>& only) {
   return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& pattern) {
            return name.find(pattern) != std::string::npos ||
@@ -36,21 +30,11 @@ bool matches(const std::string& name, const std::vector<std::string>& only) {
          });
 }
 
-std::vector<Cell> made_cells(const SweepTable& sweep, const SweepProgram& program) {
-  std::vector<Cell> cells = cells_of(sweep, grid_call(program.context));
-  for (Cell& cell : cells) {
-    if (program.force) cell.table["force"] = true;
-  }
-  check_like(cells, sweep.like, "same_loss_as");
-  check_like(cells, sweep.baseline, "baseline");
-  return cells;
-}
-
 class Sweep {
  public:
   Sweep(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program)
       : sweep_(sweep), go_(go), program_(program), folder_(sweep.folder()) {
-    cells_ = made_cells(sweep, program);
+    cells_ = cells_for(sweep, program);
     select();
     const bool predicts = go.predict || sweep.predict;
     planned_ = plan_cells(cells_, program.context, go.memory,
@@ -252,10 +236,9 @@ class Sweep {
   SweepOutcome outcome() {
     SweepOutcome outcome;
     const std::vector<Json> rows = chosen(rows_);
-    for (const Json& row : rows) {
-      outcome.cells.push_back(row);
-      outcome.failed = outcome.failed || row.value("status", "") == "failed";
-    }
+    for (const Json& row : rows) outcome.cells.push_back(row);
+    for (std::size_t i = 0; i < cells_.size(); ++i)
+      outcome.failed = outcome.failed || (mine_[i] && rows_[i].value("status", "") == "failed");
     outcome.text = summary_text(sweep_, chosen(cells_), rows);
     return outcome;
   }
@@ -344,55 +327,6 @@ SweepOutcome run_sweep(const SweepTable& sweep, const GoOptions& go, const Sweep
 SweepOutcome found_results(const SweepTable& sweep, const SweepProgram& program) {
   const GoOptions go;
   return Sweep(sweep, go, program).found();
-}
-
-void run_cell(const SweepTable& sweep, const CellOrder& order, const SweepProgram& program) {
-  const std::vector<Cell> cells = made_cells(sweep, program);
-  const auto cell = std::find_if(cells.begin(), cells.end(),
-                                 [&](const Cell& one) { return one.name == order.name; });
-  int code = 0;
-  Json result = {{"status", "failed"}, {"reason", nullptr}, {"hash", order.hash}};
-  try {
-    if (cell == cells.end()) {
-      throw Error(Stage::script, "sweep.changed", "",
-                  fmt::format("the script has no cell {} when it is run again", quote(order.name)),
-                  "a sweep's script must make the same cells whenever it is run: no times, no "
-                  "random numbers");
-    }
-    Cell own = *cell;
-    own.table["log"] = order.folder + "/run.h5";
-    const Experiment experiment = experiment_of(own, program.context);
-    if (const std::string hash = hash_of(own, experiment); hash != order.hash) {
-      throw Error(Stage::script, "sweep.changed", "",
-                  fmt::format("the script makes another experiment of {} when it is run again "
-                              "({}, not {})",
-                              quote(order.name), hash, order.hash),
-                  "a sweep's script must make the same cells whenever it is run: no times, no "
-                  "random numbers, no files that change");
-    }
-    const Json trained = program.train(experiment);
-    for (const auto& [key, value] : trained.items()) {
-      if (key != "kind" && key != "text" && key != "hash") result[key] = value;
-    }
-    result["trained"] = result.value("status", "") == "done";
-    if (result["status"] == "interrupted") code = 130;
-  } catch (const Stopped&) {
-    code = 130;
-  } catch (const std::exception& thrown) {
-    const auto* error = dynamic_cast<const Error*>(&thrown);
-    const Problem problem = error != nullptr ? error->problems().front() : problem_of(thrown);
-    program.say("error: " + problem.text());
-    const bool memory = problem.code == "run.memory" || problem.code == "memory.exceeded" ||
-                        problem.message.find("can't allocate memory") != std::string::npos ||
-                        problem.message.find("bad_alloc") != std::string::npos;
-    result["status"] = problem.stage == Stage::plan ? "refused" : "failed";
-    result["reason"] = (memory ? "out of memory: " : "") + problem.text();
-    if (!problem.hint.empty()) result["hint"] = problem.hint;
-    code = exit_code_of(problem.stage);
-  }
-  if (code != 130) replace_file(order.folder + "/result.json", json_text(result) + "\n");
-  std::fflush(nullptr);
-  ::_exit(code);  // what the script does next is the sweep's, not the cell's
 }
 
 }  // namespace mw

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "script/read_experiment.h"
 #include "sweep/grid.h"
@@ -29,6 +30,9 @@ struct SweepProgram {
   Json again;  // what a cell's process must be given to run the script in the same way
   std::vector<std::string> words;  // ... and the command line of a job script's call
 };
+
+// The cells, and that what is to be compared with is among them. Throws Error with all problems.
+std::vector<Cell> cells_for(const SweepTable& sweep, const SweepProgram& program);
 
 struct SweepOutcome {
   Json cells = Json::array();

@@ -40,10 +40,11 @@ void read_like(const Json& given, SweepTable& sweep, Problems& problems) {
     sweep.like = cell->get<std::string>();
     return;
   }
-  problems.add(Stage::options, "option.value", "same_loss_as",
-               fmt::format("same_loss_as: got {}", lua_text(given)),
-               "the name of a cell or a value of an axis: \"dp(8)\"; or { \"dp(8)\", tolerance = "
-               "1e-5 }, a relative difference above 0 and below 1");
+  problems.add(
+      Stage::options, "option.value", "same_loss_as",
+      fmt::format("same_loss_as: got {}", lua_text(given)),
+      "the name of a cell or a value of an axis, as text; or { that, tolerance = 1e-5 }, a "
+      "relative difference above 0 and below 1");
 }
 
 void read_repeats(const Json& given, SweepTable& sweep, Problems& problems) {

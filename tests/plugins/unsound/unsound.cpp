@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"
+#include "meshwright/schedule.h"
+#include "meshwright/strategy.h"
 
 namespace {
 
@@ -151,6 +155,54 @@ class HalfSquare final : public mw::BlockOp {
   }
 };
 
+// Makes orders of one size alone: 2 stages and 4 microbatches.
+class Picky final : public mw::Scheduler {
+ public:
+  int fixed_chunks() const override { return 1; }
+  mw::Schedule make(const mw::ScheduleRequest& request) const override {
+    if (request.stages != 2 || request.microbatches != 4) {
+      throw mw::Error(mw::Stage::plan, "picky.size", "", "2 stages and 4 microbatches, or nothing",
+                      "write pp(2)");
+    }
+    mw::Schedule schedule{name(), request.microbatches, placement(request.stages, 1), {}};
+    for (int stage = 0; stage < request.stages; ++stage) {
+      auto& order = schedule.order.emplace_back();
+      for (int m = 0; m < request.microbatches; ++m) order.push_back({stage, mw::Work::forward, m});
+      for (int m = 0; m < request.microbatches; ++m)
+        order.push_back({stage, mw::Work::backward, m});
+    }
+    return schedule;
+  }
+};
+
+// Data parallelism in a file that has not its name, which says that it could hold less.
+class Spread final : public mw::Strategy {
+ public:
+  static mw::Options options() {
+    return mw::Options()
+        .integer("ways", "ranks")
+        .range(1, 1 << 16)
+        .positional("ways")
+        .boolean("thin", "no change at all")
+        .fallback(false);
+  }
+  explicit Spread(const mw::Values& values)
+      : ways_(values.int32("ways")), thin_(values.flag("thin")) {}
+  std::vector<mw::AxisRequest> axes() const override { return {{"spread", ways_, mw::Role::data}}; }
+  void edit(mw::Draft& draft) const override { draft.shard("batch", "spread"); }
+  std::vector<mw::Lighter> lighter() const override {
+    if (thin_) return {};
+    return {{"thin spread", {{"thin", true}}}};
+  }
+
+ private:
+  int ways_;
+  bool thin_;
+};
+
+// Says that its file was opened.
+[[maybe_unused]] const bool said = std::fputs("unsound was opened\n", stderr) >= 0;
+
 }  // namespace
 
 MESHWRIGHT_PLUGIN("unsound", "1.0.0", "wrong alike everywhere",
@@ -161,4 +213,6 @@ MESHWRIGHT_PLUGIN("unsound", "1.0.0", "wrong alike everywhere",
                   mw::reduction_hook<Forgets>("forgets", "loses three quarters"),
                   mw::data<Restless>("restless", "keeps a number"),
                   mw::data<Failing>("failing", "throws in the second step"),
+                  mw::scheduler<Picky>("picky", "makes orders of one size"),
+                  mw::strategy<Spread>("spread", "batch over an axis"),
                   mw::op<HalfSquare>("half_square", "x², with half its derivative"))

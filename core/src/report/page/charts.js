@@ -39,7 +39,7 @@ const axisTitle = (text) => ({ display: true, text });
 // Names at a chart's side: cut to what a third of the width holds, whole in tooltips and tables.
 const nameTicks = (names) => ({
   autoSkip: false, crossAlign: "far",
-  callback: (value) => shorter(names[value] ?? "", Math.max(9, Math.floor(document.documentElement.clientWidth / (narrow() ? 24 : 22)) + (narrow() ? 0 : 2))),
+  callback: (value) => middleOut(names[value] ?? "", Math.max(9, Math.floor(document.documentElement.clientWidth / (narrow() ? 24 : 22)) + (narrow() ? 0 : 2))),
 });
 const barHeight = (count, each = 26) => Math.max(130, count * each + 74);
 

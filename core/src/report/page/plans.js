@@ -88,12 +88,13 @@ function showMemoryOver(plan, id) {
     page.charts = page.charts.filter((entry) => { if (holder.contains(entry.box)) { if (entry.chart) entry.chart.destroy(); return false; } return true; });
     const box = chart(`Memory over time of stage ${m.stage}`, () => narrow() ? 280 : 360, () => ({
       type: "line",
-      data: { datasets: layers.map((layer, i) => ({ label: layer.label, data: flat.map((p) => ({ x: p[0], y: layer.of(p) / scale.by })), fill: i === 0 ? "origin" : "-1",
+      data: { datasets: layers.map((layer, i) => ({ label: layer.label, // Added up here: Chart.js stacks by x, and where a work ends the next begins.
+        data: flat.map((p) => ({ x: p[0], y: layers.slice(0, i + 1).reduce((sum, l) => sum + l.of(p), 0) / scale.by, own: layer.of(p) })), fill: i === 0 ? "origin" : "-1",
         backgroundColor: faded(colour(i), 0.75), borderColor: colour(i), borderWidth: 0.5, pointRadius: 0, pointHitRadius: 4, tension: 0 })) },
       options: { parsing: false, normalized: true, interaction: { mode: "nearest", axis: "x", intersect: false },
-        scales: { x: { type: "linear", min: 0, max: end, title: axisTitle(`time in the step (${unit[1]})`), ticks: { callback: (v) => tickText(v * unit[0]), maxTicksLimit: narrow() ? 5 : 11 } },
-          y: { stacked: true, beginAtZero: true, suggestedMax: 1.12 * m.peak / scale.by, title: axisTitle(`bytes of a rank (${scale.unit})`) } },
-        plugins: { tooltip: { callbacks: { title: (items) => `at ${digits(items[0].parsed.x * unit[0], 4)} ${unit[1]}`, label: (item) => `${item.dataset.label}: ${bytesText(item.raw.y * scale.by)}` } } } },
+        scales: { x: { type: "linear", min: 0, max: end, title: axisTitle(`time in the step (${unit[1]})`), ticks: { callback: (v) => tickText(v * unit[0]), maxTicksLimit: narrow() ? 5 : 11, includeBounds: false } },
+          y: { beginAtZero: true, suggestedMax: 1.12 * m.peak / scale.by, title: axisTitle(`bytes of a rank (${scale.unit})`) } },
+        plugins: { tooltip: { callbacks: { title: (items) => `at ${digits(items[0].parsed.x * unit[0], 4)} ${unit[1]}`, label: (item) => `${item.dataset.label}: ${bytesText(item.raw.own)}` } } } },
       plugins: [peak],
     }));
     holder.replaceChildren(colouredLegend(() => layers.map((layer, i) => [layer.label, colour(i)])), box,

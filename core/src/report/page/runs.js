@@ -47,9 +47,11 @@ function showHead() {
 function pivot(into) {
   const [rowAxis, ...others] = data.axes;
   if (!rowAxis || others.length === 0) return;
-  const columnOf = (g) => others.map((axis) => g.values[axis] ?? none).join(", ");
+  const columnOf = (g) => others.length === 1 ? g.values[others[0]] ?? none
+    : others.filter((axis) => g.values[axis] !== undefined).map((axis) => `${axis} ${g.values[axis]}`).join(", ") || none;
   const columns = [...new Set(data.groups.map(columnOf))], rows = [...new Set(data.groups.map((g) => g.values[rowAxis] ?? none))];
   if (columns.length < 2 || columns.length > 12 || rows.length < 2) return;
+  if (data.groups.length < 0.6 * rows.length * columns.length) return; // mostly holes
   const all = measures(), at = new Map(data.groups.map((g, i) => [JSON.stringify([g.values[rowAxis] ?? none, columnOf(g)]), i]));
   let chosen = all[0];
   const holder = make("div");
@@ -94,8 +96,6 @@ function showGroups() {
     columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => data.groups.indexOf(g) === data.fastest
       ? [g.values[first] ?? "", " ", tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")] : g.values[first] ?? "" };
   }
-  columns.push({ name: "n", num: true, value: (g) => g.n, title: "runs of it" },
-    { name: data.checked ? "right?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) });
   const all = measures();
   for (const m of all) {
     columns.push(spread(m.key, m.name.replace(" of a rank", "").replace(" (nats a token)", ""), m.text));
@@ -105,6 +105,9 @@ function showGroups() {
     }
   }
   const at = columns.findIndex((c) => c.name === "tokens/s");
+  const state = [{ name: data.checked ? "right?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) },
+    { name: "n", num: true, value: (g) => g.n, title: "runs of it" }];
+  columns.splice(at < 0 ? columns.length : at + (columns[at + 1] && columns[at + 1].name === "change" ? 2 : 1), 0, ...state);
   into.append(table(columns, data.groups, { caption: "Every mix and policy", sort: at >= 0 ? [at, "descending"] : null,
     best: (g) => data.groups.indexOf(g) === data.fastest, rows: 30 }));
 }
@@ -119,7 +122,7 @@ function showNotDone() {
     { name: "reason", value: (c) => c.reason || "", text: (c) => c.reason || none, long: true },
     { name: "steps", num: true, value: (c) => c.steps ?? null },
     ...(rows.some((c) => known(c.seconds)) ? [{ name: "after", num: true, value: (c) => c.seconds, text: (c) => secondsText(c.seconds) }] : []),
-  ], rows, { caption: "Cells that were not done" }));
+  ], rows, { caption: "Cells that were not done", rows: 20 }));
 }
 
 function showCells() {

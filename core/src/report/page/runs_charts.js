@@ -17,7 +17,8 @@ function curveSection(id, title, lead, unit, given) {
   const groups = [...new Set(given.map((curve) => data.cells[curve.cell].group))];
   const repeats = new Map();
   for (const curve of given) { const g = data.cells[curve.cell].group; repeats.set(g, (repeats.get(g) || 0) + 1); }
-  const first = 10, on = new Set(groups.slice(0, first));
+  const first = 10, most = 200, speed = (g) => mean(data.groups[g], "tokens") ?? -1;
+  const on = new Set(groups.slice().sort((a, b) => speed(b) - speed(a)).slice(0, first));
   if (data.fastest >= 0 && groups.includes(data.fastest)) on.add(data.fastest);
   const curves = given.map((curve) => {
     const cell = data.cells[curve.cell], group = data.groups[cell.group];
@@ -39,10 +40,10 @@ function curveSection(id, title, lead, unit, given) {
   }
   toggles.addEventListener("theme", fill);
   fill();
-  const set = (all) => () => { on.clear(); if (all) groups.slice(0, 200).forEach((g) => on.add(g)); fill(); box.redraw(); };
+  const set = (all) => () => { on.clear(); if (all) groups.slice(0, most).forEach((g) => on.add(g)); fill(); box.redraw(); };
   into.append(make("div", { class: "controls" }, make("label", {}, log, "logarithmic"),
-    make("button", { type: "button", on: { click: set(true) } }, "All"), make("button", { type: "button", on: { click: set(false) } }, "None"),
-    groups.length > first ? make("span", { class: "lead" }, `${on.size} of ${groups.length} mixes are drawn at first`) : null), toggles, box);
+    make("button", { type: "button", on: { click: set(true) } }, groups.length > most ? `The first ${most}` : "All"), make("button", { type: "button", on: { click: set(false) } }, "None"),
+    groups.length > first ? make("span", { class: "lead" }, `At first the ${first} fastest of ${groups.length} mixes are drawn.`) : null), toggles, box);
   const broken = curves.filter((c) => c.points.some((p) => !known(p.y))).map((c) => c.label);
   if (broken.length) into.append(note(`Not finite in some steps, so with gaps: ${shorter(broken.join(", "), 300)}.`));
   into.append(numbers("each point that is drawn", [
@@ -115,7 +116,8 @@ function showEdge() {
 // Stacked bars of parts of a whole, of each group. `marks`: what the whole is.
 function stacked(into, name, parts, order, partsOf, marks, title) {
   const { all, shown, note: left } = fastestGroups((g) => partsOf(g) && Object.keys(partsOf(g)).length > 0);
-  const keys = [...new Set(all.flatMap((g) => Object.keys(partsOf(g))))];
+  if (all.length === 0) return;
+  const keys = [...new Set(all.flatMap((g) => Object.keys(partsOf(g)).filter((key) => partsOf(g)[key] > 0)))];
   keys.sort((a, b) => (order.indexOf(a) + 99) % 99 - (order.indexOf(b) + 99) % 99 || a.localeCompare(b));
   const scale = byteScale(Math.max(1, ...all.map((g) => Object.values(partsOf(g)).reduce((a, b) => a + (b || 0), 0))));
   into.append(colouredLegend(() => [...keys.map((key, i) => [key, colour(i)]), ...(marks ? [[marks.name, look("--text"), true]] : [])]));
@@ -133,7 +135,7 @@ function stacked(into, name, parts, order, partsOf, marks, title) {
 function showMemory() {
   const key = data.predicted ? "p_memory" : "memory";
   if (!data.groups.some((g) => g[key] && Object.keys(g[key]).length)) return;
-  const into = section("memory", "Memory by category", `${data.predicted ? "Predicted. " : ""}Each category's own highest, of the rank with most of it; the line on a bar is the highest of all together, which is less where the highs come at different moments. Host memory is beside it.`);
+  const into = section("memory", "Memory by category", `${data.predicted ? "Predicted. " : ""}Each category's own highest, of the rank with most of it; the line on a bar is the highest of all together, which is less where the highs come at different moments.${data.groups.some((g) => g[key] && g[key].host > 0) ? " Host memory is beside it." : ""}`);
   stacked(into, "Memory by category", "memory by category", ["parameters", "gradients", "optimizer", "activations", "buffers", "host"], (g) => g[key],
     { name: "peak of all together", of: (g) => mean(g, peakKey()) }, "bytes of a rank");
 }
@@ -176,7 +178,7 @@ function showPredicted() {
   into.append(colouredLegend(() => names.map((name, i) => [name, colour(i)])));
   into.append(bars("Predicted against measured", shown.map(groupName), () => names.map((label, i) => ({ label, backgroundColor: colour(i),
     data: shown.map((g) => known(errors(g)[i]) ? 100 * errors(g)[i] : null) })),
-  { unit: "predicted over measured (%)", each: 40, x: { suggestedMin: -5, suggestedMax: 5, ticks: { callback: (v) => changeText(v / 100).replace(".0", "") } }, text: (value) => changeText(value / 100) }));
+  { unit: "predicted over measured (%)", each: 40, x: { suggestedMin: -5, suggestedMax: 5, ticks: { callback: (v) => (v > 0 ? "+" : "") + tickText(v).replace("-", "−"), maxTicksLimit: narrow() ? 6 : 11 } }, text: (value) => changeText(value / 100) }));
   if (left) into.append(left);
   into.append(numbers("predicted and measured", [{ name: "mix", value: groupName },
     ...pairs.flatMap(([name, m, p, text], i) => [

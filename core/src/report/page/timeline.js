@@ -21,19 +21,22 @@ function timeline(name, parts) {
   const rows = [], bars = new Map();
   for (const { name: part, line } of parts) {
     const first = rows.length;
-    for (const row of line.rows) rows.push(part ? `${part}: ${row}` : row);
+    for (const row of line.rows) rows.push(part ? [part, row] : ["", row]);
     for (const [row, kind, label, start, end, chunk] of line.bars) {
       const what = line.kinds[kind];
       if (!bars.has(what)) bars.set(what, []);
       bars.get(what).push({ x: [start, end], y: first + row, label, chunk: chunk || 0 });
     }
-    if (part !== parts[parts.length - 1].name) rows.push("");
+    if (part !== parts[parts.length - 1].name) rows.push(["", ""]);
   }
   let last = 0;
   for (const list of bars.values()) for (const bar of list) last = Math.max(last, bar.x[1]);
   const scale = last >= 2000 ? [1e-3, "s"] : last < 1 ? [1e3, "µs"] : [1, "ms"];
   const text = (value) => `${digits(value * scale[0], 4)} ${scale[1]}`;
   const index = rows.map((_, i) => i);
+  const whole = rows.map(([part, row]) => part ? `${part}: ${row}` : row);
+  // On a narrow page only the rows of the simulation say what they are.
+  const names = () => narrow() ? rows.map(([part, row]) => part === "simulated" ? `sim. ${row}` : row) : whole;
 
   // What a work is, written into it where there is room.
   const labels = { id: "labels", afterDatasetsDraw(drawn) {
@@ -61,11 +64,11 @@ function timeline(name, parts) {
       indexAxis: "y",
       interaction: { mode: "nearest", intersect: true },
       scales: {
-        x: { min: 0, max: last, title: axisTitle(`time in the step (${scale[1]})`), ticks: { callback: (value) => tickText(value * scale[0]), maxTicksLimit: narrow() ? 5 : 11 } },
-        y: { type: "category", ticks: nameTicks(rows), grid: { display: false } },
+        x: { min: 0, max: last, title: axisTitle(`time in the step (${scale[1]})`), ticks: { callback: (value) => tickText(value * scale[0]), maxTicksLimit: narrow() ? 5 : 11, includeBounds: false } },
+        y: { type: "category", ticks: nameTicks(names()), grid: { display: false } },
       },
       plugins: { tooltip: { callbacks: {
-        title: (items) => rows[items[0].raw.y],
+        title: (items) => whole[items[0].raw.y],
         label: ({ raw, dataset }) => `${raw.label || dataset.label}${works[dataset.label] ? `, ${works[dataset.label][1]}` : ""}${raw.chunk ? `, chunk ${raw.chunk}` : ""}: ${text(raw.x[0])} to ${text(raw.x[1])}, ${text(raw.x[1] - raw.x[0])}`,
       } } },
     },

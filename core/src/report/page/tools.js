@@ -61,6 +61,12 @@ function byteScale(most) {
   return { by, unit: units[unit] };
 }
 const shorter = (text, most) => text.length > most ? text.slice(0, Math.max(1, most - 1)) + "…" : text;
+// Both ends of a name: those of a sweep differ in the last words.
+function middleOut(text, most) {
+  if (text.length <= most) return text;
+  const last = Math.floor((most - 1) / 2);
+  return text.slice(0, most - 1 - last).trimEnd() + "…" + text.slice(text.length - last).trimStart();
+}
 const narrow = () => document.documentElement.clientWidth < 560;
 
 // Okabe and Ito's colours, which stay apart for the colour-blind, lightened where the page is dark.

@@ -1,0 +1,139 @@
+// Turns the times of instructions into rows that say which op computed and which transfer was
+// under way.
+#include "app/trace_rows.h"
+
+#include <fmt/format.h>
+
+#include "program/footprint.h"
+
+namespace mw {
+namespace {
+
+// Views and aliases take no time; rows of them would bury the others.
+constexpr double shortest_own = 2e-7;
+
+bool waits(const Instruction& i) {
+  return i.code == Code::wait;
+}
+
+}  // namespace
+
+TraceRows::TraceRows(const Plan& plan, int rank)
+    : program_(plan.program_of(rank)),
+      rank_(rank),
+      views_(program_, program_.mesh.coordinates(rank)) {
+  for (const Segment& segment : program_.segments) {
+    for (const Instruction& i : segment.code) {
+      if (i.code == Code::start) starts_.emplace(i.pending, &i);
+    }
+  }
+}
+
+const Instruction& TraceRows::at(int segment, int index) const {
+  return program_.segments.at(static_cast<std::size_t>(segment))
+      .code.at(static_cast<std::size_t>(index));
+}
+
+bool TraceRows::name_transfer(const Instruction& instruction, int microbatch, SpanRow& row) const {
+  const Footprint made = footprint(views_.of(microbatch), instruction, Asks::work);
+  if (made.transfers.empty()) return false;
+  const CommunicationKey key = key_of(made.transfers.front(), program_);
+  row.axis = key.axis;
+  row.name = key.op;
+  row.phase = key.phase;
+  row.bytes = 0;
+  for (const Transfer& transfer : made.transfers) row.bytes += transfer.wire;
+  return true;
+}
+
+SpanRow TraceRows::row(const InstructionTime& time) const {
+  const Instruction& i = at(time.segment, time.index);
+  SpanRow row;
+  row.step = -1;
+  row.rank = rank_;
+  row.stage = program_.stage;
+  row.kind = "op";
+  row.name = name_of(i.code);
+  if (i.code == Code::compute) {
+    row.name = i.update == Update::none
+                   ? fmt::format("{} {}", program_.graph->ops()[i.op].kind(), name_of(i.piece))
+                   : "update";
+  }
+  row.phase = i.phase;
+  row.label = i.label;
+  row.microbatch = time.microbatch;
+  row.start = time.start;
+  row.end = time.end;
+  return row;
+}
+
+std::vector<SpanRow> TraceRows::measured(std::int64_t step,
+                                         const std::vector<InstructionTime>& times,
+                                         double offset) const {
+  std::vector<SpanRow> rows;
+  // Begun and not awaited, by pending and microbatch; -1 between flat slots, as in the executor.
+  std::map<std::pair<int, int>, double> underway;
+  for (InstructionTime time : times) {
+    time.start += offset;
+    time.end += offset;
+    const Instruction& i = at(time.segment, time.index);
+    SpanRow own = row(time);
+    own.step = step;
+    const std::pair key(i.pending, i.bucket >= 0 ? -1 : time.microbatch);
+    if (i.code == Code::start) {
+      underway[key] = time.start;
+      own.name = "start";
+      SpanRow sent = own;
+      if (name_transfer(i, time.microbatch, sent)) {
+        own.axis = sent.axis;
+        own.name = "start " + sent.name;
+      }
+    } else if (waits(i)) {
+      own.kind = "wait";
+      const auto start = starts_.find(i.pending);
+      SpanRow sent = own;
+      if (start != starts_.end() && name_transfer(*start->second, time.microbatch, sent)) {
+        own.axis = sent.axis;
+        own.name = sent.name;
+        own.phase = sent.phase;
+        const auto begun = underway.find(key);
+        if (begun != underway.end()) {
+          sent.kind = "transfer";
+          sent.start = begun->second;
+          rows.push_back(sent);
+        }
+      }
+      underway.erase(key);
+    } else {
+      SpanRow sent = own;
+      if (name_transfer(i, time.microbatch, sent)) {  // awaited at once
+        sent.kind = "transfer";
+        rows.push_back(sent);
+      }
+    }
+    const bool op = i.code == Code::compute && i.update == Update::none;
+    const bool kept = op ? views_.of(time.microbatch).runs(i) : own.end - own.start >= shortest_own;
+    if (kept) rows.push_back(std::move(own));
+  }
+  return rows;
+}
+
+std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& times) const {
+  std::vector<SpanRow> rows;
+  for (const InstructionTime& time : times) {
+    SpanRow made = row(time);
+    const Instruction* sends = &at(time.segment, time.index);
+    if (waits(*sends)) {
+      const auto start = starts_.find(sends->pending);
+      if (start != starts_.end()) sends = start->second;
+    }
+    if (time.kind != InstructionTime::Kind::own) {
+      made.kind = time.kind == InstructionTime::Kind::wait ? "wait" : "transfer";
+      name_transfer(*sends, time.microbatch, made);
+    }
+    rows.push_back(std::move(made));
+  }
+  return rows;
+}
+
+}  // namespace mw

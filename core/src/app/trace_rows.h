@@ -1,0 +1,42 @@
+// Names what the instructions of a traced step did: rows of the run file's tables /trace and
+// /predicted_trace.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/plan.h"
+#include "program/instruction_time.h"
+#include "program/rank_view.h"
+#include "record/rows.h"
+
+namespace mw {
+
+class TraceRows {
+ public:
+  // Of one rank. The plan outlives this.
+  TraceRows(const Plan& plan, int rank);
+
+  // Of instructions that ran, as the executor timed them: a transfer is under way from its start to
+  // the end of the wait for it. `offset` is added to all times.
+  std::vector<SpanRow> measured(std::int64_t step, const std::vector<InstructionTime>& times,
+                                double offset) const;
+  // Of instructions as they are priced.
+  std::vector<SpanRow> predicted(const std::vector<InstructionTime>& times) const;
+
+ private:
+  SpanRow row(const InstructionTime& time) const;
+  const Instruction& at(int segment, int index) const;
+  // Names what the instruction sends; false if it sends nothing.
+  bool name_transfer(const Instruction& instruction, int microbatch, SpanRow& row) const;
+
+  const Program& program_;
+  const int rank_;
+  const RankViews views_;
+  std::map<int, const Instruction*> starts_;  // by pending
+};
+
+}  // namespace mw

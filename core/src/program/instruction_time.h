@@ -1,0 +1,32 @@
+// When an instruction of a program ran on a rank, or would: measured and predicted alike.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "meshwright/ledger.h"
+
+namespace mw {
+
+struct InstructionTime {
+  enum class Kind : std::uint8_t {
+    own,       // the instruction, in the rank's own time
+    wait,      // of that, what it spent waiting for a transfer
+    transfer,  // what it began, from there until it was there
+  };
+  Kind kind = Kind::own;
+  int segment = -1, index = -1, microbatch = -1;  // which of the program's
+  double start = 0, end = 0;                      // seconds since the step began
+};
+
+// What a rank held after an instruction, by category.
+struct MemoryMoment {
+  double time = 0;  // since the step began
+  std::array<std::int64_t, category_count> bytes{};
+};
+
+// Instructions of a rank's step beyond which it is not recorded.
+inline constexpr std::size_t most_instructions_recorded = 20000;
+
+}  // namespace mw

@@ -1,0 +1,113 @@
+"""Errors of scripts and of --set: each blames what is at fault, and says what would do."""
+import unittest
+
+from cases import TEST_PLUGINS, ProgramCase
+
+HEAD = """\
+local mw = require "meshwright"
+local dp, tp, pp, sp, zero = mw.plugins("dp", "tp", "pp", "sp", "zero")
+local function e(plan, more)
+  local table = { model = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 32, vocab = 32 }, plan = plan,
+    data = mw.synthetic {}, sequence = 8, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 2 }
+  for key, value in pairs(more or {}) do table[key] = value end
+  return table
+end
+"""
+OWN = """\
+local mw = require "meshwright"
+mw.train {
+  model = mw.model { dims = { hidden = 16, ffn = 32, wide = { 64, like = "ffn" }, vocab = 32 }, layers = 2,
+    block = function(x) return x + x:linear { to = { "ffn" } }:linear { to = { "hidden" } }
+      + x:linear { to = { "wide" } }:linear { to = { "hidden" } } end },
+  data = mw.synthetic {}, sequence = 8, plan = {}, batch = 8, optimizer = mw.sgd { lr = 1e-2 }, steps = 1,
+}
+"""
+
+
+class ScriptErrors(ProgramCase):
+    def said(self, calls, *arguments):
+        """Message and hint of each call's first problem."""
+        return [f'{errors[0]["message"]} [{errors[0]["hint"]}]' for errors in self.tried(HEAD, calls, *arguments)]
+
+    def error(self, text, *arguments, verb="run"):
+        done = self.call(verb, self.write(text), *arguments, "--json")
+        self.assertIn(done.returncode, (1, 2, 3), done.stderr)
+        return next(line for line in self.lines(done) if line["kind"] == "error")
+
+    def test_strategies(self):
+        field, taken, namesakes, hook = self.said([
+            'mw.plan(e { mw.strategy { name = "n", axis = { role = "model" }, rules = { { "ffn", where = '
+            'function(op) return op.knd == "linear" end } } } (2) })',
+            'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model" } } }, sp() })',
+            'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model" } } }, '
+            'mw.strategy { name = "n", rules = { { "seq", axis = "model" } } } })',
+            'mw.plan(e { zero { 2, hook = "bf16" } })'])
+        self.assertRegex(field, r'no field knd \[did you mean "kind"')
+        self.assertRegex(taken, r"seq -> tp .*takes none \[.*of these, hidden -> tp of n \(plan\[2\]\) takes \d+ ops")
+        self.assertRegex(namesakes, r"plan\[3\]: another table of mw\.strategy than plan\[2\]'s has the name n ")
+        self.assertRegex(hook, r"plan\[1\]\.hook is not a known option \[hook is an option of dp; ")
+
+    def test_names_of_strategies_that_plugins_brought(self):
+        said, = self.tried(HEAD + 'mw.plugins("unsound")\n', ['mw.strategy { name = "spread", rules = { "ffn" } }'],
+                           "--plugin-path", TEST_PLUGINS)
+        self.assertEqual((said[0]["code"], said[0]["message"]),
+                         ("plugin.twice", "spread.name: there is a plugin's strategy named spread"))
+
+    def test_a_record_that_is_none(self):
+        base = 'mw.plan(e({}, { model = mw.model { dims = { hidden = 16, vocab = 32 }, layers = 1, block = { %s } } }))'
+        for record in ('{ ops = { { op = 3 } } }', '{ ops = { { op = "add", inputs = { { 0, 1 }, { 7, 1 } } } } }',
+                       '{ ops = { { op = "add", inputs = { { 0, 1 }, "x" } } } }', '{ ops = {}, result = { 0, 4 } }'):
+            problem, = self.tried(HEAD, [base % record])[0]
+            self.assertEqual((problem["code"], problem["key"]), ("option.type", "model.block"), problem)
+
+    def test_settings(self):
+        script = HEAD + "mw.train(e { dp(2) })\n"
+        line = self.error(script, "--set", "plan={tpp(2)}")
+        self.assertEqual((line["code"], line["message"]),
+                         ("set.value", "there is nothing called tpp here: no plugin, nothing of mw, no variable"))
+        self.assertIn('"tp"', line["hint"])
+        line = self.error(script, "--set", 'schedule=function(s) return "x" end')
+        self.assertIn('the function returned "x" as the learning rate of step 0', line["message"])
+        done = self.call("run", self.write(script), "--set", "optimzer.lr=1")
+        self.assertIn("--set optimzer.lr=1: optimzer is not a known option", done.stderr)
+        self.assertIn('did you mean "optimizer"?', done.stderr)
+        done = self.call("run", self.write(script), "--st", "x=1")
+        self.assertIn("nothing here takes --st x=1", done.stderr)
+        self.assertIn('did you mean "--set"?', done.stderr)
+
+    def test_a_dims_size_leaves_what_it_is_like(self):
+        done = self.call("plan", self.write(OWN), "--set", "model.dims.wide=96")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('model.dims.wide = 96 (was 64; { like = "ffn" } stays)', done.stderr + done.stdout)
+        plain = self.only("plan", self.write(OWN))["parameters"]
+        self.assertEqual(self.only("plan", self.write(OWN), "--set", "model.dims.wide=96")["parameters"],
+                         plain + 2 * 2 * 16 * 32)
+
+    def test_only_fields_of_results_are_said_to_be_missing(self):
+        own = self.error(HEAD + "local t = {}\nprint(t.foo.bar)\n", verb="plan")
+        self.assertNotIn("mw.train", own["hint"])
+        result = self.error(HEAD + "local r = mw.train(e { dp(2) })\nprint(r.losses.x)\n", verb="plan")
+        self.assertIn("mw.train returns what mw.plan does", result["hint"])
+
+    def test_compare_names_what_differs(self):
+        said, = self.said(["local other = e { dp(2) } other.model = mw.gpt { layers = 2, hidden = 16, heads = 4, vocab = 32 } "
+                           "mw.compare(e { dp(2) }, other)"])
+        self.assertIn("model: a has llama", said)
+        self.assertNotIn("made_of", said)
+
+    def test_a_scheduler_that_makes_one_size_alone(self):
+        script = self.write(HEAD + 'mw.plugins("unsound")\nmw.verify(e { pp { 2, schedule = "picky" } })\n')
+        self.assertEqual(self.only("run", script, "--plugin-path", TEST_PLUGINS)["verdict"], "equal")
+
+    def test_plugins_are_opened_where_a_hint_needs_them(self):
+        script = self.write(HEAD + "mw.train(e { dp(2) })\n")
+        fits = self.call("run", script, "--plugin-path", TEST_PLUGINS, "--set", "memory=1GiB")
+        self.assertEqual(fits.returncode, 0, fits.stderr)
+        self.assertNotIn("unsound was opened", fits.stderr)
+        not_so = self.call("run", script, "--plugin-path", TEST_PLUGINS, "--set", "memory=1KiB")
+        self.assertIn("unsound was opened", not_so.stderr)
+        self.assertIn("no thin spread", not_so.stderr)  # a strategy in a file of another name is tried too
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,124 @@
+// Reports: repeats as one row, the fastest that is right, the edge, and curves that lose no spike.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "report/curves.h"
+#include "report/groups.h"
+#include "report/page.h"
+
+using namespace mw;
+
+namespace {
+
+ReportCell cell(const std::string& plan, const std::string& policy, int seed, double tokens,
+                double peak, const std::string& status = "done") {
+  ReportCell one;
+  one.name = plan + ", " + policy + ", seed " + std::to_string(seed);
+  one.status = status;
+  one.seed = std::to_string(seed);
+  one.values = {{"plan", plan}, {"recompute", policy}};
+  one.steps = tokens > 0 ? 10 : 0;
+  one.tokens_per_second.measured = tokens;
+  one.peak.measured = peak;
+  return one;
+}
+
+ReportRuns sweep() {
+  ReportRuns runs;
+  runs.name = "mixes";
+  runs.axes = {"plan", "recompute"};
+  runs.baseline = "dp";
+  runs.same_loss_as = "dp";
+  for (int seed = 0; seed < 3; ++seed) {
+    runs.cells.push_back(cell("dp", "none", seed, 1000 + 10 * seed, 400));
+    runs.cells.push_back(cell("dp", "full", seed, 800, 200));
+    runs.cells.push_back(cell("tp", "none", seed, 1212, 300));
+    runs.cells.push_back(cell("tp", "full", seed, 900, 150));
+    runs.cells.push_back(cell("pp", "none", seed, 5000, 100, seed == 1 ? "failed" : "done"));
+  }
+  runs.cells.push_back(cell("ep", "none", 0, 0, 0, "skipped"));
+  return runs;
+}
+
+}  // namespace
+
+TEST_CASE("repeats are one row with mean and spread, against the baseline of their policy") {
+  const ReportGroups found = group_cells(sweep());
+  REQUIRE(found.groups.size() == 6);
+  const ReportGroup &dp = found.groups[0], &full = found.groups[1], &tp = found.groups[2];
+  CHECK(dp.name == "dp, none");
+  CHECK(dp.tokens_per_second.n == 3);
+  CHECK(dp.tokens_per_second.mean == Approx(1010));
+  CHECK(dp.tokens_per_second.deviation == Approx(10));  // of a sample
+  CHECK(tp.delta == Approx(0.2));
+  CHECK(tp.baseline == 0);
+  CHECK(found.groups[3].baseline == 1);  // of the same policy
+  CHECK(full.delta == 0);
+  CHECK(found.of_cell[5] == 0);
+}
+
+TEST_CASE("the fastest is one that is right, and so is the edge") {
+  ReportRuns runs = sweep();
+  const ReportGroups found = group_cells(runs);
+  CHECK(found.groups[4].verdict == GroupVerdict::failed);  // 5000 tokens/s, one seed of three wrong
+  CHECK(found.groups[4].tokens_per_second.n == 2);
+  CHECK(found.groups[5].verdict == GroupVerdict::left_out);
+  CHECK(found.fastest == 2);
+  CHECK(found.headline.find("Fastest right mix: tp, none, 1,212 tokens/s") == 0);
+  CHECK(found.headline.find("+20.0 % against dp, none") != std::string::npos);
+  std::vector<bool> edge;
+  for (const ReportGroup& group : found.groups) edge.push_back(group.on_edge);
+  CHECK(edge == std::vector<bool>{false, false, true, true, false, false});
+
+  runs.cells[2].compared = false;  // tp, none: its loss was held to nothing
+  const ReportGroups fewer = group_cells(runs);
+  CHECK(fewer.groups[2].verdict == GroupVerdict::unproven);
+  CHECK(fewer.fastest == 0);
+
+  runs.cells.clear();
+  CHECK(group_cells(runs).fastest == -1);
+}
+
+TEST_CASE("speeds within a spread decide nothing, and the headline says so") {
+  ReportRuns runs;
+  runs.name = "close";
+  for (int seed = 0; seed < 2; ++seed) {
+    runs.cells.push_back(cell("a", "none", seed, 1000 + 40 * seed, 1));
+    runs.cells.push_back(cell("b", "none", seed, 1005 + 40 * seed, 1));
+  }
+  const ReportGroups found = group_cells(runs);
+  CHECK(found.fastest == 1);
+  CHECK(found.headline.find("a, none is within one standard deviation") != std::string::npos);
+  CHECK(found.headline.find("No loss was held") != std::string::npos);
+}
+
+TEST_CASE("a thinned curve keeps its ends, its spikes and where it breaks") {
+  Curve curve;
+  for (int step = 0; step < 10000; ++step) curve.emplace_back(step, 5.0 - 1e-4 * step);
+  curve[4321].second = 99;
+  curve[7777].second = -3;
+  curve[5000].second = NAN;
+  const Curve thin = thinned(curve, 200);
+  CHECK(thin.size() <= 200);
+  CHECK(thin.front() == curve.front());
+  CHECK(thin.back() == curve.back());
+  const auto has = [&](std::int64_t step) {
+    return std::any_of(thin.begin(), thin.end(), [&](auto& one) { return one.first == step; });
+  };
+  CHECK(has(4321));
+  CHECK(has(7777));
+  CHECK(has(5000));
+  CHECK(
+      std::is_sorted(thin.begin(), thin.end(), [](auto& a, auto& b) { return a.first < b.first; }));
+  CHECK(thinned(Curve(curve.begin(), curve.begin() + 150), 200).size() == 150);
+}
+
+TEST_CASE("numbers and texts of a page") {
+  CHECK(page_number(NAN).is_null());
+  CHECK(page_number(1.0 / 3).dump() == "0.333333");
+  CHECK(page_number(123456789).dump() == "123456789");
+  CHECK(page_text("abc", 3) == "abc");
+  CHECK(page_text("äöüß", 2) == "äö … (4 characters)");
+  CHECK(page_text("a\xff", 9) == "a\\xff");
+}

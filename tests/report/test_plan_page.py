@@ -1,0 +1,93 @@
+"""`plan SCRIPT --html` and mw.bar_chart: their pages, read as data and looked at in a browser."""
+import json
+import unittest
+
+from browser import Browser, require_chromium
+from cases import ProgramCase
+from test_report import Data
+
+CHART = 'require("meshwright").bar_chart { file = "%s", title = "<b>Tokens</b>", unit = "tokens", ' \
+        'series = { "predicted", "run" }, bars = { { "ring", 4096, 2048 }, { "a </script>", 12, 0 } } }'
+
+
+class PlanPage(ProgramCase):
+    def page(self, plan, more=""):
+        result = self.only("plan", self.script(plan, more), "--html", "plan.html")
+        self.path = self.folder / "plan.html"
+        data = Data(self.path.read_text()).data
+        return result, data
+
+    def test_what_a_plan_says(self):
+        result, data = self.page('pp { 2, schedule = "zb-h1" }, dp(2), tp(2)')
+        plan, = data["plans"]
+        self.assertEqual(plan["mesh"]["size"], 8)
+        self.assertEqual([a["name"] for a in plan["mesh"]["axes"]], ["pp", "dp", "tp"])
+        self.assertEqual([r["at"] for r in plan["mesh"]["ranks"]],
+                         [[p, d, t] for p in range(2) for d in range(2) for t in range(2)])
+        self.assertEqual([r["stage"] for r in plan["mesh"]["ranks"]], [0] * 4 + [1] * 4)
+        # Memory over time reaches the peak that plan predicts, and never exceeds it.
+        for stage, memory in zip(result["memory"], plan["memory"]):
+            self.assertEqual(memory["peak"], stage["peak"])
+            lasting = sum(memory["lasting"].values())
+            highest = max(p[2] + p[3] for p in memory["points"])
+            self.assertEqual(lasting + highest, stage["peak"])
+            self.assertTrue(all(a[1] <= b[0] + 1e-3 for a, b in zip(memory["points"], memory["points"][1:])))
+            at = [p for p in memory["points"] if p[0] <= memory["peak_at"] <= p[1]]
+            self.assertIn(highest, [p[2] + p[3] for p in at])
+        self.assertEqual([[c["axis"], c["op"], c["phase"], c["calls"], c["bytes"]] for c in plan["communication"]],
+                         [[c["axis"], c["op"], c["phase"], c["calls"], c["bytes"]] for c in result["communication"]])
+        self.assertAlmostEqual(plan["step"]["ms"], 1e3 * result["step_seconds"], delta=1e-4 * plan["step"]["ms"])
+        bars = plan["timeline"]["bars"]
+        self.assertEqual(sum(bar[2].startswith("F") for bar in bars), 2 * 2)  # microbatches by stages
+        self.assertAlmostEqual(max(bar[4] for bar in bars) / plan["step"]["ms"], 1, places=3)
+        q = [row for stage in plan["placements"] for row in stage["rows"] if ".q" in row["name"]]
+        self.assertEqual([row["shapes"] for row in q], [["2 x 8 x 32"]] * 2)
+        self.assertIn({"dim": "batch", "axis": "dp", "by": "dp", "where": "all ops that have it"}, plan["rules"])
+
+    def test_looked_at(self):
+        require_chromium()
+        more = "mw.plan(e)\ne.plan = { dp(2), tp(2) }"
+        done = self.all("plan", self.script('pp { 2, schedule = "zb-h1" }, dp(2)', more), "--html", "plan.html")
+        self.assertEqual(len(done), 2)
+        page = self.folder / "plan.html"
+        self.assertLess(page.stat().st_size, 3_000_000)
+        with Browser() as browser:
+            for width, dark in ((1280, False), (390, True)):
+                with self.subTest(width=width):
+                    browser.open(page, width, dark=dark)
+                    self.assertEqual(browser.complaints(), [])
+                    self.assertEqual(browser.requested(), [page.as_uri()])
+                    self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), width)
+                    for charts in (3, 3):
+                        self.assertEqual(browser.value("document.body.dataset.drawn"), str(charts))
+                        self.assertEqual(browser.value("document.querySelectorAll('.rank').length"), 4)
+                        browser.value("{ const s = document.querySelector('select'); s.selectedIndex = 1; "
+                                      "s.dispatchEvent(new Event('change')); }")
+                    self.assertIn("dp(2) x tp(2)", browser.value("document.querySelector('.headline').textContent"))
+
+    def test_one_rank_and_refusals(self):
+        _, data = self.page("")
+        self.assertEqual(data["plans"][0]["communication"], [])
+        (self.folder / "mine.html").write_text("mine")
+        self.refused(2, "page.foreign", "plan", "script.lua", "--html", "mine.html")
+
+    def test_bars(self):
+        require_chromium()
+        self.assertEqual(self.call("run", self.write(CHART % "new/chart.html")).returncode, 0)
+        path = self.folder / "new/chart.html"
+        data = Data(path.read_text()).data
+        self.assertEqual(data["bars"], [["ring", 4096, 2048], ["a </script>", 12, 0]])
+        with Browser() as browser:
+            browser.open(path, 390)
+            self.assertEqual(browser.complaints(), [])
+            self.assertEqual(browser.value("document.body.dataset.drawn"), "1")
+            self.assertEqual(browser.value("document.querySelector('h1').textContent"), "<b>Tokens</b>")
+            browser.value("document.querySelector('details').open = true; document.querySelector('details').fill()")
+            self.assertEqual(browser.value("document.querySelector('table').dataset.rows"), "2")
+        for text in (CHART % "chart.svg", CHART.replace("4096", "-1") % "c.html", CHART.replace('unit = "tokens"', "unit = 1") % "c.html"):
+            problem = self.refused(2, "script.argument", "run", self.write(text))
+            self.assertIn("mw.bar_chart", json.dumps(problem))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
