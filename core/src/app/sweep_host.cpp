@@ -42,6 +42,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   problems.throw_if_any();
   GoOptions go = read_go(options, sweeping_.command);
   go.predict = go.predict || train_as == "plan";
+  go.quiet = go.quiet || output_.quiet();
   SweepProgram program;
   program.context = context_with(function);
   program.script = script_name_;
@@ -50,7 +51,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   program.train = [this](const Experiment& experiment) {
     return run_train(experiment, script_, output_, plugins_);
   };
-  program.plan = run_plan_verb;
+  program.plan = [](const Experiment& experiment) { return run_plan_verb(experiment); };
   program.say = [this](const std::string& text) { output_.note(text); };
   program.show = [this](const std::string& text) { output_.text(text); };
   program.emit = [this](const Json& row) { output_.result(row); };
