@@ -12,7 +12,7 @@ local sweep = mw.sweep {
   name = "mixes",
   base = {
     model     = mw.llama { layers = 4, hidden = 64, heads = 8, ffn = 172, vocab = 256 },
-    data      = mw.text { ".deps/text/gcide.txt", sequence = 64 },
+    data      = mw.text { "gcide", sequence = 64 },
     batch     = 16,                              -- sequences a step over all ranks, whatever the mix
     optimizer = mw.adamw { lr = 1e-3 },
     steps     = 20,
@@ -81,4 +81,5 @@ else
     100 * (mixes[fastest].tokens / mixes[fastest].runs / (base.tokens / base.runs) - 1),
     #differ == 0 and ("all %d mixes train alike, their losses at most %.1e apart"):format(#names, apart)
       or ("these train differently or are not done: %s"):format(table.concat(differ, ", "))))
+  sweep:report("runs/mixes/report.html", { baseline = "dp(8)" })
 end

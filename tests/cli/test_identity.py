@@ -1,4 +1,5 @@
-"""What tells experiments apart: names of mixes, the hash, and the whole experiment in results and run files."""
+"""What tells experiments apart: names of mixes, the hash, and the whole experiment in results and
+run files."""
 import json
 import unittest
 

@@ -191,7 +191,7 @@ class Runs(ProgramCase):
     def test_steps_in_pandas(self):
         done = self.exported("--csv", "runs/dp.h5", "runs/worse.h5", "runs/cut.h5")
         self.assertIn("left out: cut", done.stderr)
-        csv = pd.read_csv(io.StringIO(done.stdout), dtype={"run": str, "hash": str}, float_precision="round_trip")
+        csv = pd.read_csv(io.StringIO(done.stdout), dtype={"run": str, "hash": str})
         whole = pd.concat([pd.read_hdf(self.folder / f"runs/{name}.h5", "steps") for name in ("dp", "worse")],
                           ignore_index=True)
         self.assertEqual(csv["run"].tolist(), ["dp"] * 6 + ["worse"] * 6)
@@ -258,18 +258,21 @@ class Runs(ProgramCase):
         while not (self.folder / "runs/live/long.h5").exists():
             self.assertIsNone(run.poll())
         self.assertEqual(self.listed("runs/live"), [("long", "running")])
-        tail = subprocess.Popen([BIN, "runs", "tail", "-f", "-n", "0", "runs/live/long.h5", "--json"], cwd=self.folder,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = self.folder / "said.txt"
+        with open(said, "w") as errors:
+            tail = subprocess.Popen([BIN, "runs", "tail", "-f", "-n", "0", "runs/live/long.h5", "--json"], cwd=self.folder,
+                                    stdout=subprocess.PIPE, stderr=errors, text=True)
+        self.addCleanup(tail.stdout.close)
         self.addCleanup(tail.kill)
         seen = [json.loads(tail.stdout.readline())["step"] for _ in range(3)]
         run.send_signal(signal.SIGINT)
-        rest, said = tail.communicate(timeout=300)
+        seen += [json.loads(line)["step"] for line in tail.stdout]
+        tail.wait(timeout=300)
         run.wait(timeout=300)
-        seen += [json.loads(line)["step"] for line in rest.splitlines()]
         with h5py.File(self.folder / "runs/live/long.h5", locking=False) as f:
             last = len(f["steps"]) - 1
         self.assertEqual(seen, list(range(seen[0], last + 1)))  # none twice, none left out
-        self.assertIn("long: interrupted", said)
+        self.assertIn("long: interrupted", said.read_text())
         self.assertEqual(tail.returncode, 0)
 
     # --- mw.load ---

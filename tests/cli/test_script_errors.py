@@ -35,17 +35,20 @@ class ScriptErrors(ProgramCase):
         return next(line for line in self.lines(done) if line["kind"] == "error")
 
     def test_strategies(self):
-        field, taken, namesakes, hook = self.said([
+        field, taken, namesakes, hook, chosen = self.said([
             'mw.plan(e { mw.strategy { name = "n", axis = { role = "model" }, rules = { { "ffn", where = '
             'function(op) return op.knd == "linear" end } } } (2) })',
             'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model" } } }, sp() })',
             'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model" } } }, '
             'mw.strategy { name = "n", rules = { { "seq", axis = "model" } } } })',
-            'mw.plan(e { zero { 2, hook = "bf16" } })'])
+            'mw.plan(e { zero { 2, hook = "bf16" } })',
+            'mw.plan(e { dp { 2, hook = function() return { kind = "powersgd", rank = 0 } end } })'])
         self.assertRegex(field, r'no field knd \[did you mean "kind"')
         self.assertRegex(taken, r"seq -> tp .*takes none \[.*of these, hidden -> tp of n \(plan\[2\]\) takes \d+ ops")
         self.assertRegex(namesakes, r"plan\[3\]: another table of mw\.strategy than plan\[2\]'s has the name n ")
         self.assertRegex(hook, r"plan\[1\]\.hook is not a known option \[hook is an option of dp; ")
+        self.assertIn("rank", chosen)
+        self.assertNotIn("the function returned", chosen)  # the hook that it chose was refused, and says why
 
     def test_names_of_strategies_that_plugins_brought(self):
         said, = self.tried(HEAD + 'mw.plugins("unsound")\n', ['mw.strategy { name = "spread", rules = { "ffn" } }'],

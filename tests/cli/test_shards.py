@@ -1,4 +1,5 @@
-"""mw.shards: files of tokens as llm.c, nanoGPT and Megatron write them, and those that say what cannot be."""
+"""mw.shards: files of tokens as llm.c, nanoGPT and Megatron write them, and those that say what
+cannot be."""
 import struct
 import unittest
 

@@ -1,5 +1,5 @@
-"""What a script is told and may say of a run: facts, stop, held-out losses, results' fields, its own arguments,
-quiet, and a loop's text."""
+"""What a script is told and may say of a run: facts, stop, held-out losses, results' fields, its
+own arguments, quiet, and a loop's text."""
 import json
 import unittest
 

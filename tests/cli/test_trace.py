@@ -186,6 +186,15 @@ class Trace(ProgramCase):
         for axis in ("zero", "tp"):
             self.assertEqual(sum(e["args"]["bytes"] for e in predicted[predicted_rank, axis]),
                              sum(c["bytes"] for c in run["predicted"]["communication"] if c["axis"] == axis))
+        # What an op takes lies within the actions of its rank.
+        for process in (1, 2):
+            whole = [e for e in events if e["ph"] == "X" and e["pid"] == process and e["tid"] < LANES]
+            for (rank, lane), slices in self.lanes(events, process).items():
+                mine = [e for e in whole if e["tid"] == rank]
+                first, last = min(e["ts"] for e in mine), max(e["ts"] + e["dur"] for e in mine)
+                for e in slices if lane == "ops" else ():
+                    self.assertGreaterEqual(e["ts"], first - 2 * NANOSECOND)
+                    self.assertLessEqual(e["ts"] + e["dur"], last + 2 * NANOSECOND)
         # Overlap is seen: a gather is under way while ops compute.
         for lanes, rank in ((measured, 0), (predicted, predicted_rank)):
             beside = [one["name"] for one in lanes[rank, "ops"] if one["cat"] == "op" and one["name"].startswith("linear")

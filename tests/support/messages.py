@@ -240,7 +240,7 @@ MESSAGES = {
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
-    "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==|for example .*)"],
+    "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==\]|for example .*)"],
     "usage.value": [r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
                     r"--times takes three positive numbers \[F,I,W: .*"],
 }

@@ -168,7 +168,6 @@ void add_sweep_commands(CLI::App& app, Arguments& arguments,
   };
   flag("dry", "list the cells, with what is predicted and what would run");
   flag("predict", "predict the cells, in this process, and run none");
-  flag("quiet", "no lines of progress and no table");
   sweep->add_flag(
       "--force", arguments.force,
       "start although the ranks are predicted to need more memory than this machine has");

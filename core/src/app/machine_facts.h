@@ -6,8 +6,8 @@
 
 namespace mw {
 
-// { host, os, cpu, cores, instruction_set, memory (bytes), versions = { meshwright, torch, hdf5, lua,
-// toolchain }, plugins = { name = version } of those that the plan names }.
+// { host, os, cpu, cores, instruction_set, memory (bytes), versions = { meshwright, torch, hdf5,
+// lua, toolchain }, plugins = { name = version } of those that the plan names }.
 Json machine_json(const Experiment& experiment, PluginRegistry& plugins);
 
 }  // namespace mw

@@ -7,7 +7,8 @@
 namespace mw {
 
 struct ResultField {
-  const char *name, *type, *doc;  // type: as the Lua language server writes it; "…?" may be nil
+  // type: as the Lua language server writes it; "…?" may be nil
+  const char *name, *type, *doc;
 };
 
 // Of a verb's result, or of what lies in one: "train", "plan", "verify", "compare", "model";

@@ -2,6 +2,7 @@
 #include "app/run_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,6 +41,13 @@ void write_file(const fs::path& file, const std::string& text) {
   fail(file, reason);
 }
 
+bool is_stderr(const fs::path& file) {
+  struct stat own {
+  }, other{};
+  return ::fstat(STDERR_FILENO, &own) == 0 && ::stat(file.c_str(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
 }  // namespace
 
 void RunFolder::check(const Experiment& experiment) {
@@ -66,6 +74,7 @@ RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, cons
   write_file(folder / "experiment.json", json_text(experiment.resolved, 1) + "\n");
   write_file(folder / "plan.txt", plan);
   write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
+  if (is_stderr(folder / "output.txt")) return;  // all that is said goes there already
   write_file(folder / "output.txt", "");
   said_ = std::fopen((folder / "output.txt").c_str(), "ae");
   if (said_ == nullptr) fail(folder / "output.txt", errno);

@@ -1,5 +1,5 @@
-// What a run folder holds beside the run file: script, experiment, plan, machine, what was said, and
-// the result.
+// What a run folder holds beside the run file: script, experiment, plan, machine, what was said,
+// and the result.
 #pragma once
 
 #include <cstdio>

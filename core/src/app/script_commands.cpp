@@ -50,10 +50,6 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
               "give a script that calls mw.train { … }");
 }
 
-}  // namespace
-
-namespace {
-
 // The command line of a job's script, behind its own script.
 std::vector<std::string> words_of(const ScriptArguments& arguments) {
   std::vector<std::string> words;
@@ -70,6 +66,8 @@ std::vector<std::string> words_of(const ScriptArguments& arguments) {
     for (const Json& one : value.is_array() ? value : Json::array({value}))
       add(std::string("--") + key, one);
   }
+  if (!arguments.words.empty()) words.emplace_back("--");
+  words.insert(words.end(), arguments.words.begin(), arguments.words.end());
   return words;
 }
 
@@ -77,6 +75,7 @@ AppHost::Sweeping sweeping_of(const ScriptArguments& arguments) {
   return {arguments.go,
           {{"settings", arguments.settings},
            {"plugin_path", arguments.plugin_path},
+           {"words", arguments.words},
            {"force", arguments.force}},
           words_of(arguments)};
 }
@@ -145,6 +144,7 @@ int run_sweep_cell(const std::string& file, Output& output) {
   arguments.script = order->value("script", "");
   arguments.settings = order->value("settings", arguments.settings);
   arguments.plugin_path = order->value("plugin_path", arguments.plugin_path);
+  arguments.words = order->value("words", arguments.words);
   arguments.force = order->value("force", false);
   const CellOrder cell{order->value("sweep", ""), order->value("name", ""),
                        order->value("hash", ""), order->value("folder", "")};

@@ -42,6 +42,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   problems.throw_if_any();
   GoOptions go = read_go(options, sweeping_.command);
   go.predict = go.predict || train_as == "plan";
+  go.quiet = go.quiet || output_.quiet();
   SweepProgram program;
   program.context = context_with(function);
   program.script = script_name_;

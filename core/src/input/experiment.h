@@ -56,7 +56,7 @@ struct Experiment {
   bool check = false;       // what plans say of tensors is asserted (run/check.h)
   // Steps whose every op and transfer is timed, for the run file; sorted, none without one.
   std::vector<std::int64_t> trace;
-  double timeout = 300;     // seconds that a collective waits for a rank
+  double timeout = 300;  // seconds that a collective waits for a rank
   // Called after each step on the first rank's thread with the step's index and what is known of
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
   std::function<Json(std::int64_t, const Json& facts)> observe;

@@ -18,8 +18,8 @@ class SampleOrder {
   static void add_options(Options& options);
   SampleOrder(const Values& values, const DataContext& context);
 
-  // Once it is known how many tokens there are: which of them are the source's. Problems of the keys
-  // `part`, and `path` if there are too few for one sample. `what` holds them: "a.txt".
+  // Once it is known how many tokens there are: which of them are the source's. Problems of the
+  // keys `part`, and `path` if there are too few for one sample. `what` holds them: "a.txt".
   void take(std::int64_t all, const std::string& what, Problems& problems);
   std::int64_t tokens() const { return tokens_; }
   // Of the first token of sample k, among all.

@@ -17,8 +17,8 @@ int bytes_of(TokenType type);
 class TokenFile {
  public:
   // `type`: of a file without a header; "auto": 16 bits, if its name ends in .bin.
-  // Throws Error (options) with the key `path` for what is none of the three, or says of itself what
-  // cannot be: the file, and both numbers.
+  // Throws Error (options) with the key `path` for what is none of the three, or says of itself
+  // what cannot be: the file, and both numbers.
   TokenFile(const std::filesystem::path& path, const std::string& type);
 
   std::int64_t tokens() const { return tokens_; }

@@ -253,12 +253,13 @@ int core_bar_chart(lua_State* lua) {
 // unknown(key, { known, … }, called): there is none of that name; "mw." and the key if not called
 // otherwise
 int core_unknown(lua_State* lua) {
+  const bool told = lua_gettop(lua) > 2;  // before the key's text stands there
   const std::string key = luaL_tolstring(lua, 1, nullptr);
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
   const std::string near = did_you_mean(key, known);
   throw Error(Stage::script, "script.unknown", "",
-              lua_isstring(lua, 3) ? lua_tostring(lua, 3) : fmt::format("there is no mw.{}", key),
+              told ? lua_tostring(lua, 3) : fmt::format("there is no mw.{}", key),
               near.empty() ? "there are: " + join(known) : near);
 }
 

@@ -37,8 +37,8 @@ class Host {
   virtual std::vector<Verb> verbs() const = 0;
   virtual const Options& experiment() const = 0;  // the keys of an experiment table
   virtual PluginRegistry& plugins() = 0;
-  // Fields that a result of this kind may have ("train"), and "predicted", which lies in one. Empty:
-  // what it has is not known.
+  // Fields that a result of this kind may have ("train"), and "predicted", which lies in one.
+  // Empty: what it has is not known.
   virtual std::vector<std::string> result_fields(const std::string& /*kind*/) const { return {}; }
   // The result comes back to the script as a table; its key "text" is what print(result) shows.
   virtual Json call(const std::string& verb, const std::vector<Json>& experiments,

@@ -1,4 +1,5 @@
-// Hands results to scripts: tables that print as their text and refuse fields that they cannot have.
+// Hands results to scripts: tables that print as their text and refuse fields that they cannot
+// have.
 #include <fmt/format.h>
 
 #include <algorithm>

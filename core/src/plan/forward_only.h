@@ -5,9 +5,10 @@
 
 namespace mw {
 
-// The same plan with programs that compute the forward of every microbatch and the loss, gather what
-// they must, send what they must, and update nothing. They keep the same parameters in the same
-// tensors: Executor::also. Its schedule is that of training, whose order of forwards they have.
+// The same plan with programs that compute the forward of every microbatch and the loss, gather
+// what they must, send what they must, and update nothing. They keep the same parameters in the
+// same tensors: Executor::also. Its schedule is that of training, whose order of forwards they
+// have.
 std::shared_ptr<const Plan> forward_only(const Plan& plan);
 
 }  // namespace mw

@@ -97,7 +97,7 @@ struct Plan {
   // seed, weights, tokens, steps.
   std::string hash() const;
   // "dp(2) x tp(4)", "zero{8, stage=3} x pp{4, schedule=zb-h1}", "one rank": every option that is
-  // not the default shows, so that two mixes of one name differ in nothing that a plan's entry says.
+  // not the default shows, so that mixes of one name differ in nothing that a plan's entry says.
   std::string mix() const;
   // ... without options: "zero(8) x pp(4)".
   std::string short_mix() const;

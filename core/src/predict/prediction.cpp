@@ -65,6 +65,12 @@ void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
       action.end *= share;
     }
   }
+  for (auto& stage : p.instructions) {
+    for (InstructionTime& time : stage) {
+      time.start *= share;
+      time.end *= share;
+    }
+  }
 }
 
 StageRanks look_at(const Program& program, const Device& device, int threads,

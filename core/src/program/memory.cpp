@@ -20,7 +20,7 @@ class Timeline {
   explicit Timeline(const RankView& rank) : rank_(rank), ranks_(rank), histories_(1) {}
 
   // `moments`: if given, gets one for each run of the timeline.
-  void run(std::vector<MemoryMoment>* moments = nullptr) {
+  void run(std::vector<MemoryOfRun>* moments = nullptr) {
     std::map<int, int> history;  // of each microbatch
     Level level;
     level.buffers = rank_.bytes(rank_.program().loss);

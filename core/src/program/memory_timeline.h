@@ -10,14 +10,14 @@ namespace mw {
 
 // Bytes of what comes and goes, beside what lasts: while a segment runs, at most (each category by
 // itself, and their sum, which may be less than theirs), and after it.
-struct MemoryMoment {
+struct MemoryOfRun {
   std::int64_t activations = 0, buffers = 0, sum = 0;
   std::int64_t activations_after = 0, buffers_after = 0;
 };
 
 struct MemoryTimeline {
-  MemoryForecast lasting;             // parameters, gradients, optimizer; the rest is 0
-  std::vector<MemoryMoment> moments;  // one for each entry of Program::timeline
+  MemoryForecast lasting;            // parameters, gradients, optimizer; the rest is 0
+  std::vector<MemoryOfRun> moments;  // one for each entry of Program::timeline
 };
 
 // The highest `sum` beside what lasts is forecast_memory()'s peak, unless memory is highest before

@@ -17,8 +17,8 @@ struct LogOwner {
 class LogClaim {
  public:
   LogClaim() = default;
-  // Makes missing folders. Throws Error (options) with the key `log`, and leaves what is there as it
-  // was: if a run that goes on holds the log (log.in-use); if a file is there that another
+  // Makes missing folders. Throws Error (options) with the key `log`, and leaves what is there as
+  // it was: if a run that goes on holds the log (log.in-use); if a file is there that another
   // experiment wrote, and not `overwrite` (log.taken); if this process has written the log before
   // (log.twice), unless `overwrite`.
   LogClaim(const std::filesystem::path& file, const LogOwner& owner, bool overwrite);

@@ -164,7 +164,7 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   }
   text += ".";
   if (found.predicted) return text + " Nothing was run.";
-  if (!checked) text += " No loss was held to another's (same_loss_as): right means that it ran.";
+  if (!checked && found.groups.size() > 1) text += " No loss was held to another's (same_loss_as).";
   // Speeds within a spread of each other decide nothing.
   for (std::size_t g = 0; g < found.groups.size(); ++g) {
     const ReportGroup& other = found.groups[g];

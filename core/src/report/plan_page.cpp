@@ -102,9 +102,9 @@ std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& m
   std::vector<Held> held;
   std::size_t next = 0;
   double now = 0;
-  const MemoryMoment* before = nullptr;
+  const MemoryOfRun* before = nullptr;
   for (std::size_t i = 0; i < memory.moments.size(); ++i) {
-    const MemoryMoment& moment = memory.moments[i];
+    const MemoryOfRun& moment = memory.moments[i];
     const Segment& segment =
         program.segments[static_cast<std::size_t>(program.timeline[i].segment)];
     if (!timed(segment) || next >= actions.size()) {

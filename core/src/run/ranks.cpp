@@ -33,8 +33,9 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
   // Another plan of the same model has one for all steps.
   const bool apart = experiment.step_plans && &plan == experiment.plan.get();
-  StepInput input{experiment.data.get(),      {},   {},
-                  experiment.optimizer.get(), stop, experiment.loss_scale, experiment.trace};
+  StepInput input{
+      experiment.data.get(), {}, {}, experiment.optimizer.get(), stop, experiment.loss_scale,
+      experiment.trace};
   if (apart) {
     input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
     input.which = [&](std::int64_t step) { return experiment.which_plan(step); };

@@ -23,7 +23,7 @@
 namespace mw {
 namespace {
 
-using Work = std::function<std::string(std::size_t)>;
+using ForkedWork = std::function<std::string(std::size_t)>;
 
 struct Copy {
   pid_t process = -1;
@@ -50,7 +50,7 @@ class SharedCounter {
 };
 
 [[noreturn]] void work_as_copy(int pipe, std::size_t count, SharedCounter& counter,
-                               const Work& work) {
+                               const ForkedWork& work) {
   int code = 0;
   try {
     for (std::size_t i = counter.take(); i < count && !stop_requested(); i = counter.take()) {
@@ -65,7 +65,7 @@ class SharedCounter {
   ::_exit(code);  // nothing of the process that this is a copy of comes to an end here
 }
 
-Copy make_copy(std::size_t count, SharedCounter& counter, const Work& work) {
+Copy make_copy(std::size_t count, SharedCounter& counter, const ForkedWork& work) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(Stage::run, "run.exception", "", "no more pipes");
   std::fflush(nullptr);
@@ -87,7 +87,7 @@ Copy make_copy(std::size_t count, SharedCounter& counter, const Work& work) {
 
 class Copies {
  public:
-  Copies(std::size_t count, int processes, const Work& work) : results_(count) {
+  Copies(std::size_t count, int processes, const ForkedWork& work) : results_(count) {
     for (int i = 0; i < processes; ++i) copies_.push_back(make_copy(count, counter_, work));
   }
   ~Copies() {
@@ -160,7 +160,7 @@ class Copies {
 
 }  // namespace
 
-std::vector<std::string> forked_map(std::size_t count, int processes, const Work& work) {
+std::vector<std::string> forked_map(std::size_t count, int processes, const ForkedWork& work) {
   if (processes > 1 && count > 1) return Copies(count, processes, work).results();
   std::vector<std::string> results;
   for (std::size_t i = 0; i < count; ++i) {

@@ -108,8 +108,9 @@ class GridMaker {
     next.values.push_back(
         {key, value.label, value.value, key == "plan" || value.named || !is_experiment_key(key)});
     for (const auto& [name, item] : value.sets.items()) {
-      const bool twice = std::any_of(partial.sets.begin(), partial.sets.end(),
-                                     [&](const auto& set) { return set.first == name; });
+      const bool twice =
+          std::any_of(partial.sets.begin(), partial.sets.end(),
+                      [&, name = name](const auto& set) { return set.first == name; });
       if (twice && said_.insert(path + name).second) {
         problems_.add(Stage::options, "sweep.axis", path,
                       fmt::format("{}: {} is set by another axis too", path, name),

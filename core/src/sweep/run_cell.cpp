@@ -42,7 +42,9 @@ void run_cell(const SweepTable& sweep, const CellOrder& order, const SweepProgra
                   "random numbers");
     }
     Cell own = *cell;
-    own.table["log"] = order.folder + "/run.h5";
+    own.table["name"] = order.name;
+    own.table["log"] = order.folder + "/";
+    own.table["overwrite"] = true;  // the folder is this cell's: its script lies there already
     const Experiment experiment = experiment_of(own, program.context);
     if (const std::string hash = hash_of(own, experiment); hash != order.hash) {
       throw Error(Stage::script, "sweep.changed", "",

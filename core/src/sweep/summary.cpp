@@ -215,8 +215,8 @@ std::string sbatch_text(const SweepTable& sweep, const GoOptions& go, const Slur
   const double limit = go.time > 0 ? cells_each * (go.time + 10) : 0;
   const auto minutes = static_cast<std::int64_t>(std::ceil(limit / 60)) + 1;
   std::string call = fmt::format("exec {} sweep {}", in_quotes(job.program), in_quotes(job.script));
-  for (const std::string& word : job.arguments) call += " " + in_quotes(word);
   call += fmt::format(" --workers 1 --shard \"$SLURM_ARRAY_TASK_ID/{}\"", jobs);
+  for (const std::string& word : job.arguments) call += " " + in_quotes(word);
   std::string text = "#!/bin/bash\n";
   text += fmt::format("# The sweep {} as a job array: {}, {} predicted one after the other.\n",
                       sweep.name, plural(static_cast<std::int64_t>(job.cells), "cell"),
