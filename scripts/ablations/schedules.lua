@@ -28,7 +28,7 @@ local sweep = mw.sweep {
   },
   over = {
     microbatch = { 4, 1 },                       -- sequences: 4 and 16 microbatches
-    schedule = {
+    order = {
       { name = "gpipe",       plan = { pp { stages, schedule = "gpipe" } } },
       { name = "1f1b",        plan = { pp { stages, schedule = "1f1b" } } },
       { name = "interleaved", plan = { pp { stages, schedule = "interleaved", chunks = 2 } } },
@@ -48,7 +48,7 @@ local least, most, ran, compared = {}, {}, 0, 0
 for _, cell in ipairs(cells) do
   local p, done = cell.predicted, cell.status == "done"
   if p and (done or cell.status == "predicted") then
-    local name, m = cell.values.schedule, 16 // tonumber(cell.values.microbatch)
+    local name, m = cell.values.order, 16 // tonumber(cell.values.microbatch)
     local activations = 0
     for _, stage in ipairs(p.memory) do activations = math.max(activations, stage.activations) end
     if done then activations, ran = cell.memory.activations, ran + 1 end

@@ -16,9 +16,10 @@
 local mw       = require "meshwright"
 local zero, ep = mw.plugins("zero", "ep")
 
-local inside, outside = 160e9, 50e9              -- bytes/s of a device: NVLink and InfiniBand of an H800, as
-                                                 -- DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2, have them
-local peak, share     = 989e12, 0.4              -- flop/s in bf16 by NVIDIA's data sheet of the H100; of it reached
+-- Bytes/s of a device: NVLink and InfiniBand of an H800, as DeepSeek-AI 2024, arXiv:2412.19437,
+-- section 3.2.2, have them. Flop/s in bf16 by NVIDIA's data sheet of the H100; of it reached.
+local inside, outside = 160e9, 50e9
+local peak, share     = 989e12, 0.4
 local ranks, machine  = 64, 8
 
 local function plan(ways)

@@ -1,6 +1,6 @@
-"""The ablations and pitfalls of scripts/: each answers its question in a sentence, with numbers that
-are the closed forms' where there are such. Predicted here, and two of them trained in few steps; the
-matrix trains all."""
+"""The ablations and pitfalls of scripts/: each answers its question in a sentence, whose numbers
+are the closed forms' where there are such. Predicted here, and two of them trained in few steps;
+the matrix trains all."""
 import pathlib
 import re
 import unittest
