@@ -81,5 +81,5 @@ end
 if sent[256] and #sent[256] == 3 and sent[2048] and #sent[2048] == 3 then
   print(("Answer: %s, %s%s."):format(said(256), said(2048), ran == 0 and "; all of it predicted" or ""))
 else
-  print "No answer: a form is not done; its row in runs/context says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

@@ -95,5 +95,5 @@ if one and wide and even then
   end
   print(line .. (ran == 0 and ", all of it predicted." or "."))
 else
-  print "No answer: a width is not done; its row in runs/experts says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

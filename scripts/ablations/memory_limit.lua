@@ -82,5 +82,5 @@ if plain.parameters and full.parameters and plain.layers > 0 then
     plain.parameters / 1e3, full.parameters / 1e3, full.parameters / plain.parameters, plain.batch, full.batch,
     ran == 0 and "all of it predicted" or ("%d were run, and %d of them stayed within the limit"):format(ran, within)))
 else
-  print "No answer: dp or ZeRO 3 did not run or holds nothing within the limit; runs/memory_limit says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

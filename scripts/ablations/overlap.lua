@@ -82,5 +82,5 @@ if whole then
     .. "with it as without%s."):format(table.concat(said, ", "), same,
     ran == 8 and (", and their last losses are at most %.1e apart"):format(apart) or ""))
 else
-  print "No answer: a form is not done; its row in runs/overlap says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

@@ -71,5 +71,5 @@ if least[4] and least[16] then
   print(("Answer: of the predicted bubbles of %d stages, %s; %s; the formulas, of stages that take equally long, are at "
     .. "most %.1f points off."):format(stages, said(4), said(16), compared))
 else
-  print "No answer: cells are missing; their rows in runs/schedules say why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

@@ -64,5 +64,5 @@ if plain and cut and again then
     again.held / plain.held, again.sent / plain.sent, ran == 0 and "all of it predicted"
       or ("%d of 3 were run, bytes at most %d off predicted"):format(ran, off)))
 else
-  print "No answer: a mix is not done; its row in runs/sequence_parallel says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

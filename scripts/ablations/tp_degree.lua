@@ -71,5 +71,5 @@ if #rows == 4 and (ran == 0 or ran == 4) then
   print(("Answer: tokens/s %sby prediction %s; from tp(2) to tp(8) a rank's work falls to %.2f of it and its bytes grow "
     .. "%.2f times."):format(measured, falls("predicted"), rows[4].flops / rows[2].flops, rows[4].sent / rows[2].sent))
 else
-  print "No answer: a degree is not done; its row in runs/tp_degree says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

@@ -73,5 +73,5 @@ if all and one and two and three then
     one.sent / all.sent, two.sent / all.sent, three.sent / all.sent, ran == 0 and "all of it predicted"
       or ("%d of 4 were run, and measured is at most %d bytes off predicted"):format(ran, off)))
 else
-  print "No answer: a mix is not done; its row in runs/zero says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

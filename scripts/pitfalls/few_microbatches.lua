@@ -59,5 +59,5 @@ if few and filled and many then
     .. "no more than %d, zb-h1 idles %.1f %%."):format(many.m, many.bubble, formula(many.m), many.peak / 2 ^ 20, few.m,
     filled.bubble))
 else
-  print "No answer: a cell is not done; its row in runs/few_microbatches says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end

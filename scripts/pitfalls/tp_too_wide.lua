@@ -65,5 +65,5 @@ if wide and mixed and plain then
     .. "and holds %.2f%s."):format(plain.sent / 2 ^ 20, plain.peak / 2 ^ 20, wide.peak / 2 ^ 20, speed(plain),
     mixed.sent / 2 ^ 20, mixed.peak / 2 ^ 20, speed(mixed)))
 else
-  print "No answer: a mix is not done; its row in runs/tp_too_wide says why."
+  print "No answer: it takes all cells, and the table says which are not done."
 end
