@@ -14,11 +14,201 @@ local mw = {}
 ---@class meshwright.Scheduler
 ---@class meshwright.Recompute
 
----What a verb returns; its fields depend on the verb.
+---What a verb returns. A field that it cannot have is an error.
 ---@class meshwright.Result
 ---@field kind string
 ---@field text string what print shows
----@field [string] any
+
+---@class meshwright.Predicted
+---@field ranks integer
+---@field parameters integer of the model, each once
+---@field flops_per_step number of the model
+---@field hardware_flops_per_step number with what is computed again
+---@field memory table[] bytes by category and peak, of each stage's fullest rank
+---@field peak_bytes integer of the rank with the most, as a training's
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
+---@field step_seconds number
+---@field compute_seconds number
+---@field exposed_seconds number of communication that nothing hides
+---@field bubble_fraction number of a step, in which a stage waits
+---@field tokens_per_second number
+---@field tokens_per_second_per_device number
+---@field peak_flops number of all devices: what MFU is a fraction of
+---@field mfu number attention included
+---@field mfu_6n number 6 x parameters x tokens
+---@field hfu number
+---@field memory_needed integer bytes of all ranks that share a memory
+---@field memory_limit integer bytes that there are
+---@field fits boolean
+---@field held_out_seconds? number of one evaluation
+
+---@class meshwright.LoadedResult: meshwright.Result
+---@field kind "train"
+---@field status "done"|"failed"|"interrupted"
+---@field reason? string why it failed, or ended before its last step
+---@field plan string as the command plan prints it
+---@field plan_hash string of the programs, 16 hex digits
+---@field ranks integer
+---@field steps integer finished
+---@field losses number[] of every step
+---@field grad_norms number[] of every step, before clipping
+---@field batches? integer[] sequences of every step, where they differ
+---@field step_seconds number median after the warm-up
+---@field tokens_per_second number of the median step
+---@field cpu_seconds_per_step number of the whole process
+---@field mfu number
+---@field bubble_fraction number of all ranks' time: waiting for another stage
+---@field startup_seconds number from the process's start to the first step
+---@field peak_bytes integer of the rank with the most; beside it predicted.peak_bytes
+---@field memory table<string, integer> peak bytes by category, of the rank with the most
+---@field communication table[] axis, op, phase, calls, bytes, seconds of a rank and step
+---@field held_out? table[] step, loss, tokens, seconds of each evaluation
+---@field held_out_loss? number of the last evaluation
+---@field loss_scale? number of the last step
+---@field skipped_steps? integer[] left out, as gradients overflowed
+---@field experts? table[] load of each layer's experts
+---@field check? table what check = true looked at
+---@field predicted meshwright.Predicted the same run's prediction
+---@field log? string the run file
+---@field folder? string the run folder
+---@field name string the experiment's: given, or the plan's mix
+---@field hash string of all that decides its numbers, 16 hex digits
+---@field seed integer
+---@field experiment table every key with its default, --set applied
+---@field created string "2026-11-22T13:00:00Z"
+---@field host string
+---@field versions table<string, string>
+---@field per_step table<string, any[]> the columns of /steps, a list each
+---@field series table<string, number[]> what observe returned, along series.step
+---@field plan_description table mesh, microbatches and schedule, as /plan has them
+---@field sweep? string the name of the sweep that it is a cell of
+---@field values? table<string, string> what the sweep set
+---@field text string what print shows
+
+---@class meshwright.TrainResult: meshwright.Result
+---@field kind "train"
+---@field status "done"|"failed"|"interrupted"
+---@field reason? string why it failed, or ended before its last step
+---@field plan string as the command plan prints it
+---@field plan_hash string of the programs, 16 hex digits
+---@field ranks integer
+---@field steps integer finished
+---@field losses number[] of every step
+---@field grad_norms number[] of every step, before clipping
+---@field batches? integer[] sequences of every step, where they differ
+---@field step_seconds number median after the warm-up
+---@field tokens_per_second number of the median step
+---@field cpu_seconds_per_step number of the whole process
+---@field mfu number
+---@field bubble_fraction number of all ranks' time: waiting for another stage
+---@field startup_seconds number from the process's start to the first step
+---@field peak_bytes integer of the rank with the most; beside it predicted.peak_bytes
+---@field memory table<string, integer> peak bytes by category, of the rank with the most
+---@field communication table[] axis, op, phase, calls, bytes, seconds of a rank and step
+---@field held_out? table[] step, loss, tokens, seconds of each evaluation
+---@field held_out_loss? number of the last evaluation
+---@field loss_scale? number of the last step
+---@field skipped_steps? integer[] left out, as gradients overflowed
+---@field experts? table[] load of each layer's experts
+---@field check? table what check = true looked at
+---@field predicted meshwright.Predicted the same run's prediction
+---@field log? string the run file
+---@field folder? string the run folder
+---@field name string the experiment's: given, or the plan's mix
+---@field hash string of all that decides its numbers, 16 hex digits
+---@field seed integer
+---@field experiment table every key with its default, --set applied
+---@field text string what print shows
+
+---@class meshwright.PlanResult: meshwright.Result
+---@field kind "plan"
+---@field plan string the mix
+---@field plan_hash string of the programs, 16 hex digits
+---@field rank_memory_limit? integer bytes, where the experiment has a limit
+---@field hint? string what to do where that is too little
+---@field placements? table under --placements
+---@field program? string under --program
+---@field name string the experiment's: given, or the plan's mix
+---@field hash string of all that decides its numbers, 16 hex digits
+---@field seed integer
+---@field experiment table every key with its default, --set applied
+---@field ranks integer
+---@field parameters integer of the model, each once
+---@field flops_per_step number of the model
+---@field hardware_flops_per_step number with what is computed again
+---@field memory table[] bytes by category and peak, of each stage's fullest rank
+---@field peak_bytes integer of the rank with the most, as a training's
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
+---@field step_seconds number
+---@field compute_seconds number
+---@field exposed_seconds number of communication that nothing hides
+---@field bubble_fraction number of a step, in which a stage waits
+---@field tokens_per_second number
+---@field tokens_per_second_per_device number
+---@field peak_flops number of all devices: what MFU is a fraction of
+---@field mfu number attention included
+---@field mfu_6n number 6 x parameters x tokens
+---@field hfu number
+---@field memory_needed integer bytes of all ranks that share a memory
+---@field memory_limit integer bytes that there are
+---@field fits boolean
+---@field held_out_seconds? number of one evaluation
+---@field text string what print shows
+
+---@class meshwright.VerifyResult: meshwright.Result
+---@field kind "verify"
+---@field status "done"|"interrupted"
+---@field verdict "equal"|"different"|nil nil where it was interrupted
+---@field plan string the mix
+---@field plan_hash string
+---@field precision? "fp64"
+---@field max_relative_error? table<string, number> loss, gradients, parameters
+---@field worst? string the parameter with the largest error
+---@field first_divergence? string op
+---@field divergence? string the same in a sentence
+---@field note? string
+---@field steps? integer
+---@field plans? integer of steps that differ, each verified
+---@field name string the experiment's: given, or the plan's mix
+---@field hash string of all that decides its numbers, 16 hex digits
+---@field seed integer
+---@field experiment table every key with its default, --set applied
+---@field text string what print shows
+
+---@class meshwright.CompareResult: meshwright.Result
+---@field kind "compare"
+---@field status string
+---@field verdict "equal"|"different"|nil nil where it was interrupted
+---@field a? string the first's mix
+---@field b? string the second's mix
+---@field plan_hashes? string[]
+---@field same_bits? boolean
+---@field precision? string[] of both
+---@field steps? integer
+---@field max_relative_error? table<string, number> loss, gradients, parameters
+---@field bound_ratio? number largest error over what rounding explains
+---@field nearest? table what comes nearest to its bound
+---@field worst? string parameter
+---@field first_difference? table of bits
+---@field first_divergence? string op
+---@field first_beyond? table beyond what rounding explains
+---@field divergence? string the same in a sentence
+---@field parameter? string the first whose gradient parts
+---@field suspect? string
+---@field note? string
+---@field reported? table errors and bounds of loss and norm
+---@field moved_choices? integer tokens that went to other experts
+---@field both_off? boolean
+---@field text string what print shows
+
+---What `observe` is told of a step.
+---@class meshwright.Facts
+---@field loss number
+---@field grad_norm number before clipping
+---@field lr number
+---@field tokens integer of the step
+---@field seconds number of the step
+---@field held_out_loss? number where the step ended with an evaluation
 
 ---@class meshwright.Experiment
 ---@field model meshwright.Model what is trained: mw.llama { … }, mw.gpt { … }
@@ -39,33 +229,37 @@ local mw = {}
 ---@field steps integer how many optimizer steps (1 .. 2147483647)
 ---@field seed? integer of the initial weights and of the order of the data (default 0) (0 .. 9223372036854775807)
 ---@field weights? string initial weights: a safetensors file or folder with Hugging Face's names
----@field log? string the run file (HDF5)
+---@field name? string what the run is called; left out: the plan's mix
+---@field log? string the run file (HDF5), or with a "/" at its end a folder for it and for what belongs to it; {name}, {seed} and {hash} stand for the run's
+---@field overwrite? boolean a log that is another experiment's may be replaced; a run of the same one replaces its own without it (default false)
+---@field evaluate? table a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone by the run's own plan, after so many steps and after the last
 ---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (1 B .. 1 EiB)
 ---@field force? boolean start although the ranks are predicted to need more memory than this machine has (default false)
 ---@field check? boolean assert while training that replicas have equal bits, tensors lie as the plan says, and nothing is NaN or Inf; names parameters without a gradient (default false)
 ---@field timeout? number how long a rank waits for the others in a collective, and a function of the script may take, before the run ends (default 300) (0.001 .. 1000000000)
----@field observe? fun(step: integer): table<string, number>? called after each step with its index; returns { name = number } for the run file
+---@field trace? any[] steps of which the run file has every op and transfer, for meshwright trace: { 3, 100 }; {}: none. If left out, the third and the last
+---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? called after each step with its index and { loss =, grad_norm =, lr =, tokens =, seconds = }; returns { name = number } for the run file; stop = true in it ends the run
 
 ---Trains, and returns what was measured beside what was predicted.
 ---@param experiment meshwright.Experiment
----@return meshwright.Result
+---@return meshwright.TrainResult
 function mw.train(experiment) end
 
 ---Resolves the experiment and predicts it without training.
 ---@param experiment meshwright.Experiment
----@return meshwright.Result
+---@return meshwright.PlanResult
 function mw.plan(experiment) end
 
 ---Compares the plan with one rank in float64, gradient by gradient.
 ---@param experiment meshwright.Experiment
----@return meshwright.Result
+---@return meshwright.VerifyResult
 function mw.verify(experiment) end
 
 ---Compares two plans of one model on the same weights and tokens: the first op and parameter at which they part, and whether rounding explains it.
 ---@param a meshwright.Experiment
 ---@param b meshwright.Experiment
----@return meshwright.Result
+---@return meshwright.CompareResult
 function mw.compare(a, b) end
 
 ---@class meshwright.op.rms_norm
@@ -245,15 +439,29 @@ function mw.moe(options) end
 function mw.model(options) end
 
 ---@class meshwright.text
----@field path any a UTF-8 file, a folder of them (read in order of name), or a list
+---@field path any a UTF-8 file, a folder of them (read in order of name), the name of a text that comes with the program ("gcide"), or a list
 ---@field [1]? any the same as path
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
+---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
 
 ---Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.
 ---@param options? meshwright.text|any
 ---@return meshwright.Data
 function mw.text(options) end
+
+---@class meshwright.shards
+---@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
+---@field [1]? any the same as path
+---@field dtype? "auto"|"u16"|"u32" of a token in files without a header; auto: u16, if their names end in .bin (default "auto")
+---@field sequence? integer tokens of one sample (1 .. 2147483647)
+---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
+---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
+
+---Files of tokens: llm.c's, nanoGPT's or Megatron's.
+---@param options? meshwright.shards|any
+---@return meshwright.Data
+function mw.shards(options) end
 
 ---@class meshwright.synthetic
 ---@field seed? integer which chain; the run's seed if left out (-9223372036854775808 .. 9223372036854775807)
@@ -350,7 +558,6 @@ function mw.microbatch.ramp(options) end
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
 ---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
 ---@field hook? any how a bucket is summed: "none", as it is; "bf16" or "powersgd" (both lossy), or another hook by name; dp.powersgd { … } or another with options; or a function of the bucket that returns one of these when the plan is made (default "none")
----@field hook_rank? integer of a hook that is given by its name alone: powersgd's rank (default 4) (1 .. 65536)
 
 ---@class meshwright.plugin.dp.powersgd
 ---@field rank? integer columns of the factors that stand for a gradient matrix (default 4) (1 .. 1048576)
@@ -438,6 +645,12 @@ function mw.plugins(...) end
 ---@return string file
 function mw.bar_chart(chart) end
 
+---A run's result, read back from its file: what mw.train returned, with its steps and metrics.
+---Of a folder of runs, a sweep's too, a list of them.
+---@param file string a run file, the folder of a run or of a sweep, or a folder of these
+---@return meshwright.LoadedResult|meshwright.LoadedResult[]
+function mw.load(file) end
+
 ---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "2F0"; the lists
 ---have an entry for each virtual stage.
 ---@class meshwright.PipelineRequest
@@ -455,6 +668,60 @@ function mw.bar_chart(chart) end
 ---@param order fun(s: meshwright.PipelineRequest): string[]
 ---@return table
 function mw.schedule(name, order) end
+
+---What `over` and `skip` are told of a cell: the axes' values by their keys.
+---@class meshwright.CellSoFar
+---@field name string
+---@field [string] any
+
+---@class meshwright.Cell
+---@field sweep string
+---@field name string
+---@field status "done"|"failed"|"refused"|"skipped"|"predicted"|"running"|"queued"
+---@field reason? string
+---@field reused boolean found done
+---@field values table<string, string> by axis
+---@field hash? string
+---@field folder? string
+---@field seconds? number
+---@field losses? number[]
+---@field tokens_per_second? number
+---@field peak_bytes? integer
+---@field predicted? table
+---@field [string] any
+
+---@class meshwright.SweepTable
+---@field name string of the sweep; its folder is runs/NAME
+---@field base meshwright.Experiment the experiment that all cells share: keys of mw.train
+---@field over? table<string, any>|table<string, any>[] the axes: { key = { values }, … }; a list of such tables adds their grids up
+---@field skip? fun(cell: meshwright.CellSoFar): string? called with each cell; returns why it is not run, or nothing
+---@field same_loss_as? string|table a cell's name or a value of an axis whose losses all others must have, or { that, tolerance = 1e-5 }
+---@field baseline? string what the table's last columns compare with; same_loss_as if left out
+---@field repeats? integer|table runs of each cell, with the next seeds, or { 3, seed = "same" } (default 1)
+---@field predict? boolean predict the cells, in this process, and run none (default false)
+
+---@class meshwright.GoOptions
+---@field workers? integer cells that run at a time; as many as memory and cores take if left out (1 .. 4096)
+---@field only? string|string[] the cells whose name has this in it, or matches with * and ?; or a list
+---@field retry? "failed"|"all" runs these again, although they have a result
+---@field time? number what a cell may take before it is ended (0.001 .. 1000000000)
+---@field memory? integer|string what a cell's process may allocate (1 B .. 1 EiB)
+---@field dry? boolean say what would run, with what is predicted, and run nothing (default false)
+---@field predict? boolean predict the cells, in this process, and run none (default false)
+---@field quiet? boolean no lines of progress and no table (default false)
+---@field shard? string "1/4": this process runs every fourth cell
+---@field print? "sbatch" print a job-array script for Slurm, and run nothing
+
+---@class meshwright.Sweep
+---@field name string
+---@field folder string
+---@field go fun(self: meshwright.Sweep, options?: meshwright.GoOptions): meshwright.Cell[] runs what is not done
+---@field report fun(self: meshwright.Sweep, file: string, options?: table): string
+
+---A grid of experiments, each run in a process of its own.
+---@param sweep meshwright.SweepTable
+---@return meshwright.Sweep
+function mw.sweep(sweep) end
 
 ---An op of the model, as `where` of a strategy's rule is asked about it.
 ---@class meshwright.Op

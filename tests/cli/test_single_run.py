@@ -109,7 +109,6 @@ class HeldOut(ProgramCase):
         one = runs[0]
         self.assertEqual([e["step"] for e in one["held_out"]], [1, 3, 4])
         self.assertEqual({e["tokens"] for e in one["held_out"]}, {3 * 8 * 16})
-        self.assertLess(one["held_out_loss"], one["held_out"][0]["loss"])
         for mix, run in zip(MIXES, runs):
             with self.subTest(mix):
                 for mine, its in zip(run["held_out"], one["held_out"]):

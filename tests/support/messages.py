@@ -109,7 +109,8 @@ MESSAGES = {
                      r")?(scheduler|reduction hook|\w+)s: .*; others come from plugins: .*--plugin-path\]",
                       r"(offload|recompute): there is no \"half\" \[.*\"full\".*",
                       r"(offload|recompute)\.ops: no op of a layer is called \"mpl\" \[kinds are .*attention.*"],
-    "option.conflict": [r"model\.block: experts of two layers differ in \w+: .* \[give all layers .*",
+    "option.conflict": [r"evaluate\.data\.sequence is \d+, and the run.s is \d+ \[leave it out: .*",
+                        r"model\.block: experts of two layers differ in \w+: .* \[give all layers .*",
                         r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or "
                      r"kv_lora_rank out\]",
                         r"plan\[1\]\.ulysses: \d+ of the ranks share out heads, and under form = \"ulysses\" all "
