@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
@@ -291,12 +293,34 @@ class Sweep {
         }
         row["predicted"] = prediction;
       }
+      if (states_[i].status == "queued") {
+        states_[i] = state_of(row);
+        if (folder_.result(cells_[i], planned_[i].hash)) mine_[i] = false;
+      }
       lines += json_text(row) + "\n";
-      program_.emit(row);
+      if (writes_) program_.emit(row);
     }
-    fs::create_directories(folder_.path());
-    replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines);
+    if (writes_) {
+      write_index();
+      replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines + predicted_before());
+    }
     return outcome();
+  }
+
+  // Lines of cells that are not predicted this time, and were.
+  std::string predicted_before() const {
+    std::set<std::string> left;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (!selected_[i] && !planned_[i].hash.empty()) left.insert(planned_[i].hash);
+    }
+    std::string lines, line;
+    std::ifstream file(fs::path(folder_.path()) / "predicted.jsonl");
+    while (std::getline(file, line)) {
+      const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const bool known = row.is_object() && row.contains("hash") && row["hash"].is_string();
+      if (known && left.erase(row["hash"].get<std::string>()) > 0) lines += line + "\n";
+    }
+    return lines;
   }
 
   SweepOutcome listed() {
@@ -358,9 +382,11 @@ SweepOutcome run_sweep(const SweepTable& sweep, const GoOptions& go, const Sweep
   return Sweep(sweep, go, program).run();
 }
 
-SweepOutcome found_results(const SweepTable& sweep, const SweepProgram& program) {
-  const GoOptions go;
-  return Sweep(sweep, go, program).found();
+SweepOutcome found_results(const SweepTable& sweep, const GoOptions& go,
+                           const SweepProgram& program) {
+  GoOptions done = go;
+  done.retry.clear();  // what was to be run again has been
+  return Sweep(sweep, done, program).found();
 }
 
 }  // namespace mw
