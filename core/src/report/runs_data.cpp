@@ -314,11 +314,13 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
   data["made"] = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
   data["program"] = version_line();
   data["asked"] = pairs_json(runs.asked);
-  if (runs.workers > 1) {
+  int beside = 0;
+  for (const ReportCell& cell : runs.cells) beside = std::max(beside, cell.beside);
+  if (beside > 0) {
     data["notes"].push_back(
         fmt::format("Up to {} cells ran side by side: they shared this machine's cores, and their "
                     "times are those of cells that do.",
-                    runs.workers));
+                    beside + 1));
   }
   data["axes"] = Json::array();
   for (const std::string& axis : runs.axes) data["axes"].push_back(page_text(axis, most_text));

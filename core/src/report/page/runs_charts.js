@@ -55,7 +55,7 @@ function curveSection(id, title, lead, unit, given) {
 function showLosses() {
   if (data.losses.length) curveSection("loss", "Loss", "Training loss of each step. A colour is a mix; its runs with other seeds have the same colour.", "loss (nats a token)", data.losses);
   data.series.forEach((series, i) => {
-    const held = /^(held|valid)/.test(series.name);
+    const held = series.name === "held_out_loss";
     curveSection("series-" + i, held ? "Held-out loss" : series.name, held ? `Loss on data that is not trained on (${series.name}).` : "A metric of the script's own.",
       held ? "loss (nats a token)" : series.name, series.curves);
   });
