@@ -145,6 +145,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (g.baseline >= 0) json["baseline"] = shown.group_at[static_cast<std::size_t>(g.baseline)];
   if (std::isfinite(g.delta)) json["delta"] = page_number(g.delta);
   if (g.on_edge) json["edge"] = true;
+  if (g.fastest) json["fastest"] = true;
   if (!detailed) return json;
   json["memory"] = spreads_json(g.memory);
   json["bytes"] = spreads_json(g.bytes);
