@@ -327,6 +327,7 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
   for (const std::string& axis : runs.axes) data["axes"].push_back(page_text(axis, most_text));
   data["checked"] = !runs.same_loss_as.empty();
   data["predicted"] = found.predicted;
+  data["kinds"] = found.kinds_of_work;
   data["fastest"] =
       found.fastest < 0 ? -1 : shown.group_at[static_cast<std::size_t>(found.fastest)];
   data["all_cells"] = runs.cells.size();

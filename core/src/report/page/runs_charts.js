@@ -65,7 +65,7 @@ function showEdge() {
   const points = data.groups.map((g, index) => ({ g, index, x: mean(g, peakKey()), y: mean(g, speedKey()) })).filter((p) => known(p.x) && known(p.y));
   if (points.length < 2) return;
   const good = data.predicted ? "predicted" : "right";
-  const into = section("edge", "Speed against memory", `Up and to the left is better. The edge joins the mixes that no other ${data.checked ? "right " : ""}mix beats in both. ${data.predicted ? "All predicted." : ""}`);
+  const into = section("edge", "Speed against memory", `Up and to the left is better. The edge joins the mixes that no other ${data.checked ? "right " : ""}mix${data.kinds > 1 ? " of equal work" : ""} beats in both. ${data.predicted ? "All predicted." : ""}`);
   const edge = points.filter((p) => p.g.edge).sort((a, b) => a.x - b.x);
   const scale = byteScale(Math.max(...points.map((p) => p.x)));
   const at = (p) => ({ x: p.x / scale.by, y: p.y, p });
@@ -96,7 +96,7 @@ function showEdge() {
     data: { datasets: [
       ...kinds.map(([label, fill, pointStyle, list]) => ({ label, data: list.map(at), pointStyle, backgroundColor: fill(), borderColor: fill(),
         radius: points.length > 200 ? 3 : 5, hoverRadius: 7, borderWidth: pointStyle === "crossRot" ? 2 : 1 })),
-      { label: "edge", type: "line", data: edge.map(at), stepped: "before", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
+      { label: "edge", type: "line", data: data.kinds > 1 ? [] : edge.map(at), stepped: "before", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
     ] },
     options: {
       parsing: false,
