@@ -356,7 +356,7 @@ class Commands(ProgramCase):
         done = self.call("repl", stdin="=1 + 1\nmw.llama { layers = 2 }\nmw.nix\n")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.splitlines()[:2], ["2", "llama { layers = 2 }"])
-        self.assertIn("there is no mw.nix", done.stdout)
+        self.assertIn("there is no mw.nix", done.stderr)
 
     def test_doctor(self):
         done = self.call("doctor", "--json")

@@ -128,7 +128,7 @@ f(mw.train)
         logs = [self.folder / f"{n}.h5" for n in range(len(cases))]
         results = self.all("run", self.write(MODELS + "".join(f"""
 mw.train {{ model = models[{model}], data = mw.synthetic {{}}, sequence = 12, plan = {plan}, batch = 16, microbatch = 1,
-  optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2, log = "{log}" }}""" for (model, plan), log in zip(cases, logs))))
+  optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2, log = "{log}", overwrite = true }}""" for (model, plan), log in zip(cases, logs))))
         return [(result, pandas.read_hdf(log, table)) for result, log in zip(results, logs, strict=True)]
 
     def test_what_is_chosen_does_not_depend_on_the_mix(self):

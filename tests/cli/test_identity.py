@@ -33,9 +33,10 @@ MIXES = {
 # Of the experiment above, which keys make it another, and which do not.
 OTHERS = ["seed = 1", "steps = 3", "optimizer = mw.adamw { lr = 2e-3 }", "data = mw.synthetic { seed = 7 }",
           "plan = { dp(2) }", "batch = 4", "memory = 2 ^ 30", "threads = 1", "schedule = function(step) return 1e-3 end",
-          'precision = "fp64"', "check = true", "evaluate = { data = mw.synthetic { seed = 9 }, every = 1 }"]
+          'precision = "fp64"', "check = true", "observe = function(step, facts) return { x = facts.loss } end",
+          "evaluate = { data = mw.synthetic { seed = 9 }, every = 1 }"]
 SAME = ["seed = 0", 'name = "mine"', 'log = "runs/{name}-{hash}.h5"', "overwrite = true", "timeout = 10",
-        "observe = function(step, facts) return { x = facts.loss } end", "schedule = mw.constant {}",
+        "schedule = mw.constant {}",
         "optimizer = mw.adamw { lr = 1e-3, betas = { 0.9, 0.95 } }"]
 
 
@@ -62,6 +63,23 @@ class Identity(ProgramCase):
         line = len(HEAD.splitlines()) + 1
         self.assertEqual(a["experiment"]["schedule"]["function"].rsplit("/")[-1], f"script.lua:{line}")
         self.assertRegex(a["experiment"]["schedule"]["hash"], "^[0-9a-f]{16}$")
+
+    def test_a_function_is_told_by_what_it_closes_over(self):
+        made = ("local function made(lr) local cfg = { rates = { lr } } "
+                "return function(step) return cfg.rates[1] end end\n"
+                "local function seen(of, n) return function(step) of[#of + 1] = step return { n = n } end end\n")
+        a, b, c, d, e, f = self.all("run", self.write(
+            HEAD + made + "".join(f"mw.plan(e {{ {key} }}) " for key in (
+                "schedule = made(1e-3)", "schedule = made(1e-3)", "schedule = made(1e-1)",
+                "observe = seen({}, 1)", "observe = seen({ 7 }, 1)", "observe = seen({}, 2)"))))
+        self.assertEqual(a["hash"], b["hash"])
+        self.assertNotEqual(a["hash"], c["hash"])
+        self.assertEqual(d["hash"], e["hash"], "what observe has collected makes no other run")
+        self.assertNotEqual(d["hash"], f["hash"])
+
+    def test_microbatches_said_or_derived(self):
+        a, b = self.all("run", self.write(HEAD + "mw.plan(e {}) mw.plan(e { microbatch = 8 })"))
+        self.assertEqual(a["hash"], b["hash"])
 
     def test_results_and_file_have_it_all(self):
         script = self.write(HEAD + 'mw.train(e { name = "a b", plan = { zero { 2, stage = 2 } }, log = "runs/{name}-{seed}.h5" })')

@@ -53,6 +53,21 @@ class Logs(ProgramCase):
         self.assertEqual(self.only("run", script, "--set", "name=other")["hash"], first["hash"])
         self.assertEqual([p.name for p in (self.folder / "runs").iterdir()], ["a.h5"])
 
+    def test_what_was_done_outlives_a_rerun_that_is_killed(self):
+        script = self.write_script("e.observe = function(step) if io.open('slow') then while true do end end end")
+        first, kept = self.only("run", script), self.folder / "runs/a.earlier.h5"
+        (self.folder / "slow").touch()
+        for _ in range(2):  # nor does the second put what the first left in its place
+            again = self.started(script)
+            again.kill()
+            again.communicate()
+            with h5py.File(kept) as file:
+                self.assertEqual((bytes(file.attrs["status"]).decode().rstrip("\0"), len(file["steps"])),
+                                 ("done", first["steps"]))
+        (self.folder / "slow").unlink()
+        self.only("run", script)
+        self.assertFalse(kept.exists())
+
     def test_twice_in_one_script(self):
         again = "mw.train(e) e.plan = { dp(2) }\n"
         done = self.call("run", self.write_script(again), "--json")

@@ -134,7 +134,7 @@ class OwnStrategies(ProgramCase):
           e.plan = { two { cols = 2 } } mw.verify(e)
           e.plan = { two { cols = 2, rows = 4 }, mw.plugin "sp" () } mw.verify(e)"""
         first, second = self.verify_all(SMALL + own)
-        self.assertEqual([first["plan"], second["plan"]], ["two(4)", "two(8) x sp()"])
+        self.assertEqual([first["plan"], second["plan"]], ["two{4, cols=2}", "two{8, rows=4, cols=2} x sp()"])
 
     def test_storage(self):
         own = """local shards = mw.strategy { name = "shards", axis = { role = "data" }, rules = { "batch" },
@@ -200,7 +200,7 @@ class OwnStrategies(ProgramCase):
         text = ('local mine = mw.strategy { name = "mine", axis = {}, rules = { { "ffn", where = function(op)\n'
                 '  return op.nothing.there end } } }\nplan { mine(2) }')
         (found, at, message, _), = self.first_problems(text)
-        self.assertEqual((found, at), ("script.error ", 1), message)
+        self.assertEqual((found, at), ("script.unknown ", 1), message)
         self.assertIn("nothing", message)
 
     def test_numbers_of_ways_are_refused_as_a_plugins(self):

@@ -7,8 +7,8 @@ from cases import SOURCE, ProgramCase
 
 # Parameters as published, in billions; ranks; the mix.
 CONFIGURATIONS = {
-    "mixtral-8x22b": (140.6, 256, "pp(4) x zero(16) x tp(4) x sp() x ep(8)"),
-    "deepseek-v3": (671.0, 2048, "pp(16) x zero(128) x ep(64)"),
+    "mixtral-8x22b": (140.6, 256, "pp{4, schedule=interleaved, chunks=7} x zero(16) x tp(4) x sp() x ep(8)"),
+    "deepseek-v3": (671.0, 2048, "pp{16, layout={3,4,4,4,4,4,4,4,4,4,4,4,4,4,3,3}} x zero(128) x ep(64)"),
 }
 
 

@@ -312,7 +312,9 @@ class Other(SweepCase):
         self.assertEqual(len(rows), 60)
         states = [row["status"] for row in rows.values()]
         self.assertEqual((states.count("predicted"), states.count("refused")), (40, 20))
-        self.assertEqual(os.listdir(self.folder / "runs/s"), ["predicted.jsonl"])
+        self.assertEqual(sorted(os.listdir(self.folder / "runs/s")), [".locks", "predicted.jsonl", "sweep.json"])
+        self.assertEqual([(cell["status"], cell["folder"]) for cell in self.index()["cells"]
+                          if cell["status"] == "predicted"], [("predicted", None)] * 40)
         lines = [json.loads(line) for line in (self.folder / "runs/s/predicted.jsonl").read_text().splitlines()]
         self.assertEqual(lines, list(rows.values()))
         name = "batch=16 model.hidden=32 dp(8)"
@@ -348,6 +350,27 @@ mw.plan { model = mw.llama { layers = 2, hidden = 32, heads = 2, ffn = 32, vocab
                              capture_output=True, text=True)
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual([cell["status"] for cell in self.index()["cells"]], ["queued", "done", "queued"])
+
+    def test_shards_that_train_differently(self):
+        """Of two shards the last one judges; before, what has nothing beside it says so."""
+        self.sweep_script("""over = { mix = { { name = "a", batch = 4 },
+          { name = "b", optimizer = mw.adamw { lr = 0.5 } } } }, same_loss_as = "a",""", base="plan = { dp(2) },")
+        row = self.cells("--shard", "2/2")["b"]
+        self.assertEqual((row["status"], row["same_loss_as"]["compared"]), ("done", False))
+        self.assertIn("not compared", row["reason"])
+        self.assertEqual(self.cells("--shard", "1/2", code=4)["b"]["status"], "failed")
+        self.assertEqual([cell["status"] for cell in self.index()["cells"]], ["done", "failed"])
+
+    def test_job_script_alone_and_no_report(self):
+        self.sweep_script("over = { seed = { 1, 2, 3, 4 } }, skip = function(c) return c.seed % 2 == 0 and 'no' end,",
+                          after="print('hello')\n" + GO + "sweep:report('x.html')\n")
+        done = self.sweep("--print", "sbatch", "--time", "600")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith("#!/bin/bash"))
+        self.assertNotIn("hello", done.stdout)
+        self.assertIn("#SBATCH --time=22", done.stdout.splitlines())  # one shard of two has both cells
+        self.assertEqual(self.sweep("--dry").returncode, 0)
+        self.assertFalse((self.folder / "x.html").exists())
 
     def test_a_script_that_changes_itself(self):
         """A cell's process must come to the same cell."""

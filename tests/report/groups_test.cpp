@@ -16,6 +16,7 @@ ReportCell cell(const std::string& plan, const std::string& policy, int seed, do
   ReportCell one;
   one.name = plan + ", " + policy + ", seed " + std::to_string(seed);
   one.status = status;
+  one.sweep = "mixes";
   one.seed = std::to_string(seed);
   one.values = {{"plan", plan}, {"recompute", policy}};
   one.steps = tokens > 0 ? 10 : 0;
@@ -91,6 +92,44 @@ TEST_CASE("speeds within a spread decide nothing, and the headline says so") {
   CHECK(found.fastest == 1);
   CHECK(found.headline.find("a, none is within one standard deviation") != std::string::npos);
   CHECK(found.headline.find("No loss was held") != std::string::npos);
+}
+
+TEST_CASE("what was compared with nothing is not right") {
+  ReportRuns runs = sweep();
+  for (ReportCell& one : runs.cells) {
+    one.held_to = "dp";
+    if (one.values[0].second == "pp") one.compared = true;
+  }
+  const ReportGroups found = group_cells(runs);
+  CHECK(found.groups[0].verdict == GroupVerdict::right);  // the others are compared with it
+  CHECK(found.groups[2].verdict == GroupVerdict::unproven);
+  CHECK(found.fastest == 0);
+}
+
+TEST_CASE("other work is neither slower nor faster") {
+  ReportRuns runs = sweep();
+  for (ReportCell& one : runs.cells)
+    one.work = {{"model.layers", one.values[1].second == "full" ? "8" : "1"}};
+  const ReportGroups found = group_cells(runs);
+  CHECK(found.kinds_of_work == 2);
+  CHECK(found.fastest == -1);
+  CHECK(found.groups[2].fastest);
+  CHECK(found.groups[3].fastest);  // of the larger model
+  CHECK(found.headline.find("No one fastest") == 0);
+}
+
+TEST_CASE("one value of two axes, or of two sweeps, is two rows") {
+  ReportRuns runs;
+  runs.name = "s";
+  runs.cells = {cell("1", "", 0, 1000, 1), cell("1", "", 0, 1100, 1), cell("1", "", 0, 1200, 1)};
+  runs.cells[0].values = runs.cells[2].values = {{"microbatch", "1"}};
+  runs.cells[1].values = {{"layers", "1"}};
+  runs.cells[2].sweep = "other";
+  const ReportGroups found = group_cells(runs);
+  REQUIRE(found.groups.size() == 3);
+  CHECK(found.groups[1].name == "layers=1");
+  CHECK(found.groups[0].name == "mixes: microbatch=1");
+  CHECK(found.headline.find("once") != std::string::npos);
 }
 
 TEST_CASE("a thinned curve keeps its ends, its spikes and where it breaks") {

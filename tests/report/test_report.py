@@ -86,6 +86,9 @@ class Report(ProgramCase):
         for c in cells[:-1]:
             with open(f"{folder}/sweep/{c['folder']}/machine.json", "w") as file:
                 json.dump({"host": "here", "versions": {"torch": "2.11.0"}}, file)
+            compared = {} if c["id"] in ("pp-full-0",) or c["id"].startswith("dp") else {"compared": True}
+            with open(f"{folder}/sweep/{c['folder']}/result.json", "w") as file:
+                json.dump({"kind": "cell", "beside": 2, "same_loss_as": compared}, file)
 
     def setUp(self):
         super().setUp()
@@ -123,6 +126,8 @@ class Report(ProgramCase):
             self.assertEqual(measures["peak"][0], statistics.mean(peaks))
         self.assertEqual(groups["tp, none"]["verdict"], "failed")
         self.assertEqual(groups["ep, none"]["verdict"], "left out")
+        self.assertEqual(groups["pp, full"]["verdict"], "not compared")
+        self.assertTrue(any(n.startswith("Up to 3 cells ran side by side") for n in data["notes"]), data["notes"])
         change = groups["pp, full"]["m"]["tokens"][0] / groups["dp, full"]["m"]["tokens"][0] - 1
         self.assertAlmostEqual(groups["pp, full"]["delta"], change, places=4)
         right = [g for g in data["groups"] if g["verdict"] == "right"]
@@ -263,6 +268,23 @@ class Report(ProgramCase):
         self.assertIn("No loss was held", data["headline"])
         data = self.page(one)
         self.assertEqual(data["counts"], {"done": 1})
+
+    def test_a_predicted_sweep(self):
+        row = dict(kind="cell", sweep="guess", status="predicted", reason=None, folder=None)
+        rows = [dict(row, name=name, hash=name, values=dict(plan=name), predicted=dict(
+            step_seconds=1 / speed, tokens_per_second=speed, ranks=2, fits=fits, experiment=dict(batch=4),
+            memory=[dict(stage=0, peak=100)], communication=[dict(axis="dp", bytes=24)]))
+            for name, speed, fits in (("a", 100.0, True), ("b", 200.0, True), ("c", 300.0, False))]
+        cells = [dict(id=r["hash"], name=r["name"], values=r["values"], status="predicted", folder=None) for r in rows]
+        (self.folder / "guess").mkdir()
+        (self.folder / "guess/predicted.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        for listed in (False, True):
+            if listed:
+                (self.folder / "guess/sweep.json").write_text(json.dumps(dict(name="guess", axes=[], cells=cells)))
+            data = self.page("guess")
+            self.assertIn("Predicted fastest: b, 200 tokens/s", data["headline"])
+            self.assertEqual(data["groups"][0]["m"]["p_peak"][0], 100)
+            self.assertEqual(data["groups"][0]["p_bytes"], {"dp": 24})
 
     def test_refusals_and_files(self):
         run = f"{self.sweep}/dp-none-0/run.h5"

@@ -96,7 +96,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     result = compare(read);
     if (result["status"] == "waiting") return result;
   } else if (verb == "train") {
-    result = run_train(experiment, script_, output_, plugins_);
+    result = cell_ ? train_beside(experiment) : run_train(experiment, script_, output_, plugins_);
   } else if (verb == "plan" && models_) {
     const std::string name = experiment.plan->request.model->name();
     result = model_json(*experiment.plan->graph, name);
@@ -124,6 +124,18 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if ((status == "failed" || !equal) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
+  return result;
+}
+
+// In a cell's process: a training of the script that is not the cell's own. Its run file is there,
+// and is that of the process which started this one.
+Json AppHost::train_beside(Experiment experiment) {
+  const std::string log = experiment.log;
+  experiment.log.clear();
+  experiment.folder.clear();
+  experiment.trace.clear();
+  Json result = run_train(experiment, script_, output_, plugins_);
+  if (!log.empty()) result["log"] = log;
   return result;
 }
 

@@ -73,6 +73,7 @@ class AppHost : public Host {
 
  private:
   Json compare(const std::vector<Experiment>& given);
+  Json train_beside(Experiment experiment);
   ReadContext context_with(const CallFunction& function);
 
   Output& output_;
@@ -81,7 +82,8 @@ class AppHost : public Host {
   std::string script_, script_name_;
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
-  std::set<std::string> sweeps_;  // names
+  std::set<std::string> sweeps_;   // names
+  std::set<std::string> not_run_;  // ... of those that were only listed or printed
   bool keep_pages_ = false;
   std::vector<Json> pages_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false;

@@ -34,12 +34,17 @@ std::string with_newline(const std::string& text) {
 Output::Output(bool json, bool quiet) : json_(json), quiet_(quiet) {
   const char* no_colour = std::getenv("NO_COLOR");
   colour_ = ::isatty(STDERR_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
-  if (!json_) return;
+  if (json_) keep_stdout();
+}
+
+void Output::keep_stdout() {
+  if (lines_ != STDOUT_FILENO) return;
   std::fflush(stdout);
   lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   if (lines_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Error(Stage::environment, "output.closed", "", "--json: stdout is closed",
-                "leave stdout open, or leave out --json");
+    throw Error(Stage::environment, "output.closed", "",
+                json_ ? "--json: stdout is closed" : "stdout is closed",
+                json_ ? "leave stdout open, or leave out --json" : "leave stdout open");
   }
 }
 
@@ -54,6 +59,11 @@ void Output::text(const std::string& text) {
   if (quiet_) return;
   std::fflush(stdout);
   write_all(STDOUT_FILENO, with_newline(text));
+}
+
+void Output::document(const std::string& text) {
+  std::fflush(stdout);
+  write_all(json_ ? STDERR_FILENO : lines_, with_newline(text));
 }
 
 void Output::note(const std::string& text) {

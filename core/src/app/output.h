@@ -24,6 +24,10 @@ class Output {
   void result(const Json& object);
   // For people: stdout, or stderr with --json. A missing newline is added. Nothing if quiet.
   void text(const std::string& text);
+  // From here on, stdout is for document() alone: all else goes to stderr.
+  void keep_stdout();
+  // What somebody saves or pipes on, quiet or not: stdout as it was; with --json stderr.
+  void document(const std::string& text);
   // Diagnostics: stderr. Nothing if quiet.
   void note(const std::string& text);
   // True the first time that it is asked of a text: what a loop says again and again.

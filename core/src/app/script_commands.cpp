@@ -76,6 +76,7 @@ AppHost::Sweeping sweeping_of(const ScriptArguments& arguments) {
           {{"settings", arguments.settings},
            {"plugin_path", arguments.plugin_path},
            {"words", arguments.words},
+           {"go", arguments.go},
            {"force", arguments.force}},
           words_of(arguments)};
 }
@@ -85,6 +86,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
                const std::optional<CellOrder>& cell, const std::function<ScriptText()>& text_of,
                bool sweeps) {
   stop_on_signals();
+  if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
   Script script(host, script_options(arguments, train_as, output));
@@ -145,6 +147,7 @@ int run_sweep_cell(const std::string& file, Output& output) {
   arguments.settings = order->value("settings", arguments.settings);
   arguments.plugin_path = order->value("plugin_path", arguments.plugin_path);
   arguments.words = order->value("words", arguments.words);
+  arguments.go = order->value("go", arguments.go);
   arguments.force = order->value("force", false);
   const CellOrder cell{order->value("sweep", ""), order->value("name", ""),
                        order->value("hash", ""), order->value("folder", "")};

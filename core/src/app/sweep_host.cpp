@@ -53,16 +53,21 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   };
   program.plan = [](const Experiment& experiment) { return run_plan_verb(experiment); };
   program.say = [this](const std::string& text) { output_.note(text); };
-  program.show = [this](const std::string& text) { output_.text(text); };
   program.emit = [this](const Json& row) { output_.result(row); };
   program.again = sweeping_.again;
   program.words = sweeping_.words;
+  if (!go.print.empty()) output_.keep_stdout();
+  if (go.dry || !go.print.empty()) not_run_.insert(sweep.name);
   called_.insert("sweep");
   called_.insert(train_as);
   if (cell_ && cell_->sweep == sweep.name) run_cell(sweep, *cell_, program);
   const SweepOutcome outcome =
-      cell_ ? found_results(sweep, program) : mw::run_sweep(sweep, go, program);
-  if (!go.quiet && !cell_) output_.text(outcome.text);
+      cell_ ? found_results(sweep, go, program) : mw::run_sweep(sweep, go, program);
+  if (!go.print.empty()) {
+    output_.document(outcome.text);
+  } else if (!go.quiet && !cell_) {
+    output_.text(outcome.text);
+  }
   if (outcome.failed && exit_code_ == 0) exit_code_ = exit_cells_failed;
   return {{"cells", outcome.cells}, {"text", outcome.text}};
 }
@@ -79,6 +84,8 @@ std::string AppHost::report_sweep(const Json& table, const std::string& file, co
       known.read(options.is_null() ? Json::object() : options, "report", problems);
   problems.throw_if_any();
   if (cell_) return file;  // the process of one cell: its parent writes the report
+  const GoOptions go = read_go(Json::object(), sweeping_.command);
+  if (go.dry || !go.print.empty() || not_run_.count(sweep.name) > 0) return file;
   const ReportInput input{{sweep.folder()}, values.text("title"), values.text("baseline")};
   const Json summary = write_report("sweep:report", file, input);
   output_.text(fmt::format("{}\n  report: {}", summary.at("text").get<std::string>(), file));

@@ -183,7 +183,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
   const std::string forced = check_machine_memory(experiment, this_device().memory);
-  const LogClaim claim = claim_log(experiment);
+  LogClaim claim = claim_log(experiment);
   const Prediction prediction = prediction_of(experiment);
   const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
@@ -248,6 +248,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     measured.take(outcome.check);
     const RunStatus status = measured.conclude(outcome.interrupted);
     measured.close(status, result_of(status));
+    if (status == RunStatus::done) claim.done();
     return ended(status);
   } catch (const Stopped& error) {
     broke_off(RunStatus::interrupted, -1, error.what());

@@ -1,8 +1,9 @@
 // What the hidden keys of script tables mean, and how a value is named to its author.
 //
 // Keys that start with "$" are no options; readers skip them:
-//   "$function"  a Lua function: {"$function": n, "$code": "hex", "$defined": "script.lua:12"}; the
-//                number is that of a process, the code tells functions apart in all of them
+//   "$function"  a Lua function: {"$function": n, "$code": "hex", "$plain": "hex", "$defined":
+//                "script.lua:12"}; the number is that of a process, the code tells functions apart in
+//                all of them, and what it closes over: "$plain" without what is in tables
 //   "$value"     the unnamed values of a table with names too: mw.text { "file", order = … }; one
 //                value stands as it is, several as a list
 //   "$at"        "script.lua:12", where the table was made
@@ -20,6 +21,7 @@ namespace mw {
 
 inline constexpr const char* function_key = "$function";
 inline constexpr const char* code_key = "$code";
+inline constexpr const char* plain_code_key = "$plain";
 inline constexpr const char* defined_key = "$defined";
 inline constexpr const char* unnamed_key = "$value";
 inline constexpr const char* place_key = "$at";

@@ -108,6 +108,7 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
             fmt::format("name it otherwise, {}; or write overwrite = true",
                         own_log(log, apart ? "{name}-{seed}" : "{name}-{seed}-{hash}")));
       }
+      put_aside(found.status == "done");
     }
   } catch (...) {
     LogClaim ends(std::move(*this));
@@ -145,9 +146,34 @@ void LogClaim::lock() {
   if (::ftruncate(lock_, 0) == 0) write_whole(lock_, own.data(), own.size());
 }
 
+// Of several that came to no end before, the one that is `whole` is worth keeping.
+void LogClaim::put_aside(bool whole) {
+  fs::path beside = path_;
+  beside.replace_filename(path_.stem().string() + ".earlier" + path_.extension().string());
+  std::error_code error;
+  if (!whole && fs::exists(beside, error)) return;
+  fs::remove(beside, error);
+  fs::create_hard_link(path_, beside, error);
+  if (error) fs::copy_file(path_, beside, error);
+  if (error) {
+    throw refused("log.folder",
+                  fmt::format("log: cannot keep the earlier {} as {}: {}", named_, beside.string(),
+                              error.message()),
+                  "make room for it, or name another log");
+  }
+  earlier_ = beside;
+  note_ += fmt::format("; kept as {} until this one is done", beside.filename().string());
+}
+
+void LogClaim::done() {
+  std::error_code ignored;
+  if (!earlier_.empty()) fs::remove(std::exchange(earlier_, {}), ignored);
+}
+
 LogClaim::LogClaim(LogClaim&& other) noexcept
     : path_(std::move(other.path_)),
       lock_path_(std::move(other.lock_path_)),
+      earlier_(std::move(other.earlier_)),
       named_(std::move(other.named_)),
       note_(std::move(other.note_)),
       lock_(std::exchange(other.lock_, -1)) {}

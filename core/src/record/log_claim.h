@@ -30,11 +30,15 @@ class LogClaim {
 
   // What people should know of the file that is replaced; empty: there is none.
   const std::string& note() const { return note_; }
+  // The run is done. Until then the file that it replaces lies beside the log, as NAME.earlier.h5,
+  // and stays there if the run does not come so far.
+  void done();
 
  private:
   void lock();
+  void put_aside(bool whole);
 
-  std::filesystem::path path_, lock_path_;
+  std::filesystem::path path_, lock_path_, earlier_;
   std::string named_, note_;
   int lock_ = -1;
 };

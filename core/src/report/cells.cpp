@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* predicted_file_name = "predicted.jsonl";
+
 std::string text_of_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -59,21 +61,28 @@ void flatten(const std::string& name, const Json& json,
 }
 
 // All keys but those in which repeats differ.
-std::string settings_of(const RunFacts& facts) {
-  Json settings = facts.experiment.is_object() ? facts.experiment : facts.head.plan;
+std::string settings_of(Json settings) {
   if (settings.is_object())
     for (const char* key : {"seed", "name", "log", "overwrite"}) settings.erase(key);
   return settings.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-bool is_held_out(const std::string& name) {
-  return name.starts_with("held_out") || name.starts_with("held-out") ||
-         name.starts_with("validation");
+std::vector<std::pair<std::string, std::string>> work_of(const Json& experiment) {
+  std::vector<std::pair<std::string, std::string>> work;
+  if (!experiment.is_object()) return work;
+  for (const char* key : {"model", "sequence", "batch", "data"}) {
+    if (!experiment.contains(key)) continue;
+    Json part = experiment[key];
+    if (part.is_object()) part.erase("seed");
+    flatten(key, part, work);
+  }
+  return work;
 }
 
 void take_facts(ReportCell& cell, const RunFacts& facts) {
   cell.mix = facts.head.mix();
-  cell.settings = settings_of(facts);
+  cell.settings = settings_of(facts.experiment.is_object() ? facts.experiment : facts.head.plan);
+  cell.work = work_of(facts.experiment);
   if (const double ranks = number_at(facts.head.plan, "ranks"); ranks > 0)
     cell.ranks = static_cast<int>(ranks);
   cell.ranks = std::max(cell.ranks, facts.ranks);
@@ -94,8 +103,9 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
   cell.memory = facts.memory;
   cell.bytes = facts.bytes;
   cell.series = facts.series;
-  for (const auto& [name, values] : cell.series)
-    if (is_held_out(name) && !values.empty()) cell.held_out = values.back().second;
+  const auto held_out = cell.series.find("held_out_loss");  // other names are metrics of a user's
+  if (held_out != cell.series.end() && !held_out->second.empty())
+    cell.held_out = held_out->second.back().second;
   if (!facts.head.host.empty()) cell.machine.emplace_back("host", facts.head.host);
   flatten("", facts.head.versions, cell.machine);
 }
@@ -104,6 +114,11 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
 void take_prediction(ReportCell& cell, const Json& plan) {
   cell.step_seconds.predicted = number_at(plan, "step_seconds");
   cell.tokens_per_second.predicted = number_at(plan, "tokens_per_second");
+  cell.fits = !plan.contains("fits") || plan["fits"] != false;
+  if (plan.contains("experiment") && cell.settings.empty()) {
+    cell.settings = settings_of(plan["experiment"]);
+    cell.work = work_of(plan["experiment"]);
+  }
   cell.ranks = std::max(cell.ranks, static_cast<int>(std::max(0.0, number_at(plan, "ranks"))));
   if (plan.contains("memory") && plan["memory"].is_array()) {
     for (const Json& stage : plan["memory"]) {
@@ -129,6 +144,8 @@ void take_result(ReportCell& cell, const Json& result) {
   const auto held = result.find("same_loss_as");
   if (held != result.end() && held->is_object() && held->contains("compared"))
     cell.compared = (*held)["compared"] == true;
+  if (const double beside = number_at(result, "beside"); beside > 0)
+    cell.beside = static_cast<int>(beside);
   const bool plan = result.contains("memory") && result["memory"].is_array();
   if (!cell.measured() && plan) take_prediction(cell, result);
   if (!cell.measured() && result.contains("predicted") && result["predicted"].is_object())
@@ -148,6 +165,7 @@ ReportCell cell_of(const RunEntry& entry, ReportRuns& runs) {
   cell.status = entry.status;
   cell.reason = entry.reason;
   cell.hash = entry.hash;
+  cell.sweep = entry.sweep;
   cell.file = (entry.path.empty() ? entry.folder : entry.path).string();
   if (entry.readable()) {
     cell.seed = std::to_string(entry.seed);
@@ -193,15 +211,39 @@ std::set<fs::path> sweep_folders(const std::vector<fs::path>& paths, const RunSe
   return folders;
 }
 
+// One row a cell: what a sweep that was predicted has of it.
+std::vector<Json> predicted_rows(const fs::path& folder) {
+  std::vector<Json> rows;
+  std::ifstream file(folder / predicted_file_name, std::ios::binary);
+  for (std::string line; std::getline(file, line);) {
+    Json row = Json::parse(line, nullptr, false);
+    if (row.is_object()) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Cells that were run keep what their own files say.
+void take_predictions(const fs::path& folder, const std::string& sweep, ReportRuns& runs) {
+  std::map<std::string, Json> by_name;
+  for (Json& row : predicted_rows(folder)) by_name[text_at(row, "name")] = std::move(row);
+  for (ReportCell& cell : runs.cells) {
+    const auto row = by_name.find(cell.name);
+    if (cell.sweep != sweep || cell.status != "predicted" || row == by_name.end()) continue;
+    if (text_at(row->second, "hash") == cell.hash) take_result(cell, row->second);
+  }
+}
+
 void take_sweep(const fs::path& folder, ReportRuns& runs) {
   const Json sweep = json_of_file(folder / "sweep.json");
   if (!sweep.is_object()) return;
-  const std::string name = text_at(sweep, "name");
+  std::string name = text_at(sweep, "name");
+  if (name.empty()) name = folder.filename().string();  // as find_runs() names it
+  take_predictions(folder, name, runs);
+  for (ReportCell& cell : runs.cells)
+    if (cell.sweep == name) cell.held_to = text_at(sweep, "same_loss_as");
   runs.name += (runs.name.empty() ? "" : ", ") + name;
   if (runs.baseline.empty()) runs.baseline = text_at(sweep, "baseline");
   if (runs.same_loss_as.empty()) runs.same_loss_as = text_at(sweep, "same_loss_as");
-  if (const double workers = number_at(sweep, "workers"); workers > 1)
-    runs.workers = std::max(runs.workers, static_cast<std::int64_t>(workers));
   const auto ask = [&](const std::string& what, const std::string& text) {
     if (!text.empty()) runs.asked.emplace_back(what, text);
   };
@@ -232,9 +274,47 @@ void take_sweep(const fs::path& folder, ReportRuns& runs) {
     if (const double took = number_at(cell, "seconds"); took > 0)
       seconds[text_at(cell, "name")] = took;
   for (ReportCell& cell : runs.cells) {
-    if (const auto took = seconds.find(cell.name); took != seconds.end())
+    if (const auto took = seconds.find(cell.name); cell.sweep == name && took != seconds.end())
       cell.seconds = took->second;
   }
+}
+
+// Takes out of `given` the folders of sweeps that were predicted and never run: no list of cells,
+// and no run below them.
+std::vector<fs::path> predicted_alone(std::vector<fs::path>& given) {
+  std::vector<fs::path> predicted;
+  const auto alone = [](const fs::path& path) {
+    std::error_code error;
+    if (!fs::exists(path / predicted_file_name, error)) return false;
+    return std::distance(fs::directory_iterator(path, error), {}) == 1 &&
+           !predicted_rows(path).empty();
+  };
+  std::copy_if(given.begin(), given.end(), std::back_inserter(predicted), alone);
+  std::erase_if(given, alone);
+  return predicted;
+}
+
+// A predicted sweep of which nothing but the predictions is there.
+void add_predicted(const fs::path& folder, ReportRuns& runs) {
+  for (const Json& row : predicted_rows(folder)) {
+    RunEntry entry;
+    entry.name = text_at(row, "name");
+    entry.status = text_at(row, "status");
+    entry.reason = text_at(row, "reason");
+    entry.hash = text_at(row, "hash");
+    entry.sweep = text_at(row, "sweep");
+    if (entry.sweep.empty()) entry.sweep = folder.filename().string();
+    if (row.contains("values") && row["values"].is_object())
+      for (const auto& [key, value] : row["values"].items())
+        entry.values.emplace_back(key, text_of(value));
+    ReportCell cell = cell_of(entry, runs);
+    take_result(cell, row);
+    cell.file = (folder / predicted_file_name).string();
+    runs.cells.push_back(std::move(cell));
+  }
+  const std::string& sweep = runs.cells.back().sweep;
+  runs.name += (runs.name.empty() ? "" : ", ") + sweep;
+  runs.asked.emplace_back("sweep", sweep);
 }
 
 // --- Runs by themselves: what tells them apart ---
@@ -285,11 +365,14 @@ ReportRuns find_report_runs(const std::vector<fs::path>& paths) {
     const bool list = path.filename() == "sweep.json";
     given.push_back(!list ? path : path.has_parent_path() ? path.parent_path() : fs::path("."));
   }
-  const RunSet set = find_runs(given);
+  const std::vector<fs::path> predicted = predicted_alone(given);
+  RunSet set;
+  if (!given.empty()) set = find_runs(given);
   ReportRuns runs;
   for (const RunEntry& entry : set.runs) runs.cells.push_back(cell_of(entry, runs));
-  const bool sweep = std::any_of(set.runs.begin(), set.runs.end(),
-                                 [](const RunEntry& entry) { return !entry.sweep.empty(); });
+  for (const fs::path& folder : predicted) add_predicted(folder, runs);
+  const bool sweep = std::any_of(runs.cells.begin(), runs.cells.end(),
+                                 [](const ReportCell& cell) { return !cell.sweep.empty(); });
   const bool none = std::all_of(runs.cells.begin(), runs.cells.end(),
                                 [](const ReportCell& cell) { return cell.status == "unreadable"; });
   if (!sweep && none) {
@@ -309,7 +392,7 @@ ReportRuns find_report_runs(const std::vector<fs::path>& paths) {
   }
   std::vector<std::size_t> alone;
   for (std::size_t c = 0; c < runs.cells.size(); ++c)
-    if (set.runs[c].sweep.empty()) alone.push_back(c);
+    if (runs.cells[c].sweep.empty()) alone.push_back(c);
   if (!alone.empty()) name_differences(runs, alone);
   return runs;
 }

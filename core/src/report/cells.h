@@ -17,10 +17,14 @@ namespace mw {
 // One run, done or not. NaN: not known.
 struct ReportCell {
   std::string name, status, reason, seed, hash, mix;
+  std::string sweep;                                        // its name; empty: of none
   std::string file;                                         // the run file, or its folder
   std::vector<std::pair<std::string, std::string>> values;  // of the sweep's axes, the seed's apart
   std::string
       settings;  // JSON: all that decides its numbers but the seed; those of repeats are equal
+  // Of `settings` what says how much work a token is: model, sequence, batch and data. Speeds are
+  // compared where these are equal. Empty: not known.
+  std::vector<std::pair<std::string, std::string>> work;
   int ranks = 0;
   double seconds = not_known;  // that the cell took, its process' start included
   std::int64_t steps = 0;
@@ -34,6 +38,9 @@ struct ReportCell {
 
   // Whether its losses were held to another cell's, where that was asked for.
   std::optional<bool> compared;
+  std::string held_to;  // the cell or value whose loss its sweep holds all others to; empty: none
+  bool fits = true;     // in memory, as predicted
+  int beside = 0;       // the most cells that ran at the same time
 
   bool done() const { return status == "done"; }
   bool measured() const { return steps > 0; }
@@ -44,7 +51,6 @@ struct ReportRuns {
   std::vector<std::pair<std::string, std::string>> asked;  // what was asked for, for people
   std::vector<std::string> axes;       // whose values `values` has, in this order
   std::string baseline, same_loss_as;  // names or values; empty: none
-  std::int64_t workers = 0;            // cells that ran side by side; 0: not known
   std::vector<ReportCell> cells;
 };
 

@@ -7,27 +7,50 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "base/text.h"
 
 namespace mw {
 namespace {
 
-std::string joined_values(const ReportCell& cell) {
+std::string joined_values(const ReportCell& cell, bool with_keys) {
   std::vector<std::string> texts;
-  for (const auto& [key, value] : cell.values) texts.push_back(value);
+  for (const auto& [key, value] : cell.values)
+    texts.push_back(with_keys ? fmt::format("{}={}", key, value) : value);
   return join(texts);
 }
 
+// Whether values by themselves do not say of what they are.
+bool axes_differ(const std::vector<ReportCell>& cells) {
+  std::set<std::vector<std::string>> seen;
+  for (const ReportCell& cell : cells) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : cell.values) keys.push_back(key);
+    if (!keys.empty()) seen.insert(keys);
+  }
+  return seen.size() > 1;
+}
+
+// Where a sweep holds losses to a cell's, that cell and those that were compared with it.
+bool proven(const ReportCell& cell) {
+  if (cell.compared) return *cell.compared;
+  if (cell.held_to.empty() || cell.name == cell.held_to) return true;
+  return std::any_of(cell.values.begin(), cell.values.end(),
+                     [&](const auto& one) { return one.second == cell.held_to; });
+}
+
 GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
-  bool failed = false, unfinished = false, ran = false, predicted = false, unproven = false;
+  bool failed = false, unfinished = false, ran = false, predicted = false, unproven = false,
+       left = false;
   for (const std::size_t c : group.cells) {
     const ReportCell& cell = cells[c];
     if (cell.status == "failed" || cell.status == "unreadable") {
       failed = true;
     } else if (cell.status == "done" || cell.status == "predicted") {
       (cell.measured() ? ran : predicted) = true;
-      unproven = unproven || cell.compared == false;
+      unproven = unproven || !proven(cell);
+      left = left || (!cell.measured() && !cell.fits);
     } else if (cell.status != "skipped" && cell.status != "refused") {
       unfinished = true;
     }
@@ -35,7 +58,7 @@ GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>&
   if (failed) return GroupVerdict::failed;
   if (unfinished) return GroupVerdict::unfinished;
   if (ran) return unproven ? GroupVerdict::unproven : GroupVerdict::right;
-  return predicted ? GroupVerdict::predicted : GroupVerdict::left_out;
+  return predicted && !left ? GroupVerdict::predicted : GroupVerdict::left_out;
 }
 
 void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
@@ -106,8 +129,8 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
       named = named || cells[c].name == baseline || cells[c].mix == baseline ||
               (!baseline.empty() && cells[c].hash == baseline);
     }
-    if (!named) continue;
-    long common = 0;
+    if (!named || other.work != group.work) continue;
+    long common = other.sweep == group.sweep ? 1000 : 0;
     for (const std::string& axis : axes) common += alike(group, other, axis) ? 1 : 0;
     if (common > most) {
       most = common;
@@ -116,6 +139,8 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
   }
   return best;
 }
+
+using Work = std::vector<std::pair<std::string, std::string>>;
 
 void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::vector<ReportGroup*> order;
@@ -126,11 +151,11 @@ void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::stable_sort(order.begin(), order.end(), [](const ReportGroup* a, const ReportGroup* b) {
     return std::pair(a->memory_needed(), -a->speed()) < std::pair(b->memory_needed(), -b->speed());
   });
-  double best = 0;
+  std::map<Work, double> best;
   for (ReportGroup* g : order) {
-    if (g->speed() <= best) continue;
+    if (g->speed() <= best[g->work]) continue;
     g->on_edge = true;
-    best = g->speed();
+    best[g->work] = g->speed();
   }
 }
 
@@ -143,8 +168,28 @@ std::string grouped(double value) {
   return digits;
 }
 
+// Each kind of work has a fastest of its own; many are left to the table.
+std::string headline_of_kinds(const ReportGroups& found) {
+  std::string text = fmt::format(
+      "No one fastest: there are {} kinds of work (model, sequence, batch or data differ), and "
+      "tokens/s of one say nothing of another.",
+      found.kinds_of_work);
+  std::vector<std::string> names;
+  for (const ReportGroup& g : found.groups)
+    if (g.fastest) names.push_back(fmt::format("{}, {} tokens/s", g.name, grouped(g.speed())));
+  if (names.empty() || names.size() > 4) return text;
+  return text + (found.predicted ? " Predicted fastest of each: " : " The fastest of each: ") +
+         join(names, "; ") + ".";
+}
+
 std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
+  if (found.kinds_of_work > 1) return headline_of_kinds(found);
   if (found.fastest < 0) {
+    const bool unproven =
+        std::any_of(found.groups.begin(), found.groups.end(),
+                    [](const ReportGroup& g) { return g.verdict == GroupVerdict::unproven; });
+    if (unproven)
+      return "No mix is known to be right: the losses of those that ran were not compared.";
     return runs.cells.empty() ? "There is no cell."
                               : "No cell has ended well yet: there is no fastest mix to name.";
   }
@@ -165,6 +210,9 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   text += ".";
   if (found.predicted) return text + " Nothing was run.";
   if (!checked && found.groups.size() > 1) text += " No loss was held to another's (same_loss_as).";
+  if (best.tokens_per_second.n == 1 && found.groups.size() > 1) {
+    text += " It ran once: its spread is not known, and differences of a few percent may be noise.";
+  }
   // Speeds within a spread of each other decide nothing.
   for (std::size_t g = 0; g < found.groups.size(); ++g) {
     const ReportGroup& other = found.groups[g];
@@ -217,23 +265,34 @@ ReportSpread report_spread(const std::vector<double>& values) {
 ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
   std::map<std::string, std::size_t> by_key;
-  const bool sweep = !runs.name.empty();
+  const bool with_keys = axes_differ(runs.cells);
+  std::map<std::string, std::string> settings;  // of a sweep's cells with the same values
+  for (const ReportCell& cell : runs.cells)
+    if (!cell.sweep.empty() && !cell.settings.empty())
+      settings.emplace(cell.sweep + '\n' + joined_values(cell, true) + '\n', cell.settings);
   // As a sweep's own table has it.
   std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
   for (std::size_t c = 0; c < runs.cells.size(); ++c) {
     const ReportCell& cell = runs.cells[c];
     // Of a sweep the values say what a cell is, also where it has not run.
-    const std::string values = joined_values(cell);
-    const std::string key = sweep ? values : values + '\n' + cell.settings;
+    const std::string values = joined_values(cell, with_keys);
+    const bool sweep = !cell.sweep.empty();
+    const std::string base = cell.sweep + '\n' + joined_values(cell, true) + '\n';
+    // A cell that failed before it ran belongs to its repeats.
+    const auto known = settings.find(base);
+    const std::string key =
+        base + (cell.settings.empty() && known != settings.end() ? known->second : cell.settings);
     const auto [at, fresh] = by_key.emplace(key, found.groups.size());
     if (fresh) {
       ReportGroup& made = found.groups.emplace_back();
       made.values = cell.values;
+      made.sweep = cell.sweep;
       made.name = values.empty() ? cell.name : values;
       if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
     } else if (!sweep && found.groups[at->second].name != cell.name && !values.empty()) {
       found.groups[at->second].name = values;  // repeats with names of their own
     }
+    if (found.groups[at->second].work.empty()) found.groups[at->second].work = cell.work;
     found.groups[at->second].cells.push_back(c);
     found.of_cell.push_back(static_cast<int>(at->second));
   }
@@ -243,14 +302,16 @@ ReportGroups group_cells(const ReportRuns& runs) {
   std::map<std::string, int> longer;
   for (ReportGroup& g : found.groups) {
     if (names[g.name] == 1) continue;
-    const std::string values = joined_values(runs.cells[g.cells.front()]);
-    if (values != g.name && !values.empty()) g.name += " (" + values + ")";
+    const std::string values = joined_values(runs.cells[g.cells.front()], with_keys);
+    if (!g.sweep.empty()) g.name = g.sweep + ": " + g.name;
+    if (g.sweep.empty() && values != g.name && !values.empty()) g.name += " (" + values + ")";
     ++longer[g.name];
   }
   for (ReportGroup& g : found.groups)
     if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
 
-  if (baseline.empty() && sweep && !found.groups.empty()) baseline = found.groups.front().name;
+  if (baseline.empty() && !runs.name.empty() && !found.groups.empty())
+    baseline = found.groups.front().name;
 
   bool measured = false;
   for (ReportGroup& g : found.groups) {
@@ -270,12 +331,21 @@ ReportGroups group_cells(const ReportRuns& runs) {
   }
   const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
   find_edge(found.groups, counted);
-  for (std::size_t g = 0; g < found.groups.size(); ++g) {
-    const ReportGroup& one = found.groups[g];
-    if (one.verdict != counted || !std::isfinite(one.speed())) continue;
-    if (found.fastest < 0 ||
-        one.speed() > found.groups[static_cast<std::size_t>(found.fastest)].speed())
-      found.fastest = static_cast<int>(g);
+  std::map<Work, std::vector<int>> kinds;
+  for (std::size_t g = 0; g < found.groups.size(); ++g)
+    if (std::isfinite(found.groups[g].speed()))
+      kinds[found.groups[g].work].push_back(static_cast<int>(g));
+  found.kinds_of_work = static_cast<int>(kinds.size());
+  for (const auto& [work, members] : kinds) {
+    int best = -1;
+    for (const int g : members) {
+      const ReportGroup& one = found.groups[static_cast<std::size_t>(g)];
+      if (one.verdict != counted) continue;
+      if (best < 0 || one.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
+    }
+    if (best < 0 || (kinds.size() > 1 && members.size() < 2)) continue;  // alone: no race
+    found.groups[static_cast<std::size_t>(best)].fastest = true;
+    if (kinds.size() == 1) found.fastest = best;
   }
   found.headline = headline_of(runs, found);
   return found;

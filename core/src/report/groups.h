@@ -24,7 +24,7 @@ enum class GroupVerdict {
   failed,      // a cell failed: its mix is not right, however fast it is
   unfinished,  // a cell is queued, running or was interrupted
   predicted,   // nothing was run
-  left_out,    // skipped or refused
+  left_out,    // skipped, refused, or predicted not to fit in memory
 };
 const char* name_of(GroupVerdict verdict);
 
@@ -39,7 +39,10 @@ struct ReportGroup {
   std::map<std::string, ReportSpread> predicted_memory, predicted_bytes;
   int baseline = -1;         // the group that it is compared with; -1: none
   double delta = not_known;  // of tokens a second: 0.1 is 10 % more than the baseline's
-  bool on_edge = false;      // no right group is faster with as little memory
+  bool on_edge = false;      // no right group of its work is faster with as little memory
+  bool fastest = false;      // of those with its work, where there are others
+  std::string sweep;         // as ReportCell has it
+  std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared
 
   // What it is ranked by: measured, or predicted where nothing was run.
   double speed() const {
@@ -52,7 +55,8 @@ struct ReportGroups {
   std::vector<ReportGroup> groups;  // in the order of their first cells
   std::vector<int> of_cell;
   bool predicted = false;  // nothing was run: all speeds are predictions
-  int fastest = -1;        // of the right ones (or predicted ones); -1: there is none
+  int kinds_of_work = 0;   // of the groups whose speed is known
+  int fastest = -1;        // of the right (or predicted) ones; -1: none, or several kinds of work
   std::string headline;    // who is fastest, with its numbers, in a sentence
 };
 ReportGroups group_cells(const ReportRuns& runs);

@@ -145,6 +145,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (g.baseline >= 0) json["baseline"] = shown.group_at[static_cast<std::size_t>(g.baseline)];
   if (std::isfinite(g.delta)) json["delta"] = page_number(g.delta);
   if (g.on_edge) json["edge"] = true;
+  if (g.fastest) json["fastest"] = true;
   if (!detailed) return json;
   json["memory"] = spreads_json(g.memory);
   json["bytes"] = spreads_json(g.bytes);
@@ -314,16 +315,19 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
   data["made"] = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
   data["program"] = version_line();
   data["asked"] = pairs_json(runs.asked);
-  if (runs.workers > 1) {
+  int beside = 0;
+  for (const ReportCell& cell : runs.cells) beside = std::max(beside, cell.beside);
+  if (beside > 0) {
     data["notes"].push_back(
         fmt::format("Up to {} cells ran side by side: they shared this machine's cores, and their "
                     "times are those of cells that do.",
-                    runs.workers));
+                    beside + 1));
   }
   data["axes"] = Json::array();
   for (const std::string& axis : runs.axes) data["axes"].push_back(page_text(axis, most_text));
   data["checked"] = !runs.same_loss_as.empty();
   data["predicted"] = found.predicted;
+  data["kinds"] = found.kinds_of_work;
   data["fastest"] =
       found.fastest < 0 ? -1 : shown.group_at[static_cast<std::size_t>(found.fastest)];
   data["all_cells"] = runs.cells.size();

@@ -63,10 +63,6 @@ Report make_report(const ReportInput& input) {
   return report;
 }
 
-std::string report_html(const ReportInput& input) {
-  return make_report(input).html;
-}
-
 Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input) {
   Report report = make_report(input);
   write_page(asked_by, file, report.html);

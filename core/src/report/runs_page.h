@@ -25,7 +25,6 @@ struct Report {
 };
 // Throws Error: see find_report_runs(), html_page().
 Report make_report(const ReportInput& input);
-std::string report_html(const ReportInput& input);
 // Writes it as write_page() does; returns the summary with `file`.
 Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input);
 

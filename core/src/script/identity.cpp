@@ -16,7 +16,7 @@ namespace {
 
 // What runs of one experiment may differ in. Model and plan are in the plans' hashes, which know
 // more of them: where a schedule's file lies decides nothing.
-constexpr const char* of_the_run[] = {"name",  "log",   "overwrite", "observe", "timeout",
+constexpr const char* of_the_run[] = {"name",  "log",   "overwrite", "timeout",
                                       "force", "trace", "model",     "plan"};
 
 Json without_places(const Json& value) {
@@ -86,9 +86,10 @@ std::string experiment_hash(const Experiment& experiment) {
   for (const char* key : of_the_run) decides.erase(key);
   std::vector<std::string> plans = {experiment.plan->hash()};
   if (experiment.step_plans) {
-    plans.clear();
+    plans.clear();  // in the order of their steps, which `microbatch` says
     for (const auto& plan : experiment.step_plans->plans) plans.push_back(plan->hash());
   }
+  if (!experiment.step_plans) decides.erase("microbatch");  // the plan's hash has it
   decides["plans"] = plans;
   if (experiment.data) decides["tokens"] = experiment.data->tokens();  // the files may be others
   Fnv1a<std::uint64_t> hash;

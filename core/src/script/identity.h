@@ -15,7 +15,7 @@ Json resolved_experiment(const Experiment& experiment);
 
 // 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
 // takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
-// name, log, overwrite, observe, timeout, force, and the files in which functions stand (their code
+// name, log, overwrite, timeout, force, trace, and the files in which functions stand (their code
 // has the numbers of its lines).
 std::string experiment_hash(const Experiment& experiment);
 

@@ -73,6 +73,8 @@ class Reader {
       if (has(option.name.c_str()))
         resolved_[option.name] = resolved_value(values_.at(option.name));
     }
+    if (has("observe"))  // it can end the run; what it has collected makes no other run of it
+      resolved_["observe"]["hash"] = values_.at("observe").value(plain_code_key, "");
     resolved_["name"] = experiment_.name;
     resolved_["sequence"] = request_.sequence;
     resolved_["data"] = experiment_.data_settings;
@@ -227,7 +229,8 @@ class Reader {
   std::shared_ptr<const TokenSource> open(const Chosen& chosen, std::int64_t sequence,
                                           const char* key) {
     DataContext context;
-    context.seed = values_.has("seed") ? values_.integer("seed") : 0;
+    // What is held out is the same for each seed of a run: a spread over seeds is that of training.
+    if (data_ && &chosen == &*data_ && values_.has("seed")) context.seed = values_.integer("seed");
     context.sequence = sequence;
     // A model that was refused says so itself.
     context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;

@@ -149,7 +149,7 @@ std::int64_t kills_for_memory() {
   return -1;
 }
 
-std::string signal_name(int number) {
+static std::string signal_name(int number) {
   switch (number) {
     case SIGABRT:
       return "SIGABRT";

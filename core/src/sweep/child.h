@@ -34,7 +34,4 @@ std::int64_t kills_for_memory();
 // its file, whose last words are told too. `kills`: of memory, while it ran.
 std::string reason_of_end(int status, const std::string& output, bool killed_for_memory);
 
-// "SIGABRT".
-std::string signal_name(int number);
-
 }  // namespace mw

@@ -59,6 +59,13 @@ Json row_of_result(const SweepTable& sweep, const Cell& cell, const Json& result
   return row;
 }
 
+CellState state_of(const Json& row) {
+  const auto reason = row.find("reason"), seconds = row.find("seconds");
+  return {row.value("status", "failed"),
+          reason != row.end() && reason->is_string() ? reason->get<std::string>() : "",
+          seconds != row.end() && seconds->is_number() ? seconds->get<double>() : 0};
+}
+
 Conductor::Conductor(const Conduct& conduct, std::vector<Json>& rows,
                      std::vector<CellState>& states, std::vector<bool>& mine)
     : conduct_(conduct),
@@ -139,9 +146,9 @@ bool Conductor::start(std::size_t cell) {
   mine_[cell] = true;
   // Another process may have run it since this one looked.
   const auto result = conduct_.folder.result(conduct_.cells[cell], hash);
-  if (result && conduct_.go.retry.empty()) {
+  if (result && *result != conduct_.before[cell]) {
     rows_[cell] = row_of_result(conduct_.sweep, conduct_.cells[cell], *result, true);
-    states_[cell] = {rows_[cell].value("status", "failed"), "", 0};
+    states_[cell] = state_of(rows_[cell]);
     ++done_;
     conduct_.ended(cell);
     return true;
@@ -205,8 +212,7 @@ void Conductor::take_end(Running& running, int status) {
   (*result)["beside"] = running.beside - 1;
   Json& row = rows_[cell] = row_of_result(conduct_.sweep, conduct_.cells[cell], *result, false);
   if (!from_outside) replace_file(folder + "/result.json", json_text(row) + "\n");
-  const std::string reason = row["reason"].is_string() ? row["reason"].get<std::string>() : "";
-  states_[cell] = {row.value("status", "failed"), reason, seconds};
+  states_[cell] = state_of(row);
   measured_ += seconds;
   predicted_ += conduct_.planned[cell].seconds() + seconds_of_a_start;
   ++done_;

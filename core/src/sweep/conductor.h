@@ -16,6 +16,7 @@ struct Conduct {
   const GoOptions& go;
   const std::vector<Cell>& cells;
   const std::vector<Planned>& planned;
+  const std::vector<Json>& before;  // results that the cells are run for again; else null
   SweepFolder& folder;
   std::function<void()> changed;                // states have: sweep.json is to be written
   std::function<void(std::size_t cell)> ended;  // a cell's row is there
@@ -73,5 +74,7 @@ Json bare_row(const SweepTable& sweep, const Cell& cell, const Planned& planned,
               const CellState& state);
 // The row of a result that was found or has come.
 Json row_of_result(const SweepTable& sweep, const Cell& cell, const Json& result, bool reused);
+// What sweep.json says of a cell with this row.
+CellState state_of(const Json& row);
 
 }  // namespace mw

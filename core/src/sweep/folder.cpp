@@ -169,14 +169,19 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
                  {"values", cells[i].texts()},
                  {"status", states[i].status},
                  {"reason", states[i].reason.empty() ? Json() : Json(states[i].reason)},
-                 {"folder", planned_here ? Json(of(cells[i], id)) : Json()},
+                 {"folder", nullptr},
                  {"seconds", states[i].seconds > 0 ? Json(states[i].seconds) : Json()}};
     const auto other = known.find(id);
-    if (!mine[i] && other != known.end()) {
+    const std::string before_it =
+        other == known.end() ? "" : other->second->value("status", "queued");
+    const bool known_more =
+        states[i].status == "predicted" && before_it != "predicted" && before_it != "queued";
+    if (other != known.end() && (!mine[i] || known_more)) {
       for (const char* key : {"status", "reason", "seconds"}) {
         if (other->second->contains(key)) cell[key] = other->second->at(key);
       }
     }
+    if (planned_here && cell["status"] != "predicted") cell["folder"] = of(cells[i], id);
     list.push_back(std::move(cell));
   }
   Json axes = Json::array();

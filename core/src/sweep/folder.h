@@ -34,7 +34,8 @@ class Lock {
 
 // What sweep.json says of a cell.
 struct CellState {
-  std::string status = "queued";  // queued, running, done, failed, skipped, refused
+  // queued, running, done, failed, skipped, refused, predicted
+  std::string status = "queued";
   std::string reason;
   double seconds = 0;
 };
@@ -55,7 +56,8 @@ class SweepFolder {
   std::string fresh(const Cell& cell, const std::string& hash) const;
   std::string lock_of(const std::string& hash) const;
 
-  // Replaces sweep.json. What other processes know of cells that are not `mine` stays.
+  // Replaces sweep.json. What other processes know of cells that are not `mine` stays; so does what
+  // is more than a prediction.
   void write_index(const SweepTable& sweep, const std::string& script,
                    const std::vector<Cell>& cells, const std::vector<Planned>& planned,
                    const std::vector<CellState>& states, const std::vector<bool>& mine) const;

@@ -124,8 +124,10 @@ std::string in_quotes(const std::string& word) {
 
 std::string counts_text(const std::vector<Json>& rows) {
   std::map<std::string, int> counts;
-  int reused = 0;
+  int reused = 0, not_compared = 0;
   for (const Json& row : rows) {
+    const auto found = row.find("same_loss_as");
+    if (found != row.end() && found->is_object() && !found->value("compared", true)) ++not_compared;
     ++counts[row.value("status", "queued")];
     reused += row.value("reused", false) ? 1 : 0;
   }
@@ -135,6 +137,7 @@ std::string counts_text(const std::vector<Json>& rows) {
     if (counts[status] > 0) parts.push_back(fmt::format("{} {}", counts[status], status));
   }
   std::string text = join(parts);
+  if (not_compared > 0) text += fmt::format(" ({} not compared)", not_compared);
   if (reused > 0) text += fmt::format(" ({} found done before)", reused);
   return text;
 }
@@ -209,18 +212,19 @@ std::string dry_text(const SweepTable& sweep, const std::vector<Cell>& cells,
 }
 
 std::string sbatch_text(const SweepTable& sweep, const GoOptions& go, const SlurmJob& job) {
-  const std::int64_t jobs =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(job.cells), 1, most_jobs);
-  const double cells_each = std::ceil(static_cast<double>(job.cells) / static_cast<double>(jobs));
-  const double limit = go.time > 0 ? cells_each * (go.time + 10) : 0;
+  const auto cells = static_cast<std::int64_t>(job.cells.size());
+  const std::int64_t jobs = std::clamp<std::int64_t>(cells, 1, most_jobs);
+  std::vector<std::int64_t> of_job(jobs);  // what is done already leaves some with more than others
+  for (const std::size_t cell : job.cells) ++of_job[cell % of_job.size()];
+  const auto most = static_cast<double>(*std::max_element(of_job.begin(), of_job.end()));
+  const double limit = go.time > 0 ? most * (go.time + 10) : 0;
   const auto minutes = static_cast<std::int64_t>(std::ceil(limit / 60)) + 1;
   std::string call = fmt::format("exec {} sweep {}", in_quotes(job.program), in_quotes(job.script));
   call += fmt::format(" --workers 1 --shard \"$SLURM_ARRAY_TASK_ID/{}\"", jobs);
   for (const std::string& word : job.arguments) call += " " + in_quotes(word);
   std::string text = "#!/bin/bash\n";
   text += fmt::format("# The sweep {} as a job array: {}, {} predicted one after the other.\n",
-                      sweep.name, plural(static_cast<std::int64_t>(job.cells), "cell"),
-                      format_duration(job.seconds));
+                      sweep.name, plural(cells, "cell"), format_duration(job.seconds));
   text +=
       "# Submitting it again runs what is not done. Jobs on different machines need the folder\n"
       "# below on a file system that they share.\n";

@@ -27,7 +27,7 @@ std::string short_result(const Json& row);
 struct SlurmJob {
   std::string program, script, folder;  // folder: the working directory
   std::vector<std::string> arguments;   // of `sweep SCRIPT`, in this order
-  std::size_t cells = 0;                // that would run
+  std::vector<std::size_t> cells;       // that would run, as indices into all of the sweep's
   int cores = 1;                        // of the cell that needs most
   std::int64_t memory = 0;              // bytes, likewise
   double seconds = 0;                   // predicted, of all cells

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
@@ -43,11 +45,19 @@ class Sweep {
     states_.resize(cells_.size());
     rows_.resize(cells_.size());
     mine_ = selected_;
+    for (std::size_t i = 0; i < cells_.size(); ++i) mine_[i] = mine_[i] && own(i);
     emitted_.assign(cells_.size(), false);
-    for (std::size_t i = 0; i < cells_.size(); ++i) set_state(i);
+    before_.resize(cells_.size());
+    for (const bool chosen : {true, false}) {  // of twins, one that is asked for is run
+      for (std::size_t i = 0; i < cells_.size(); ++i) {
+        if (selected_[i] == chosen) set_state(i);
+      }
+    }
+    for (std::size_t i = 0; i < cells_.size(); ++i) reference_.push_back(reference_of(i));
   }
 
   SweepOutcome run() {
+    writes_ = go_.print.empty() && !go_.dry;
     if (go_.predict || sweep_.predict) return predicted();
     find_results();
     if (!go_.print.empty()) return job_script();
@@ -59,6 +69,7 @@ class Sweep {
         go_,
         cells_,
         planned_,
+        before_,
         folder_,
         [this] { write_index(); },
         [this](std::size_t cell) { take(cell); },
@@ -68,8 +79,12 @@ class Sweep {
       Conductor conductor(conduct, rows_, states_, mine_);
       conductor.run(todo(), go_.shards == 0);
     }
-    if (go_.shards > 0) refresh_others();
-    judge_all();
+    {
+      // Of shards that end at one time, the later one knows what the other has done.
+      const auto lock = Lock::take(fs::path(folder_.path()) / ".locks/verdicts", /*wait=*/true);
+      if (go_.shards > 0) refresh_others();
+      judge_all(/*last=*/true);
+    }
     write_index();
     emit_final(/*all=*/true);
     return outcome();
@@ -77,8 +92,10 @@ class Sweep {
 
   // What there is, without running anything.
   SweepOutcome found() {
+    writes_ = false;
+    if (go_.predict || sweep_.predict) return predicted();
     find_results();
-    judge_all();
+    judge_all(/*last=*/true);
     return outcome();
   }
 
@@ -95,6 +112,23 @@ class Sweep {
     throw Error(Stage::options, "sweep.only", "only",
                 fmt::format("only: no cell has {} in its name", join_quoted(go_.only, " or ")),
                 near.empty() ? "cells are called " + join_quoted(names) : near);
+  }
+
+  // Of this shard.
+  bool own(std::size_t i) const {
+    return go_.shards == 0 || static_cast<int>(i % go_.shards) == go_.shard - 1;
+  }
+
+  // The cell that this one is compared with; -1: none. Of twins, the one that is run.
+  int reference_of(std::size_t i) const {
+    if (sweep_.like.empty()) return -1;
+    int other = counterpart(cells_, i, sweep_.like);
+    if (other >= 0 && states_[other].status == "skipped") {
+      const auto twin = first_with_.find(planned_[other].hash);
+      if (cells_[other].skipped.empty() && twin != first_with_.end())
+        other = static_cast<int>(twin->second);
+    }
+    return other == static_cast<int>(i) ? -1 : other;
   }
 
   // Before it is known whether there is a result.
@@ -119,33 +153,33 @@ class Sweep {
       const auto result = folder_.result(cells_[i], planned_[i].hash);
       if (!result) continue;
       const std::string status = result->value("status", "");
-      if (go_.retry == "all" || (go_.retry == "failed" && status != "done")) continue;
-      rows_[i] = row_of_result(sweep_, cells_[i], *result, true);
-      if (result->value("trained", false)) {  // and is judged by what the script says now
-        rows_[i]["status"] = "done";
-        rows_[i]["reason"] = nullptr;
-        rows_[i].erase("same_loss_as");
+      if (go_.retry == "all" || (go_.retry == "failed" && status != "done")) {
+        before_[i] = *result;
+        continue;
       }
-      const Json& reason = rows_[i]["reason"];
-      states_[i] = {rows_[i].value("status", "failed"),
-                    reason.is_string() ? reason.get<std::string>() : "",
-                    result->value("seconds", 0.0)};
+      take_result(i, *result);
     }
     judge_all();
+  }
+
+  void take_result(std::size_t i, const Json& result) {
+    rows_[i] = row_of_result(sweep_, cells_[i], result, true);
+    if (result.value("trained", false)) {  // and is judged by what the script says now
+      rows_[i]["status"] = "done";
+      rows_[i]["reason"] = nullptr;
+      rows_[i].erase("same_loss_as");
+    }
+    states_[i] = state_of(rows_[i]);
   }
 
   // In the order in which they are to run: those that others are compared with first.
   std::vector<std::size_t> todo() {
     std::vector<std::size_t> list;
     for (std::size_t i = 0; i < cells_.size(); ++i) {
-      const bool own = go_.shards == 0 || static_cast<int>(i % go_.shards) == go_.shard - 1;
-      if (!own) mine_[i] = false;
-      if (own && selected_[i] && states_[i].status == "queued") list.push_back(i);
+      if (own(i) && selected_[i] && states_[i].status == "queued") list.push_back(i);
     }
-    if (!sweep_.like.empty()) {
-      std::stable_partition(list.begin(), list.end(),
-                            [&](std::size_t i) { return counterpart(cells_, i, sweep_.like) < 0; });
-    }
+    std::stable_partition(list.begin(), list.end(),
+                          [&](std::size_t i) { return reference_[i] < 0; });
     return list;
   }
 
@@ -164,31 +198,33 @@ class Sweep {
 
   // A cell has ended: it and those that are compared with it can be judged.
   void take(std::size_t cell) {
-    judge_one(cell);
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (i == cell || reference_[i] == static_cast<int>(cell)) judge_one(i, /*last=*/false);
+    }
     emit_final();
   }
 
-  void judge_all() {
-    for (std::size_t i = 0; i < cells_.size(); ++i) judge_one(i);
+  // The last time, what has not been compared says so.
+  void judge_all(bool last = false) {
+    for (std::size_t i = 0; i < cells_.size(); ++i) judge_one(i, last);
   }
 
-  void judge_one(std::size_t i) {
-    if (sweep_.like.empty() || !rows_[i].value("trained", false)) return;
-    const int other = counterpart(cells_, i, sweep_.like);
-    if (other < 0) return;
+  void judge_one(std::size_t i, bool last) {
+    const int other = reference_[i];
+    if (other < 0 || !rows_[i].value("trained", false)) return;
     const Json& reference = rows_[other];
     const bool there = reference.value("trained", false);
-    if (!there && pending(other)) return;  // its turn comes
+    if (!there && pending(other) && !last) return;  // its turn comes
     const double tolerance = sweep_.tolerance.value_or(loss_tolerance(planned_[i].precision));
     const std::string why =
         fmt::format("{} is {}", quote(cells_[other].name), reference.value("status", "queued"));
     judge(rows_[i], cells_[other].name, there ? &reference : nullptr, why, tolerance);
-    const Json& reason = rows_[i]["reason"];
-    states_[i].status = rows_[i].value("status", "failed");
-    states_[i].reason = reason.is_string() ? reason.get<std::string>() : "";
+    states_[i] = state_of(rows_[i]);
+    if (!writes_) return;
     const auto written = folder_.result(cells_[i], planned_[i].hash);
     if (!written || written->value("same_loss_as", Json()) != rows_[i]["same_loss_as"] ||
         written->value("status", "") != states_[i].status) {
+      mine_[i] = true;  // of another shard, too: this process' verdict
       replace_file(folder_.of(cells_[i], planned_[i].hash) + "/result.json",
                    json_text(rows_[i]) + "\n");
     }
@@ -202,7 +238,7 @@ class Sweep {
   void emit_final(bool all = false) {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (emitted_[i] || !selected_[i]) continue;
-      const int other = sweep_.like.empty() ? -1 : counterpart(cells_, i, sweep_.like);
+      const int other = reference_[i];
       if (!all && (pending(i) || (other >= 0 && pending(other)))) continue;
       emitted_[i] = true;
       program_.emit(rows_[i]);
@@ -213,10 +249,7 @@ class Sweep {
   void refresh_others() {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (!pending(i)) continue;
-      if (const auto result = folder_.result(cells_[i], planned_[i].hash)) {
-        rows_[i] = row_of_result(sweep_, cells_[i], *result, true);
-        states_[i].status = rows_[i].value("status", "failed");
-      }
+      if (const auto result = folder_.result(cells_[i], planned_[i].hash)) take_result(i, *result);
     }
   }
 
@@ -237,8 +270,8 @@ class Sweep {
     SweepOutcome outcome;
     const std::vector<Json> rows = chosen(rows_);
     for (const Json& row : rows) outcome.cells.push_back(row);
-    for (std::size_t i = 0; i < cells_.size(); ++i)
-      outcome.failed = outcome.failed || (mine_[i] && rows_[i].value("status", "") == "failed");
+    for (const Json& row : rows)
+      outcome.failed = outcome.failed || row.value("status", "") == "failed";
     outcome.text = summary_text(sweep_, chosen(cells_), rows);
     return outcome;
   }
@@ -260,12 +293,34 @@ class Sweep {
         }
         row["predicted"] = prediction;
       }
+      if (states_[i].status == "queued") {
+        states_[i] = state_of(row);
+        if (folder_.result(cells_[i], planned_[i].hash)) mine_[i] = false;
+      }
       lines += json_text(row) + "\n";
-      program_.emit(row);
+      if (writes_) program_.emit(row);
     }
-    fs::create_directories(folder_.path());
-    replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines);
+    if (writes_) {
+      write_index();
+      replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines + predicted_before());
+    }
     return outcome();
+  }
+
+  // Lines of cells that are not predicted this time, and were.
+  std::string predicted_before() const {
+    std::set<std::string> left;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (!selected_[i] && !planned_[i].hash.empty()) left.insert(planned_[i].hash);
+    }
+    std::string lines, line;
+    std::ifstream file(fs::path(folder_.path()) / "predicted.jsonl");
+    while (std::getline(file, line)) {
+      const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const bool known = row.is_object() && row.contains("hash") && row["hash"].is_string();
+      if (known && left.erase(row["hash"].get<std::string>()) > 0) lines += line + "\n";
+    }
+    return lines;
   }
 
   SweepOutcome listed() {
@@ -285,7 +340,7 @@ class Sweep {
     job.arguments = program_.words;
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (states_[i].status != "queued" || !selected_[i]) continue;
-      ++job.cells;
+      job.cells.push_back(i);
       job.cores = std::max<int>(job.cores, static_cast<int>(planned_[i].ranks));
       job.memory = std::max(job.memory, planned_[i].memory);
       job.seconds += planned_[i].seconds();
@@ -308,6 +363,9 @@ class Sweep {
   std::vector<bool> selected_;  // by `only`
   std::vector<bool> mine_;      // this process says what becomes of them
   std::vector<bool> emitted_;
+  std::vector<int> reference_;  // reference_of()
+  std::vector<Json> before_;    // results that are to be replaced by new ones; else null
+  bool writes_ = true;          // files of the sweep, and lines
   std::map<std::string, std::size_t> first_with_;  // hash -> cell
 };
 
@@ -324,9 +382,11 @@ SweepOutcome run_sweep(const SweepTable& sweep, const GoOptions& go, const Sweep
   return Sweep(sweep, go, program).run();
 }
 
-SweepOutcome found_results(const SweepTable& sweep, const SweepProgram& program) {
-  const GoOptions go;
-  return Sweep(sweep, go, program).found();
+SweepOutcome found_results(const SweepTable& sweep, const GoOptions& go,
+                           const SweepProgram& program) {
+  GoOptions done = go;
+  done.retry.clear();  // what was to be run again has been
+  return Sweep(sweep, done, program).found();
 }
 
 }  // namespace mw

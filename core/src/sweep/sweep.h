@@ -25,8 +25,8 @@ struct SweepProgram {
   // Trains, and returns the result as mw.train has it.
   std::function<Json(const Experiment&)> train;
   std::function<Json(const Experiment&)> plan;
-  std::function<void(const std::string&)> say, show;  // for people: on stderr, on stdout
-  std::function<void(const Json&)> emit;              // a cell's row, once it is final
+  std::function<void(const std::string&)> say;  // for people: on stderr
+  std::function<void(const Json&)> emit;        // a cell's row, once it is final
   Json again;  // what a cell's process must be given to run the script in the same way
   std::vector<std::string> words;  // ... and the command line of a job script's call
 };
@@ -44,8 +44,10 @@ struct SweepOutcome {
 // Stopped when the user wished so: then the same call goes on.
 SweepOutcome run_sweep(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program);
 
-// The results there are, in a cell's process, where another sweep is asked for them.
-SweepOutcome found_results(const SweepTable& sweep, const SweepProgram& program);
+// The results there are, in a cell's process, where another sweep is asked for them: those that
+// `go` asks for, or its predictions. Writes nothing.
+SweepOutcome found_results(const SweepTable& sweep, const GoOptions& go,
+                           const SweepProgram& program);
 
 // In a cell's process: runs the cell, writes its result, and ends the process.
 [[noreturn]] void run_cell(const SweepTable& sweep, const CellOrder& order,

@@ -53,6 +53,7 @@ function pivot(into) {
   if (columns.length < 2 || columns.length > 12 || rows.length < 2) return;
   if (data.groups.length < 0.6 * rows.length * columns.length) return; // mostly holes
   const all = measures(), at = new Map(data.groups.map((g, i) => [JSON.stringify([g.values[rowAxis] ?? none, columnOf(g)]), i]));
+  if (at.size < data.groups.length) return; // of several sweeps: one place for two
   let chosen = all[0];
   const holder = make("div");
   const select = make("select", { on: { change: () => { chosen = all[select.selectedIndex]; draw(); } } }, all.map((m) => make("option", {}, m.name)));
@@ -86,14 +87,14 @@ function showGroups() {
   const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: of tokens/s, against the baseline." : ""}`);
   pivot(into);
   const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => spreadText(g.m[key], text) });
-  const columns = [{ name: "mix", value: groupName, cell: (g) => data.groups.indexOf(g) === data.fastest
+  const columns = [{ name: "mix", value: groupName, cell: (g) => g.fastest
     ? [g.name, " ", tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")] : g.name }];
   const named = data.axes.length > 1 || data.groups.some((g) => data.axes.some((axis) => (g.values[axis] ?? "") !== g.name));
   if (named && data.axes.length) for (const axis of data.axes) columns.push({ name: axis, value: (g) => g.values[axis] ?? "" });
   if (data.axes.length > 1 && !data.groups.some((g) => g.name !== data.axes.map((a) => g.values[a]).filter((v) => v !== undefined).join(", "))) columns.shift();
   if (columns[0].name !== "mix") {
     const first = columns[0].name;
-    columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => data.groups.indexOf(g) === data.fastest
+    columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => g.fastest
       ? [g.values[first] ?? "", " ", tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")] : g.values[first] ?? "" };
   }
   const all = measures();
@@ -109,7 +110,7 @@ function showGroups() {
     { name: "n", num: true, value: (g) => g.n, title: "runs of it" }];
   columns.splice(at < 0 ? columns.length : at + (columns[at + 1] && columns[at + 1].name === "change" ? 2 : 1), 0, ...state);
   into.append(table(columns, data.groups, { caption: "Every mix and policy", sort: at >= 0 ? [at, "descending"] : null,
-    best: (g) => data.groups.indexOf(g) === data.fastest, rows: 30 }));
+    best: (g) => g.fastest, rows: 30 }));
 }
 
 function showNotDone() {

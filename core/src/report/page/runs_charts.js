@@ -55,7 +55,7 @@ function curveSection(id, title, lead, unit, given) {
 function showLosses() {
   if (data.losses.length) curveSection("loss", "Loss", "Training loss of each step. A colour is a mix; its runs with other seeds have the same colour.", "loss (nats a token)", data.losses);
   data.series.forEach((series, i) => {
-    const held = /^(held|valid)/.test(series.name);
+    const held = series.name === "held_out_loss";
     curveSection("series-" + i, held ? "Held-out loss" : series.name, held ? `Loss on data that is not trained on (${series.name}).` : "A metric of the script's own.",
       held ? "loss (nats a token)" : series.name, series.curves);
   });
@@ -65,7 +65,7 @@ function showEdge() {
   const points = data.groups.map((g, index) => ({ g, index, x: mean(g, peakKey()), y: mean(g, speedKey()) })).filter((p) => known(p.x) && known(p.y));
   if (points.length < 2) return;
   const good = data.predicted ? "predicted" : "right";
-  const into = section("edge", "Speed against memory", `Up and to the left is better. The edge joins the mixes that no other ${data.checked ? "right " : ""}mix beats in both. ${data.predicted ? "All predicted." : ""}`);
+  const into = section("edge", "Speed against memory", `Up and to the left is better. The edge joins the mixes that no other ${data.checked ? "right " : ""}mix${data.kinds > 1 ? " of equal work" : ""} beats in both. ${data.predicted ? "All predicted." : ""}`);
   const edge = points.filter((p) => p.g.edge).sort((a, b) => a.x - b.x);
   const scale = byteScale(Math.max(...points.map((p) => p.x)));
   const at = (p) => ({ x: p.x / scale.by, y: p.y, p });
@@ -96,7 +96,7 @@ function showEdge() {
     data: { datasets: [
       ...kinds.map(([label, fill, pointStyle, list]) => ({ label, data: list.map(at), pointStyle, backgroundColor: fill(), borderColor: fill(),
         radius: points.length > 200 ? 3 : 5, hoverRadius: 7, borderWidth: pointStyle === "crossRot" ? 2 : 1 })),
-      { label: "edge", type: "line", data: edge.map(at), stepped: "before", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
+      { label: "edge", type: "line", data: data.kinds > 1 ? [] : edge.map(at), stepped: "before", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
     ] },
     options: {
       parsing: false,
