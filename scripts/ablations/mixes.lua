@@ -75,10 +75,10 @@ end
 if not fastest then
   print "No mix is done with all its seeds: the table says why."
 else
-  local base = mixes["dp(8)"]
-  print(("The fastest right mix here is %s: %.0f tokens/s, %+.0f %% against dp(8); %s."):format(
-    fastest, mixes[fastest].tokens / mixes[fastest].runs,
-    100 * (mixes[fastest].tokens / mixes[fastest].runs / (base.tokens / base.runs) - 1),
+  local function speed(name) return mixes[name].tokens / mixes[name].runs end
+  local against = mixes["dp(8)"].right and ("%+.0f %% against dp(8)"):format(100 * (speed(fastest) / speed("dp(8)") - 1))
+    or "with nothing to compare with, as dp(8) is not done"
+  print(("The fastest right mix here is %s: %.0f tokens/s, %s; %s."):format(fastest, speed(fastest), against,
     #differ == 0 and ("all %d mixes train alike, their losses at most %.1e apart"):format(#names, apart)
       or ("these train differently or are not done: %s"):format(table.concat(differ, ", "))))
   sweep:report("runs/mixes/report.html", { baseline = "dp(8)" })
