@@ -180,21 +180,21 @@ class Wrong(SweepCase):
         self.sweep_script("""over = { plan = {
           { dp(2) }, { dp(2), misbehaving("abort") }, { dp(2), misbehaving("allocate") },
           { dp(2), misbehaving { "hang", call = 3 } }, { dp(2), misbehaving("wrong") } } }, same_loss_as = "dp(2)",""")
-        rows = self.cells("--time", "8", "--memory", "3GiB", code=4)
-        of = {name.split("how=")[-1].strip(")") if "how=" in name else name: row for name, row in rows.items()}
-        self.assertEqual({name: row["status"] for name, row in rows.items()},
-                         {name: "done" if name == "dp(2)" else "failed" for name in rows})
-        reasons = [row["reason"] for row in list(rows.values())[1:]]
-        self.assertRegex(reasons[0], r"^crashed: SIGABRT")
-        self.assertRegex(reasons[1], r"^out of memory")
-        self.assertRegex(reasons[2], r"^over its time limit: not done after 8 s")
-        self.assertRegex(reasons[3], r"^trains differently: the loss of step \d is ")
+        late, = self.cells("--time", "5", "--only", "hang", code=4).values()
+        self.assertRegex(late["reason"], r"^over its time limit: not done after 5 s")
+        rows = self.cells("--memory", "1536MiB", code=4)
+        self.assertEqual(self.states(rows), {name: "done" if name == "dp(2)" else "failed" for name in rows})
+        of = {name.split("how=")[-1].strip(")"): row for name, row in rows.items()}
         self.assertEqual(len(of), 5)
+        self.assertRegex(of["abort"]["reason"], r"^crashed: SIGABRT")
+        self.assertRegex(of["allocate"]["reason"], r"^out of memory")
+        self.assertEqual((of["hang"]["reason"], of["hang"]["reused"]), (late["reason"], True))
+        self.assertRegex(of["wrong"]["reason"], r"^trains differently: the loss of step \d is ")
         self.assertEqual([cell["status"] for cell in self.index()["cells"]], ["done"] + ["failed"] * 4)
         # They are not tried again, unless one asks for it.
         again = self.cells(code=4)
         self.assertTrue(all(row["reused"] for row in again.values()))
-        wrong = list(rows)[-1]
+        wrong = of["wrong"]["name"]
         retried = self.cells("--retry", "failed", "--only", "wrong", code=4)
         self.assertEqual([(name, row["reused"]) for name, row in retried.items()], [(wrong, False)])
         self.assertEqual(len(list(self.folder.glob("runs/s/.earlier/*"))), 1, "nothing recorded is lost")
