@@ -140,7 +140,7 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
   return best;
 }
 
-using Work = std::vector<std::pair<std::string, std::string>>;
+using KindOfWork = std::vector<std::pair<std::string, std::string>>;
 
 void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::vector<ReportGroup*> order;
@@ -151,7 +151,7 @@ void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::stable_sort(order.begin(), order.end(), [](const ReportGroup* a, const ReportGroup* b) {
     return std::pair(a->memory_needed(), -a->speed()) < std::pair(b->memory_needed(), -b->speed());
   });
-  std::map<Work, double> best;
+  std::map<KindOfWork, double> best;
   for (ReportGroup* g : order) {
     if (g->speed() <= best[g->work]) continue;
     g->on_edge = true;
@@ -331,7 +331,7 @@ ReportGroups group_cells(const ReportRuns& runs) {
   }
   const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
   find_edge(found.groups, counted);
-  std::map<Work, std::vector<int>> kinds;
+  std::map<KindOfWork, std::vector<int>> kinds;
   for (std::size_t g = 0; g < found.groups.size(); ++g)
     if (std::isfinite(found.groups[g].speed()))
       kinds[found.groups[g].work].push_back(static_cast<int>(g));
