@@ -190,8 +190,13 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
                     [](const ReportGroup& g) { return g.verdict == GroupVerdict::unproven; });
     if (unproven)
       return "No mix is known to be right: the losses of those that ran were not compared.";
-    return runs.cells.empty() ? "There is no cell."
-                              : "No cell has ended well yet: there is no fastest mix to name.";
+    if (runs.cells.empty()) return "There is no cell.";
+    const auto done = std::count_if(runs.cells.begin(), runs.cells.end(),
+                                    [](const ReportCell& cell) { return cell.done(); });
+    return fmt::format(
+        "No fastest mix to name yet: none has all its cells done and right ({} of {} cells are "
+        "done).",
+        done, runs.cells.size());
   }
   const ReportGroup& best = found.groups[static_cast<std::size_t>(found.fastest)];
   const bool checked = !runs.same_loss_as.empty();
