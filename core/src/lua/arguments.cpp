@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "lua/host.h"
 #include "lua/state.h"
 #include "lua/value.h"
 
@@ -35,7 +36,7 @@ int unknown_field(lua_State* lua) {
 
 void push_argument(lua_State* lua, const Json& argument) {
   push_json(lua, argument);
-  if (!argument.is_object() || !argument.contains("name")) return;
+  if (!argument.is_object() || !argument.contains("name") || argument.contains(open_key)) return;
   lua_createtable(lua, 0, 1);
   lua_pushcfunction(lua, unknown_field);
   lua_setfield(lua, -2, "__index");

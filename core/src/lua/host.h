@@ -30,6 +30,9 @@ struct Verb {
 // waits inside a verb; one call at a time goes through.
 using CallFunction = std::function<Json(std::int64_t number, const std::vector<Json>& arguments)>;
 
+// In an argument of such a call: a field that it lacks is nil there, not an error.
+inline constexpr const char* open_key = "$open";
+
 class Host {
  public:
   virtual ~Host() = default;

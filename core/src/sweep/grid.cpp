@@ -9,6 +9,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "lua/host.h"
 #include "lua/settings.h"
 #include "sweep/axis.h"
 
@@ -127,7 +128,7 @@ class GridMaker {
 
   // What the script's functions are told of a cell.
   static Json told(const Partial& partial) {
-    Json cell = {{"name", name_of(partial)}};
+    Json cell = {{"name", name_of(partial)}, {open_key, true}};  // not all cells have all axes
     for (const CellValue& value : partial.values)
       cell[value.key] = value.value.is_null() ? Json(value.text) : value.value;
     for (const auto& [key, value] : partial.sets) cell[key] = value;

@@ -14,7 +14,6 @@
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
 #include "run/ranks.h"
-#include "script/identity.h"
 #include "sweep/forked.h"
 
 namespace mw {
@@ -89,14 +88,13 @@ Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t lim
     planned.precision = name_of(plan.request.precision);
     planned.ranks = plan.ranks();
     planned.steps = experiment.steps;
-    planned.peak = predicted_need(plan, /*together=*/false);
     if (predict_it) {
       planned.prediction = predict_it(experiment);
       planned.prediction.erase("text");
-      planned.memory = planned.prediction.value("memory_needed", planned.peak);
       planned.step_seconds = planned.prediction.value("step_seconds", 0.0);
       return planned;
     }
+    planned.peak = predicted_need(plan, /*together=*/false);
     planned.memory = predicted_need(plan, /*together=*/true);
     planned.step_seconds = predict(plan, this_device(), experiment.threads).step_seconds;
     const std::int64_t threads =
@@ -135,8 +133,7 @@ Experiment experiment_of(const Cell& cell, const ReadContext& context) {
 }
 
 std::string hash_of(const Cell& cell, const Experiment& experiment) {
-  const std::string hash = experiment_hash(experiment);
-  return cell.repeat > 0 ? fmt::format("{}.{}", hash, cell.repeat) : hash;
+  return cell.repeat > 0 ? fmt::format("{}.{}", experiment.hash, cell.repeat) : experiment.hash;
 }
 
 std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& context,
