@@ -26,7 +26,7 @@ def matrix(test):
 # Two layers, four microbatches; the first %s is the plan, the second takes more keys.
 SCRIPT = """\
 local mw = require "meshwright"
-local pp, dp, tp = mw.plugins("pp", "dp", "tp")
+local pp, dp, tp, zero = mw.plugins("pp", "dp", "tp", "zero")
 local e = {
   model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
   data = mw.synthetic {}, sequence = 16,
