@@ -72,13 +72,15 @@ for _, cell in ipairs(cells) do
   local found = cell.same_loss_as
   if cell.status == "done" and found and found.compared then apart = math.max(apart, found.difference) end
 end
+local base = mixes["dp(8)"]
 if not fastest then
   print "No mix is done with all its seeds: the table says why."
+elseif not (base and base.right) then
+  print "There is no answer: dp(8), which the others are held to, is not done with all its seeds; the table says why."
 else
-  local function speed(name) return mixes[name].tokens / mixes[name].runs end
-  local against = mixes["dp(8)"].right and ("%+.0f %% against dp(8)"):format(100 * (speed(fastest) / speed("dp(8)") - 1))
-    or "with nothing to compare with, as dp(8) is not done"
-  print(("The fastest right mix here is %s: %.0f tokens/s, %s; %s."):format(fastest, speed(fastest), against,
+  local function speed(mix) return mix.tokens / mix.runs end
+  print(("The fastest right mix here is %s: %.0f tokens/s, %+.0f %% against dp(8); %s."):format(
+    fastest, speed(mixes[fastest]), 100 * (speed(mixes[fastest]) / speed(base) - 1),
     #differ == 0 and ("all %d mixes train alike, their losses at most %.1e apart"):format(#names, apart)
       or ("these train differently or are not done: %s"):format(table.concat(differ, ", "))))
   sweep:report("runs/mixes/report.html", { baseline = "dp(8)" })

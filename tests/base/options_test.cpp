@@ -121,6 +121,7 @@ TEST_CASE("the nearest name") {
   CHECK(mw::nearest("lama", names) == "llama");
   CHECK(mw::nearest("lamla", names) == "llama");
   CHECK(mw::nearest("AdamW", names) == "adamw");
+  CHECK(mw::nearest("tpp", {"pp", "tp"}) == "tp");
   CHECK(mw::nearest("optim", names) == "optimizer");
   CHECK(mw::nearest("kv-heads", names) == "kv_heads");
   CHECK(mw::nearest("xy", names) == "");

@@ -38,13 +38,14 @@ class ScriptErrors(ProgramCase):
         field, taken, namesakes, hook, chosen = self.said([
             'mw.plan(e { mw.strategy { name = "n", axis = { role = "model" }, rules = { { "ffn", where = '
             'function(op) return op.knd == "linear" end } } } (2) })',
-            'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model" } } }, sp() })',
+            'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model", where = function(op) '
+            'return op.kind == "add" or op.kind == "rms_norm" end } } }, sp() })',
             'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model" } } }, '
             'mw.strategy { name = "n", rules = { { "seq", axis = "model" } } } })',
             'mw.plan(e { zero { 2, hook = "bf16" } })',
             'mw.plan(e { dp { 2, hook = function() return { kind = "powersgd", rank = 0 } end } })'])
         self.assertRegex(field, r'no field knd \[did you mean "kind"')
-        self.assertRegex(taken, r"seq -> tp .*takes none \[.*of these, hidden -> tp of n \(plan\[2\]\) takes \d+ ops")
+        self.assertRegex(taken, r"seq -> tp .*takes none \[.*of these, .*hidden -> tp of n \(plan\[2\]\) takes \d+ ops")
         self.assertRegex(namesakes, r"plan\[3\]: another table of mw\.strategy than plan\[2\]'s has the name n ")
         self.assertRegex(hook, r"plan\[1\]\.hook is not a known option \[hook is an option of dp; ")
         self.assertIn("rank", chosen)

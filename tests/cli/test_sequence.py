@@ -140,7 +140,7 @@ local sp = mw.plugins("sp")
 """ + "".join(f"""
 mw.train {{ model = mw.llama {{ layers = 1, hidden = 16, heads = 2, ffn = 16, vocab = 16 }},
   data = mw.synthetic {{}}, sequence = 4096, plan = {plan}, batch = 1, optimizer = mw.adamw {{ lr = 1e-3 }},
-  steps = 1, log = "{log}" }}""" for plan, log in zip(plans, logs))))
+  steps = 1, log = "{log}", overwrite = true }}""" for plan, log in zip(plans, logs))))
         work = [pandas.read_hdf(log, "work") for log in logs]
         return [table[table["op"].isin([b"attention", "attention"])].groupby("rank")["flops"].sum() for table in work]
 

@@ -36,7 +36,7 @@ TEST_CASE("A slope that is off by a thousandth of the gradient or more does not 
 TEST_CASE("What powersgd leaves out comes in later steps") {
   Setup setup;
   setup.plan = {strategy("dp", {{"ways", 2}, {"hook", {{"kind", "powersgd"}, {"rank", 1}}}})};
-  const LossyGradients lost = lossy_gradients(experiment(setup), 16, nullptr);
+  const LossyGradients lost = lossy_gradients(experiment(setup), 64, nullptr);
   INFO(lost.first << " after one step, " << lost.mean << " in the mean");
   CHECK(lost.first > 0.05);
   CHECK(lost.mean < 0.5 * lost.first);

@@ -1,9 +1,9 @@
 // What the hidden keys of script tables mean, and how a value is named to its author.
 //
 // Keys that start with "$" are no options; readers skip them:
-//   "$function"  a Lua function: {"$function": n, "$code": "hex", "$plain": "hex", "$defined":
-//                "script.lua:12"}; the number is that of a process, the code tells functions apart in
-//                all of them, and what it closes over: "$plain" without what is in tables
+//   "$function"  a Lua function: {"$function": n, "$code": hex, "$plain": hex, "$defined":
+//                "script.lua:12"}; the number is that of a process, the code tells functions
+//                apart in all of them, with what they close over ("$plain": tables left out)
 //   "$value"     the unnamed values of a table with names too: mw.text { "file", order = … }; one
 //                value stands as it is, several as a list
 //   "$at"        "script.lua:12", where the table was made

@@ -151,18 +151,19 @@ void LogClaim::put_aside(bool whole) {
   fs::path beside = path_;
   beside.replace_filename(path_.stem().string() + ".earlier" + path_.extension().string());
   std::error_code error;
-  if (!whole && fs::exists(beside, error)) return;
-  fs::remove(beside, error);
-  fs::create_hard_link(path_, beside, error);
-  if (error) fs::copy_file(path_, beside, error);
-  if (error) {
-    throw refused("log.folder",
-                  fmt::format("log: cannot keep the earlier {} as {}: {}", named_, beside.string(),
-                              error.message()),
-                  "make room for it, or name another log");
+  if (whole || !fs::exists(beside, error)) {
+    fs::remove(beside, error);
+    fs::create_hard_link(path_, beside, error);
+    if (error) fs::copy_file(path_, beside, error);
+    if (error) {
+      throw refused("log.folder",
+                    fmt::format("log: cannot keep the earlier {} as {}: {}", named_,
+                                beside.string(), error.message()),
+                    "make room for it, or name another log");
+    }
   }
   earlier_ = beside;
-  note_ += fmt::format("; kept as {} until this one is done", beside.filename().string());
+  note_ += fmt::format("; {} is kept until this one is done", beside.filename().string());
 }
 
 void LogClaim::done() {

@@ -140,7 +140,7 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
   return best;
 }
 
-using Work = std::vector<std::pair<std::string, std::string>>;
+using KindOfWork = std::vector<std::pair<std::string, std::string>>;
 
 void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::vector<ReportGroup*> order;
@@ -151,7 +151,7 @@ void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::stable_sort(order.begin(), order.end(), [](const ReportGroup* a, const ReportGroup* b) {
     return std::pair(a->memory_needed(), -a->speed()) < std::pair(b->memory_needed(), -b->speed());
   });
-  std::map<Work, double> best;
+  std::map<KindOfWork, double> best;
   for (ReportGroup* g : order) {
     if (g->speed() <= best[g->work]) continue;
     g->on_edge = true;
@@ -190,8 +190,13 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
                     [](const ReportGroup& g) { return g.verdict == GroupVerdict::unproven; });
     if (unproven)
       return "No mix is known to be right: the losses of those that ran were not compared.";
-    return runs.cells.empty() ? "There is no cell."
-                              : "No cell has ended well yet: there is no fastest mix to name.";
+    if (runs.cells.empty()) return "There is no cell.";
+    const auto done = std::count_if(runs.cells.begin(), runs.cells.end(),
+                                    [](const ReportCell& cell) { return cell.done(); });
+    return fmt::format(
+        "No fastest mix to name yet: none has all its cells done and right ({} of {} cells are "
+        "done).",
+        done, runs.cells.size());
   }
   const ReportGroup& best = found.groups[static_cast<std::size_t>(found.fastest)];
   const bool checked = !runs.same_loss_as.empty();
@@ -331,7 +336,7 @@ ReportGroups group_cells(const ReportRuns& runs) {
   }
   const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
   find_edge(found.groups, counted);
-  std::map<Work, std::vector<int>> kinds;
+  std::map<KindOfWork, std::vector<int>> kinds;
   for (std::size_t g = 0; g < found.groups.size(); ++g)
     if (std::isfinite(found.groups[g].speed()))
       kinds[found.groups[g].work].push_back(static_cast<int>(g));
