@@ -216,8 +216,7 @@ std::vector<Json> predicted_rows(const fs::path& folder) {
   std::vector<Json> rows;
   std::ifstream file(folder / predicted_file_name, std::ios::binary);
   for (std::string line; std::getline(file, line);) {
-    Json row = Json::parse(line, nullptr, false);
-    if (row.is_object()) rows.push_back(std::move(row));
+    if (Json row = Json::parse(line, nullptr, false); row.is_object()) rows.push_back(row);
   }
   return rows;
 }
@@ -225,11 +224,12 @@ std::vector<Json> predicted_rows(const fs::path& folder) {
 // Cells that were run keep what their own files say.
 void take_predictions(const fs::path& folder, const std::string& sweep, ReportRuns& runs) {
   std::map<std::string, Json> by_name;
-  for (Json& row : predicted_rows(folder)) by_name[text_at(row, "name")] = std::move(row);
+  for (const Json& row : predicted_rows(folder)) by_name[text_at(row, "name")] = row;
   for (ReportCell& cell : runs.cells) {
     const auto row = by_name.find(cell.name);
     if (cell.sweep != sweep || cell.status != "predicted" || row == by_name.end()) continue;
-    if (text_at(row->second, "hash") == cell.hash) take_result(cell, row->second);
+    if (cell.hash.empty() || text_at(row->second, "hash") == cell.hash)
+      take_result(cell, row->second);
   }
 }
 
