@@ -1,6 +1,7 @@
 // Reads lines from a terminal through libedit.
 #include "app/line_editor.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <histedit.h>
 #include <poll.h>
@@ -29,6 +30,7 @@ struct LineEditor::State {
   EditLine* editor = nullptr;
   History* history = nullptr;
   std::mbstate_t decoding{};
+  int woken = -1;  // readable once Ctrl-C was typed
 };
 
 namespace {
@@ -36,25 +38,40 @@ namespace {
 constexpr int most_lines_kept = 2000;
 
 volatile std::sig_atomic_t given_up = 0;
+volatile std::sig_atomic_t wakes = -1;  // the end of a pipe that is written to
 extern "C" void give_up(int) {
+  const int error = errno;
   given_up = 1;
+  const char byte = 0;
+  if (::write(wakes, &byte, 1) < 0) errno = error;
 }
 
-// While a line is read, Ctrl-C ends the line and nothing else.
+// While a line is read, Ctrl-C ends the line and nothing else. It wakes the reader through a pipe:
+// the signal may come before the reader waits, or to another thread.
 class OwnInterrupt {
  public:
   OwnInterrupt() {
+    if (::pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) != 0)
+      throw std::system_error(errno, std::generic_category(), "pipe");
     given_up = 0;
+    wakes = pipe_[1];
     struct sigaction action {};
     action.sa_handler = give_up;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before_);
   }
-  ~OwnInterrupt() { sigaction(SIGINT, &before_, nullptr); }
+  ~OwnInterrupt() {
+    sigaction(SIGINT, &before_, nullptr);
+    wakes = -1;
+    ::close(pipe_[0]);
+    ::close(pipe_[1]);
+  }
+  int woken() const { return pipe_[0]; }
   OwnInterrupt(const OwnInterrupt&) = delete;
   OwnInterrupt& operator=(const OwnInterrupt&) = delete;
 
  private:
+  int pipe_[2] = {-1, -1};
   struct sigaction before_ {};
 };
 
@@ -72,8 +89,8 @@ char* prompt_of(EditLine* editor) {
 int read_character(EditLine* editor, wchar_t* into) {
   std::mbstate_t& decoding = editor_state(editor).decoding;
   while (true) {
-    pollfd waiting{STDIN_FILENO, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, -1);
+    pollfd waiting[] = {{STDIN_FILENO, POLLIN, 0}, {editor_state(editor).woken, POLLIN, 0}};
+    const int ready = ::poll(waiting, 2, -1);
     if (given_up != 0 || stop_requested()) return -1;
     if (ready < 0 && errno == EINTR) continue;
     char byte = 0;
@@ -180,6 +197,7 @@ std::optional<std::string> LineEditor::read(const std::string& prompt) {
   state.prompt = prompt;
   state.decoding = {};
   const OwnInterrupt own;
+  state.woken = own.woken();
   int length = 0;
   const char* line = el_gets(state.editor, &length);
   if (given_up != 0) {
