@@ -16,7 +16,7 @@
 #include "comm/futex.h"
 #include "comm/reduce.h"
 #include "meshwright/communicator.h"
-#include "meshwright/error.h"
+#include "meshwright/world.h"
 
 namespace mw::comm {
 
@@ -54,12 +54,6 @@ enum class Cause : std::uint8_t {
   earlier,  // something that went wrong before
   absence,  // a rank did not come: it may have failed, and not said so yet
   itself,
-};
-
-// Thrown where a rank waited in vain.
-class WaitedInVain : public Error {
- public:
-  using Error::Error;
 };
 
 class Round {
