@@ -88,8 +88,10 @@ StepRow Measurements::row_of(const StepReport& report) const {
   return row;
 }
 
-// A step that is left out for its overflow has done nothing.
+// A step that is left out for its overflow has done nothing. Where NaN ends the run, what ends it
+// has more to say.
 std::string Measurements::look_for_divergence(const StepReport& report) {
+  if (experiment_.stops_on_nan) return "";
   const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
   if (report.left_out || (loss && norm) == diverged_.empty()) return "";
   if (loss && norm) {
@@ -104,6 +106,11 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
                   std::isnan(loss ? report.grad_norm : report.loss) ? "NaN" : "Inf", report.step);
   log_.event(report.step, -1, "diverged", diverged_);
   return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
+}
+
+void Measurements::stopped_diverging(const RankFailed& why) {
+  diverged_ = "diverged: " + why.problems().front().message;
+  log_.event(at_step_ - 1, why.rank(), "diverged", diverged_);
 }
 
 // What `observe` is told.

@@ -10,6 +10,7 @@
 
 #include "app/experts.h"
 #include "app/run_log.h"
+#include "meshwright/world.h"
 #include "predict/prediction.h"
 #include "run/trainer.h"
 
@@ -32,6 +33,8 @@ class Measurements {
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
+  // Of a run that stopped at a loss or a norm that is not finite, with what was said of it.
+  void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.
   RunStatus conclude(bool interrupted);

@@ -230,19 +230,22 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     if (folder.output() != nullptr)
       shown.push_back(
           std::make_unique<Progress>(folder.output(), experiment.steps, ProgressStyle{}));
-    const TrainOutcome outcome = train(
-        limited, stop_flag(),
-        [&](const StepReport& report) {
-          const std::string news = measured.add(report);
-          for (const auto& progress : shown) {
-            progress->step(
-                {report.step, report.loss, report.seconds,
-                 experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
-                seconds_now());
-            if (!news.empty()) progress->note(news);
-          }
-        },
-        measured.end());
+    const auto on_step = [&](const StepReport& report) {
+      const std::string news = measured.add(report);
+      for (const auto& progress : shown) {
+        progress->step({report.step, report.loss, report.seconds,
+                        experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
+                       seconds_now());
+        if (!news.empty()) progress->note(news);
+      }
+    };
+    TrainOutcome outcome;
+    try {
+      outcome = train(limited, stop_flag(), on_step, measured.end());
+    } catch (const RankFailed& error) {
+      if (error.problems().front().code != "run.not-finite") throw;
+      measured.stopped_diverging(error);
+    }
     for (const auto& progress : shown) progress->finish();
     shown.clear();
     measured.take(outcome.check);

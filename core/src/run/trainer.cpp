@@ -7,6 +7,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "run/not_finite.h"
 #include "run/ranks.h"
 
 namespace mw {
@@ -126,13 +127,15 @@ class Run {
   void rank(Executor& executor, Ledger& ledger) try {
     Check check(experiment_.loss_scale != nullptr);
     if (experiment_.check) executor.watch(&check);
+    if (experiment_.stops_on_nan) executor.leaves_out_not_finite();
     ledger.reset_peaks();
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     for (std::int64_t step = 0; step < experiment_.steps; ++step) {
       StepOutcome done = executor.step(step, experiment_.schedule(step));
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
                         done.left_out, {}};
-      const bool stop = done.stop;
+      report.left_out = done.left_out && !done.not_finite;
+      const bool stop = done.stop || done.not_finite;
       const bool evaluates = !stop && experiment_.evaluation.due(step, experiment_.steps);
       mailbox_.put(step, report_of(executor, ledger, done));
       if (executor.rank() == 0) {
@@ -156,6 +159,7 @@ class Run {
         }
         mailbox_.reported(step);
       }
+      if (done.not_finite) throw_not_finite(executor, step, done);
       if (stop) break;
       if (end_ == nullptr) continue;
       if (!mailbox_.wait_reported(step)) return;
