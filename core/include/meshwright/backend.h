@@ -63,12 +63,6 @@ Problem lateness(const std::string& axis, const std::string& name, const std::st
                  double seconds, const std::vector<int>& missing, const std::vector<int>& waiting,
                  const std::string& whereabouts);
 
-// Thrown where a rank waited in vain: a lesser cause than any other error.
-class WaitedInVain : public Error {
- public:
-  using Error::Error;
-};
-
 // A rank's backend in one group, as far as checking goes what it is called with. A call that is
 // right in itself becomes an Issue and goes to issue() or issue_pair(), which return at once.
 class CheckedBackend : public c10d::Backend {

@@ -30,6 +30,13 @@ class Aborted : public Error {
       : Error(Stage::run, "run.aborted", "", std::move(message), std::move(hint)) {}
 };
 
+// Thrown by a collective's wait where some rank did not come in time. It is the cause of a failed run
+// only if nothing else is: the rank that was waited for may have failed, and not said so yet.
+class WaitedInVain : public Error {
+ public:
+  using Error::Error;
+};
+
 // What run_ranks throws if a rank failed: its error, with the rank in front.
 class RankFailed : public Error {
  public:
@@ -59,6 +66,10 @@ class CommunicatorSource {
   // Rank `rank` cannot go on: every wait under way and every later call, on any rank and group,
   // throws Aborted with this reason. The first call wins. Any thread may call.
   virtual void abort(int rank, const std::string& reason) = 0;
+
+  // Rank `rank` makes no further calls: whoever waits for it, now or later, may fail at once, and
+  // need not wait for the timeout. Called by the rank's own thread.
+  virtual void ended(int /*rank*/) {}
 };
 
 // A communicator of rank group[index] over `source`. `ledger` may be null: nothing is counted.

@@ -10,6 +10,7 @@
 
 #include "comm/futex.h"
 #include "comm/purpose.h"
+#include "meshwright/carrier.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
 
@@ -52,6 +53,10 @@ std::int64_t wire_bytes(Collective op, std::int64_t bytes, int ways) {
       return 0;
   }
   return 0;
+}
+
+const Purpose* current_purpose() {
+  return comm::PurposeScope::current();
 }
 
 Pending::Pending() = default;

@@ -85,7 +85,7 @@ void run_one(comm::LocalWorld& world, int rank, int threads,
     world.ended(rank);
   } catch (const Aborted& error) {
     failed(error.what(), Nearness::consequence);
-  } catch (const comm::WaitedInVain& error) {
+  } catch (const WaitedInVain& error) {
     failed(error.what(), Nearness::waited_in_vain);
   } catch (const std::exception& error) {
     failed(error.what(), Nearness::cause);

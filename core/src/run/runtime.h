@@ -1,0 +1,71 @@
+// The ranks of one run, whatever carries them: which of them are threads of this process, how they
+// start and end, and how what they know comes together without a common address space. With threads
+// alone (no Processes) nothing is copied or serialised.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/processes.h"
+#include "meshwright/world.h"
+
+namespace mw {
+
+// How many ranks a process carries, of which ones: process p those from p * n / processes on.
+// Throws Error (plan, "launch.ranks"), with both numbers and the nearest choices, unless they share
+// `ranks` evenly. `mix`: the plan, for the message.
+std::vector<std::vector<int>> ranks_of_processes(int ranks, int processes, const std::string& mix);
+
+// Bytes of every rank, in order of rank.
+using BytesOfRanks = std::vector<std::string>;
+
+class RankRuntime {
+ public:
+  // `processes`: null, or a plan of one rank, which each process runs by itself: this process
+  // carries all ranks. Throws as ranks_of_processes.
+  RankRuntime(int ranks, Processes* processes, const std::string& mix = "");
+  ~RankRuntime();
+
+  int ranks() const { return ranks_; }
+  const std::vector<int>& here() const { return here_; }  // ascending
+  bool alone() const { return processes_ == nullptr; }    // all ranks are here
+  // Whether this process carries rank 0: it prints, records and observes.
+  bool first() const { return here_.front() == 0; }
+  Processes* processes() { return processes_; }  // null if alone
+  // Threads of each rank's ops: the cores of this machine over all ranks on it, unless `asked`.
+  int threads(int asked) const;
+  // Seconds of the clock that all ranks share, from those of this process' (base/clock.h).
+  double shared_clock(double seconds) const;
+
+  // Runs `body` on every rank that is here, each in a thread of its own, and returns when the run is
+  // over in all processes. If a rank fails, the ranks of all processes are stopped, and the first
+  // cause is thrown in all of them, RankFailed (world.h); Stopped if a rank threw that; ProcessFailed
+  // if a process was not there. `agreed`: what the run computes (a hash): processes that differ in it
+  // are refused.
+  using Body = std::function<void(RankContext&)>;
+  void run(const Body& body, const RankOptions& options, at::DeviceType device = at::kCPU,
+           const std::string& agreed = "");
+
+  // While run() lasts, called by every rank alike, in its own thread, in the same order on each.
+  // They end with Aborted if a rank fails.
+  // On rank 0 every rank's bytes; empty on others, which do not wait.
+  BytesOfRanks gather(int rank, std::string bytes);
+  BytesOfRanks all_gather(int rank, std::string bytes);
+  // Rank 0's bytes, on every rank.
+  std::string broadcast(int rank, std::string bytes);
+  void barrier(int rank);
+
+ private:
+  class Meeting;
+
+  const int ranks_;
+  Processes* processes_;
+  std::vector<std::vector<int>> ranks_of_;  // by process
+  std::vector<int> here_;
+  std::unique_ptr<Meeting> meeting_;
+};
+
+}  // namespace mw
