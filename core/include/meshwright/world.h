@@ -98,6 +98,15 @@ std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, cons
                                                 const std::vector<int>& group, int index,
                                                 Ledger* ledger);
 
+// What is done where a rank's thread does not come back after another one has failed, which nothing
+// can make it do: mostly, to end the process. Called by the thread that has started the ranks, with
+// why they failed; if it returns, or is null, as it is at first, that thread waits on. Returns the
+// handler before.
+using OnHang = std::function<void(const RankFailed&)>;
+namespace comm {
+OnHang on_hang(OnHang handler);
+}
+
 struct RankContext {
   int rank = 0;
   int ranks = 1;

@@ -70,6 +70,10 @@ std::string table_of(const std::vector<RankPlace>& places);
 // One of its lines: "412 collectives done, the last all-reduce on dp (gradients); waits 5.0 s in …".
 std::string text_of(const RankPlace& place);
 
+}  // namespace mw::comm
+
+namespace mw {
+
 template <class Pack>
 void members(Pack& pack, RankPlace::Call& call) {
   pack(call.axis, call.op, call.label, call.phase);
@@ -79,4 +83,4 @@ void members(Pack& pack, RankPlace& place) {
   pack(place.rank, place.state, place.done, place.last, place.waits, place.seconds);
 }
 
-}  // namespace mw::comm
+}  // namespace mw
