@@ -61,6 +61,8 @@ struct Experiment {
   // Steps whose every op and transfer is timed, for the run file; sorted, none without one.
   std::vector<std::int64_t> trace;
   double timeout = 300;  // seconds that a collective waits for a rank
+  // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
+  bool stops_on_nan = true;
   // Called after each step on the first rank's thread with the step's index and what is known of
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
   std::function<Json(std::int64_t, const Json& facts)> observe;
