@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/processes.h"
+#include "comm/rank_threads.h"
 #include "meshwright/world.h"
 
 namespace mw {
@@ -57,14 +58,26 @@ class RankRuntime {
   // Rank 0's bytes, on every rank.
   std::string broadcast(int rank, std::string bytes);
   void barrier(int rank);
+  // The same by process, not by rank: called by the first of the ranks that are here, alone.
+  // Every process' bytes, on the first one; empty on others, which do not wait.
+  std::vector<std::string> gather_processes(std::string bytes);
+  // The first process' bytes, on all.
+  std::string broadcast_processes(const std::string& bytes);
 
  private:
   class Meeting;
+  void agree(const std::string& agreed);
+  void settle(comm::RanksEnd end);
+  comm::RanksEnd await_end(int process, std::chrono::milliseconds timeout, bool once);
+  comm::RanksEnd told_by(comm::RanksEnd end, int process, const Error& error) const;
+  BytesOfRanks collect(std::vector<std::string> own);
+  std::size_t place_of(int rank) const;
 
   const int ranks_;
   Processes* processes_;
   std::vector<std::vector<int>> ranks_of_;  // by process
   std::vector<int> here_;
+  std::chrono::milliseconds timeout_ = RankOptions{}.timeout;  // of the run
   std::unique_ptr<Meeting> meeting_;
 };
 
