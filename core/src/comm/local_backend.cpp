@@ -6,8 +6,8 @@
 
 #include <numeric>
 
-#include "comm/local_device.h"
 #include "comm/purpose.h"
+#include "comm/streams.h"
 #include "meshwright/error.h"
 
 namespace mw::comm {
@@ -83,13 +83,17 @@ Call LocalBackend::new_call(Collective op, const at::Tensor& tensor, std::int64_
   return call;
 }
 
-Arrival LocalBackend::new_arrival(Call call, const at::Tensor* in, at::Tensor* out) const {
+Arrival LocalBackend::new_arrival(Call call, const at::Tensor* in, at::Tensor* out) {
   Arrival arrival;
   if (const auto* purpose = PurposeScope::current()) {
     if (purpose->label != nullptr) call.label = *purpose->label;
     if (purpose->phase != nullptr) call.phase = purpose->phase;
   }
-  if (!call.device.is_cpu()) arrival.ready.emplace(record_event(call.device));
+  if (!call.device.is_cpu()) {
+    if (!stream_) stream_ = new_stream(call.device, /*urgent=*/true);
+    arrival.stream = stream_;
+    arrival.ready.emplace(record_event(current_stream(call.device)));
+  }
   arrival.call = std::move(call);
   if (in != nullptr) arrival.in = bytes_of(*in);
   if (out != nullptr) arrival.out = bytes_of(*out);

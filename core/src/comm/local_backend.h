@@ -66,7 +66,7 @@ class LocalBackend final : public c10d::Backend {
 
  private:
   Call new_call(Collective op, const at::Tensor& tensor, std::int64_t elements) const;
-  Arrival new_arrival(Call call, const at::Tensor* in, at::Tensor* out) const;
+  Arrival new_arrival(Call call, const at::Tensor* in, at::Tensor* out);
   WorkPtr issue(Arrival arrival, std::vector<at::Tensor> tensors, std::vector<at::Tensor> results,
                 c10d::OpType type, std::chrono::milliseconds timeout);
   WorkPtr issue_pair(Collective op, std::vector<at::Tensor>& tensors, int peer, int tag);
@@ -79,6 +79,8 @@ class LocalBackend final : public c10d::Backend {
   std::shared_ptr<LocalGroup> group_;
   int global_rank_;
   std::chrono::milliseconds timeout_;
+  // Of device tensors: this group's rounds go beside what the rank computes.
+  std::optional<c10::Stream> stream_;
 };
 
 }  // namespace mw::comm
