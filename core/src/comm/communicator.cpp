@@ -10,6 +10,7 @@
 
 #include "comm/futex.h"
 #include "comm/purpose.h"
+#include "comm/step_clock.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
 
@@ -70,11 +71,16 @@ void Pending::wait() {
   if (!work_) return;
   const auto start = comm::Clock::now();
   const auto work = std::move(work_);
-  work->wait();
-  if (communicator_->ledger_ != nullptr) {
-    communicator_->ledger_->waited(communicator_->axis_, name_of(op_), phase_,
-                                   seconds_since(start));
+  Ledger* ledger = communicator_->ledger_;
+  if (StepClock* clock = StepClock::on_device(); clock != nullptr && ledger != nullptr) {
+    const int from = clock->mark();
+    work->wait();
+    clock->waited(*ledger, communicator_->axis_, name_of(op_), phase_, from, clock->mark());
+    return;
   }
+  work->wait();
+  if (ledger != nullptr)
+    ledger->waited(communicator_->axis_, name_of(op_), phase_, seconds_since(start));
 }
 
 Communicator::Communicator(std::string axis, std::vector<int> group, int index,
@@ -101,7 +107,9 @@ Pending Communicator::issue(Collective op, std::int64_t sent, const Purpose& pur
   Pending pending(call(), this, op, purpose.phase);
   if (ledger_ != nullptr) {
     ledger_->communicated(axis_, name_of(op), purpose.phase, sent);
-    ledger_->waited(axis_, name_of(op), purpose.phase, seconds_since(start));
+    // On an accelerator it was only queued.
+    const double seconds = StepClock::on_device() == nullptr ? seconds_since(start) : 0;
+    ledger_->waited(axis_, name_of(op), purpose.phase, seconds);
   }
   return pending;
 }

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "comm/streams.h"
 #include "meshwright/error.h"
 #include "model/init.h"
 #include "plan/limits.h"
 #include "program/scalar_type.h"
+#include "run/device.h"
 
 namespace mw {
 namespace {
@@ -28,6 +30,7 @@ void check_thread_ranks(const Plan& plan) {
 void with_executors(const Experiment& experiment, const Plan& plan, const std::atomic<bool>* stop,
                     const RankBody& body, bool limited) {
   check_thread_ranks(plan);
+  check_device(experiment.device, experiment.load_device);
   RankOptions options;
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
@@ -46,12 +49,15 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
       plan.ranks(),
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
+        const at::Device device =
+            device_of(experiment.device, context.rank, context.rank, plan.ranks());
+        const DeviceScope on_device(device);
         Ledger ledger;
         if (limited && experiment.memory > 0) {
           ledger.set_limit(experiment.memory, context.rank, experiment.memory_hint);
         }
         MemoryWatch watch(ledger);
-        Executor executor(plan.program_of(context.rank), context.rank, at::kCPU, *context.source,
+        Executor executor(plan.program_of(context.rank), context.rank, device, *context.source,
                           ledger, input);
         for (std::size_t p = 1; apart && p < experiment.step_plans->plans.size(); ++p)
           executor.also(experiment.step_plans->plans[p]->program_of(context.rank));
