@@ -44,7 +44,9 @@ struct Experiment {
   std::shared_ptr<const LossScale> loss_scale;  // null: none
   std::int64_t steps = 0;
   std::int64_t seed = 0;
-  int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
+  int threads = 0;  // of one rank's ops; 0: the cores over the ranks
+  at::DeviceType device = at::kCPU;
+  std::function<void()> load_device;       // run/device.h; null: nothing is to be loaded
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
