@@ -163,6 +163,18 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
 }  // namespace
 
+bool orders(c10::Stream stream, const c10::Event& event) {
+  const auto* known = static_cast<EventState*>(event.eventId());
+  if (known == nullptr) return false;
+  const std::lock_guard lock(state().mutex);
+  Clock now = state().clocks[index_of(stream)];
+  join(now, host_clock());
+  Clock then = now;
+  join(then, known->clock);
+  now.resize(then.size());
+  return now != then;
+}
+
 at::Device device(int index) {
   return {device_type, static_cast<c10::DeviceIndex>(index)};
 }

@@ -1,6 +1,7 @@
 // The engine on simulated accelerators: every mix computes what one rank on the CPU does, nothing
 // that it does is out of order, and nothing waits for a device that docs/gpu.md does not list.
 #include "on_devices.h"
+#include "support/sample.h"
 
 using namespace mw;        // NOLINT
 using namespace mw::test;  // NOLINT

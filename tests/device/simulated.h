@@ -9,6 +9,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
 
 #include <cstdint>
 #include <map>
@@ -40,6 +41,10 @@ struct Counts {
 Counts counts(int device);
 // Waits of the host by what declared them.
 std::map<std::string, std::int64_t> host_waits();
+
+// Whether a wait of the stream for the event puts anything before what this thread queues there next
+// that is not before it already.
+bool orders(c10::Stream stream, const c10::Event& event);
 
 // While it lives, waits of this thread for a device are reported unless they are declared.
 class NoHostWaits {

@@ -22,9 +22,9 @@ c10::Stream new_stream(at::Device device, bool urgent = false);
 // What is queued on the stream now lies before it. `timed`: elapsedTime() can be asked.
 c10::Event record_event(c10::Stream stream, bool timed = false);
 
-// For tests: asked before each wait, by its name; true leaves it out. Set while no rank runs; null:
-// none is left out.
-using LeaveOut = std::function<bool(const std::string& wait)>;
+// For tests: asked before each wait of a stream for an event, by its name; true leaves it out. Set
+// while no rank runs; null: none is left out.
+using LeaveOut = std::function<bool(const std::string& wait, c10::Stream, const c10::Event&)>;
 void leave_waits_out(const LeaveOut* which);
 const LeaveOut* waits_left_out();
 
@@ -32,7 +32,8 @@ const LeaveOut* waits_left_out();
 // the same in every run of a plan. It is asked for in tests alone.
 template <class Name>
 void wait_for(c10::Stream stream, const c10::Event& event, const Name& name) {
-  if (const LeaveOut* which = waits_left_out(); which != nullptr && (*which)(name())) return;
+  if (const LeaveOut* which = waits_left_out(); which != nullptr && (*which)(name(), stream, event))
+    return;
   event.block(stream);
 }
 
