@@ -44,7 +44,9 @@ struct Experiment {
   std::shared_ptr<const LossScale> loss_scale;  // null: none
   std::int64_t steps = 0;
   std::int64_t seed = 0;
-  int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
+  int threads = 0;  // of one rank's ops; 0: the cores over the ranks
+  at::DeviceType device = at::kCPU;
+  std::function<void()> load_device;       // run/device.h; null: nothing is to be loaded
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
@@ -61,6 +63,8 @@ struct Experiment {
   // Steps whose every op and transfer is timed, for the run file; sorted, none without one.
   std::vector<std::int64_t> trace;
   double timeout = 300;  // seconds that a collective waits for a rank
+  // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
+  bool stops_on_nan = true;
   // Called after each step on the first rank's thread with the step's index and what is known of
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
   std::function<Json(std::int64_t, const Json& facts)> observe;

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/pack.h"
+#include "run/not_finite.h"
 #include "run/rank_report.h"
 #include "run/ranks.h"
 
@@ -144,6 +145,7 @@ class Run {
   void rank(Executor& executor, Ledger& ledger) try {
     Check check(experiment_.loss_scale != nullptr);
     if (experiment_.check) executor.watch(&check);
+    if (experiment_.stops_on_nan) executor.leaves_out_not_finite();
     ledger.reset_peaks();
     const bool leads = executor.rank() == runtime_.here().front();  // of those that are here
     const bool waits = end_ != nullptr || (experiment_.observe && !runtime_.alone());
@@ -152,7 +154,8 @@ class Run {
       StepOutcome done = executor.step(step, experiment_.schedule(step));
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
                         done.left_out, {}};
-      const bool stop = done.stop;
+      report.left_out = done.left_out && !done.not_finite;
+      const bool stop = done.stop || done.not_finite;
       const bool evaluates = !stop && experiment_.evaluation.due(step, experiment_.steps);
       mailbox_.put(step, report_of(executor, ledger, done, runtime_));
       if (leads) {
@@ -179,6 +182,7 @@ class Run {
         }
         mailbox_.reported(step, last);
       }
+      if (done.not_finite) throw_not_finite(executor, step, done);
       if (stop) break;
       if (waits && mailbox_.wait_reported(step)) break;
     }

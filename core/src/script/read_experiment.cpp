@@ -277,10 +277,11 @@ class Reader {
     if (!values_.has("steps")) return;
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
-    experiment_.threads = values_.int32("threads");
-    request_.threads = experiment_.threads;
+    request_.threads = experiment_.threads = values_.int32("threads");
+    read_device(values_, *context_.catalog, experiment_);
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
+    experiment_.stops_on_nan = values_.text("on_nan") == "stop";
     experiment_.force = values_.flag("force");
     experiment_.check = values_.flag("check");
     if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");
