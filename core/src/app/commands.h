@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/joined.h"
 #include "app/output.h"
 #include "app/restarts.h"
 #include "meshwright/json.h"
@@ -28,6 +29,7 @@ struct ScriptArguments {
   std::string html;                // of plan: the page to write; empty: none
   bool force = false;              // start what this machine's memory is predicted not to hold
   Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
+  ProcessArguments processes;      // of run, verify and compare
   Restarts restarts;               // of run
   std::string attempt;             // of a process that run_with_restarts has started; or empty
 };
