@@ -10,21 +10,29 @@ bool decides_run(const std::string& key) {
   return key != "cluster" && key != "stack";
 }
 
-void read_priced_for(const Values& values, Experiment& experiment, Problems& problems) {
+void check_priced_for(const Values& values, const Plan* plan, Problems& problems) {
   const auto given = [&](const char* key) {
     return values.has(key) ? without_hidden(values.at(key)) : Json();
   };
-  experiment.cluster = given("cluster");
-  experiment.stack = given("stack");
-  if (experiment.cluster.is_null()) {
-    if (experiment.stack.is_null()) return;
+  const Json cluster = given("cluster"), stack = given("stack");
+  if (cluster.is_null()) {
+    if (stack.is_null()) return;
     problems.add(Stage::options, "option.conflict", "stack",
                  "stack is given, and no cluster: this machine runs this project's own",
                  "cluster = mw.cluster(\"selene\"), or leave stack out");
     return;
   }
-  const auto machine = read_machine(experiment.cluster, experiment.stack, problems);
-  if (machine && experiment.plan) check_placed(*experiment.plan, *machine, problems);
+  const auto machine = read_machine(cluster, stack, problems);
+  if (machine && plan != nullptr) check_placed(*plan, *machine, problems);
+}
+
+std::unique_ptr<Machine> machine_of(const Experiment& experiment) {
+  const auto given = [&](const char* key) { return experiment.table.value(key, Json()); };
+  if (given("cluster").is_null()) return nullptr;
+  Problems problems;
+  auto machine = read_machine(given("cluster"), given("stack"), problems);
+  problems.throw_if_any();
+  return machine;
 }
 
 }  // namespace mw

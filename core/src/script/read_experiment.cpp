@@ -46,7 +46,7 @@ class Reader {
     if (experiment_.evaluation.data && experiment_.plan)
       experiment_.evaluation.plan = forward_only(*experiment_.plan);
     read_weights();
-    read_priced_for(values_, experiment_, problems_);
+    check_priced_for(values_, experiment_.plan.get(), problems_);
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
