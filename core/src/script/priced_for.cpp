@@ -10,11 +10,12 @@ bool decides_run(const std::string& key) {
   return key != "cluster" && key != "stack";
 }
 
-void check_priced_for(const Values& values, const Plan* plan, Problems& problems) {
+void read_priced_for(const Values& values, Experiment& experiment, Problems& problems) {
   const auto given = [&](const char* key) {
     return values.has(key) ? without_hidden(values.at(key)) : Json();
   };
-  const Json cluster = given("cluster"), stack = given("stack");
+  const Json cluster = experiment.cluster = given("cluster");
+  const Json stack = experiment.stack = given("stack");
   if (cluster.is_null()) {
     if (stack.is_null()) return;
     problems.add(Stage::options, "option.conflict", "stack",
@@ -23,14 +24,13 @@ void check_priced_for(const Values& values, const Plan* plan, Problems& problems
     return;
   }
   const auto machine = read_machine(cluster, stack, problems);
-  if (machine && plan != nullptr) check_placed(*plan, *machine, problems);
+  if (machine && experiment.plan) check_placed(*experiment.plan, *machine, problems);
 }
 
 std::unique_ptr<Machine> machine_of(const Experiment& experiment) {
-  const auto given = [&](const char* key) { return experiment.table.value(key, Json()); };
-  if (given("cluster").is_null()) return nullptr;
+  if (experiment.cluster.is_null()) return nullptr;
   Problems problems;
-  auto machine = read_machine(given("cluster"), given("stack"), problems);
+  auto machine = read_machine(experiment.cluster, experiment.stack, problems);
   problems.throw_if_any();
   return machine;
 }

@@ -13,8 +13,9 @@ namespace mw {
 // Whether a run is another one where the key has another value.
 bool decides_run(const std::string& key);
 
-// A problem for what is wrong with them, and for a plan that the cluster has no room for.
-void check_priced_for(const Values& values, const Plan* plan, Problems& problems);
+// Into Experiment::cluster and ::stack; a problem for what is wrong with them, and for a plan that
+// the cluster has no room for.
+void read_priced_for(const Values& values, Experiment& experiment, Problems& problems);
 
 // The cluster that the experiment names; null: this machine.
 std::unique_ptr<Machine> machine_of(const Experiment& experiment);

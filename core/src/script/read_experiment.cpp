@@ -46,7 +46,7 @@ class Reader {
     if (experiment_.evaluation.data && experiment_.plan)
       experiment_.evaluation.plan = forward_only(*experiment_.plan);
     read_weights();
-    check_priced_for(values_, experiment_.plan.get(), problems_);
+    read_priced_for(values_, experiment_, problems_);
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
@@ -277,10 +277,11 @@ class Reader {
     if (!values_.has("steps")) return;
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
-    experiment_.threads = values_.int32("threads");
-    request_.threads = experiment_.threads;
+    request_.threads = experiment_.threads = values_.int32("threads");
+    read_device(values_, *context_.catalog, experiment_);
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
+    experiment_.stops_on_nan = values_.text("on_nan") == "stop";
     experiment_.force = values_.flag("force");
     experiment_.check = values_.flag("check");
     if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");
