@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "comm/reduce.h"
+#include "meshwright/backend.h"
 
 namespace mw::comm {
 

@@ -81,6 +81,14 @@ const Options& experiment_options() {
               "a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone "
               "by the run's own plan, after so many steps and after the last")
           .optional()
+          .table("cluster",
+                 "what a plan is priced for: mw.cluster(\"selene\", { nodes = 8 }), or a table of "
+                 "one's own; this machine if left out. A run does not look at it")
+          .optional()
+          .table("stack",
+                 "the software that a plan on a cluster is priced for: mw.stack(\"megatron-core\"); "
+                 "this project's own if left out")
+          .optional()
           .integer("threads", "threads of one rank; 0: the cores over the ranks")
           .fallback(0)
           .range(0, 4096)
@@ -106,6 +114,11 @@ const Options& experiment_options() {
           .fallback(300)
           .range(0.001, 1e9)
           .unit("seconds")
+          .choice("on_nan", {"stop", "continue"},
+                  "what a loss or a gradient norm that is NaN or Inf does: end the run before the "
+                  "optimizer's step, naming where it comes up first; or nothing. Steps that a loss "
+                  "scale leaves out are neither")
+          .fallback("stop")
           .list("trace",
                 "steps of which the run file has every op and transfer, for meshwright trace: "
                 "{ 3, 100 }; {}: none. If left out, the third and the last")
