@@ -7,7 +7,7 @@
 #include "base/interrupt.h"
 #include "check/compare.h"
 #include "comm/processes.h"
-#include "predict/machine.h"
+#include "predict/device.h"
 #include "predict/memory_limit.h"
 
 namespace mw {

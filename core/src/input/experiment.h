@@ -75,6 +75,8 @@ struct Experiment {
   std::function<StrategyChoice(const Json& entry)> make_strategy;
   std::function<std::vector<std::string>()> strategy_names;  // that may stand as `plugin`; or null
   Json table;                                                // what the user wrote
+  // What a plan is priced for, as mw.cluster and mw.stack made them; null: this machine.
+  Json cluster, stack;
 
   // Which of the plans a step has: 0 for `plan`.
   int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }
