@@ -33,6 +33,8 @@ struct Evaluation {
   }
 };
 
+class HfExport;
+
 struct Experiment {
   // Of the steps with the largest batch; of all, unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
@@ -46,6 +48,7 @@ struct Experiment {
   std::int64_t seed = 0;
   int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
+  std::shared_ptr<HfExport> exporter;      // of the weights after the last step; null: none
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
   Json resolved;                           // ... too: every key, with its default
