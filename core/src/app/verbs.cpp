@@ -19,7 +19,6 @@
 #include "base/text.h"
 #include "check/verify.h"
 #include "comm/rank_calls.h"
-#include "predict/cluster_machine.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
@@ -30,6 +29,7 @@
 #include "run/ranks.h"
 #include "run/trainer.h"
 #include "script/identity.h"
+#include "script/priced_for.h"
 
 namespace mw {
 namespace {
@@ -102,9 +102,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
 // Predicts the experiment on the machine. Where its steps differ: the times of the largest batch, the highest
 // memory of any step, the bytes of the last one.
 Prediction prediction_of(const Experiment& experiment, const Machine& machine) {
-  const auto of = [&](const Plan& plan) {
-    return predict(plan, machine, experiment.threads);
-  };
+  const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   const bool traced = !experiment.log.empty() && !experiment.trace.empty();
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   if (experiment.evaluation.data) {
@@ -140,12 +138,7 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 }  // namespace
 
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
-  std::unique_ptr<Machine> cluster;
-  if (!experiment.cluster.is_null()) {
-    Problems problems;
-    cluster = read_machine(experiment.cluster, experiment.stack, problems);
-    problems.throw_if_any();
-  }
+  const std::unique_ptr<Machine> cluster = machine_of(experiment);
   const Prediction prediction = prediction_of(experiment, cluster ? *cluster : this_machine());
   if (pages != nullptr)
     pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
