@@ -313,6 +313,15 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
 
+  scripted("logits", "logits",
+           "run a script with every mw.train turned into the forward part on its first batch: "
+           "tokens and logits into a file, to hold them to another program's",
+           "scripts/quickstart.lua -o runs/logits.safetensors");
+  app.get_subcommand("logits")
+      ->add_option("-o", arguments.logits, "the file (safetensors)")
+      ->type_name("FILE")
+      ->required();
+
   add_sweep_commands(app, arguments, commands);
 
   CLI::App* compare = app.add_subcommand(
