@@ -2,6 +2,7 @@
 #include "app/command_line.h"
 
 #include "app/model_text.h"
+#include "base/launch.h"
 #include "base/version.h"
 #include "plugin/module.h"
 
@@ -77,6 +78,16 @@ int run_restarting(const Arguments& arguments, Output& output) {
     throw Error(Stage::script, "usage.option", "",
                 "--max-restarts: a script from standard input cannot be run twice",
                 "write it into a file");
+  }
+  if (const auto launch = launched()) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        fmt::format("--max-restarts: {} has started this process, and what it starts cannot "
+                    "join a second time",
+                    launch->by),
+        fmt::format("the other way round: meshwright run {} --max-restarts {} --launcher "
+                    "\"{} …\"",
+                    arguments.script, arguments.restarts.most, launch->by));
   }
   std::vector<std::string> words = {"run", arguments.script};
   const auto add = [&](const char* option, const std::vector<std::string>& values) {
