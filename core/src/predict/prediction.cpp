@@ -119,6 +119,7 @@ Prediction predict(const Plan& plan, const Device& device, int threads, bool tra
   TotalMemory together;
   std::int64_t peak = 0;
   std::vector<RankView> slowest;
+  slowest.reserve(plan.programs.size());
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {

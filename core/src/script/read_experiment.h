@@ -17,11 +17,14 @@ namespace mw {
 const Options& experiment_options();
 const Options& evaluate_options();  // of its `evaluate`
 
+class PlanMemo;
+
 struct ReadContext {
   Catalog* catalog = nullptr;
   std::vector<std::filesystem::path> roots;  // where relative paths are looked for
   // Calls a script's function; see lua/host.h.
   std::function<Json(std::int64_t, const std::vector<Json>&)> call;
+  PlanMemo* memo = nullptr;  // of what other experiments were made of, or null
 };
 
 // Throws Error with every problem found.
