@@ -2,6 +2,7 @@
 #   tests/<area>/*_test.cpp            one Catch2 program test_<area>; one ctest entry a file, as a
 #                                      process costs half a second before its first test. An area
 #                                      that is called as a plugin is has the plugin's files in it
+#   tests/<area>/*.cpp                 what these share, in the same program
 #   tests/<area>/test_*.py, test_*.sh  one ctest entry each
 #   tests/plugins/<name>/*.cpp         modules for tests, in build/lib/meshwright/test-plugins
 #   tests/support                      what the tests share, of both languages
@@ -83,6 +84,9 @@ foreach(path IN LISTS areas)
   endif()
 
   file(GLOB sources CONFIGURE_DEPENDS "${path}/*_test.cpp")
+  if(EXISTS "${PROJECT_SOURCE_DIR}/plugins/${area}" AND NOT TARGET plugin_${area})
+    set(sources "")  # the plugin is left out
+  endif()
   if(sources)
     set(program "$<TARGET_FILE:test_${area}>" --filenames-as-tags)
     foreach(source IN LISTS sources)
@@ -101,12 +105,18 @@ foreach(path IN LISTS areas)
           bash "${PROJECT_SOURCE_DIR}/tests/with_instructions.sh" ${set} ${program} "[kernels]~[matrix]")
       endforeach()
     endif()
+    file(GLOB shared CONFIGURE_DEPENDS "${path}/*.cpp")
+    list(REMOVE_ITEM shared ${sources})
+    list(APPEND sources ${shared})
     file(GLOB own CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${area}/*.cpp")
     meshwright_together(sources ${sources} ${own})
     add_executable(test_${area} ${sources})
     target_include_directories(test_${area} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
     if(own)
       target_include_directories(test_${area} PRIVATE "${PROJECT_SOURCE_DIR}/plugins/${area}")
+      get_target_property(own_links plugin_${area} LINK_LIBRARIES)
+      list(FILTER own_links INCLUDE REGEX "^MPI::")
+      target_link_libraries(test_${area} PRIVATE ${own_links})
     endif()
     target_link_libraries(test_${area} PRIVATE catch_main meshwright_core meshwright_warnings)
     target_precompile_headers(test_${area} REUSE_FROM meshwright_pch)

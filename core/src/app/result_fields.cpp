@@ -24,6 +24,7 @@ const Fields prediction_fields = {
     {"peak_bytes", "integer", "of the rank with the most, as a training's"},
     {"communication", "table[]",
      "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step"},
+    {"priced_for", "string?", "the machine of the times; without one there are no times"},
     {"step_seconds", "number", ""},
     {"compute_seconds", "number", ""},
     {"exposed_seconds", "number", "of communication that nothing hides"},
@@ -67,6 +68,8 @@ const Fields train_fields = {
     {"experts", "table[]?", "load of each layer's experts"},
     {"check", "table?", "what check = true looked at"},
     {"predicted", "meshwright.Predicted", "the same run's prediction"},
+    {"restarts", "integer?", "how many starts of the script have failed before this one"},
+    {"last_collectives", "table[]?", "of a run that failed: where each rank was"},
     {"log", "string?", "the run file"},
     {"folder", "string?", "the run folder"},
 };

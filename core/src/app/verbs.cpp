@@ -3,6 +3,7 @@
 #include "app/verbs.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +17,10 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "check/verify.h"
+#include "comm/rank_calls.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "predict/shared_cores.h"
 #include "record/log_claim.h"
 #include "record/run_path.h"
 #include "report/plan_page.h"
@@ -25,9 +28,12 @@
 #include "run/ranks.h"
 #include "run/trainer.h"
 #include "script/identity.h"
+#include "script/priced_for.h"
 
 namespace mw {
 namespace {
+
+constexpr unsigned seconds_for_last_words = 20;
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -92,14 +98,12 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// Predicts the experiment. Where its steps differ: the times of the largest batch, the highest
+// Predicts the experiment on the machine. Where its steps differ: the times of the largest batch, the highest
 // memory of any step, the bytes of the last one.
-Prediction prediction_of(const Experiment& experiment) {
-  const auto of = [&](const Plan& plan) {
-    return predict(plan, this_device(), experiment.threads);
-  };
+Prediction prediction_of(const Experiment& experiment, const Machine& machine) {
+  const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   const bool traced = !experiment.log.empty() && !experiment.trace.empty();
-  Prediction prediction = predict(*experiment.plan, this_device(), experiment.threads, traced);
+  Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   if (experiment.evaluation.data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.evaluation.plan).step_seconds;
@@ -133,7 +137,8 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 }  // namespace
 
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
-  const Prediction prediction = prediction_of(experiment);
+  const std::unique_ptr<Machine> cluster = machine_of(experiment);
+  const Prediction prediction = prediction_of(experiment, cluster ? *cluster : this_machine());
   if (pages != nullptr)
     pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
@@ -177,14 +182,30 @@ static LogClaim claim_log(const Experiment& experiment) {
           experiment.overwrite};
 }
 
+namespace {
+
+// Until the end of the scope, what is done where a rank's thread does not come back.
+class IfRanksHang {
+ public:
+  explicit IfRanksHang(OnHang handler) : before_(comm::on_hang(std::move(handler))) {}
+  ~IfRanksHang() { comm::on_hang(before_); }
+  IfRanksHang(const IfRanksHang&) = delete;
+  IfRanksHang& operator=(const IfRanksHang&) = delete;
+
+ private:
+  OnHang before_;
+};
+
+}  // namespace
+
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins) {
+               PluginRegistry& plugins, const Attempt& attempt) {
   check_thread_ranks(*experiment.plan);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
   const std::string forced = check_machine_memory(experiment, this_device().memory);
   LogClaim claim = claim_log(experiment);
-  const Prediction prediction = prediction_of(experiment);
+  const Prediction prediction = prediction_of(experiment, this_machine());
   const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
                          experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
@@ -199,6 +220,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   note(forced);
   note(claim.note());
   Measurements measured(experiment, prediction, origin);
+  measured.started_again(attempt);
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
@@ -223,6 +245,19 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
       output.note(error.what());
     }
   };
+  const auto ranks_failed = [&](const RankFailed& error) {
+    attempt.failed(error.problems().front(), measured.steps());
+    if (!error.places().empty()) note("where each rank was\n\n" + comm::table_of(error.places()));
+    measured.keep_places(error.places());
+    broke_off(RunStatus::failed, error.rank(), error.what());
+  };
+  const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
+    ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
+    ranks_failed(error);
+    output.error(error);
+    std::fflush(nullptr);
+    ::_exit(exit_code_of(Stage::run));
+  });
   try {
     std::vector<std::unique_ptr<Progress>> shown;
     if (!output.quiet())
@@ -230,19 +265,23 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     if (folder.output() != nullptr)
       shown.push_back(
           std::make_unique<Progress>(folder.output(), experiment.steps, ProgressStyle{}));
-    const TrainOutcome outcome = train(
-        limited, stop_flag(),
-        [&](const StepReport& report) {
-          const std::string news = measured.add(report);
-          for (const auto& progress : shown) {
-            progress->step(
-                {report.step, report.loss, report.seconds,
-                 experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
-                seconds_now());
-            if (!news.empty()) progress->note(news);
-          }
-        },
-        measured.end());
+    const auto on_step = [&](const StepReport& report) {
+      const std::string news = measured.add(report);
+      for (const auto& progress : shown) {
+        progress->step({report.step, report.loss, report.seconds,
+                        experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
+                       seconds_now());
+        if (!news.empty()) progress->note(news);
+      }
+    };
+    TrainOutcome outcome;
+    try {
+      outcome = train(limited, stop_flag(), on_step, measured.end());
+    } catch (const RankFailed& error) {
+      if (error.problems().front().code != "run.not-finite") throw;
+      measured.stopped_diverging(error);
+      attempt.failed(error.problems().front(), measured.steps());
+    }
     for (const auto& progress : shown) progress->finish();
     shown.clear();
     measured.take(outcome.check);
@@ -254,9 +293,12 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;
   } catch (const RankFailed& error) {
-    broke_off(RunStatus::failed, error.rank(), error.what());
+    ranks_failed(error);
     throw;
   } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    attempt.failed(known != nullptr ? known->problems().front() : problem_of(error),
+                   measured.steps());
     broke_off(RunStatus::failed, -1, error.what());
     throw;
   }

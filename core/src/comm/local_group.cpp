@@ -13,7 +13,7 @@ LocalGroup::LocalGroup(LocalWorld& world, std::string axis, std::vector<int> ran
 
 LocalGroup::Seat LocalGroup::seated(std::shared_ptr<Round> round, int index, bool complete) {
   if (round->state() == Round::failed) round->throw_failure();
-  if (complete) round->start();
+  if (complete) round->start(index);
   return {std::move(round), index};
 }
 
@@ -100,13 +100,9 @@ void LocalGroup::fail_late(Round& round, double seconds) {
     }
   }
   if (!tags.empty()) tags = fmt::format(" It waits itself for a partner of: {}.", tags);
-  round.fail(
-      fmt::format("{} on axis '{}' ({}) waited {:.3g} s for {}. Waiting: {}.{}{}", round.describe(),
-                  axis_, round.name(), seconds, list_ranks(missing), list_ranks(round.present()),
-                  who, tags),
-      "All ranks of an axis must make the same calls in the same order; raise the timeout if "
-      "a rank is only slow.",
-      Cause::absence);
+  const auto problem = lateness(axis_, round.name(), round.describe(), seconds, missing,
+                                round.present(), who + tags);
+  round.fail(problem.message, problem.hint, Cause::absence);
 }
 
 void LocalGroup::fail_open(const std::string& message, const std::string& hint) {

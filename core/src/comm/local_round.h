@@ -14,29 +14,9 @@
 #include <vector>
 
 #include "comm/futex.h"
-#include "comm/reduce.h"
-#include "meshwright/communicator.h"
-#include "meshwright/error.h"
+#include "meshwright/backend.h"
 
 namespace mw::comm {
-
-// What one rank called; two ranks' calls must agree. Also what messages quote.
-struct Call {
-  Collective op = Collective::barrier;
-  at::ScalarType dtype = at::kFloat;
-  at::Device device = at::kCPU;
-  std::int64_t elements = 0;  // of the tensor reduced, broadcast, sent; all-gather: of the input;
-                              // reduce-scatter: of the output; all-to-all: of one row
-  Combine combine = Combine::sum;
-  int root = -1;                                    // broadcast: index in the group
-  std::vector<std::int64_t> in_splits, out_splits;  // all-to-all: rows to and from each rank
-  std::string label, phase;
-
-  // "all-reduce (sum) of 1024 float for 'layers.0.attention.o' (forward)"
-  std::string describe() const;
-  // Whether a call with these two as partners can be carried out (splits are checked apart).
-  bool agrees_with(const Call& other) const;
-};
 
 // A rank's part in a round. The pointers are of tensors that its Work keeps alive until the round
 // has ended: no other thread may drop a tensor's last reference, the rank's ledger would not see
@@ -46,7 +26,10 @@ struct Arrival {
   Call call;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::optional<c10::Event> ready;  // device tensors: recorded on the rank's stream at the call
+  // Device tensors: recorded on the rank's stream at the call, and the stream on which the rank's
+  // group communicates.
+  std::optional<c10::Event> ready;
+  std::optional<c10::Stream> stream;
 };
 
 // Why a round failed.
@@ -54,12 +37,6 @@ enum class Cause : std::uint8_t {
   earlier,  // something that went wrong before
   absence,  // a rank did not come: it may have failed, and not said so yet
   itself,
-};
-
-// Thrown where a rank waited in vain.
-class WaitedInVain : public Error {
- public:
-  using Error::Error;
 };
 
 class Round {
@@ -81,9 +58,11 @@ class Round {
   bool arrive(int index, Arrival arrival);
   bool all_here() const { return arrived_ == ranks_.size(); }
 
-  // All have arrived: lays out the work. Small rounds are carried out at once, by the caller; for
-  // others sleepers are woken to do it, as many as there are other cores. Not under a lock.
-  void start();
+  // All have arrived, ranks()[index] last: lays out the work. Small rounds are carried out at once,
+  // by the caller; for others sleepers are woken to do it, as many as there are other cores. Those
+  // of device tensors are queued on the caller's stream of communication, and are `done` then. Not
+  // under a lock.
+  void start(int index);
 
   // Carries out what is left, or sleeps until others have; returns the final state, or `open` if
   // the deadline has passed and some rank is still missing.
@@ -97,8 +76,8 @@ class Round {
   // and returns when no thread touches buffers any more.
   void leave(int index);
 
-  // Device tensors: the current stream waits for the work of the round.
-  void block_stream(at::Device device) const;
+  // Device tensors: what ranks()[index] queues on the stream from now on comes after the round.
+  void block_stream(c10::Stream stream, int index) const;
 
   // Quotes the call of the first that has arrived.
   std::string describe() const;
@@ -120,7 +99,8 @@ class Round {
                 std::vector<std::byte*> out);
   bool work();  // claims and carries out chunks until none is left; true if it did the last one
   void run_chunk(std::int64_t number);
-  void run_on_device();
+  void run_on_device(int index);
+  std::string wait_name(const char* what, int number) const;
   bool finish(State state);
 
   const std::string axis_;
@@ -147,8 +127,5 @@ class Round {
   std::string message_, hint_;
   Cause cause_ = Cause::earlier;
 };
-
-// Lists as "rank 2" or "ranks 1, 2 and 5".
-std::string list_ranks(const std::vector<int>& ranks);
 
 }  // namespace mw::comm

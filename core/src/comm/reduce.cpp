@@ -1,6 +1,6 @@
 // Sums, means, products, minima and maxima over several buffers in host memory, in blocks that
 // stay in the first-level cache; half types are summed in fp32.
-#include "comm/reduce.h"
+#include "meshwright/backend.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

@@ -18,6 +18,8 @@
 
 namespace mw {
 
+class Processes;  // comm/processes.h
+
 // A held-out loss now and then: forward alone, on samples of other data, by the run's own plan.
 struct Evaluation {
   std::shared_ptr<const TokenSource> data;  // null: none
@@ -42,7 +44,9 @@ struct Experiment {
   std::shared_ptr<const LossScale> loss_scale;  // null: none
   std::int64_t steps = 0;
   std::int64_t seed = 0;
-  int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
+  int threads = 0;  // of one rank's ops; 0: the cores over the ranks
+  at::DeviceType device = at::kCPU;
+  std::function<void()> load_device;       // run/device.h; null: nothing is to be loaded
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
@@ -53,10 +57,14 @@ struct Experiment {
   Evaluation evaluation;
   std::int64_t memory = 0;  // bytes that a rank may hold; 0: no limit
   bool force = false;       // started although this machine's memory does not suffice
-  bool check = false;       // what plans say of tensors is asserted (run/check.h)
+  // That carry the ranks together; null: this one alone. A plan of one rank runs in each.
+  Processes* processes = nullptr;
+  bool check = false;  // what plans say of tensors is asserted (run/check.h)
   // Steps whose every op and transfer is timed, for the run file; sorted, none without one.
   std::vector<std::int64_t> trace;
   double timeout = 300;  // seconds that a collective waits for a rank
+  // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
+  bool stops_on_nan = true;
   // Called after each step on the first rank's thread with the step's index and what is known of
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
   std::function<Json(std::int64_t, const Json& facts)> observe;
@@ -67,6 +75,8 @@ struct Experiment {
   std::function<StrategyChoice(const Json& entry)> make_strategy;
   std::function<std::vector<std::string>()> strategy_names;  // that may stand as `plugin`; or null
   Json table;                                                // what the user wrote
+  // What a plan is priced for, as mw.cluster and mw.stack made them; null: this machine.
+  Json cluster, stack;
 
   // Which of the plans a step has: 0 for `plan`.
   int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }

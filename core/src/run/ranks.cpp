@@ -1,5 +1,5 @@
-// Starts a plan's ranks as threads, each with its executor and its part of the initial weights,
-// and runs a function on all of them.
+// Starts a plan's ranks, those of this process, as threads, each with its executor and its part of
+// the initial weights, and runs a function on all of them.
 #include "run/ranks.h"
 
 #include <fmt/format.h>
@@ -7,27 +7,43 @@
 #include <algorithm>
 #include <chrono>
 
+#include "comm/streams.h"
 #include "meshwright/error.h"
 #include "model/init.h"
 #include "plan/limits.h"
 #include "program/scalar_type.h"
+#include "run/device.h"
 
 namespace mw {
 namespace {
 constexpr std::int64_t filled_at_a_time = 1 << 16;  // elements
 }
 
-void check_thread_ranks(const Plan& plan) {
-  if (plan.ranks() <= most_thread_ranks) return;
+void check_thread_ranks(const Plan& plan, const Processes* processes) {
+  const int copies = processes == nullptr ? 1 : processes->count();
+  if (copies > 1) ranks_of_processes(plan.ranks(), copies, plan.mix());
+  if (plan.ranks() / copies <= most_thread_ranks) return;
   throw Error(Stage::plan, "plan.ranks", "plan",
               fmt::format("plan: {}; ranks are threads of this process here, {} at most",
                           plan.mesh.describe(), most_thread_ranks),
-              "predict it without running it (meshwright plan, mw.plan), or use fewer ways");
+              "predict it without running it (meshwright plan, mw.plan), use fewer ways, or start "
+              "more processes");
+}
+
+RankRuntime runtime_of(const Experiment& experiment, const Plan& plan) {
+  return {plan.ranks(), experiment.processes, plan.mix()};
 }
 
 void with_executors(const Experiment& experiment, const Plan& plan, const std::atomic<bool>* stop,
-                    const RankBody& body, bool limited) {
-  check_thread_ranks(plan);
+                    const RankBody& body) {
+  RankRuntime runtime = runtime_of(experiment, plan);
+  with_executors(runtime, experiment, plan, stop, body);
+}
+
+void with_executors(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
+                    const std::atomic<bool>* stop, const RankBody& body, bool limited) {
+  check_thread_ranks(plan, runtime.processes());
+  check_device(experiment.device, experiment.load_device);
   RankOptions options;
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
@@ -42,16 +58,18 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
   } else {
     input.first_sample = [&](std::int64_t step) { return step * plan.request.batch; };
   }
-  run_ranks(
-      plan.ranks(),
+  runtime.run(
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
+        const at::Device device = device_of(
+            experiment.device, context.rank - runtime.here().front(), context.rank, plan.ranks());
+        const DeviceScope on_device(device);
         Ledger ledger;
         if (limited && experiment.memory > 0) {
           ledger.set_limit(experiment.memory, context.rank, experiment.memory_hint);
         }
         MemoryWatch watch(ledger);
-        Executor executor(plan.program_of(context.rank), context.rank, at::kCPU, *context.source,
+        Executor executor(plan.program_of(context.rank), context.rank, device, *context.source,
                           ledger, input);
         for (std::size_t p = 1; apart && p < experiment.step_plans->plans.size(); ++p)
           executor.also(experiment.step_plans->plans[p]->program_of(context.rank));
@@ -65,7 +83,7 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
         fill_parameters(executor, experiment);
         body(executor, ledger);
       },
-      options);
+      options, experiment.device, plan.hash());
 }
 
 namespace {

@@ -18,6 +18,7 @@
 #include "script/in_run.h"
 #include "script/microbatch.h"
 #include "script/plan_memo.h"
+#include "script/priced_for.h"
 #include "script/read_data.h"
 #include "script/strategy_choice.h"
 
@@ -71,6 +72,7 @@ class Reader {
     if (experiment_.evaluation.data && experiment_.plan)
       experiment_.evaluation.plan = forward_only(*experiment_.plan);
     read_weights();
+    read_priced_for(values_, experiment_, problems_);
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
@@ -95,10 +97,9 @@ class Reader {
   void identify() {
     const Json given = has("name") ? values_.at("name") : Json();
     experiment_.name = given.is_string() ? given.get<std::string>() : experiment_.plan->mix();
-    for (const Option& option : experiment_options().list()) {
-      if (has(option.name.c_str()))
+    for (const Option& option : experiment_options().list())
+      if (has(option.name.c_str()) && decides_run(option.name))
         resolved_[option.name] = resolved_value(values_.at(option.name));
-    }
     if (has("observe"))  // it can end the run; what it has collected makes no other run of it
       resolved_["observe"]["hash"] = values_.at("observe").value(plain_code_key, "");
     resolved_["name"] = experiment_.name;
@@ -115,9 +116,8 @@ class Reader {
     experiment_.resolved = std::move(resolved_);
     experiment_.hash = experiment_hash(experiment_);
     if (!has("log")) return;
-    Problems found;
-    experiment_.log = fill_in_log(values_.text("log"), experiment_, found);
-    found.throw_if_any();
+    experiment_.log = fill_in_log(values_.text("log"), experiment_, problems_);
+    problems_.throw_if_any();
     experiment_.resolved["log"] = experiment_.log;
     if (experiment_.log.ends_with('/')) {
       experiment_.folder = experiment_.log;
@@ -224,10 +224,11 @@ class Reader {
     if (!values_.has("steps")) return;
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
-    experiment_.threads = values_.int32("threads");
-    request_.threads = experiment_.threads;
+    request_.threads = experiment_.threads = values_.int32("threads");
+    read_device(values_, *context_.catalog, experiment_);
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
+    experiment_.stops_on_nan = values_.text("on_nan") == "stop";
     experiment_.force = values_.flag("force");
     experiment_.check = values_.flag("check");
     if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");

@@ -27,6 +27,9 @@ struct ReadContext {
   PlanMemo* memo = nullptr;  // of what other experiments were made of, or null
 };
 
+// The key `device`, and what loads what the build has for it.
+void read_device(const Values& values, Catalog& catalog, Experiment& experiment);
+
 // Throws Error with every problem found.
 Experiment read_experiment(const Json& table, const ReadContext& context);
 

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "predict/shared_cores.h"
 #include "run/ranks.h"
 #include "script/identity.h"
 #include "script/plan_memo.h"
@@ -118,7 +119,7 @@ void look_at(const Experiment& experiment, std::int64_t limit, const PredictExpe
   }
   planned.peak = predicted_need(plan, /*together=*/false);
   planned.memory = predicted_need(plan, /*together=*/true);
-  planned.step_seconds = predict(plan, this_device(), experiment.threads).step_seconds;
+  planned.step_seconds = predict(plan, this_machine(), experiment.threads).step_seconds;
   const std::int64_t threads =
       static_cast<std::int64_t>(threads_of_rank(plan.ranks(), experiment.threads)) * plan.ranks();
   planned.cores = static_cast<int>(std::min<std::int64_t>(core_count(), threads));
