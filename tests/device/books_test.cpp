@@ -57,9 +57,10 @@ TEST_CASE("A limit holds on an accelerator too") {
   e.memory = 100'000;
   const OnDevices devices(Ranks::together);
   CHECK(thrown([&] {
+          RankRuntime runtime = runtime_of(e, *e.plan);
           with_executors(
-              e, *e.plan, nullptr, [&](Executor& executor, Ledger&) { executor.step(0, 1e-3); },
-              true);
+              runtime, e, *e.plan, nullptr,
+              [&](Executor& executor, Ledger&) { executor.step(0, 1e-3); }, true);
         }) == "memory.exceeded memory");
 }
 
