@@ -120,6 +120,14 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     return cell_ ? train_beside(experiment)
                  : run_train(experiment, script_, output_, plugins_, attempt_);
   }
+  if (verb == "logits") {
+    if (called("logits")) {
+      throw Error(Stage::script, "logits.count", "",
+                  "logits: this is the second mw.train, and -o names one file",
+                  "give a script with one mw.train, or choose one by --set");
+    }
+    return run_logits(experiment, logits_);
+  }
   if (verb != "plan") return run_verify(experiment, output_);
   Json result;
   if (models_) {

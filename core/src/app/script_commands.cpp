@@ -11,6 +11,7 @@
 #include "app/commands.h"
 #include "app/line_editor.h"
 #include "base/interrupt.h"
+#include "base/json_file.h"
 #include "base/json_text.h"
 #include "base/pack.h"
 #include "base/text.h"
@@ -18,7 +19,6 @@
 #include "lua/script.h"
 #include "report/page.h"
 #include "report/plan_page.h"
-#include "sweep/folder.h"
 
 namespace mw {
 namespace {
@@ -46,7 +46,10 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
   }
   if (host.called(train_as)) return;
   throw Error(Stage::script, "script.no-verb", "",
-              script + ": nothing was " + (train_as == "plan" ? "planned" : "verified") +
+              script + ": nothing was " +
+                  (train_as == "plan"     ? "planned"
+                   : train_as == "verify" ? "verified"
+                                          : "computed") +
                   ": the script calls neither mw.train nor mw." + train_as,
               "give a script that calls mw.train { … }");
 }
@@ -115,6 +118,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
+  if (!arguments.logits.empty()) host.write_logits(arguments.logits);
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
   if (cell) host.set_cell(*cell);
@@ -158,20 +162,20 @@ int run_sweeps(const ScriptArguments& arguments, Output& output) {
 }
 
 int run_sweep_cell(const std::string& file, Output& output) {
-  const auto order = read_json(file);
-  if (!order) {
+  const Json order = read_json(file);
+  if (!order.is_object()) {
     throw Error(Stage::script, "file.format", "", file + ": this is no cell of a sweep",
                 "meshwright sweep SCRIPT makes them");
   }
   ScriptArguments arguments;
-  arguments.script = order->value("script", "");
-  arguments.settings = order->value("settings", arguments.settings);
-  arguments.plugin_path = order->value("plugin_path", arguments.plugin_path);
-  arguments.words = order->value("words", arguments.words);
-  arguments.go = order->value("go", arguments.go);
-  arguments.force = order->value("force", false);
-  const CellOrder cell{order->value("sweep", ""), order->value("name", ""),
-                       order->value("hash", ""), order->value("folder", "")};
+  arguments.script = order.value("script", "");
+  arguments.settings = order.value("settings", arguments.settings);
+  arguments.plugin_path = order.value("plugin_path", arguments.plugin_path);
+  arguments.words = order.value("words", arguments.words);
+  arguments.go = order.value("go", arguments.go);
+  arguments.force = order.value("force", false);
+  const CellOrder cell{order.value("sweep", ""), order.value("name", ""), order.value("hash", ""),
+                       order.value("folder", "")};
   const int code = run_script(
       arguments, "train", output, cell,
       [&] {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/run_folder.h"
@@ -238,13 +239,16 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   folder.say(plan);
   note(forced);
   note(claim.note());
+  note(begin_export(experiment));
   Measurements measured(experiment, prediction, origin);
   measured.started_again(attempt);
+  bool exported = false;
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
     result["plan"] = plan;
     result["text"] = train_text(experiment, measured, prediction, status);
+    if (exported) add_export(experiment, result);
     return result;
   };
   const auto ended = [&](RunStatus status) {
@@ -296,6 +300,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     TrainOutcome outcome;
     try {
       outcome = train(limited, stop_flag(), on_step, measured.end());
+      exported = finish_export(experiment);
     } catch (const RankFailed& error) {
       if (error.problems().front().code != "run.not-finite") throw;
       measured.stopped_diverging(error);
