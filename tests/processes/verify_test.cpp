@@ -37,7 +37,7 @@ Setup setup_of(const Mix& mix) {
   setup.options["layers"] = 4;
   if (mix.name.starts_with("ep")) setup.make_moe();
   setup.plan = mix.plan;
-  setup.batch = 8;
+  setup.batch = 4;
   setup.microbatch = 1;
   return setup;
 }
@@ -67,6 +67,10 @@ TEST_CASE("every mix equals one rank, and every process knows it") {
   for (const Mix& mix : mixes()) {
     const int ranks = mix.name.starts_with("pp x zero") ? 8 : 4;
     for (const int processes : {2, ranks}) {
+      // A process for each rank beside two processes: of one mix of each kind.
+      if (processes == ranks && mix.name != "dp" && mix.name != "zero 3" && mix.name != "pp" &&
+          mix.name != "ring" && mix.name != "ep in dp")
+        continue;
       DYNAMIC_SECTION(mix.name << " over " << processes << " processes") {
         std::vector<double> errors(static_cast<std::size_t>(processes), -1);
         with_each(setup_of(mix), processes, [&](Processes& all, Experiment& own) {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "app/commands.h"
-#include "base/find_file.h"
+#include "base/interrupt.h"
 #include "base/launch.h"
 #include "base/text.h"
 #include "meshwright/carrier.h"
@@ -67,7 +67,8 @@ int tell(std::exception_ptr error, Output& output) {
     std::rethrow_exception(std::move(error));
   } catch (const Error& known) {
     output.error(known);
-    return known.problems().front().code == "run.stopped" ? exit_interrupted : known.exit_code();
+    const bool stopped = stop_requested() || known.problems().front().code == "run.stopped";
+    return stopped ? exit_interrupted : known.exit_code();
   } catch (const std::exception& other) {
     output.error(Error(problem_of(other)));
     return exit_code_of(Stage::run);

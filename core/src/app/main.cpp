@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <malloc.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -149,7 +150,10 @@ int run_main(int argc, char** argv) {
     return commands.at(path)(arguments, *output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);
-    if (!silent) output->error(error);
+    // Where the first process fails alike it says so, and the launcher ends this one.
+    const bool told = silent && error.exit_code() == exit_code_of(Stage::environment);
+    if (told) ::sleep(1);
+    if (told || !silent) output->error(error);
     return stop_requested() ? exit_interrupted : error.exit_code();
   } catch (const std::exception& error) {
     if (!output) output.emplace(false);
