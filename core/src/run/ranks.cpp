@@ -40,7 +40,9 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
     input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
     input.which = [&](std::int64_t step) { return experiment.which_plan(step); };
   } else {
-    input.first_sample = [&](std::int64_t step) { return step * plan.request.batch; };
+    input.first_sample = [&](std::int64_t step) {
+      return experiment.sample_offset + step * plan.request.batch;
+    };
   }
   run_ranks(
       plan.ranks(),
@@ -62,7 +64,7 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
           held_out.forward_only = true;
           executor.evaluates(experiment.evaluation.plan->program_of(context.rank), held_out);
         }
-        fill_parameters(executor, experiment);
+        if (!experiment.goes_on) fill_parameters(executor, experiment);
         body(executor, ledger);
       },
       options);

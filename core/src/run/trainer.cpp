@@ -108,11 +108,12 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
 class Run {
  public:
   Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step,
-      const std::atomic<bool>* end)
+      const std::atomic<bool>* end, Checkpoints* checkpoints)
       : experiment_(experiment),
         stop_(stop),
         end_(end),
         on_step_(on_step),
+        checkpoints_(checkpoints),
         mailbox_(experiment.plan->ranks()) {}
 
   TrainOutcome run() {
@@ -126,9 +127,12 @@ class Run {
   void rank(Executor& executor, Ledger& ledger) try {
     Check check(experiment_.loss_scale != nullptr);
     if (experiment_.check) executor.watch(&check);
+    const std::int64_t first = checkpoints_ != nullptr ? checkpoints_->first_step() : 0;
+    if (checkpoints_ != nullptr) checkpoints_->begin(executor);
+    if (executor.rank() == 0) outcome_.steps = first;
     ledger.reset_peaks();
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
-    for (std::int64_t step = 0; step < experiment_.steps; ++step) {
+    for (std::int64_t step = first; step < experiment_.steps; ++step) {
       StepOutcome done = executor.step(step, experiment_.schedule(step));
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
                         done.left_out, {}};
@@ -148,18 +152,28 @@ class Run {
       }
       if (evaluates) report.held_out = evaluate(executor, ledger);
       if (executor.rank() == 0) {
+        if (checkpoints_ != nullptr) remember(report);
+        report.checkpoint = checkpoints_ != nullptr &&
+                            checkpoints_->due({step, done.loss, done.grad_norm, done.left_out,
+                                               stop || step + 1 == experiment_.steps});
         if (on_step_) on_step_(report);
-        const bool traced = !report.ranks.front().instructions.empty();  // its rows were written
-        if (end_ != nullptr || evaluates || traced) {  // what was no part of a step
+        mailbox_.reported(step);
+      }
+      bool last = stop || step + 1 == experiment_.steps;
+      if (end_ != nullptr && !stop) {
+        if (!mailbox_.wait_reported(step)) return;
+        last = last || *end_;
+      }
+      if (checkpoints_ != nullptr)
+        checkpoints_->after(executor, {step, done.loss, done.grad_norm, done.left_out, last});
+      if (executor.rank() == 0) {
+        const bool traced = !report.ranks.front().instructions.empty();     // its rows were written
+        if (end_ != nullptr || evaluates || traced || report.checkpoint) {  // no part of a step
           wall = seconds_of(CLOCK_MONOTONIC);
           cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
         }
-        mailbox_.reported(step);
       }
-      if (stop) break;
-      if (end_ == nullptr) continue;
-      if (!mailbox_.wait_reported(step)) return;
-      if (*end_) break;
+      if (last) break;
     }
     executor.watch(nullptr);
     keep(check.report());
@@ -180,6 +194,14 @@ class Run {
     return result;
   }
 
+  void remember(const StepReport& report) {
+    checkpoints_->note(PastStep{report.seconds, report.loss, report.grad_norm, report.lr,
+                                report.loss_scale, report.left_out});
+    if (report.held_out)
+      checkpoints_->note(
+          PastEvaluation{report.step, report.held_out->loss, report.held_out->seconds});
+  }
+
   void keep(const CheckReport& report) {
     const std::lock_guard lock(mutex_);
     if (outcome_.check.steps == 0 || report.seconds > outcome_.check.seconds)
@@ -189,6 +211,7 @@ class Run {
   const Experiment& experiment_;
   const std::atomic<bool>*stop_, *end_;
   const OnStep& on_step_;
+  Checkpoints* checkpoints_;
   Mailbox mailbox_;
   std::mutex mutex_;      // of outcome_.check
   TrainOutcome outcome_;  // the rest is the first rank's to write
@@ -197,8 +220,8 @@ class Run {
 }  // namespace
 
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
-                   const OnStep& on_step, const std::atomic<bool>* end) {
-  return Run(experiment, stop, on_step, end).run();
+                   const OnStep& on_step, const std::atomic<bool>* end, Checkpoints* checkpoints) {
+  return Run(experiment, stop, on_step, end, checkpoints).run();
 }
 
 }  // namespace mw
