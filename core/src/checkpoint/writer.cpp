@@ -35,7 +35,7 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
 
 CheckpointWriter::CheckpointWriter(Setup setup) : setup_(std::move(setup)) {}
 
-CheckpointWriter::~CheckpointWriter() {
+void CheckpointWriter::stop() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;

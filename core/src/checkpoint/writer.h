@@ -51,7 +51,7 @@ class CheckpointWriter {
   };
   explicit CheckpointWriter(Setup setup);
   // Ends what is under way if all ranks have handed over; else it is dropped.
-  ~CheckpointWriter();
+  ~CheckpointWriter() { stop(); }
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
@@ -63,6 +63,8 @@ class CheckpointWriter {
                  std::optional<CheckpointIndex> facts);
   // Waits for what is under way.
   void finish();
+  // As the destructor does; nothing is handed over afterwards.
+  void stop();
   // What has come of checkpoints since the last call.
   std::vector<CheckpointNews> news();
 

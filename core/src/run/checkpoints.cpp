@@ -278,6 +278,10 @@ void Checkpoints::finish() {
   if (writer_) writer_->finish();
 }
 
+void Checkpoints::break_off() {
+  if (writer_) writer_->stop();
+}
+
 std::vector<CheckpointReport> Checkpoints::reports() {
   const std::lock_guard lock(mutex_);
   std::vector<CheckpointReport> all = std::exchange(reports_, {});

@@ -73,8 +73,12 @@ class Checkpoints {
   // After each step.
   void after(Executor& executor, const StepEnd& end);
 
-  // Waits for what is under way; from any thread.
+  // The checkpoint that the run went on from; null: it began anew.
+  const Checkpoint* from() const { return setup_.from.get(); }
+  // Waits for what is under way; from any thread, when no rank runs.
   void finish();
+  // ... of a run that failed: what not all ranks have given is dropped.
+  void break_off();
   // Since the last call.
   std::vector<CheckpointReport> reports();
 
