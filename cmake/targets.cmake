@@ -83,9 +83,18 @@ function(meshwright_add_own_plugins folder output)
     if(NOT files)
       continue()
     endif()
+    # What a plugin alone needs, it finds itself: plugin.cmake sets MESHWRIGHT_PLUGIN_LINK to what is
+    # linked, or MESHWRIGHT_PLUGIN_LEFT_OUT to why it cannot be built here.
+    unset(MESHWRIGHT_PLUGIN_LINK)
+    unset(MESHWRIGHT_PLUGIN_LEFT_OUT)
+    include("${path}/plugin.cmake" OPTIONAL)
+    if(MESHWRIGHT_PLUGIN_LEFT_OUT)
+      message(STATUS "Plugin ${name} is left out: ${MESHWRIGHT_PLUGIN_LEFT_OUT}")
+      continue()
+    endif()
     list(APPEND modules "${output}/${name}.so")
     meshwright_together(files ${files})
-    meshwright_add_plugin(${name} ${files} OUTPUT_DIRECTORY "${output}")
+    meshwright_add_plugin(${name} ${files} OUTPUT_DIRECTORY "${output}" LINK ${MESHWRIGHT_PLUGIN_LINK})
     target_link_libraries(plugin_${name} PRIVATE meshwright_warnings)
     # Of default visibility, as the precompiled header is;
     # what a module exports is what its map says.

@@ -162,8 +162,23 @@ class Ends(ProgramCase):
         code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 } e.check = true")
         self.ended(code, lines, "failed", "failed", "check: ", 1)
 
-    def test_a_training_that_diverges(self):
-        code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 }")
+    def test_a_training_that_diverges_stops(self):
+        # Before the update, at the first op where NaN comes up; plans whose ranks hold other parts, and steps of other plans.
+        for change in ("", "e.plan = { mw.plugin('zero') { 2, stage = 3 }, tp(2) }", "e.plan = { mw.plugin('pp')(2), tp(2) } e.model.layers = 2 "
+                       "e.microbatch = 2", "e.microbatch = function(step) return { batch = step < 1 and 4 or 8 } end"):
+            with self.subTest(change):
+                code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 }" + change)
+                run, events = self.ended(code, lines, "failed", "diverged", "diverged: On rank ", 1)
+                self.assertEqual(len(lines), 1)
+                step = events[0][1]
+                self.assertEqual(run["steps"], step + 1)
+                self.assertLess(step, 5)
+                self.assertIn(f" of step {step} is ", run["reason"])
+                self.assertRegex(run["reason"], "its update was left out; (NaN|Inf) comes up first in the (output of|gradient)")
+                self.assertIsNotNone(run["losses"][step - 1])
+
+    def test_a_training_that_diverges_goes_on(self):
+        code, lines = self.call("e.on_nan = 'continue' e.optimizer = mw.sgd { lr = 1e30 }")
         run, events = self.ended(code, lines, "failed", "diverged", "diverged: ", 1)
         self.assertEqual(len(lines), 1)
         self.assertEqual(run["steps"], 6)  # it goes on

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,14 +31,41 @@ class Aborted : public Error {
       : Error(Stage::run, "run.aborted", "", std::move(message), std::move(hint)) {}
 };
 
-// What run_ranks throws if a rank failed: its error, with the rank in front.
+// Thrown by a collective's wait where some rank did not come in time. It is the cause of a failed run
+// only if nothing else is: the rank that was waited for may have failed, and not said so yet.
+class WaitedInVain : public Error {
+ public:
+  using Error::Error;
+};
+
+// Where a rank was with its collectives when a run failed.
+struct RankPlace {
+  struct Call {
+    std::string axis, op, label, phase;  // axis empty: none
+    // "all-reduce on dp for 'embedding' (gradients)"; "none".
+    std::string text() const;
+  };
+  enum class State : std::uint8_t { computes, waits, failed, ended, gone };
+  int rank = -1;
+  State state = State::gone;  // gone: its process has not said
+  std::int64_t done = 0;      // collectives that came to their end on this rank
+  Call last, waits;           // the last of these, and that which it waits for, or failed in
+  double seconds = 0;         // since when: it waits, or has done the last
+};
+const char* name_of(RankPlace::State state);  // "computes", ...
+
+// What run_ranks throws if a rank failed: its error, with the rank in front, and where each rank was
+// at the time (none where no rank had begun).
 class RankFailed : public Error {
  public:
-  RankFailed(int rank, std::vector<Problem> problems) : Error(std::move(problems)), rank_(rank) {}
+  RankFailed(int rank, std::vector<Problem> problems, std::vector<RankPlace> places = {})
+      : Error(std::move(problems)), rank_(rank), places_(std::move(places)) {}
   int rank() const { return rank_; }
+  const std::vector<RankPlace>& places() const { return places_; }
 
  private:
   int rank_;
+  std::vector<RankPlace> places_;
 };
 
 class CommunicatorSource {
@@ -59,12 +87,25 @@ class CommunicatorSource {
   // Rank `rank` cannot go on: every wait under way and every later call, on any rank and group,
   // throws Aborted with this reason. The first call wins. Any thread may call.
   virtual void abort(int rank, const std::string& reason) = 0;
+
+  // Rank `rank` makes no further calls: whoever waits for it, now or later, may fail at once, and
+  // need not wait for the timeout. Called by the rank's own thread.
+  virtual void ended(int /*rank*/) {}
 };
 
 // A communicator of rank group[index] over `source`. `ledger` may be null: nothing is counted.
 std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, const std::string& axis,
                                                 const std::vector<int>& group, int index,
                                                 Ledger* ledger);
+
+// What is done where a rank's thread does not come back after another one has failed, which nothing
+// can make it do: mostly, to end the process. Called by the thread that has started the ranks, with
+// why they failed; if it returns, or is null, as it is at first, that thread waits on. Returns the
+// handler before.
+using OnHang = std::function<void(const RankFailed&)>;
+namespace comm {
+OnHang on_hang(OnHang handler);
+}
 
 struct RankContext {
   int rank = 0;

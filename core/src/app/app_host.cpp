@@ -87,7 +87,13 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
   const ReadContext context = context_with(function);
-  std::vector<Experiment> read = read_all(experiments, context);
+  std::vector<Json> tables = experiments;
+  for (Json& table : tables) {  // started again: it goes on where it can
+    if (attempt_.restart() > 0 && verb == "train" && table.is_object() &&
+        table.contains("checkpoint") && table.value("resume", Json(false)) == false)
+      table["resume"] = true;
+  }
+  std::vector<Experiment> read = read_all(tables, context);
   for (Experiment& each : read) each.force = each.force || force_;
   const Experiment& experiment = read.front();
 
@@ -96,7 +102,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     result = compare(read);
     if (result["status"] == "waiting") return result;
   } else if (verb == "train") {
-    result = cell_ ? train_beside(experiment) : run_train(experiment, script_, output_, plugins_);
+    result = cell_ ? train_beside(experiment)
+                   : run_train(experiment, script_, output_, plugins_, attempt_);
   } else if (verb == "plan" && models_) {
     const std::string name = experiment.plan->request.model->name();
     result = model_json(*experiment.plan->graph, name);
@@ -134,7 +141,7 @@ Json AppHost::train_beside(Experiment experiment) {
   experiment.log.clear();
   experiment.folder.clear();
   experiment.trace.clear();
-  Json result = run_train(experiment, script_, output_, plugins_);
+  Json result = run_train(experiment, script_, output_, plugins_, attempt_);
   if (!log.empty()) result["log"] = log;
   return result;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/output.h"
+#include "app/restarts.h"
 #include "lua/host.h"
 #include "lua/script.h"
 #include "script/read_experiment.h"
@@ -48,6 +49,9 @@ class AppHost : public Host {
   // This process is that of a cell.
   void set_cell(CellOrder order) { cell_ = std::move(order); }
 
+  // Which start of the script this is.
+  void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
+
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }
   // ... and which rank holds what of each parameter.
@@ -82,6 +86,7 @@ class AppHost : public Host {
   std::string script_, script_name_;
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
+  Attempt attempt_;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // ... of those that were only listed or printed
   bool keep_pages_ = false;

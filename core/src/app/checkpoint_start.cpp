@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <system_error>
 
 #include "base/text.h"
 #include "checkpoint/settings.h"
 #include "meshwright/error.h"
 #include "meshwright/options.h"
+#include "run/ranks.h"
 #include "script/identity.h"
 
 namespace mw {
@@ -27,11 +27,7 @@ class Chooser {
         settings_(settings_to_resume(experiment)) {}
 
   CheckpointStart run() {
-    start_.used = !wanted_.path.empty() || wanted_.resume;
-    if (!start_.used) return std::move(start_);
-    start_.setup.settings = settings_;
-    start_.setup.here.resize(static_cast<std::size_t>(experiment_.plan->ranks()));
-    std::iota(start_.setup.here.begin(), start_.setup.here.end(), 0);
+    if (wanted_.path.empty() && !wanted_.resume) return std::move(start_);
     if (!wanted_.path.empty()) {
       start_.setup.folder = std::make_shared<CheckpointFolder>(wanted_.path);
       look_at_room();
@@ -190,8 +186,33 @@ class Chooser {
 
 }  // namespace
 
+// The first process looks and chooses; what it refuses ends all of them.
 CheckpointStart start_checkpoints(const Experiment& experiment) {
-  return Chooser(experiment).run();
+  const Plan& plan = *experiment.plan;
+  Processes* processes = experiment.processes;
+  CheckpointStart start;
+  if (processes == nullptr || processes->first()) {
+    try {
+      start = Chooser(experiment).run();
+    } catch (const Error& error) {
+      if (processes != nullptr) processes->refuse(error.problems());
+      throw;
+    }
+  }
+  start.used = !experiment.checkpoint.path.empty() || experiment.checkpoint.resume;
+  if (!start.used) return start;
+  start.setup.settings = settings_to_resume(experiment);
+  start.setup.here = runtime_of(experiment, plan).here();
+  // One rank is run by each process; the first one alone writes.
+  start.setup.writes = !experiment.checkpoint.path.empty() &&
+                       (processes == nullptr || processes->first() || plan.ranks() > 1);
+  if (processes == nullptr) return start;
+  const std::string chosen = processes->broadcast(
+      "the checkpoint that the run begins with",
+      start.setup.from ? fs::absolute(start.setup.from->folder()).string() : "");
+  if (!processes->first() && !chosen.empty())
+    start.setup.from = std::make_shared<Checkpoint>(chosen);
+  return start;
 }
 
 void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {

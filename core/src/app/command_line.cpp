@@ -52,6 +52,47 @@ void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
   if (json) add_json(command, arguments);
 }
 
+void add_restarts(CLI::App* run, Arguments& arguments) {
+  Restarts& a = arguments.restarts;
+  CLI::Option* most = run->add_option(
+      "--max-restarts", a.most,
+      "start the script again after a run that failed, so many times at most; a training with a "
+      "checkpoint goes on from its last one");
+  most->check(CLI::Range(0, 1 << 20))->type_name("N");
+  run->add_option("--restart-with", a.settings,
+                  "a --set of these starts alone, such as a plan for fewer ranks; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(most)
+      ->type_name("KEY=VALUE");
+  run->add_option("--launcher", a.launcher,
+                  "what starts the processes of a run that may be started again: \"mpirun -n 8\"")
+      ->needs(most)
+      ->type_name("COMMAND");
+  run->add_option("--attempt", arguments.attempt)->group("");
+}
+
+// The words of the processes that are started for it.
+int run_restarting(const Arguments& arguments, Output& output) {
+  if (arguments.script == "-") {
+    throw Error(Stage::script, "usage.option", "",
+                "--max-restarts: a script from standard input cannot be run twice",
+                "write it into a file");
+  }
+  std::vector<std::string> words = {"run", arguments.script};
+  const auto add = [&](const char* option, const std::vector<std::string>& values) {
+    for (const std::string& value : values) words.insert(words.end(), {option, value});
+  };
+  add("--set", arguments.settings);
+  add("--plugin-path", arguments.plugin_path);
+  if (arguments.force) words.emplace_back("--force");
+  if (arguments.json) words.emplace_back("--json");
+  if (arguments.quiet) words.emplace_back("--quiet");
+  if (!arguments.words.empty()) words.emplace_back("--");
+  words.insert(words.end(), arguments.words.begin(), arguments.words.end());
+  return run_with_restarts(arguments.restarts, words,
+                           [&](const std::string& text) { output.note(text); });
+}
+
 PluginRegistry registry_of(const Arguments& arguments) {
   return PluginRegistry(PluginRegistry::search_path(arguments.plugin_path));
 }
@@ -259,11 +300,12 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
                             const char* example) {
     add_common(add_script_command(app, arguments, name, about, example), arguments);
     commands[name] = [train_as](const Arguments& a, Output& o) {
-      return run_script(a, train_as, o);
+      return a.restarts.most > 0 ? run_restarting(a, o) : run_script(a, train_as, o);
     };
   };
   scripted("run", "train", "run a script: train as it says",
            "scripts/quickstart.lua --set steps=20");
+  add_restarts(app.get_subcommand("run"), arguments);
   scripted("plan", "plan",
            "run a script with every mw.train turned into mw.plan: resolve and predict, no training",
            "scripts/quickstart.lua --set plan[2].ways=2");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/output.h"
+#include "app/restarts.h"
 #include "meshwright/json.h"
 #include "plugin/registry.h"
 
@@ -27,6 +28,8 @@ struct ScriptArguments {
   std::string html;                // of plan: the page to write; empty: none
   bool force = false;              // start what this machine's memory is predicted not to hold
   Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
+  Restarts restarts;               // of run
+  std::string attempt;             // of a process that run_with_restarts has started; or empty
 };
 // `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and
 // the script gives none.

@@ -14,6 +14,7 @@
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "comm/rank_calls.h"
 #include "record/warm_up.h"
 #include "script/identity.h"
 
@@ -98,8 +99,10 @@ StepRow Measurements::row_of(const StepReport& report) const {
   return row;
 }
 
-// A step that is left out for its overflow has done nothing.
+// A step that is left out for its overflow has done nothing. Where NaN ends the run, what ends it
+// has more to say.
 std::string Measurements::look_for_divergence(const StepReport& report) {
+  if (experiment_.stops_on_nan) return "";
   const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
   if (report.left_out || (loss && norm) == diverged_.empty()) return "";
   if (loss && norm) {
@@ -114,6 +117,34 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
                   std::isnan(loss ? report.grad_norm : report.loss) ? "NaN" : "Inf", report.step);
   log_.event(report.step, -1, "diverged", diverged_);
   return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
+}
+
+void Measurements::started_again(const Attempt& attempt) {
+  restarts_ = attempt.restart();
+  if (restarts_ > 0) log_.event(at_step_, -1, "restarted", attempt.text());
+}
+
+void Measurements::keep_places(const std::vector<RankPlace>& places) {
+  places_ = Json::array();
+  const auto call = [](const RankPlace::Call& c) {
+    return c.axis.empty()
+               ? Json()
+               : Json{{"axis", c.axis}, {"op", c.op}, {"label", c.label}, {"phase", c.phase}};
+  };
+  for (const RankPlace& place : places) {
+    log_.event(at_step_, place.rank, "rank", comm::text_of(place));
+    places_.push_back({{"rank", place.rank},
+                       {"state", name_of(place.state)},
+                       {"done", place.done},
+                       {"last", call(place.last)},
+                       {"in", call(place.waits)},
+                       {"seconds", place.seconds}});
+  }
+}
+
+void Measurements::stopped_diverging(const RankFailed& why) {
+  diverged_ = "diverged: " + why.problems().front().message;
+  log_.event(at_step_ - 1, why.rank(), "diverged", diverged_);
 }
 
 // What `observe` is told.
@@ -338,6 +369,8 @@ Json Measurements::result(RunStatus status) const {
                        {"unused", check_.unused}};
   }
   result["predicted"] = prediction_.to_json();
+  if (restarts_ > 0) result["restarts"] = restarts_;
+  if (!places_.is_null()) result["last_collectives"] = places_;
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
   if (!experiment_.folder.empty()) result["folder"] = experiment_.folder;
   return result;

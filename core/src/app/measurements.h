@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "app/experts.h"
+#include "app/restarts.h"
 #include "app/run_log.h"
+#include "meshwright/world.h"
 #include "predict/prediction.h"
 #include "run/trainer.h"
 
@@ -38,6 +40,12 @@ class Measurements {
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
+  // Of a process that was started again after a run that failed: an event, and in the result.
+  void started_again(const Attempt& attempt);
+  // Where ranks were when the run failed: an event each, and in the result.
+  void keep_places(const std::vector<RankPlace>& places);
+  // Of a run that stopped at a loss or a norm that is not finite, with what was said of it.
+  void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.
   RunStatus conclude(bool interrupted);
@@ -61,6 +69,7 @@ class Measurements {
   double bubble_fraction() const;  // of all ranks' time: waiting for another stage
   std::int64_t memory_peak(Category category) const;  // of the rank that has most of it
   const std::vector<double>& losses() const { return losses_; }
+  std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()); }
   std::int64_t peak_bytes() const;  // of the rank with the most
   const std::vector<std::int64_t>& skipped_steps() const { return skipped_; }
 
@@ -92,6 +101,8 @@ class Measurements {
   std::int64_t at_step_ = 0;  // which is under way, or being added
   std::string diverged_;      // since when, if the last step's loss or norm is not finite
   std::string reason_;
+  std::int64_t restarts_ = 0;
+  Json places_;  // null: the run has not failed on a rank
   std::atomic<bool> end_{false};
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step

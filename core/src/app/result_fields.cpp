@@ -71,6 +71,8 @@ const Fields train_fields = {
     {"experts", "table[]?", "load of each layer's experts"},
     {"check", "table?", "what check = true looked at"},
     {"predicted", "meshwright.Predicted", "the same run's prediction"},
+    {"restarts", "integer?", "how many starts of the script have failed before this one"},
+    {"last_collectives", "table[]?", "of a run that failed: where each rank was"},
     {"log", "string?", "the run file"},
     {"folder", "string?", "the run folder"},
 };

@@ -100,6 +100,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
   if (cell) host.set_cell(*cell);
+  if (!arguments.attempt.empty()) host.set_attempt(Attempt(arguments.attempt));
   try {
     const ScriptText text = text_of();
     host.set_script(text);

@@ -3,6 +3,7 @@
 #include "app/verbs.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "check/verify.h"
+#include "comm/rank_calls.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
 #include "record/log_claim.h"
@@ -29,6 +31,8 @@
 
 namespace mw {
 namespace {
+
+constexpr unsigned seconds_for_last_words = 20;
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -183,8 +187,24 @@ static LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) 
   return {experiment.log, owner, experiment.overwrite};
 }
 
+namespace {
+
+// Until the end of the scope, what is done where a rank's thread does not come back.
+class IfRanksHang {
+ public:
+  explicit IfRanksHang(OnHang handler) : before_(comm::on_hang(std::move(handler))) {}
+  ~IfRanksHang() { comm::on_hang(before_); }
+  IfRanksHang(const IfRanksHang&) = delete;
+  IfRanksHang& operator=(const IfRanksHang&) = delete;
+
+ private:
+  OnHang before_;
+};
+
+}  // namespace
+
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins) {
+               PluginRegistry& plugins, const Attempt& attempt) {
   check_thread_ranks(*experiment.plan);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
@@ -211,6 +231,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   if (start.used) checkpoints = std::make_unique<Checkpoints>(limited, std::move(start.setup));
   if (checkpoints) note(checkpoints->left_behind());
   Measurements measured(experiment, prediction, origin, checkpoints.get());
+  measured.started_again(attempt);
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
@@ -237,6 +258,19 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
       output.note(error.what());
     }
   };
+  const auto ranks_failed = [&](const RankFailed& error) {
+    attempt.failed(error.problems().front(), measured.steps());
+    if (!error.places().empty()) note("where each rank was\n\n" + comm::table_of(error.places()));
+    measured.keep_places(error.places());
+    broke_off(RunStatus::failed, error.rank(), error.what());
+  };
+  const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
+    ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
+    ranks_failed(error);
+    output.error(error);
+    std::fflush(nullptr);
+    ::_exit(exit_code_of(Stage::run));
+  });
   try {
     std::vector<std::unique_ptr<Progress>> shown;
     if (!output.quiet())
@@ -244,21 +278,25 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     if (folder.output() != nullptr)
       shown.push_back(
           std::make_unique<Progress>(folder.output(), experiment.steps, ProgressStyle{}));
-    const TrainOutcome outcome = train(
-        limited, stop_flag(),
-        [&](const StepReport& report) {
-          const std::string news = measured.add(report);
-          for (const auto& progress : shown) {
-            progress->step(
-                {report.step, report.loss, report.seconds,
-                 experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
-                seconds_now());
-            if (!news.empty()) progress->note(news);
-          }
-          for (const std::string& text : measured.take_checkpoints())
-            for (const auto& progress : shown) progress->note(text);
-        },
-        measured.end(), checkpoints.get());
+    const auto on_step = [&](const StepReport& report) {
+      const std::string news = measured.add(report);
+      for (const auto& progress : shown) {
+        progress->step({report.step, report.loss, report.seconds,
+                        experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
+                       seconds_now());
+        if (!news.empty()) progress->note(news);
+      }
+      for (const std::string& text : measured.take_checkpoints())
+        for (const auto& progress : shown) progress->note(text);
+    };
+    TrainOutcome outcome;
+    try {
+      outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints.get());
+    } catch (const RankFailed& error) {
+      if (error.problems().front().code != "run.not-finite") throw;
+      measured.stopped_diverging(error);
+      attempt.failed(error.problems().front(), measured.steps());
+    }
     if (checkpoints) checkpoints->finish();
     for (const auto& progress : shown) progress->finish();
     shown.clear();
@@ -272,9 +310,12 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;
   } catch (const RankFailed& error) {
-    broke_off(RunStatus::failed, error.rank(), error.what());
+    ranks_failed(error);
     throw;
   } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    attempt.failed(known != nullptr ? known->problems().front() : problem_of(error),
+                   measured.steps());
     broke_off(RunStatus::failed, -1, error.what());
     throw;
   }

@@ -88,7 +88,7 @@ std::string format_number(double value) {
 }
 
 std::string plural(std::int64_t count, std::string_view noun) {
-  const char* ending = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
+  const char* ending = count == 1 ? "" : noun.ends_with("ch") || noun.ends_with("ss") ? "es" : "s";
   return fmt::format("{} {}{}", count, noun, ending);
 }
 

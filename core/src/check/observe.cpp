@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "base/interrupt.h"
+#include "base/pack.h"
+#include "comm/processes.h"
 #include "meshwright/reduction_hook.h"
 #include "program/bucket_shape.h"
 #include "run/ranks.h"
@@ -133,7 +135,18 @@ void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t step
       }
     }
   });
-  if (interrupted) throw Stopped("interrupted");
+  if (!interrupted) return;
+  if (plan.ranks() > 1 || experiment.processes == nullptr) throw StoppedAll("interrupted");
+  throw Stopped("interrupted");
+}
+
+void throw_if_any_stopped(const Experiment& experiment, bool stopped) {
+  if (experiment.processes != nullptr) {
+    for (const std::string& each :
+         experiment.processes->all_gather("the wish to stop", pack(stopped)))
+      stopped = stopped || unpack<bool>(each);
+  }
+  if (stopped) throw StoppedAll("interrupted");
 }
 
 }  // namespace mw

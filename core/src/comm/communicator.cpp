@@ -10,6 +10,8 @@
 
 #include "comm/futex.h"
 #include "comm/purpose.h"
+#include "comm/rank_calls.h"
+#include "meshwright/carrier.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
 
@@ -54,6 +56,10 @@ std::int64_t wire_bytes(Collective op, std::int64_t bytes, int ways) {
   return 0;
 }
 
+const Purpose* current_purpose() {
+  return comm::PurposeScope::current();
+}
+
 Pending::Pending() = default;
 Pending::Pending(c10::intrusive_ptr<c10d::Work> work, const Communicator* communicator,
                  Collective op, const char* phase)
@@ -70,7 +76,10 @@ void Pending::wait() {
   if (!work_) return;
   const auto start = comm::Clock::now();
   const auto work = std::move(work_);
+  comm::RankCalls* calls = comm::RankCalls::current();
+  if (calls != nullptr) calls->waits(call_);
   work->wait();
+  if (calls != nullptr) calls->done(call_);
   if (communicator_->ledger_ != nullptr) {
     communicator_->ledger_->waited(communicator_->axis_, name_of(op_), phase_,
                                    seconds_since(start));
@@ -98,7 +107,10 @@ template <class Call>
 Pending Communicator::issue(Collective op, std::int64_t sent, const Purpose& purpose, Call&& call) {
   const comm::PurposeScope scope(purpose);
   const auto start = comm::Clock::now();
+  comm::RankCalls* calls = comm::RankCalls::current();
+  const std::int64_t number = calls == nullptr ? -1 : calls->begun(axis_, name_of(op), purpose);
   Pending pending(call(), this, op, purpose.phase);
+  pending.call_ = number;
   if (ledger_ != nullptr) {
     ledger_->communicated(axis_, name_of(op), purpose.phase, sent);
     ledger_->waited(axis_, name_of(op), purpose.phase, seconds_since(start));

@@ -8,7 +8,7 @@
 
 #include <span>
 
-#include "comm/reduce.h"
+#include "meshwright/backend.h"
 
 namespace mw::comm {
 

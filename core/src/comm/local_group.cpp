@@ -100,13 +100,9 @@ void LocalGroup::fail_late(Round& round, double seconds) {
     }
   }
   if (!tags.empty()) tags = fmt::format(" It waits itself for a partner of: {}.", tags);
-  round.fail(
-      fmt::format("{} on axis '{}' ({}) waited {:.3g} s for {}. Waiting: {}.{}{}", round.describe(),
-                  axis_, round.name(), seconds, list_ranks(missing), list_ranks(round.present()),
-                  who, tags),
-      "All ranks of an axis must make the same calls in the same order; raise the timeout if "
-      "a rank is only slow.",
-      Cause::absence);
+  const auto problem = lateness(axis_, round.name(), round.describe(), seconds, missing,
+                                round.present(), who + tags);
+  round.fail(problem.message, problem.hint, Cause::absence);
 }
 
 void LocalGroup::fail_open(const std::string& message, const std::string& hint) {

@@ -31,45 +31,6 @@ constexpr std::chrono::microseconds last_chunks{50};
 
 }  // namespace
 
-std::string list_ranks(const std::vector<int>& ranks) {
-  if (ranks.size() == 1) return fmt::format("rank {}", ranks[0]);
-  std::string text = "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  }
-  return text;
-}
-
-std::string Call::describe() const {
-  std::string text = mw::name_of(op);
-  if (op == Collective::all_reduce || op == Collective::reduce_scatter) {
-    text += fmt::format(" ({})", comm::name_of(combine));
-  }
-  if (op == Collective::broadcast) text += fmt::format(" from index {}", root);
-  if (op == Collective::all_to_all) {
-    text += fmt::format(" of rows of {} {}, {} rows out and {} in", elements, c10::toString(dtype),
-                        fmt::join(in_splits, "+"), fmt::join(out_splits, "+"));
-  } else if (op != Collective::barrier) {
-    text += fmt::format(" of {} {}", elements, c10::toString(dtype));
-  }
-  if (!device.is_cpu()) text += fmt::format(" on {}", device.str());
-  if (!label.empty()) text += fmt::format(" for '{}'", label);
-  if (!phase.empty()) text += fmt::format(" ({})", phase);
-  return text;
-}
-
-bool Call::agrees_with(const Call& other) const {
-  const auto point_to_point = [](Collective c) {
-    return c == Collective::send || c == Collective::recv;
-  };
-  const bool pair = point_to_point(op) && point_to_point(other.op);
-  if (!pair && (op != other.op || label != other.label)) return false;
-  if (op == Collective::barrier) return true;
-  const bool reduces = op == Collective::all_reduce || op == Collective::reduce_scatter;
-  return dtype == other.dtype && device.type() == other.device.type() &&
-         elements == other.elements && root == other.root && (!reduces || combine == other.combine);
-}
-
 Round::Round(std::string axis, std::vector<int> ranks, std::string name)
     : axis_(std::move(axis)),
       ranks_(std::move(ranks)),
@@ -91,12 +52,9 @@ bool Round::arrive(int index, Arrival arrival) {
              mine.call.out_splits[i] == other.call.in_splits[me];
     }
     if (fits) continue;
-    fail(fmt::format("Ranks disagree on axis '{}', {}: rank {} called {}; rank {} called "
-                     "{}.",
-                     axis_, name_, ranks_[i], other.call.describe(),
-                     ranks_[static_cast<std::size_t>(index)], mine.call.describe()),
-         "All ranks of an axis must make the same calls in the same order, with sizes that match.",
-         Cause::itself);
+    const auto problem = disagreement(axis_, name_, ranks_[i], other.call,
+                                      ranks_[static_cast<std::size_t>(index)], mine.call);
+    fail(problem.message, problem.hint, Cause::itself);
     return false;
   }
   return true;

@@ -14,29 +14,9 @@
 #include <vector>
 
 #include "comm/futex.h"
-#include "comm/reduce.h"
-#include "meshwright/communicator.h"
-#include "meshwright/error.h"
+#include "meshwright/backend.h"
 
 namespace mw::comm {
-
-// What one rank called; two ranks' calls must agree. Also what messages quote.
-struct Call {
-  Collective op = Collective::barrier;
-  at::ScalarType dtype = at::kFloat;
-  at::Device device = at::kCPU;
-  std::int64_t elements = 0;  // of the tensor reduced, broadcast, sent; all-gather: of the input;
-                              // reduce-scatter: of the output; all-to-all: of one row
-  Combine combine = Combine::sum;
-  int root = -1;                                    // broadcast: index in the group
-  std::vector<std::int64_t> in_splits, out_splits;  // all-to-all: rows to and from each rank
-  std::string label, phase;
-
-  // "all-reduce (sum) of 1024 float for 'layers.0.attention.o' (forward)"
-  std::string describe() const;
-  // Whether a call with these two as partners can be carried out (splits are checked apart).
-  bool agrees_with(const Call& other) const;
-};
 
 // A rank's part in a round. The pointers are of tensors that its Work keeps alive until the round
 // has ended: no other thread may drop a tensor's last reference, the rank's ledger would not see
@@ -54,12 +34,6 @@ enum class Cause : std::uint8_t {
   earlier,  // something that went wrong before
   absence,  // a rank did not come: it may have failed, and not said so yet
   itself,
-};
-
-// Thrown where a rank waited in vain.
-class WaitedInVain : public Error {
- public:
-  using Error::Error;
 };
 
 class Round {
@@ -147,8 +121,5 @@ class Round {
   std::string message_, hint_;
   Cause cause_ = Cause::earlier;
 };
-
-// Lists as "rank 2" or "ranks 1, 2 and 5".
-std::string list_ranks(const std::vector<int>& ranks);
 
 }  // namespace mw::comm

@@ -77,8 +77,8 @@ class LocalWorld final : public CommunicatorSource {
                                             int index) override;
   void abort(int rank, const std::string& reason) override;
 
-  // Rank `rank` makes no further calls: whoever waits for it, now or later, fails at once.
-  void ended(int rank);
+  // Whoever waits for it fails at once.
+  void ended(int rank) override;
   bool has_ended(int rank) const;
   // Throws Aborted if abort() was called.
   void check_aborted() const;

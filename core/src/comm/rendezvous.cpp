@@ -1,123 +1,234 @@
 // Runs a function on each rank in a thread of its own, and of the errors that follow one rank's
-// failure rethrows the one nearest to the cause.
+// failure keeps the one nearest to the cause.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/interrupt.h"
-#include "comm/local_round.h"
 #include "comm/local_world.h"
+#include "comm/rank_threads.h"
 #include "meshwright/world.h"
 
-namespace mw {
+namespace mw::comm {
 namespace {
-
-// How near to the cause an error is: a nearer one replaces one that was seen earlier.
-enum class Nearness : std::uint8_t { consequence, waited_in_vain, cause };
 
 // The first error of a run among the nearest to its cause.
 class FirstError {
  public:
-  void offer(int rank, std::exception_ptr error, Nearness nearness) {
+  void offer(RanksEnd end) {
     const std::lock_guard guard(lock_);
-    if (error_ && nearness_ >= nearness) return;
-    rank_ = rank;
-    error_ = std::move(error);
-    nearness_ = nearness;
+    if (end.nearer_than(end_)) end_ = std::move(end);
   }
+  const RanksEnd& end() const { return end_; }
 
-  void rethrow() const {
-    if (!error_) return;
-    try {
-      std::rethrow_exception(error_);
-    } catch (const Stopped&) {
-      throw;
-    } catch (const Error& error) {
-      auto problems = error.problems();
-      for (auto& problem : problems) {
-        problem.message = prefixed(problem.message);
-        if (problem.stage == Stage::script) problem.stage = Stage::run;
+ private:
+  std::mutex lock_;
+  RanksEnd end_;
+};
+
+std::mutex hang_lock;
+OnHang hang_handler;
+
+// Lets those who wait know how many threads have ended.
+class Ended {
+ public:
+  void one() {
+    const std::lock_guard guard(lock_);
+    ++count_;
+    changed_.notify_all();
+  }
+  void failed() {
+    const std::lock_guard guard(lock_);
+    if (!failed_at_) failed_at_ = Clock::now();
+    changed_.notify_all();
+  }
+  // True once `count` have ended; false if one that failed has waited so long for the others.
+  bool wait_for(std::size_t count, std::chrono::milliseconds patience) {
+    std::unique_lock guard(lock_);
+    while (count_ < count) {
+      if (!failed_at_) {
+        changed_.wait(guard);
+      } else if (changed_.wait_until(guard, *failed_at_ + patience) == std::cv_status::timeout) {
+        return count_ >= count;
       }
-      throw RankFailed(rank_, std::move(problems));
-    } catch (const c10::Error& error) {
-      throw RankFailed(
-          rank_, {{Stage::run, "run.exception", "", prefixed(error.what_without_backtrace())}});
-    } catch (const std::exception& error) {
-      Problem problem = problem_of(error);
-      problem.message = prefixed(problem.message);
-      throw RankFailed(rank_, {std::move(problem)});
-    } catch (...) {
-      throw RankFailed(rank_, {{Stage::run, "run.exception", "", prefixed("unknown exception")}});
     }
+    return true;
   }
 
  private:
-  std::string prefixed(const std::string& text) const {
-    return fmt::format("On rank {}: {}", rank_, text);
-  }
-
+  using Clock = std::chrono::steady_clock;
   std::mutex lock_;
-  int rank_ = 0;
-  Nearness nearness_ = Nearness::consequence;
-  std::exception_ptr error_;
+  std::condition_variable changed_;
+  std::size_t count_ = 0;
+  std::optional<Clock::time_point> failed_at_;
 };
 
-void run_one(comm::LocalWorld& world, int rank, int threads,
-             const std::function<void(RankContext&)>& body, FirstError& first) {
+void run_one(CommunicatorSource& source, int rank, int threads,
+             const std::function<void(RankContext&)>& body, FirstError& first, RankCalls& calls,
+             const std::function<void()>& failing) {
   // OpenMP keeps the number for each thread, but ATen gives a thread that first asks for it the
-  // value last set anywhere in the process: ask first, then set (and see run_ranks).
+  // value last set anywhere in the process: ask first, then set (and see run_rank_threads).
   at::get_num_threads();
   at::set_num_threads(threads);
-  RankContext context{rank, world.ranks(), &world};
-  const auto failed = [&](const std::string& reason, Nearness nearness) {
-    first.offer(rank, std::current_exception(), nearness);
-    world.abort(rank, reason);
-  };
+  calls.take_thread();
+  RankContext context{rank, source.ranks(), &source};
+  std::string reason = "unknown exception";
   try {
     body(context);
-    world.ended(rank);
-  } catch (const Aborted& error) {
-    failed(error.what(), Nearness::consequence);
-  } catch (const comm::WaitedInVain& error) {
-    failed(error.what(), Nearness::waited_in_vain);
+    calls.ends(false);
+    source.ended(rank);
+    return;
   } catch (const std::exception& error) {
-    failed(error.what(), Nearness::cause);
+    reason = error.what();
+    first.offer(end_by_exception(rank));
   } catch (...) {
-    failed("unknown exception", Nearness::cause);
+    first.offer(end_by_exception(rank));
+  }
+  calls.ends(true);
+  failing();
+  source.abort(rank, reason);
+}
+
+// A rank's thread cannot be ended from outside: the process has to be.
+void tell_of_hang(RanksEnd end, const std::vector<int>& hanging) {
+  OnHang handler;
+  {
+    const std::lock_guard guard(hang_lock);
+    handler = hang_handler;
+  }
+  if (!handler) return;
+  end.problems.push_back(
+      {Stage::run, "run.hang", "",
+       fmt::format("{} {} not come back from what {} on, so that this process ends now",
+                   list_ranks(hanging), hanging.size() == 1 ? "has" : "have",
+                   hanging.size() == 1 ? "it is" : "they are"),
+       "the table of ranks says what each did last"});
+  try {
+    end.rethrow();
+  } catch (const RankFailed& failed) {
+    handler(failed);
+  } catch (const std::exception&) {  // somebody wished an end
+    handler(RankFailed(hanging.front(), end.problems, end.places));
   }
 }
 
 }  // namespace
 
+bool RanksEnd::nearer_than(const RanksEnd& other) const {
+  if (state == State::well || other.state == State::well) return state != State::well;
+  return nearness != other.nearness ? nearness > other.nearness : time < other.time;
+}
+
+void RanksEnd::rethrow() const {
+  if (state == State::well) return;
+  if (state == State::stopped) throw Stopped(problems.front().message, problems.front().hint);
+  auto told = problems;
+  for (Problem& problem : told) {
+    problem.message = fmt::format("On rank {}: {}", rank, problem.message);
+    if (problem.stage == Stage::script) problem.stage = Stage::run;
+  }
+  throw RankFailed(rank, std::move(told), places);
+}
+
+RanksEnd end_by_exception(int rank) {
+  RanksEnd end{RanksEnd::State::failed, Nearness::cause, rank, seconds_now()};
+  try {
+    throw;
+  } catch (const Stopped& error) {
+    end.state = RanksEnd::State::stopped;
+    end.problems = error.problems();
+  } catch (const Aborted& error) {
+    end.nearness = Nearness::consequence;
+    end.problems = error.problems();
+  } catch (const WaitedInVain& error) {
+    end.nearness = Nearness::waited_in_vain;
+    end.problems = error.problems();
+  } catch (const Error& error) {
+    end.problems = error.problems();
+  } catch (const c10::Error& error) {
+    end.problems = {{Stage::run, "run.exception", "", error.what_without_backtrace()}};
+  } catch (const std::exception& error) {
+    end.problems = {problem_of(error)};
+  } catch (...) {
+    end.problems = {{Stage::run, "run.exception", "", "unknown exception"}};
+  }
+  return end;
+}
+
+OnHang on_hang(OnHang handler) {
+  const std::lock_guard guard(hang_lock);
+  return std::exchange(hang_handler, std::move(handler));
+}
+
+std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
+  return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::seconds(2),
+                                               std::chrono::seconds(60));
+}
+
+RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
+                          const std::function<void(RankContext&)>& body,
+                          std::chrono::milliseconds patience) {
+  const int threads_before = at::get_num_threads();
+  FirstError first;
+  RankRecords records(here);
+  Ended ended;
+  const auto failing = [&] {
+    records.keep();
+    ended.failed();
+  };
+  const auto end_now = [&] {
+    RanksEnd end = first.end();
+    end.places = records.kept();
+    return end;
+  };
+  std::vector<std::thread> running;
+  try {
+    for (const int rank : here) {
+      RankCalls& calls = records.of(running.size());
+      running.emplace_back([&, rank] {
+        run_one(source, rank, threads, body, first, calls, failing);
+        ended.one();
+      });
+      pthread_setname_np(running.back().native_handle(), fmt::format("rank {}", rank).c_str());
+    }
+  } catch (const std::exception& error) {  // the system gave no thread
+    const int rank = here[running.size()];
+    first.offer(end_by_exception(rank));
+    source.abort(rank, error.what());
+  }
+  if (!ended.wait_for(running.size(), patience)) tell_of_hang(end_now(), records.running());
+  for (auto& thread : running) thread.join();
+  at::set_num_threads(threads_before);
+  return end_now();
+}
+
+}  // namespace mw::comm
+
+namespace mw {
+
 void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
                const RankOptions& options) {
   if (ranks < 1)
     throw Error(Stage::run, "collective.rank", "", fmt::format("There cannot be {} ranks.", ranks));
-  const int threads = threads_of_rank(ranks, options.threads);
-  const int threads_before = at::get_num_threads();
   comm::LocalWorld world(ranks, options.timeout);
-  FirstError first;
-  std::vector<std::thread> running;
-  try {
-    for (int rank = 0; rank < ranks; ++rank) {
-      running.emplace_back([&, rank] { run_one(world, rank, threads, body, first); });
-      pthread_setname_np(running.back().native_handle(), fmt::format("rank {}", rank).c_str());
-    }
-  } catch (const std::exception& error) {  // the system gave no thread
-    const auto rank = static_cast<int>(running.size());
-    first.offer(rank, std::current_exception(), Nearness::cause);
-    world.abort(rank, error.what());
-  }
-  for (auto& thread : running) thread.join();
-  at::set_num_threads(threads_before);
-  first.rethrow();
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  comm::run_rank_threads(world, all, threads_of_rank(ranks, options.threads), body,
+                         comm::patience_of(options.timeout))
+      .rethrow();
 }
 
 }  // namespace mw

@@ -18,6 +18,8 @@
 
 namespace mw {
 
+class Processes;  // comm/processes.h
+
 // A held-out loss now and then: forward alone, on samples of other data, by the run's own plan.
 struct Evaluation {
   std::shared_ptr<const TokenSource> data;  // null: none
@@ -67,10 +69,14 @@ struct Experiment {
   std::int64_t sample_offset = 0;
   std::int64_t memory = 0;  // bytes that a rank may hold; 0: no limit
   bool force = false;       // started although this machine's memory does not suffice
-  bool check = false;       // what plans say of tensors is asserted (run/check.h)
+  // That carry the ranks together; null: this one alone. A plan of one rank runs in each.
+  Processes* processes = nullptr;
+  bool check = false;  // what plans say of tensors is asserted (run/check.h)
   // Steps whose every op and transfer is timed, for the run file; sorted, none without one.
   std::vector<std::int64_t> trace;
   double timeout = 300;  // seconds that a collective waits for a rank
+  // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
+  bool stops_on_nan = true;
   // Called after each step on the first rank's thread with the step's index and what is known of
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
   std::function<Json(std::int64_t, const Json& facts)> observe;

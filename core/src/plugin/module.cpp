@@ -115,7 +115,7 @@ ModuleVerdict judge(const PluginHead* head) {
 }
 
 bool is_reserved(Kind kind) {
-  return kind == Kind::communicator || kind == Kind::cluster;
+  return kind == Kind::cluster;
 }
 
 std::string kinds_there_are() {

@@ -31,14 +31,12 @@ StoredPiece own_piece(std::string name, at::Tensor data) {
 }  // namespace
 
 Checkpoints::Checkpoints(const Experiment& experiment, Setup setup)
-    : experiment_(experiment),
-      setup_(std::move(setup)),
-      writes_(!experiment.checkpoint.path.empty()) {
+    : experiment_(experiment), setup_(std::move(setup)) {
   if (setup_.from) {
     first_step_ = setup_.from->index().step;
     read_history();
   }
-  if (!writes_) return;
+  if (!setup_.writes) return;
   CheckpointWriter::Setup writer;
   writer.path = experiment.checkpoint.path;
   writer.here = setup_.here;
@@ -143,7 +141,7 @@ void Checkpoints::note(const PastEvaluation& evaluation) {
 
 bool Checkpoints::due(const StepEnd& end) const {
   const std::int64_t every = experiment_.checkpoint.every;
-  return writes_ && (end.last || (every > 0 && (end.step + 1) % every == 0));
+  return setup_.writes && (end.last || (every > 0 && (end.step + 1) % every == 0));
 }
 
 void Checkpoints::after(Executor& executor, const StepEnd& end) {

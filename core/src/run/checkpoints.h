@@ -50,6 +50,7 @@ class Checkpoints {
     std::vector<std::int64_t> stale;           // CheckpointWriter::Setup
     Json settings;                             // CheckpointIndex
     std::vector<int> here;                     // ranks of this process
+    bool writes = false;
   };
   // The experiment outlives this.
   Checkpoints(const Experiment& experiment, Setup setup);
@@ -104,7 +105,6 @@ class Checkpoints {
 
   const Experiment& experiment_;
   const Setup setup_;
-  const bool writes_;
   std::int64_t first_step_ = 0;
   std::vector<PastStep> past_;  // rank 0's to write, once the ranks run
   std::vector<PastEvaluation> past_evaluations_;

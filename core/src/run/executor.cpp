@@ -67,6 +67,11 @@ void Executor::watch(Watcher* watcher) {
   for (const auto& other : others_) other->watch(watcher);
 }
 
+void Executor::leaves_out_not_finite() {
+  leaves_out_ = true;
+  for (const auto& other : others_) other->leaves_out_not_finite();
+}
+
 StepOutcome Executor::step(std::int64_t index, double lr) {
   const int which = input_.which ? input_.which(index) : 0;
   return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);

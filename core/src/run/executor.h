@@ -37,6 +37,7 @@ struct StepOutcome {
   double lr = 0;
   double loss_scale = 1;      // LossScaler
   bool left_out = false;      // its update, as gradients overflowed
+  bool not_finite = false;    // the loss or the norm; the update was left out (leaves_out)
   bool stop = false;          // some rank was asked to stop
   double began = 0;           // seconds of the clock that all ranks of the machine share
   std::vector<RunTime> runs;  // of the timeline
@@ -114,6 +115,9 @@ class Executor {
   at::ScalarType real() const { return real_; }
   Ledger& ledger() { return ledger_; }
   void watch(Watcher* watcher);
+  // From now on a step whose loss or norm is not finite, though no loss scale explains it, is left
+  // out, on all ranks alike.
+  void leaves_out_not_finite();
   Communicator& group(const RankSet& set);
   // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
   at::Tensor whole(int bucket, bool gradients);
@@ -229,6 +233,7 @@ class Executor {
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;
+  bool leaves_out_ = false;
   std::int64_t step_ = 0;
   std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's

@@ -1,5 +1,6 @@
 // What an executor does with whole buckets: reductions, gathers, the step's totals, the optimizer.
 #include <algorithm>
+#include <cmath>
 
 #include "program/bucket_shape.h"
 #include "program/scalar_type.h"
@@ -100,6 +101,10 @@ void Executor::totals(const Instruction& i) {
   outcome_.loss_scale = scaler_->scale();
   outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
   outcome_.left_out = scaler_->overflowed();
+  if (leaves_out_ && !outcome_.left_out) {
+    outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
+    outcome_.left_out = outcome_.not_finite;
+  }
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
   if (watcher_ != nullptr) watcher_->gradients(*this);

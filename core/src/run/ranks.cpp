@@ -1,4 +1,4 @@
-// Starts a plan's ranks as threads, each with its executor and its part of the initial weights,
+// Starts a plan's ranks, those of this process, as threads, each with its executor and its part of the initial weights,
 // and runs a function on all of them.
 #include "run/ranks.h"
 
@@ -17,17 +17,30 @@ namespace {
 constexpr std::int64_t filled_at_a_time = 1 << 16;  // elements
 }
 
-void check_thread_ranks(const Plan& plan) {
-  if (plan.ranks() <= most_thread_ranks) return;
+void check_thread_ranks(const Plan& plan, const Processes* processes) {
+  const int copies = processes == nullptr ? 1 : processes->count();
+  if (copies > 1) ranks_of_processes(plan.ranks(), copies, plan.mix());
+  if (plan.ranks() / copies <= most_thread_ranks) return;
   throw Error(Stage::plan, "plan.ranks", "plan",
               fmt::format("plan: {}; ranks are threads of this process here, {} at most",
                           plan.mesh.describe(), most_thread_ranks),
-              "predict it without running it (meshwright plan, mw.plan), or use fewer ways");
+              "predict it without running it (meshwright plan, mw.plan), use fewer ways, or start "
+              "more processes");
+}
+
+RankRuntime runtime_of(const Experiment& experiment, const Plan& plan) {
+  return {plan.ranks(), experiment.processes, plan.mix()};
 }
 
 void with_executors(const Experiment& experiment, const Plan& plan, const std::atomic<bool>* stop,
-                    const RankBody& body, bool limited) {
-  check_thread_ranks(plan);
+                    const RankBody& body) {
+  RankRuntime runtime = runtime_of(experiment, plan);
+  with_executors(runtime, experiment, plan, stop, body);
+}
+
+void with_executors(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
+                    const std::atomic<bool>* stop, const RankBody& body, bool limited) {
+  check_thread_ranks(plan, runtime.processes());
   RankOptions options;
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
@@ -44,8 +57,7 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
       return experiment.sample_offset + step * plan.request.batch;
     };
   }
-  run_ranks(
-      plan.ranks(),
+  runtime.run(
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
         Ledger ledger;
@@ -67,7 +79,7 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
         if (!experiment.goes_on) fill_parameters(executor, experiment);
         body(executor, ledger);
       },
-      options);
+      options, at::kCPU, plan.hash());
 }
 
 namespace {

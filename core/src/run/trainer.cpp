@@ -1,5 +1,5 @@
-// Runs the steps of a training run on all ranks and collects their reports, until the steps are
-// done, someone stops it or a rank fails.
+// Runs the steps of a training run on the ranks that are here and collects the reports of all,
+// until the steps are done, someone stops it or a rank fails.
 #include "run/trainer.h"
 
 #include <algorithm>
@@ -7,6 +7,9 @@
 #include <ctime>
 #include <mutex>
 
+#include "base/pack.h"
+#include "run/not_finite.h"
+#include "run/rank_report.h"
 #include "run/ranks.h"
 
 namespace mw {
@@ -18,19 +21,20 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Where the ranks lay their reports for the first rank to collect. The ranks meet once in every
-// step, so none is more than one step ahead: two places for each are enough.
+// Where the ranks that are here lay their reports for the first of them to collect. The ranks meet
+// once in every step, so none is more than one step ahead: two places for each are enough.
 class Mailbox {
  public:
-  explicit Mailbox(int ranks)
-      : places_{Place(ranks), Place(ranks)}, failed_(static_cast<std::size_t>(ranks), false) {}
+  // Ranks from `first` on.
+  Mailbox(int first, std::size_t ranks)
+      : first_(first), places_{Place(ranks), Place(ranks)}, failed_(ranks, false) {}
 
   void put(std::int64_t step, RankReport report) {
     std::lock_guard lock(mutex_);
     Place& place = places_[step % 2];
-    const int rank = report.rank;
-    place.reports[rank] = std::move(report);
-    place.there[rank] = true;
+    const auto at = static_cast<std::size_t>(report.rank - first_);
+    place.reports[at] = std::move(report);
+    place.there[at] = true;
     if (place.complete()) changed_.notify_all();
   }
 
@@ -47,30 +51,31 @@ class Mailbox {
     return true;
   }
 
-  // After the first rank has reported a step.
-  void reported(std::int64_t step) {
+  // After the step was reported, and whether it is to be the last one.
+  void reported(std::int64_t step, bool last) {
     std::lock_guard lock(mutex_);
     reported_ = step;
+    last_ = last;
     changed_.notify_all();
   }
-  // Waits for that; false if a rank failed before.
+  // Waits for that; true if there is no other step, or if a rank failed before.
   bool wait_reported(std::int64_t step) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
       return reported_ >= step || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
     });
-    return reported_ >= step;
+    return reported_ < step || last_;
   }
 
   void fail(int rank) {
     std::lock_guard lock(mutex_);
-    failed_[rank] = true;
+    failed_[static_cast<std::size_t>(rank - first_)] = true;
     changed_.notify_all();
   }
 
  private:
   struct Place {
-    explicit Place(int ranks) : reports(ranks), there(ranks, false) {}
+    explicit Place(std::size_t ranks) : reports(ranks), there(ranks, false) {}
     bool complete() const { return std::find(there.begin(), there.end(), false) == there.end(); }
     std::vector<RankReport> reports;
     std::vector<bool> there;  // of each rank
@@ -80,14 +85,27 @@ class Mailbox {
       if (failed_[r] && !place.there[r]) return true;
     return false;
   }
+  const int first_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Place places_[2];
   std::int64_t reported_ = -1;
+  bool last_ = false;
   std::vector<bool> failed_;  // of each rank
 };
 
-RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
+// What one process has to say of a step.
+struct ProcessReport {
+  std::vector<RankReport> ranks;
+  double cpu_seconds = 0;
+};
+template <class Pack>
+void members(Pack& pack, ProcessReport& report) {
+  pack(report.ranks, report.cpu_seconds);
+}
+
+RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
+                     const RankRuntime& runtime) {
   RankReport report;
   report.rank = executor.rank();
   for (int c = 0; c < category_count; ++c)
@@ -97,7 +115,7 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome) {
   report.work = ledger.work();
   report.rows = ledger.rows();
   report.chosen = executor.expert_loads();
-  report.began = outcome.began;
+  report.began = runtime.shared_clock(outcome.began);
   report.runs = std::move(outcome.runs);
   report.instructions = std::move(outcome.instructions);
   report.moments = std::move(outcome.moments);
@@ -114,11 +132,12 @@ class Run {
         end_(end),
         on_step_(on_step),
         checkpoints_(checkpoints),
-        mailbox_(experiment.plan->ranks()) {}
+        runtime_(runtime_of(experiment, *experiment.plan)),
+        mailbox_(runtime_.here().front(), runtime_.here().size()) {}
 
   TrainOutcome run() {
     with_executors(
-        experiment_, *experiment_.plan, stop_,
+        runtime_, experiment_, *experiment_.plan, stop_,
         [this](Executor& executor, Ledger& ledger) { rank(executor, ledger); }, true);
     return outcome_;
   }
@@ -130,16 +149,20 @@ class Run {
     const std::int64_t first = checkpoints_ != nullptr ? checkpoints_->first_step() : 0;
     if (checkpoints_ != nullptr) checkpoints_->begin(executor);
     if (executor.rank() == 0) outcome_.steps = first;
+    if (experiment_.stops_on_nan) executor.leaves_out_not_finite();
     ledger.reset_peaks();
+    const bool leads = executor.rank() == runtime_.here().front();  // of those that are here
+    const bool waits = end_ != nullptr || (experiment_.observe && !runtime_.alone());
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     for (std::int64_t step = first; step < experiment_.steps; ++step) {
       StepOutcome done = executor.step(step, experiment_.schedule(step));
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
                         done.left_out, {}};
-      const bool stop = done.stop;
+      report.left_out = done.left_out && !done.not_finite;
+      const bool stop = done.stop || done.not_finite;
       const bool evaluates = !stop && experiment_.evaluation.due(step, experiment_.steps);
-      mailbox_.put(step, report_of(executor, ledger, done));
-      if (executor.rank() == 0) {
+      mailbox_.put(step, report_of(executor, ledger, done, runtime_));
+      if (leads) {
         if (!mailbox_.collect(step, report.ranks)) return;
         const double wall_now = seconds_of(CLOCK_MONOTONIC),
                      cpu_now = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
@@ -147,39 +170,58 @@ class Run {
         report.cpu_seconds = cpu_now - cpu;
         wall = wall_now;
         cpu = cpu_now;
+        collect(executor.rank(), report);
         outcome_.steps = step + 1;
         outcome_.interrupted = stop && step + 1 < experiment_.steps;
       }
       if (evaluates) report.held_out = evaluate(executor, ledger);
-      if (executor.rank() == 0) {
-        if (checkpoints_ != nullptr) remember(report);
-        report.checkpoint = checkpoints_ != nullptr &&
-                            checkpoints_->due({step, done.loss, done.grad_norm, done.left_out,
-                                               stop || step + 1 == experiment_.steps});
-        if (on_step_) on_step_(report);
-        mailbox_.reported(step);
-      }
-      bool last = stop || step + 1 == experiment_.steps;
-      if (end_ != nullptr && !stop) {
-        if (!mailbox_.wait_reported(step)) return;
-        last = last || *end_;
-      }
-      if (checkpoints_ != nullptr)
-        checkpoints_->after(executor, {step, done.loss, done.grad_norm, done.left_out, last});
-      if (executor.rank() == 0) {
-        const bool traced = !report.ranks.front().instructions.empty();     // its rows were written
-        if (end_ != nullptr || evaluates || traced || report.checkpoint) {  // no part of a step
+      StepEnd at_end{step, done.loss, done.grad_norm, report.left_out,
+                     stop || step + 1 == experiment_.steps};
+      report.checkpoint = checkpoints_ != nullptr && checkpoints_->due(at_end);
+      if (leads) {
+        if (executor.rank() == 0 && checkpoints_ != nullptr) remember(report);
+        if (executor.rank() == 0 && on_step_) on_step_(report);
+        const bool traced = !report.ranks.empty() && !report.ranks.front().instructions.empty();
+        bool last = end_ != nullptr && *end_;
+        if (waits && !stop) last = told_last(executor.rank(), last);
+        if (waits || evaluates || traced) {  // what was no part of a step
           wall = seconds_of(CLOCK_MONOTONIC);
           cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
         }
+        mailbox_.reported(step, last);
       }
-      if (last) break;
+      if (done.not_finite) throw_not_finite(executor, step, done);
+      if (waits && !stop && mailbox_.wait_reported(step)) at_end.last = true;
+      if (checkpoints_ != nullptr && checkpoints_->due(at_end)) {
+        checkpoints_->after(executor, at_end);
+        if (leads) wall = seconds_of(CLOCK_MONOTONIC);
+      }
+      if (at_end.last) break;
     }
     executor.watch(nullptr);
     keep(check.report());
   } catch (...) {
     mailbox_.fail(executor.rank());
     throw;
+  }
+
+  // Brings the reports of all processes to rank 0.
+  void collect(int rank, StepReport& report) {
+    if (runtime_.alone()) return;
+    std::string own;
+    if (rank != 0) own = pack(ProcessReport{std::move(report.ranks), report.cpu_seconds});
+    const std::vector<std::string> all = runtime_.gather_processes(std::move(own));
+    for (std::size_t p = 1; p < all.size(); ++p) {
+      auto other = unpack<ProcessReport>(all[p]);
+      report.cpu_seconds += other.cpu_seconds;
+      for (RankReport& each : other.ranks) report.ranks.push_back(std::move(each));
+    }
+  }
+
+  // Whether the first process says that no other step is to come.
+  bool told_last(int rank, bool last) {
+    if (runtime_.alone()) return last;
+    return unpack<bool>(runtime_.broadcast_processes(rank == 0 ? pack(last) : ""));
   }
 
   // All ranks alike.
@@ -212,9 +254,10 @@ class Run {
   const std::atomic<bool>*stop_, *end_;
   const OnStep& on_step_;
   Checkpoints* checkpoints_;
+  RankRuntime runtime_;
   Mailbox mailbox_;
   std::mutex mutex_;      // of outcome_.check
-  TrainOutcome outcome_;  // the rest is the first rank's to write
+  TrainOutcome outcome_;  // the rest is the first one's of those that are here
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ struct HeldOut {
 struct StepReport {
   std::int64_t step = 0;
   double seconds = 0;      // wall time of the step on the first rank
-  double cpu_seconds = 0;  // of the whole process
+  double cpu_seconds = 0;  // of all processes
   double loss = 0, grad_norm = 0, lr = 0;
   double loss_scale = 1;  // and whether the update was left out, as gradients overflowed
   bool left_out = false;
@@ -59,10 +59,11 @@ struct TrainOutcome {
 // one already.
 using OnStep = std::function<void(const StepReport&)>;
 
-// Runs the experiment's steps, ranks as threads of this process. Throws Error (plan) before any
-// rank starts if there are too many (run/ranks.h), Error (run) naming the rank if one fails;
-// what was reported until then stands. `stop`: set to end after the current step. `end`: may be
-// null; else the ranks wait for `on_step` after each step, and begin no other if it has set this.
+// Runs the experiment's steps, in all of its processes alike; `on_step` is called, and `end` read, in
+// the first of them. Throws Error (plan) before any rank starts if there are too many, Error (run)
+// naming the rank if one fails (run/ranks.h); what was reported until then stands. `stop`: set, in
+// any process, to end after the current step. `end`: may be null; else the ranks wait for `on_step`
+// after each step, and begin no other if it has set this.
 // `checkpoints`: null, or those of this experiment: the first step is theirs to say; the last one may
 // be under way at the end (Checkpoints::finish).
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,

@@ -113,6 +113,11 @@ const Options& experiment_options() {
           .fallback(300)
           .range(0.001, 1e9)
           .unit("seconds")
+          .choice("on_nan", {"stop", "continue"},
+                  "what a loss or a gradient norm that is NaN or Inf does: end the run before the "
+                  "optimizer's step, naming where it comes up first; or nothing. Steps that a loss "
+                  "scale leaves out are neither")
+          .fallback("stop")
           .list("trace",
                 "steps of which the run file has every op and transfer, for meshwright trace: "
                 "{ 3, 100 }; {}: none. If left out, the third and the last")

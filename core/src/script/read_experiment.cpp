@@ -284,6 +284,7 @@ class Reader {
     request_.threads = experiment_.threads;
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
+    experiment_.stops_on_nan = values_.text("on_nan") == "stop";
     experiment_.force = values_.flag("force");
     experiment_.check = values_.flag("check");
     if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");

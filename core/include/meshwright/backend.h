@@ -1,0 +1,130 @@
+// What one needs who writes a c10d::Backend for a carrier of ranks: checked calls that can be
+// compared between ranks, reductions of host memory, and the groups of one process's threads.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "meshwright/communicator.h"
+#include "meshwright/error.h"
+#include "meshwright/world.h"
+
+namespace mw::comm {
+
+enum class Combine : std::uint8_t { sum, average, product, min, max };
+const char* name_of(Combine combine);
+
+// Every output gets in[0] + in[1] + … (in that order, whoever calls), for `count` elements that
+// begin `first` elements into each buffer. Sums are kept in the type that ATen accumulates in
+// (float for bf16 and fp16) and rounded once; integers wrap, bool is "or" / "and", max and min keep
+// a NaN. An output may be one of the inputs; otherwise buffers must not overlap.
+// Throws Error (run) for a dtype that it lacks, or an average of integers.
+void reduce(c10::ScalarType dtype, Combine combine, std::span<const std::byte* const> in,
+            std::span<std::byte* const> out, std::int64_t first, std::int64_t count);
+
+// Throws as reduce() would, before any rank waits.
+void check_reducible(c10::ScalarType dtype, Combine combine);
+
+// What one rank called; two ranks' calls must agree. Also what messages quote.
+struct Call {
+  Collective op = Collective::barrier;
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  std::int64_t elements = 0;  // of the tensor reduced, broadcast, sent; all-gather: of the input;
+                              // reduce-scatter: of the output; all-to-all: of one row
+  Combine combine = Combine::sum;
+  int root = -1;                                    // broadcast: index in the group
+  std::vector<std::int64_t> in_splits, out_splits;  // all-to-all: rows to and from each rank
+  std::string label, phase;
+
+  // "all-reduce (sum) of 1024 float for 'layers.0.attention.o' (forward)"
+  std::string describe() const;
+  // Whether a call with these two as partners can be carried out (splits are checked apart).
+  bool agrees_with(const Call& other) const;
+};
+
+// Lists as "rank 2" or "ranks 1, 2 and 5".
+std::string list_ranks(const std::vector<int>& ranks);
+
+// The words for what goes wrong where ranks meet, whatever carries them. `name`: which one it is
+// among the group's, "collective 12".
+Problem disagreement(const std::string& axis, const std::string& name, int rank, const Call& call,
+                     int other_rank, const Call& other_call);
+Problem lateness(const std::string& axis, const std::string& name, const std::string& call,
+                 double seconds, const std::vector<int>& missing, const std::vector<int>& waiting,
+                 const std::string& whereabouts);
+
+// A rank's backend in one group, as far as checking goes what it is called with. A call that is
+// right in itself becomes an Issue and goes to issue() or issue_pair(), which return at once.
+class CheckedBackend : public c10d::Backend {
+ public:
+  // `group`: global ranks in order; `index`: this rank's place in it.
+  CheckedBackend(std::string axis, const std::vector<int>& group, int index,
+                 std::chrono::milliseconds timeout);
+
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors,
+                    const c10d::AllreduceOptions& options) override;
+  WorkPtr broadcast(std::vector<at::Tensor>& tensors,
+                    const c10d::BroadcastOptions& options) override;
+  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input,
+                        std::vector<std::int64_t>& out_splits, std::vector<std::int64_t>& in_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr send(std::vector<at::Tensor>& tensors, int to, int tag) override;
+  WorkPtr recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+
+ protected:
+  // One checked call. `in` and `out` are contiguous, the same tensor for what works in place, and
+  // undefined for a barrier.
+  struct Issue {
+    Call call;
+    at::Tensor in, out;
+    std::vector<at::Tensor> tensors, results;  // to keep until it has ended; what result() gives
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    std::chrono::milliseconds timeout{};
+  };
+  virtual WorkPtr issue(Issue issue) = 0;
+  virtual WorkPtr issue_pair(Issue issue, int peer, int tag) = 0;
+
+  const std::string& axis() const { return axis_; }
+  int global_rank() const { return global_rank_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+ private:
+  WorkPtr send_or_recv(Collective op, std::vector<at::Tensor>& tensors, int peer, int tag);
+  Issue new_issue(Call call, at::Tensor in, at::Tensor out, c10d::OpType type,
+                  std::chrono::milliseconds timeout) const;
+  Call new_call(Collective op, const at::Tensor& tensor, std::int64_t elements) const;
+  void check(bool fits, Collective op, const std::string& what) const;
+  void check_tensor(Collective op, const at::Tensor& tensor) const;
+  at::Tensor& only_tensor(Collective op, std::vector<at::Tensor>& tensors) const;
+  void check_pair(Collective op, const at::Tensor& input, const at::Tensor& output) const;
+
+  const std::string axis_;
+  const int global_rank_;
+  std::chrono::milliseconds timeout_;
+};
+
+// Connects those of `ranks` ranks that are threads of this process: for groups all of whose members
+// live here.
+std::unique_ptr<CommunicatorSource> thread_source(int ranks, std::chrono::milliseconds timeout);
+
+}  // namespace mw::comm

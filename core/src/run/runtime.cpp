@@ -1,0 +1,330 @@
+// Starts the ranks that are here, brings what ranks know together over all processes, and settles
+// with the other processes how a run has ended.
+#include "run/runtime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/interrupt.h"
+#include "base/pack.h"
+#include "base/text.h"
+#include "comm/rank_threads.h"
+
+namespace mw {
+namespace {
+
+using Word = Processes::Word;
+using Sort = Word::Sort;
+using comm::Nearness;
+using comm::RanksEnd;
+
+constexpr const char* begin_word = "the start of a run";
+constexpr const char* ranks_word = "what ranks tell each other";
+// What processes whose ranks have failed may take to say so, after the first one did.
+constexpr std::chrono::milliseconds grace{15'000};
+
+// "ranks 4 to 7"
+std::string span_of(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  return fmt::format("ranks {} to {}", ranks.front(), ranks.back());
+}
+
+// The nearest numbers of processes below and above that divide `ranks`.
+std::string nearest_processes(int ranks, int processes) {
+  int below = std::min(processes, ranks), above = processes;
+  while (ranks % below != 0) --below;
+  while (above < ranks && ranks % above != 0) ++above;
+  std::string text = fmt::format("start {}", plural(below, "process"));
+  if (above <= ranks && above != below) text += fmt::format(" or {}", above);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> ranks_of_processes(int ranks, int processes, const std::string& mix) {
+  if (processes > ranks || ranks % processes != 0) {
+    const std::string plan = mix.empty() ? "the plan" : fmt::format("the plan {}", mix);
+    throw Error(Stage::plan, "launch.ranks", "plan",
+                fmt::format("plan: {} has {}, and {} were started{}", plan, plural(ranks, "rank"),
+                            plural(processes, "process"),
+                            processes > ranks ? ": some would have none"
+                                              : ", which cannot carry as many each"),
+                fmt::format("{}, or change the plan: its number of ranks must be a multiple of {}",
+                            nearest_processes(ranks, processes), processes));
+  }
+  std::vector<std::vector<int>> all(static_cast<std::size_t>(processes));
+  for (int rank = 0; rank < ranks; ++rank)
+    all[static_cast<std::size_t>(rank / (ranks / processes))].push_back(rank);
+  return all;
+}
+
+// Where the ranks that are here lay their bytes; the first of them takes them on.
+class RankRuntime::Meeting {
+ public:
+  explicit Meeting(std::size_t ranks) : next_(ranks, 0) {}
+
+  // Of the rank in this place. The first one's call returns all bytes when they are there, others'
+  // nothing, at once. Each comes back with the number of the meeting.
+  std::uint64_t put(std::size_t place, std::string bytes) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t number = next_[place]++;
+    Round& round = round_of(number);
+    round.bytes[place] = std::move(bytes);
+    if (++round.came == next_.size()) changed_.notify_all();
+    return number;
+  }
+  std::vector<std::string> wait_for_all(std::uint64_t number) {
+    std::unique_lock lock(mutex_);
+    Round& round = round_of(number);
+    changed_.wait(lock, [&] { return failed_ || round.came == next_.size(); });
+    if (round.came < next_.size()) throw Aborted("Stopped because another rank failed.");
+    std::vector<std::string> bytes = std::move(round.bytes);
+    return bytes;
+  }
+  // The first one's, which no longer needs the round itself.
+  void done(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    rounds_.erase(number);
+  }
+  void answer(std::uint64_t number, std::string bytes) {
+    const std::lock_guard lock(mutex_);
+    round_of(number).answer = std::move(bytes);
+    changed_.notify_all();
+  }
+  std::string wait_for_answer(std::uint64_t number) {
+    std::unique_lock lock(mutex_);
+    Round& round = round_of(number);
+    changed_.wait(lock, [&] { return failed_ || round.answer; });
+    if (!round.answer) throw Aborted("Stopped because another rank failed.");
+    std::string bytes = *round.answer;
+    if (++round.answered == next_.size()) rounds_.erase(number);
+    return bytes;
+  }
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Round {
+    std::vector<std::string> bytes;
+    std::size_t came = 0, answered = 0;
+    std::optional<std::string> answer;
+  };
+  Round& round_of(std::uint64_t number) {
+    Round& round = rounds_[number];
+    round.bytes.resize(next_.size());
+    return round;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::uint64_t> next_;  // by place
+  std::map<std::uint64_t, Round> rounds_;
+  bool failed_ = false;
+};
+
+RankRuntime::RankRuntime(int ranks, Processes* processes, const std::string& mix)
+    : ranks_(ranks), processes_(ranks == 1 ? nullptr : processes) {
+  if (processes_ != nullptr) {
+    ranks_of_ = ranks_of_processes(ranks, processes_->count(), mix);
+    here_ = ranks_of_[static_cast<std::size_t>(processes_->index())];
+  } else {
+    here_.resize(static_cast<std::size_t>(ranks));
+    std::iota(here_.begin(), here_.end(), 0);
+  }
+  meeting_ = std::make_unique<Meeting>(here_.size());
+}
+
+RankRuntime::~RankRuntime() = default;
+
+int RankRuntime::threads(int asked) const {
+  const int copies = processes_ == nullptr ? 1 : processes_->on_this_host();
+  return threads_of_rank(static_cast<int>(here_.size()) * copies, asked);
+}
+
+double RankRuntime::shared_clock(double seconds) const {
+  return processes_ == nullptr ? seconds : seconds + processes_->clock_offset();
+}
+
+void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceType device,
+                      const std::string& agreed) {
+  const auto guarded = [&](RankContext& context) {
+    try {
+      body(context);
+    } catch (...) {
+      meeting_->fail();
+      throw;
+    }
+  };
+  if (processes_ == nullptr) return run_ranks(ranks_, guarded, options);
+  timeout_ = options.timeout;
+  agree(agreed);
+  RanksEnd end;
+  try {
+    const auto source = processes_->carrier().connect(ranks_of_, device, options.timeout);
+    end = comm::run_rank_threads(*source, here_, threads(options.threads), guarded,
+                                 comm::patience_of(options.timeout));
+  } catch (...) {
+    end = comm::end_by_exception(here_.front());
+  }
+  end.time = shared_clock(end.time);
+  settle(std::move(end));
+}
+
+// All processes are about to run the same.
+void RankRuntime::agree(const std::string& agreed) {
+  const std::vector<std::string> all = processes_->gather(begin_word, agreed);
+  for (std::size_t p = 1; p < all.size(); ++p) {
+    if (all[p] == agreed) continue;
+    processes_->refuse(
+        {{Stage::run, "process.apart", "",
+          fmt::format("{} would run {}, {} would run {}", processes_->name_of(static_cast<int>(p)),
+                      all[p], processes_->name_of(0), agreed),
+          "a script must give the same tables in every process"}});
+  }
+  processes_->broadcast(begin_word, "");
+}
+
+// Ends of all processes come to the first one, which says to all what it was.
+void RankRuntime::settle(RanksEnd end) {
+  const auto over = [](const RanksEnd& how) { return Word{Sort::ranks_over, "", pack(how)}; };
+  const int count = processes_->count();
+  if (!processes_->first()) {
+    processes_->send(0, over(end));
+    try {
+      end = await_end(0, timeout_, false);
+    } catch (const Error& error) {  // the first one is gone
+      end = told_by(end, 0, error);
+    }
+    return end.rethrow();
+  }
+  // This wakes ranks that wait for a word of the first process.
+  for (int p = 1; p < count; ++p) processes_->send(p, over(end));
+  std::vector<std::pair<int, Error>> lost;
+  std::vector<RankPlace> places = places_of(0, &end);
+  for (int p = 1; p < count; ++p) {
+    const bool failed = end.state != RanksEnd::State::well || !lost.empty();
+    try {
+      const RanksEnd other = await_end(p, failed ? std::min(grace, timeout_) : timeout_, true);
+      for (RankPlace& place : places_of(p, &other)) places.push_back(std::move(place));
+      if (other.nearer_than(end)) end = other;
+    } catch (const Error& error) {
+      lost.emplace_back(p, error);
+      for (RankPlace& place : places_of(p, nullptr)) places.push_back(std::move(place));
+    }
+  }
+  for (const auto& [p, error] : lost) end = told_by(std::move(end), p, error);
+  end.places = std::move(places);
+  for (int p = 1; p < count; ++p) processes_->send(p, over(end));
+  end.rethrow();
+}
+
+// Of a process' ranks: what it said of them; null: it is gone. One whose ranks all went well says
+// nothing.
+std::vector<RankPlace> RankRuntime::places_of(int process, const RanksEnd* end) const {
+  if (end != nullptr && !end->places.empty()) return end->places;
+  std::vector<RankPlace> places;
+  for (const int rank : ranks_of_[static_cast<std::size_t>(process)]) {
+    RankPlace& place = places.emplace_back();
+    place.rank = rank;
+    if (end != nullptr) place.state = RankPlace::State::ended;
+  }
+  return places;
+}
+
+// A process' next word about its ranks' end, whatever it said before. The first process says two:
+// how its own ended, then how all did; `once`: the first one counts.
+RanksEnd RankRuntime::await_end(int process, std::chrono::milliseconds timeout, bool once) {
+  for (int ends = once ? 1 : 2;;) {
+    const Word word = processes_->receive(process, "the end of its ranks", timeout);
+    if (word.sort == Sort::refused || word.sort == Sort::left || word.sort == Sort::parted) {
+      throw Error(Stage::run, "process.lost", "",
+                  fmt::format("{} has left while its ranks ran", processes_->name_of(process)));
+    }
+    if (word.sort != Sort::ranks_over || --ends > 0) continue;
+    return unpack<RanksEnd>(word.bytes);
+  }
+}
+
+// What a lost process explains: all but a cause of its own that another rank has named.
+RanksEnd RankRuntime::told_by(RanksEnd end, int process, const Error& error) const {
+  if (end.state != RanksEnd::State::well && end.nearness == Nearness::cause) return end;
+  const std::vector<int>& ranks = ranks_of_[static_cast<std::size_t>(process)];
+  Problem problem = error.problems().front();
+  problem.message = fmt::format("{} ({})", problem.message, span_of(ranks));
+  if (!end.problems.empty())
+    problem.message += fmt::format("; rank {}: {}", end.rank, end.problems.front().message);
+  return {RanksEnd::State::failed, Nearness::cause, ranks.front(), end.time, {problem}};
+}
+
+std::vector<std::string> RankRuntime::gather_processes(std::string bytes) {
+  if (processes_ == nullptr) return {std::move(bytes)};
+  if (!processes_->first()) {
+    processes_->send(0, {Sort::word, ranks_word, std::move(bytes)});
+    return {};
+  }
+  std::vector<std::string> all = {std::move(bytes)};
+  for (int p = 1; p < processes_->count(); ++p)
+    all.push_back(processes_->expect(p, ranks_word, timeout_));
+  return all;
+}
+
+std::string RankRuntime::broadcast_processes(const std::string& bytes) {
+  if (processes_ == nullptr) return bytes;
+  if (!processes_->first()) return processes_->expect(0, ranks_word, timeout_);
+  for (int p = 1; p < processes_->count(); ++p)
+    processes_->send(p, {Sort::word, ranks_word, bytes});
+  return bytes;
+}
+
+BytesOfRanks RankRuntime::collect(std::vector<std::string> own) {
+  if (processes_ == nullptr) return own;
+  BytesOfRanks all;
+  for (const std::string& each : gather_processes(pack(own))) {
+    for (std::string& bytes : unpack<BytesOfRanks>(each)) all.push_back(std::move(bytes));
+  }
+  return all;
+}
+
+std::size_t RankRuntime::place_of(int rank) const {
+  return static_cast<std::size_t>(rank - here_.front());
+}
+
+BytesOfRanks RankRuntime::gather(int rank, std::string bytes) {
+  const std::uint64_t number = meeting_->put(place_of(rank), std::move(bytes));
+  if (rank != here_.front()) return {};
+  std::vector<std::string> own = meeting_->wait_for_all(number);
+  meeting_->done(number);
+  return collect(std::move(own));
+}
+
+BytesOfRanks RankRuntime::all_gather(int rank, std::string bytes) {
+  const std::uint64_t number = meeting_->put(place_of(rank), std::move(bytes));
+  if (rank == here_.front()) {
+    const BytesOfRanks all = collect(meeting_->wait_for_all(number));
+    meeting_->answer(number, broadcast_processes(first() ? pack(all) : ""));
+  }
+  return unpack<BytesOfRanks>(meeting_->wait_for_answer(number));
+}
+
+std::string RankRuntime::broadcast(int rank, std::string bytes) {
+  const std::uint64_t number = meeting_->put(place_of(rank), rank == 0 ? bytes : "");
+  if (rank == here_.front()) meeting_->answer(number, broadcast_processes(bytes));
+  return meeting_->wait_for_answer(number);
+}
+
+void RankRuntime::barrier(int rank) {
+  all_gather(rank, "");
+}
+
+}  // namespace mw

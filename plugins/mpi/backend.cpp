@@ -1,0 +1,115 @@
+// Hands a rank's calls to its process's rounds, and waits for them.
+#include "backend.h"
+
+#include <fmt/format.h>
+
+#include "meshwright/error.h"
+
+namespace mpi {
+
+using Clock = std::chrono::steady_clock;
+
+MpiWork::MpiWork(Source& source, std::shared_ptr<Round> round, int rank,
+                 std::vector<at::Tensor> tensors, std::vector<at::Tensor> results,
+                 c10d::OpType type, std::chrono::milliseconds timeout)
+    : Work(rank, type),
+      source_(source),
+      round_(std::move(round)),
+      rank_(rank),
+      tensors_(std::move(tensors)),
+      results_(std::move(results)),
+      timeout_(timeout) {}
+
+MpiWork::~MpiWork() {
+  if (settled_) return;
+  const auto state = round_->state();
+  if (state == Round::done) return;
+  source_.engine().drop(
+      round_, {mw::Stage::run, "run.aborted", "",
+               fmt::format("Rank {} dropped a collective on axis '{}' without waiting for it: {}.",
+                           rank_, round_->members->axis, round_->name),
+               "Call wait() on every Pending."});
+}
+
+bool MpiWork::isCompleted() {
+  const auto state = round_->state();
+  return state == Round::done || state == Round::failed;
+}
+
+std::exception_ptr MpiWork::exception() const {
+  if (round_->state() != Round::failed) return nullptr;
+  try {
+    round_->throw_failure();
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+bool MpiWork::wait(std::chrono::milliseconds timeout) {
+  if (settled_) {
+    if (round_->state() == Round::failed) round_->throw_failure();
+    return true;
+  }
+  const auto limit = timeout.count() > 0 ? timeout : timeout_;
+  auto state = round_->state();
+  source_.begins_to_wait(rank_, round_);
+  while (state != Round::done && state != Round::failed) {
+    state = round_->wait_until(Clock::now() + limit);
+    if (state == Round::done || state == Round::failed) break;
+    source_.engine().late(round_, std::chrono::duration<double>(limit).count());
+    state = round_->wait_until(Clock::now() + std::chrono::seconds(2));
+  }
+  source_.ends_waiting(rank_, state == Round::done);
+  if (state == Round::failed) {
+    // Nobody of the engine's touches the tensors once it has looked at the failed round.
+    source_.engine().drop(round_, {});
+    settled_ = true;
+    tensors_.clear();
+    round_->throw_failure();
+  }
+  settled_ = true;
+  tensors_.clear();
+  return true;
+}
+
+MpiBackend::MpiBackend(Source& source, Group& group, int index)
+    : CheckedBackend(group.members->axis, group.members->ranks, index, source.timeout()),
+      source_(source),
+      group_(group) {}
+
+void MpiBackend::abort() {
+  source_.abort(global_rank(), fmt::format("abort() was called on axis '{}'", axis()));
+}
+
+Arrival MpiBackend::arrival_of(Issue& issue) const {
+  if (!issue.call.device.is_cpu()) {
+    throw mw::Error(mw::Stage::run, "collective.type", "",
+                    fmt::format("MPI carries tensors of the CPU, and this one is on {}.",
+                                issue.call.device.str()),
+                    "Use device = \"cpu\", or the communicator of that device.");
+  }
+  Arrival arrival;
+  if (issue.in.defined()) arrival.in = static_cast<std::byte*>(issue.in.data_ptr());
+  if (issue.out.defined()) arrival.out = static_cast<std::byte*>(issue.out.data_ptr());
+  arrival.call = std::move(issue.call);
+  arrival.tensors = issue.tensors;
+  return arrival;
+}
+
+MpiBackend::WorkPtr MpiBackend::seated(std::shared_ptr<Round> round, Issue issue) {
+  return c10::make_intrusive<MpiWork>(source_, std::move(round), global_rank(),
+                                      std::move(issue.tensors), std::move(issue.results),
+                                      issue.type, issue.timeout);
+}
+
+MpiBackend::WorkPtr MpiBackend::issue(Issue issue) {
+  auto arrival = arrival_of(issue);
+  return seated(source_.join(group_, rank_, std::move(arrival)), std::move(issue));
+}
+
+MpiBackend::WorkPtr MpiBackend::issue_pair(Issue issue, int peer, int tag) {
+  auto arrival = arrival_of(issue);
+  return seated(source_.join_pair(group_, rank_, peer, tag, std::move(arrival)), std::move(issue));
+}
+
+}  // namespace mpi

@@ -1,0 +1,54 @@
+// The c10d::Backend of one rank in a group whose ranks live in several processes, and the
+// c10d::Work that its calls return.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "meshwright/backend.h"
+#include "source.h"
+
+namespace mpi {
+
+class MpiWork final : public c10d::Work {
+ public:
+  MpiWork(Source& source, std::shared_ptr<Round> round, int rank, std::vector<at::Tensor> tensors,
+          std::vector<at::Tensor> results, c10d::OpType type, std::chrono::milliseconds timeout);
+  ~MpiWork() override;
+
+  bool isCompleted() override;
+  bool isSuccess() const override { return round_->state() == Round::done; }
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override {}
+  std::vector<at::Tensor> result() override { return results_; }
+
+ private:
+  Source& source_;
+  std::shared_ptr<Round> round_;
+  int rank_;
+  std::vector<at::Tensor> tensors_, results_;
+  std::chrono::milliseconds timeout_;
+  bool settled_ = false;  // waited for, or given up
+};
+
+class MpiBackend final : public mw::comm::CheckedBackend {
+ public:
+  MpiBackend(Source& source, Group& group, int index);
+
+  const std::string getBackendName() const override { return "mpi"; }
+  void abort() override;
+
+ protected:
+  WorkPtr issue(Issue issue) override;
+  WorkPtr issue_pair(Issue issue, int peer, int tag) override;
+
+ private:
+  Arrival arrival_of(Issue& issue) const;
+  WorkPtr seated(std::shared_ptr<Round> round, Issue issue);
+
+  Source& source_;
+  Group& group_;
+};
+
+}  // namespace mpi

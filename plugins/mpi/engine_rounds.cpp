@@ -1,0 +1,336 @@
+// What the engine does with rounds and with what other processes say: arrivals, failures, and
+// the search for who is missing.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine.h"
+#include "meshwright/error.h"
+
+namespace mpi {
+namespace {
+
+using mw::comm::Call;
+using Clock = std::chrono::steady_clock;
+
+// For the other processes to say where their ranks are.
+constexpr auto for_answers = std::chrono::seconds(1);
+
+void pack_call(Pack& pack, const Call& call) {
+  pack << call.op << call.dtype << static_cast<int>(call.device.type()) << call.elements
+       << call.combine << call.root << call.in_splits << call.out_splits << call.label
+       << call.phase;
+}
+
+Call unpack_call(Unpack& pack) {
+  Call call;
+  call.op = pack.number<mw::Collective>();
+  call.dtype = pack.number<at::ScalarType>();
+  call.device = at::Device(static_cast<at::DeviceType>(pack.number<int>()));
+  call.elements = pack.number<std::int64_t>();
+  call.combine = pack.number<mw::comm::Combine>();
+  call.root = pack.number<int>();
+  call.in_splits = pack.numbers<std::int64_t>();
+  call.out_splits = pack.numbers<std::int64_t>();
+  call.label = pack.text();
+  call.phase = pack.text();
+  return call;
+}
+
+std::string stopped_by(int rank, const std::string& reason) {
+  return fmt::format("Stopped because rank {} failed: {}", rank, reason);
+}
+
+}  // namespace
+
+void Engine::send_all(const std::string& bytes) {
+  for (int p = 0; p < processes(); ++p) {
+    if (p != process()) link_->send(p, bytes);
+  }
+}
+
+void Engine::start(std::shared_ptr<Round> round) {
+  if (round->state() == Round::failed) return;
+  const auto why =
+      host_ == nullptr ? std::optional<std::string>("the run has ended") : host_->stopped();
+  if (why) {
+    round->fail({mw::Stage::run, "run.aborted", "", *why, ""}, Cause::earlier);
+    return;
+  }
+  round->handle = ++next_handle_;
+  round->lay_out(scratch_);
+  by_handle_[round->handle] = round.get();
+  by_id_[round->id] = round.get();
+  running_.push_back(round);
+  Pack pack(Message::arrive);
+  pack << run_ << round->id << round->handle << static_cast<std::uint32_t>(round->own.size());
+  for (const int m : round->own) pack_call(pack, round->arrivals[static_cast<std::size_t>(m)].call);
+  const std::string arrival = pack.take();
+  for (const auto& peer : round->peers) link_->send(peer.process, arrival);
+  const auto known = early_.find(round->id);
+  if (known != early_.end()) {
+    const auto list = std::move(known->second);
+    early_.erase(known);
+    for (const auto& one : list) arrived(*round, one);
+  }
+  check_ended(*round);
+}
+
+void Engine::arrived(Round& round, const Early& arrival) {
+  auto* peer = round.peer_of(arrival.process);
+  if (peer != nullptr && arrival.calls.size() == peer->members.size()) {
+    round.arrived(*peer, arrival.handle, arrival.calls);
+  }
+}
+
+void Engine::came(Round& round, Round::Peer& peer, StreamKind kind) {
+  round.came(peer, kind);
+  if (const int more = round.take_credit(); more > 0) {
+    for (const auto& other : round.peers) {
+      link_->send(other.process, (Pack(Message::credit) << other.handle << more).take());
+    }
+  }
+}
+
+void Engine::check_ended(Round& round) {
+  for (const auto& peer : round.peers) {
+    if (peer.arrived) continue;
+    for (const int rank : round.members->ranks_of(peer.process)) {
+      if (!host_->has_ended(rank)) continue;
+      round.fail(
+          {mw::Stage::run, "collective.mismatch", "",
+           fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: "
+                       "{}.",
+                       rank, round.describe(), round.members->axis, round.name,
+                       mw::comm::list_ranks(round.members->ranks_of(process()))),
+           "All ranks of an axis must make the same calls in the same order."},
+          Cause::itself);
+      return;
+    }
+  }
+}
+
+void Engine::fail_all(const std::string& message) {
+  for (auto& round : running_) {
+    round->fail({mw::Stage::run, "run.aborted", "", message, ""}, Cause::earlier);
+  }
+}
+
+void Engine::rank_failed(std::uint32_t run, int rank, const std::string& reason) {
+  if (run > run_) heard_[run].failed.emplace_back(rank, reason);
+  if (run != run_ || host_ == nullptr) return;
+  host_->rank_failed(rank, reason);
+  fail_all(stopped_by(rank, reason));
+}
+
+void Engine::rank_ended(std::uint32_t run, int rank) {
+  if (run > run_) heard_[run].ended.push_back(rank);
+  if (run != run_ || host_ == nullptr) return;
+  host_->rank_ended(rank);
+  for (auto& round : running_) {
+    if (round->state() == Round::running) check_ended(*round);
+  }
+}
+
+void Engine::lost(int which, const std::string& why) {
+  const auto p = static_cast<std::size_t>(which);
+  // What it still had to say is in the ring.
+  while (link_->near(which) && link_->receive_near(which, receiver_)) {
+  }
+  const auto& process = link_->at(which);
+  const bool left = left_[p] != 0;
+  const auto name = fmt::format("process {} (pid {} on {})", which, process.pid, process.host);
+  const auto text =
+      left ? fmt::format("{} has ended", name) : fmt::format("{} died: {}", name, why);
+  if (!left) gone_[p] = 1;
+  link_->forget(which);
+  {
+    const std::lock_guard guard(inbox_lock_);
+    if (silent_[p].empty()) {
+      silent_[p] = text;
+      silent_[p][0] = 'P';
+      silent_[p] += ".";
+    }
+  }
+  inbox_news_.notify_all();
+  for (auto& [number, query] : queries_) std::erase(query.asked, which);
+  if (host_ == nullptr) return;
+  const auto ranks = host_->ranks_of(which);
+  // One that left has ended its ranks, or has said why not.
+  const bool ended = left && std::all_of(ranks.begin(), ranks.end(),
+                                         [&](int rank) { return host_->has_ended(rank); });
+  if (ranks.empty() || ended) return;
+  rank_failed(run_, ranks[0],
+              fmt::format("{}, which carried {}", text, mw::comm::list_ranks(ranks)));
+}
+
+void Engine::heard(int from, const std::string& bytes) {
+  Unpack message(bytes);
+  switch (message.number<Message>()) {
+    case Message::arrive:
+      hear_arrival(from, message);
+      break;
+    case Message::credit: {
+      const auto handle = message.number<std::uint32_t>();
+      Round* round = receiver_.round(handle);
+      if (round != nullptr) round->credited(*round->peer_of(from), message.number<int>());
+      break;
+    }
+    case Message::aborted: {
+      const auto run = message.number<std::uint32_t>();
+      const auto rank = message.number<int>();
+      rank_failed(run, rank, message.text());
+      break;
+    }
+    case Message::ended: {
+      const auto run = message.number<std::uint32_t>();
+      rank_ended(run, message.number<int>());
+      break;
+    }
+    case Message::query: {
+      Pack answer(Message::answer);
+      answer << message.number<std::uint32_t>();
+      const auto round = message.number<std::uint64_t>();
+      const auto ranks = message.numbers<int>();
+      const auto list = host_ == nullptr ? std::vector<Whereabouts>{} : host_->where(round, ranks);
+      answer << static_cast<std::uint32_t>(list.size());
+      for (const auto& one : list) answer << one.rank << one.here << one.text;
+      link_->send(from, answer.take());
+      break;
+    }
+    case Message::answer:
+      hear_answer(from, message);
+      break;
+    case Message::posted: {
+      const std::lock_guard guard(inbox_lock_);
+      inbox_[static_cast<std::size_t>(from)].push_back(message.text());
+      inbox_news_.notify_all();
+      break;
+    }
+    case Message::goodbye:
+      all_clean_ = message.number<bool>() && all_clean_;
+      left_[static_cast<std::size_t>(from)] = 1;
+      lost(from, "");
+      break;
+  }
+}
+
+void Engine::hear_arrival(int from, Unpack& message) {
+  Early arrival;
+  arrival.run = message.number<std::uint32_t>();
+  const auto id = message.number<std::uint64_t>();
+  arrival.handle = message.number<std::uint32_t>();
+  arrival.process = from;
+  const auto calls = message.number<std::uint32_t>();
+  for (std::uint32_t c = 0; c < calls; ++c) arrival.calls.push_back(unpack_call(message));
+  if (arrival.run < run_) return;
+  const auto found = by_id_.find(id);
+  if (found != by_id_.end()) {
+    arrived(*found->second, arrival);
+  } else {
+    early_[id].push_back(std::move(arrival));
+  }
+}
+
+void Engine::ask(std::shared_ptr<Round> round, double seconds) {
+  if (round->state() == Round::done || round->state() == Round::failed || host_ == nullptr) return;
+  Query query;
+  query.round = round;
+  query.seconds = seconds;
+  query.until = Clock::now() + for_answers;
+  const auto& members = *round->members;
+  const auto number = ++next_query_;
+  std::vector<int> asked;
+  for (std::size_t i = 0; i < members.ranks.size(); ++i) {
+    const int p = members.process_of[i];
+    if (p == process() || std::find(asked.begin(), asked.end(), p) != asked.end()) continue;
+    const auto* peer = round->peer_of(p);
+    const auto early = early_.find(round->id);
+    const bool there =
+        (peer != nullptr && peer->arrived) ||
+        (early != early_.end() && std::any_of(early->second.begin(), early->second.end(),
+                                              [&](const Early& e) { return e.process == p; }));
+    if (there) {
+      query.waiting.push_back(members.ranks[i]);
+      continue;
+    }
+    asked.push_back(p);
+    const auto ranks = members.ranks_of(p);
+    if (gone_[static_cast<std::size_t>(p)] != 0 || left_[static_cast<std::size_t>(p)] != 0) {
+      query.missing.insert(query.missing.end(), ranks.begin(), ranks.end());
+      continue;
+    }
+    link_->send(p, (Pack(Message::query) << number << round->id << ranks).take());
+    query.asked.push_back(p);
+  }
+  for (const auto& one : host_->where(round->id, members.ranks_of(process()))) {
+    (one.here ? query.waiting : query.missing).push_back(one.rank);
+    if (!one.here) query.text += fmt::format(" Rank {} {}.", one.rank, one.text);
+  }
+  if (asked.empty() && query.missing.empty()) {
+    // All have come: their bytes are under way. They have as long again.
+    if (std::find(late_once_.begin(), late_once_.end(), round->id) == late_once_.end()) {
+      late_once_.push_back(round->id);
+      return;
+    }
+    round->fail({mw::Stage::run, "collective.timeout", "",
+                 fmt::format("{} on axis '{}' ({}): all ranks have come, but their numbers are not "
+                             "through after twice {:.3g} s.",
+                             round->describe(), members.axis, round->name, seconds),
+                 "Look at the network between the machines, or raise the timeout."},
+                Cause::absence);
+    return;
+  }
+  queries_.emplace(number, std::move(query));
+}
+
+void Engine::hear_answer(int from, Unpack& message) {
+  const auto found = queries_.find(message.number<std::uint32_t>());
+  if (found == queries_.end()) return;
+  auto& query = found->second;
+  const auto count = message.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto rank = message.number<int>();
+    const auto here = message.number<bool>();
+    const auto text = message.text();
+    (here ? query.waiting : query.missing).push_back(rank);
+    if (!here) query.text += fmt::format(" Rank {} {}.", rank, text);
+  }
+  std::erase(query.asked, from);
+}
+
+void Engine::check_queries() {
+  for (auto query = queries_.begin(); query != queries_.end();) {
+    auto& one = query->second;
+    if (!one.asked.empty() && Clock::now() < one.until) {
+      ++query;
+      continue;
+    }
+    conclude(one);
+    query = queries_.erase(query);
+  }
+}
+
+void Engine::conclude(Query& query) {
+  auto& round = *query.round;
+  for (const int p : query.asked) {
+    const auto ranks = round.members->ranks_of(p);
+    query.missing.insert(query.missing.end(), ranks.begin(), ranks.end());
+    query.text += fmt::format(" Process {} (pid {} on {}) does not answer.", p, link_->at(p).pid,
+                              link_->at(p).host);
+  }
+  if (query.missing.empty()) {  // they came meanwhile, or say that they have
+    query.missing = round.members->ranks;
+    std::erase_if(query.missing, [&](int rank) {
+      return std::find(query.waiting.begin(), query.waiting.end(), rank) != query.waiting.end();
+    });
+    if (query.missing.empty()) return;
+  }
+  std::sort(query.missing.begin(), query.missing.end());
+  std::sort(query.waiting.begin(), query.waiting.end());
+  const auto problem = mw::comm::lateness(round.members->axis, round.name, round.describe(),
+                                          query.seconds, query.missing, query.waiting, query.text);
+  round.fail(problem, Cause::absence);
+}
+
+}  // namespace mpi

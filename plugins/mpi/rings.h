@@ -1,0 +1,97 @@
+// Memory that the processes of one machine share: a ring of bytes from each to each other, and a
+// doorbell for each, on which it sleeps until there is something to look at. Sleeping costs
+// nothing, which polling does not: processes may be more than cores.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace mpi {
+
+// Where a thread sleeps until somebody, of this or another process, rings.
+class Doorbell {
+ public:
+  std::uint32_t seen() const { return rung_.load(std::memory_order_seq_cst); }
+  void ring();
+  // About to sleep: from now on ring() wakes. Look once more for work, then sleep() or cancel().
+  void prepare() { asleep_.store(1, std::memory_order_seq_cst); }
+  void cancel() { asleep_.store(0, std::memory_order_relaxed); }
+  // Returns when rung since `seen`, or after the time, or for no reason.
+  void sleep(std::uint32_t seen, std::chrono::nanoseconds most);
+
+ private:
+  std::atomic<std::uint32_t> rung_{0}, asleep_{0};
+};
+
+enum class FrameType : std::uint32_t { message, message_part, data };
+
+struct FrameHead {
+  std::uint32_t bytes = 0;  // of what follows
+  FrameType type = FrameType::message;
+  std::uint32_t handle = 0;  // data: of the receiver's round
+  std::uint32_t stream = 0;  // data: which of the round's
+};
+static_assert(sizeof(FrameHead) == 16);
+
+// One direction between two processes: frames, first in first out. One thread of one process
+// writes, one of another reads.
+class Ring {
+ public:
+  // Bytes that a frame may have now, -1 for not even an empty one; asks for a doorbell when there
+  // will be more if that is less than `wanted`.
+  std::int64_t room(std::int64_t wanted);
+  void write(const FrameHead& head, const std::byte* bytes);
+
+  bool empty() const {
+    return tail_.load(std::memory_order_acquire) == head_.load(std::memory_order_relaxed);
+  }
+  FrameHead front() const;
+  // Copies `count` bytes of the front frame from `offset`.
+  void copy(std::int64_t offset, std::byte* to, std::int64_t count) const;
+  // True if the writer waits for room.
+  bool pop();
+
+  static std::int64_t bytes_for(std::int64_t capacity) {
+    return static_cast<std::int64_t>(sizeof(Ring)) + capacity;
+  }
+  void set_capacity(std::int64_t capacity) { capacity_ = capacity; }
+  std::int64_t capacity() const { return capacity_; }
+
+ private:
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+  const std::byte* data() const { return reinterpret_cast<const std::byte*>(this + 1); }
+
+  alignas(64) std::atomic<std::int64_t> tail_{0};  // written so far
+  alignas(64) std::atomic<std::int64_t> head_{0};  // read so far
+  std::atomic<std::uint32_t> writer_waits_{0};
+  alignas(64) std::int64_t capacity_ = 0;  // a multiple of 16
+};
+
+// Maps the memory. Every process of the machine has one.
+class SharedArea {
+ public:
+  // The first process makes it, under a name that is new; "" if the system has no such memory.
+  static std::string create(int processes, std::int64_t capacity);
+  static void remove_name(const std::string& name);
+  SharedArea(const std::string& name, int processes, std::int64_t capacity);  // valid() tells
+  ~SharedArea();
+  SharedArea(const SharedArea&) = delete;
+  SharedArea& operator=(const SharedArea&) = delete;
+
+  bool valid() const { return memory_ != nullptr; }
+  Doorbell& doorbell(int process) const;
+  Ring& ring(int from, int to) const;
+  // Of each ring, such that many processes do not take much of a small /dev/shm.
+  static std::int64_t capacity_for(int processes);
+
+ private:
+  static std::int64_t total(int processes, std::int64_t capacity);
+  std::byte* memory_ = nullptr;
+  int processes_ = 0;
+  std::int64_t capacity_ = 0;
+};
+
+}  // namespace mpi

@@ -1,0 +1,274 @@
+// Brings a rank's calls together with those of the other ranks of its process, and tells where each
+// rank was when one is missed.
+#include "source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend.h"
+#include "meshwright/error.h"
+
+namespace mpi {
+namespace {
+
+// A number that all processes find for the same things, and for other things another one.
+class Sum {
+ public:
+  Sum& operator<<(std::uint64_t number) {
+    for (int byte = 0; byte < 8; ++byte) add(static_cast<unsigned char>(number >> (8 * byte)));
+    return *this;
+  }
+  Sum& operator<<(const std::string& text) {
+    for (const char c : text) add(static_cast<unsigned char>(c));
+    return *this << static_cast<std::uint64_t>(text.size());
+  }
+  std::uint64_t value() const {
+    auto v = value_;  // FNV's low bits mixed into the high ones and back
+    v = (v ^ (v >> 31)) * 0x7fb5d329728ea185ULL;
+    v = (v ^ (v >> 27)) * 0x81dadef4bc2dd44dULL;
+    return v ^ (v >> 33);
+  }
+
+ private:
+  void add(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3ULL; }
+  std::uint64_t value_ = 0xcbf29ce484222325ULL;
+};
+
+std::uint64_t number(int value) {
+  return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
+}
+
+}  // namespace
+
+Source::Source(Engine& engine, const std::vector<std::vector<int>>& ranks,
+               std::chrono::milliseconds timeout)
+    : engine_(engine), timeout_(timeout) {
+  int count = 0;
+  for (const auto& list : ranks) {
+    for (const int rank : list) count = std::max(count, rank + 1);
+  }
+  process_of_.assign(static_cast<std::size_t>(count), -1);
+  for (std::size_t p = 0; p < ranks.size(); ++p) {
+    for (const int rank : ranks[p])
+      process_of_[static_cast<std::size_t>(rank)] = static_cast<int>(p);
+  }
+  ended_.assign(process_of_.size(), 0);
+  status_.resize(process_of_.size());
+  threads_ = mw::comm::thread_source(count, timeout);
+  const auto run = engine_.begin(this);
+  const std::lock_guard guard(lock_);
+  run_ = run;
+}
+
+Source::~Source() {
+  engine_.leave();
+}
+
+c10::intrusive_ptr<c10d::Backend> Source::backend(const std::string& axis,
+                                                  const std::vector<int>& group, int index) {
+  for (const int rank : group) {
+    if (rank >= 0 && rank < ranks() && process_of_[static_cast<std::size_t>(rank)] >= 0) continue;
+    throw mw::Error(
+        mw::Stage::run, "collective.rank", "",
+        fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis, rank, ranks()));
+  }
+  if (index < 0 || index >= static_cast<int>(group.size())) {
+    throw mw::Error(mw::Stage::run, "collective.rank", "",
+                    fmt::format("Axis '{}' has no index {}: its group has {} ranks.", axis, index,
+                                group.size()));
+  }
+  auto members = std::make_shared<Members>();
+  members->axis = axis;
+  members->ranks = group;
+  members->process = engine_.process();
+  bool all_here = true, far = false;
+  Sum key;
+  key << axis;
+  for (const int rank : group) {
+    const int process = process_of_[static_cast<std::size_t>(rank)];
+    members->process_of.push_back(process);
+    all_here &= process == engine_.process();
+    far |= !engine_.together(process, members->process_of[0]);
+    key << number(rank);
+  }
+  if (all_here) return threads_->backend(axis, group, index);
+  const std::lock_guard guard(lock_);
+  members->key = (key << std::uint64_t{run_}).value();
+  auto& known = groups_[{axis, group}];
+  if (!known) {
+    known = std::make_unique<Group>();
+    known->members = std::move(members);
+    known->far = far;
+    known->next.assign(group.size(), 0);
+  }
+  return c10::make_intrusive<MpiBackend>(*this, *known, index);
+}
+
+std::shared_ptr<Round> Source::seat(std::uint64_t id, const std::shared_ptr<const Members>& members,
+                                    const std::string& name, bool far, int index, Arrival arrival) {
+  auto& round = gathering_[id];
+  if (!round) round = std::make_shared<Round>(id, members, name, far);
+  auto joined = round;
+  joined->arrive(index, std::move(arrival));
+  if (joined->all_here()) {
+    gathering_.erase(id);
+    if (joined->state() != Round::failed) engine_.submit(joined);
+  } else {
+    check_ended(*joined);
+  }
+  if (joined->state() == Round::failed) joined->throw_failure();
+  return joined;
+}
+
+std::shared_ptr<Round> Source::join(Group& group, int index, Arrival arrival) {
+  const std::lock_guard guard(lock_);
+  if (stopped_) throw mw::Aborted(*stopped_);
+  const auto count = group.next[static_cast<std::size_t>(index)]++;
+  const auto id = (Sum() << group.members->key << count << 0).value();
+  return seat(id, group.members, fmt::format("collective {}", count), group.far, index,
+              std::move(arrival));
+}
+
+std::shared_ptr<Round> Source::join_pair(Group& group, int index, int peer, int tag,
+                                         Arrival arrival) {
+  const bool sends = arrival.call.op == mw::Collective::send;
+  const int from = sends ? index : peer, to = sends ? peer : index;
+  const std::lock_guard guard(lock_);
+  if (stopped_) throw mw::Aborted(*stopped_);
+  const auto count = group.pairs[{from, to, tag, sends}]++;
+  const auto id =
+      (Sum() << group.members->key << count << 1 << number(from) << number(to) << number(tag))
+          .value();
+  auto pair = std::make_shared<Members>();
+  pair->axis = group.members->axis;
+  pair->process = engine_.process();
+  for (const int one : {from, to}) {
+    pair->ranks.push_back(group.members->ranks[static_cast<std::size_t>(one)]);
+    pair->process_of.push_back(group.members->process_of[static_cast<std::size_t>(one)]);
+  }
+  const auto name = fmt::format("{} {} -> {}, tag {}", sends ? "send" : "recv", pair->ranks[0],
+                                pair->ranks[1], tag);
+  const bool far = !engine_.together(pair->process_of[0], pair->process_of[1]);
+  return seat(id, pair, name, far, sends ? 0 : 1, std::move(arrival));
+}
+
+void Source::check_ended(Round& round) {
+  for (std::size_t i = 0; i < round.members->ranks.size(); ++i) {
+    const int rank = round.members->ranks[i];
+    if (round.members->process_of[i] != engine_.process() || round.arrivals[i].here ||
+        ended_[static_cast<std::size_t>(rank)] == 0) {
+      continue;
+    }
+    std::vector<int> waiting;
+    for (const int m : round.own) {
+      if (round.arrivals[static_cast<std::size_t>(m)].here)
+        waiting.push_back(round.members->ranks[static_cast<std::size_t>(m)]);
+    }
+    round.fail({mw::Stage::run, "collective.mismatch", "",
+                fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: "
+                            "{}. Rank {} {}.",
+                            rank, round.describe(), round.members->axis, round.name,
+                            mw::comm::list_ranks(waiting), rank, whereabouts(rank)),
+                "All ranks of an axis must make the same calls in the same order."},
+               Cause::itself);
+    return;
+  }
+}
+
+void Source::abort(int rank, const std::string& reason) {
+  rank_failed(rank, reason);
+  engine_.failed(rank, reason);
+}
+
+void Source::ended(int rank) {
+  threads_->ended(rank);
+  engine_.ended(rank);
+}
+
+void Source::rank_failed(int rank, const std::string& reason) {
+  {
+    const std::lock_guard guard(lock_);
+    if (stopped_) return;
+    stopped_ = fmt::format("Stopped because rank {} failed: {}", rank, reason);
+    for (auto& [id, round] : gathering_) {
+      round->fail({mw::Stage::run, "run.aborted", "", *stopped_, ""}, Cause::earlier);
+    }
+  }
+  threads_->abort(rank, reason);
+}
+
+void Source::rank_ended(int rank) {
+  const std::lock_guard guard(lock_);
+  ended_[static_cast<std::size_t>(rank)] = 1;
+  for (auto& [id, round] : gathering_) check_ended(*round);
+}
+
+bool Source::has_ended(int rank) const {
+  const std::lock_guard guard(lock_);
+  return ended_[static_cast<std::size_t>(rank)] != 0;
+}
+
+std::vector<int> Source::ranks_of(int process) const {
+  std::vector<int> list;
+  for (std::size_t rank = 0; rank < process_of_.size(); ++rank) {
+    if (process_of_[rank] == process) list.push_back(static_cast<int>(rank));
+  }
+  return list;
+}
+
+std::optional<std::string> Source::stopped() const {
+  const std::lock_guard guard(lock_);
+  return stopped_;
+}
+
+std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>& ranks) {
+  const std::lock_guard guard(lock_);
+  const auto found = gathering_.find(id);
+  std::vector<Whereabouts> list;
+  for (const int rank : ranks) {
+    Whereabouts one{rank, found == gathering_.end(), whereabouts(rank)};
+    if (found != gathering_.end()) {
+      const Round& round = *found->second;
+      for (const int m : round.own) {
+        if (round.members->ranks[static_cast<std::size_t>(m)] == rank)
+          one.here = round.arrivals[static_cast<std::size_t>(m)].here;
+      }
+    } else {
+      // Under way already, or nobody has come to it yet.
+      const auto& now = status_[static_cast<std::size_t>(rank)].now;
+      one.here = now && now->id == id;
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+void Source::begins_to_wait(int rank, std::shared_ptr<Round> round) {
+  const std::lock_guard guard(lock_);
+  status_[static_cast<std::size_t>(rank)].now = std::move(round);
+}
+
+void Source::ends_waiting(int rank, bool completed) {
+  const std::lock_guard guard(lock_);
+  auto& status = status_[static_cast<std::size_t>(rank)];
+  // Where a rank failed stays on record: another that fails at the same moment asks for it.
+  if (completed) status.last = std::exchange(status.now, nullptr);
+}
+
+std::string Source::whereabouts(int rank) const {
+  const auto& status = status_[static_cast<std::size_t>(rank)];
+  if (ended_[static_cast<std::size_t>(rank)] != 0) return "has ended";
+  std::string text =
+      status.last ? fmt::format("last completed {} on axis '{}' ({})", status.last->describe(),
+                                status.last->members->axis, status.last->name)
+                  : "has completed no collective between processes";
+  if (status.now) {
+    text += fmt::format(" and now waits for {} on axis '{}' ({})", status.now->describe(),
+                        status.now->members->axis, status.now->name);
+  }
+  return text;
+}
+
+}  // namespace mpi
