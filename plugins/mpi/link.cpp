@@ -92,15 +92,18 @@ void Link::join_machine() {
   MPI_Bcast(&first, 1, MPI_INT, 0, machine);
   auto& me = all_[static_cast<std::size_t>(process_)];
   me.machine = first;
+  // For sites where sharing memory does harm, and for tests of what is between machines.
+  const char* wish = std::getenv("MESHWRIGHT_MPI_SHARED");
+  const bool wanted = wish == nullptr || std::strcmp(wish, "0") != 0;
   if (count > 1) {
     const auto capacity = SharedArea::capacity_for(count);
     std::array<char, 128> name{};
-    if (place_ == 0) {
+    if (place_ == 0 && wanted) {
       std::strncpy(name.data(), SharedArea::create(count, capacity).c_str(), name.size() - 1);
     }
     MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, machine);
     auto area = std::make_unique<SharedArea>(name.data(), count, capacity);
-    int mine = area->valid() ? 1 : 0, all = 0;
+    int mine = area->valid() && wanted ? 1 : 0, all = 0;
     MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, machine);
     // Nobody else opens it: nothing is left behind, however the processes end.
     if (place_ == 0 && name[0] != 0) SharedArea::remove_name(name.data());

@@ -211,8 +211,8 @@ void Round::local_copies() {
         copy_bytes(taker.out, giver.in, bytes);
       } else if (call_.op == Collective::all_to_all) {
         copy_bytes(taker.out + sum_before(taker.call.out_splits, from) * bytes,
-             giver.in + sum_before(giver.call.in_splits, to) * bytes,
-             giver.call.in_splits[static_cast<std::size_t>(to)] * bytes);
+                   giver.in + sum_before(giver.call.in_splits, to) * bytes,
+                   giver.call.in_splits[static_cast<std::size_t>(to)] * bytes);
       }
     }
   }

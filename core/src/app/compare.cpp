@@ -6,7 +6,7 @@
 
 #include "base/interrupt.h"
 #include "check/compare.h"
-#include "predict/machine.h"
+#include "predict/device.h"
 #include "predict/memory_limit.h"
 
 namespace mw {

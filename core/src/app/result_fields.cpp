@@ -24,6 +24,7 @@ const Fields prediction_fields = {
     {"peak_bytes", "integer", "of the rank with the most, as a training's"},
     {"communication", "table[]",
      "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step"},
+    {"priced_for", "string?", "the machine of the times; without one there are no times"},
     {"step_seconds", "number", ""},
     {"compute_seconds", "number", ""},
     {"exposed_seconds", "number", "of communication that nothing hides"},

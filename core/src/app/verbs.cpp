@@ -21,6 +21,7 @@
 #include "comm/rank_calls.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "predict/shared_cores.h"
 #include "record/log_claim.h"
 #include "record/run_path.h"
 #include "report/plan_page.h"
@@ -28,6 +29,7 @@
 #include "run/ranks.h"
 #include "run/trainer.h"
 #include "script/identity.h"
+#include "script/priced_for.h"
 
 namespace mw {
 namespace {
@@ -99,14 +101,12 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// Predicts the experiment. Where its steps differ: the times of the largest batch, the highest
+// Predicts the experiment on the machine. Where its steps differ: the times of the largest batch, the highest
 // memory of any step, the bytes of the last one.
-Prediction prediction_of(const Experiment& experiment) {
-  const auto of = [&](const Plan& plan) {
-    return predict(plan, this_device(), experiment.threads);
-  };
+Prediction prediction_of(const Experiment& experiment, const Machine& machine) {
+  const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   const bool traced = !experiment.log.empty() && !experiment.trace.empty();
-  Prediction prediction = predict(*experiment.plan, this_device(), experiment.threads, traced);
+  Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   if (experiment.evaluation.data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.evaluation.plan).step_seconds;
@@ -140,7 +140,8 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 }  // namespace
 
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
-  const Prediction prediction = prediction_of(experiment);
+  const std::unique_ptr<Machine> cluster = machine_of(experiment);
+  const Prediction prediction = prediction_of(experiment, cluster ? *cluster : this_machine());
   if (pages != nullptr)
     pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
@@ -212,7 +213,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   CheckpointStart start = start_checkpoints(experiment);
   if (start.setup.from) go_on_from(*start.setup.from, limited);
   LogClaim claim = claim_log(experiment, start.setup.from.get());
-  const Prediction prediction = prediction_of(experiment);
+  const Prediction prediction = prediction_of(experiment, this_machine());
   const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
                          experiment.log.empty() ? Json() : machine_json(experiment, plugins)};

@@ -41,10 +41,9 @@ Layout whole_layout(const Program& program) {
 at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor) {
   const Program& program = executor.program();
   const Slot& s = program.slots[slot];
-  return in_own_order(program,
-                      executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
-                                            program.batch_of(microbatch)),
-                      s.dims);
+  const at::Tensor whole = executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
+                                                 program.batch_of(microbatch));
+  return in_own_order(program, whole.cpu(), s.dims);
 }
 
 at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient) {
@@ -63,7 +62,7 @@ void for_each_parameter(Executor& executor, bool gradients,
       const at::Tensor whole =
           executor.redistribute(executor.slice(p, flat), program.graph->value(parameter.value).dims,
                                 parameter.stored, whole_layout(program));
-      visit(p, gradients ? unscaled(executor, whole) : whole);
+      visit(p, (gradients ? unscaled(executor, whole) : whole).cpu());
     }
   }
 }

@@ -46,7 +46,7 @@ class Keeper : public StepWatcher {
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
     reference_.activations[key_of(program_, i, slot, microbatch)] =
-        i.piece == Piece::forward ? tensor.clone() : unscaled(executor_, tensor).clone();
+        (i.piece == Piece::forward ? tensor : unscaled(executor_, tensor)).cpu().clone();
   }
   void gradients(Executor& executor) override {
     if (!reference_.gradients.empty()) return;
@@ -54,7 +54,7 @@ class Keeper : public StepWatcher {
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       const std::string& name = program_.graph->value(program_.parameters[p].value).name;
       reference_.gradients.front()[name] =
-          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).clone();
+          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).cpu().clone();
     }
   }
   void stepped(Executor& executor, std::int64_t, const StepOutcome& outcome) override {
@@ -63,7 +63,7 @@ class Keeper : public StepWatcher {
     reference_.parameters.emplace_back();
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       reference_.parameters.back()[program_.graph->value(program_.parameters[p].value).name] =
-          executor.storage().parameter(static_cast<int>(p)).clone();
+          executor.storage().parameter(static_cast<int>(p)).cpu().clone();
     }
   }
 

@@ -132,7 +132,8 @@ class Follower : public StepWatcher {
       const std::string& name = name_of(program, p);
       at::Tensor own = executor.storage().gradient(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.gradients[step].at(name);
-      errors_[step].gradients[name] = relative_where_finite(of_mix, unscaled(executor, own), floor);
+      errors_[step].gradients[name] =
+          relative_where_finite(of_mix, unscaled(executor, own).cpu(), floor);
       own.copy_(of_mix.view(own.sizes()) * executor.loss_scale());
     }
   }
@@ -150,8 +151,8 @@ class Follower : public StepWatcher {
       at::Tensor own = executor.storage().parameter(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.parameters[at].at(name);
       const double floor = outcome.lr * std::sqrt(static_cast<double>(own.numel()));
-      errors_[at].parameters[name] = relative_where_finite(of_mix, own, floor);
-      own_.parameters[at][name] = own.clone();
+      errors_[at].parameters[name] = relative_where_finite(of_mix, own.cpu(), floor);
+      own_.parameters[at][name] = own.cpu().clone();
       own.copy_(of_mix.view(own.sizes()));
     }
   }

@@ -11,6 +11,7 @@
 #include "comm/futex.h"
 #include "comm/purpose.h"
 #include "comm/rank_calls.h"
+#include "comm/step_clock.h"
 #include "meshwright/carrier.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
@@ -78,12 +79,18 @@ void Pending::wait() {
   const auto work = std::move(work_);
   comm::RankCalls* calls = comm::RankCalls::current();
   if (calls != nullptr) calls->waits(call_);
+  Ledger* ledger = communicator_->ledger_;
+  if (StepClock* clock = StepClock::on_device(); clock != nullptr && ledger != nullptr) {
+    const int from = clock->mark();
+    work->wait();
+    if (calls != nullptr) calls->done(call_);
+    clock->waited(*ledger, communicator_->axis_, name_of(op_), phase_, from, clock->mark());
+    return;
+  }
   work->wait();
   if (calls != nullptr) calls->done(call_);
-  if (communicator_->ledger_ != nullptr) {
-    communicator_->ledger_->waited(communicator_->axis_, name_of(op_), phase_,
-                                   seconds_since(start));
-  }
+  if (ledger != nullptr)
+    ledger->waited(communicator_->axis_, name_of(op_), phase_, seconds_since(start));
 }
 
 Communicator::Communicator(std::string axis, std::vector<int> group, int index,
@@ -113,7 +120,9 @@ Pending Communicator::issue(Collective op, std::int64_t sent, const Purpose& pur
   pending.call_ = number;
   if (ledger_ != nullptr) {
     ledger_->communicated(axis_, name_of(op), purpose.phase, sent);
-    ledger_->waited(axis_, name_of(op), purpose.phase, seconds_since(start));
+    // On an accelerator it was only queued.
+    const double seconds = StepClock::on_device() == nullptr ? seconds_since(start) : 0;
+    ledger_->waited(axis_, name_of(op), purpose.phase, seconds);
   }
   return pending;
 }

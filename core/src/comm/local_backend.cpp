@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/local_device.h"
+#include "comm/streams.h"
 
 namespace mw::comm {
 namespace {
@@ -23,9 +23,13 @@ void LocalBackend::abort() {
   world_.abort(global_rank(), fmt::format("abort() was called on axis '{}'", axis()));
 }
 
-Arrival LocalBackend::new_arrival(Issue& issue) const {
+Arrival LocalBackend::new_arrival(Issue& issue) {
   Arrival arrival;
-  if (!issue.call.device.is_cpu()) arrival.ready.emplace(record_event(issue.call.device));
+  if (!issue.call.device.is_cpu()) {
+    if (!stream_) stream_ = new_stream(issue.call.device, /*urgent=*/true);
+    arrival.stream = stream_;
+    arrival.ready.emplace(record_event(current_stream(issue.call.device)));
+  }
   arrival.call = std::move(issue.call);
   if (issue.in.defined()) arrival.in = bytes_of(issue.in);
   if (issue.out.defined()) arrival.out = bytes_of(issue.out);

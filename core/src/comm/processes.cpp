@@ -281,8 +281,7 @@ int Processes::leave(std::exception_ptr own, int code,
                      const std::function<int(std::exception_ptr)>& print) noexcept {
   const bool failed = own != nullptr;
   try {
-    code = first() ? leave_first(std::move(own), code, print)
-                   : leave_other(std::move(own), print);
+    code = first() ? leave_first(std::move(own), code, print) : leave_other(std::move(own), print);
   } catch (const std::exception&) {
     if (code == 0) code = exit_code_of(Stage::run);
   }

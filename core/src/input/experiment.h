@@ -54,7 +54,9 @@ struct Experiment {
   std::shared_ptr<const LossScale> loss_scale;  // null: none
   std::int64_t steps = 0;
   std::int64_t seed = 0;
-  int threads = 0;                         // of one rank's ops; 0: the cores over the ranks
+  int threads = 0;  // of one rank's ops; 0: the cores over the ranks
+  at::DeviceType device = at::kCPU;
+  std::function<void()> load_device;       // run/device.h; null: nothing is to be loaded
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
@@ -87,6 +89,8 @@ struct Experiment {
   std::function<StrategyChoice(const Json& entry)> make_strategy;
   std::function<std::vector<std::string>()> strategy_names;  // that may stand as `plugin`; or null
   Json table;                                                // what the user wrote
+  // What a plan is priced for, as mw.cluster and mw.stack made them; null: this machine.
+  Json cluster, stack;
 
   // Which of the plans a step has: 0 for `plan`.
   int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/host_wait.h"
 #include "meshwright/error.h"
 #include "program/scalar_type.h"
 #include "run/not_finite.h"
@@ -57,6 +58,7 @@ class Stopwatch {
  private:
   double& seconds_;
   const double began_ = seconds_now();
+  const HostWait waits_{"check = true"};
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/step_clock.h"
 #include "input/loss_scale.h"
 #include "meshwright/data.h"
 #include "meshwright/ledger.h"
@@ -21,6 +22,7 @@
 #include "optimizer/optimizer.h"
 #include "program/instruction_time.h"
 #include "program/rank_view.h"
+#include "run/host_copy.h"
 #include "run/redistribute.h"
 #include "run/storage.h"
 
@@ -138,6 +140,7 @@ class Executor {
     std::vector<std::unique_ptr<BucketReduction>> hooked;  // of each bucket; null without a hook
   };
   StepOutcome own_step(std::int64_t index, double lr);
+  void read_times();
   // Rows of sparse tensors in one layout: how many of each group, and,
   // where they came by an exchange, from whom.
   struct Rows {
@@ -153,7 +156,9 @@ class Executor {
   };
 
   void run(const Instruction& i, int microbatch);
-  void run_traced(const SegmentRun& part, double begin);
+  // Waits for copies of host memory that it reads, overwrites or frees.
+  void touch(const Instruction& i, const Microbatch& m);
+  void run_traced(const SegmentRun& part);
   void load(const Instruction& i, Microbatch& m, int microbatch);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
@@ -167,7 +172,7 @@ class Executor {
   void start(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_flat(const Instruction& i);  // between flat slots of a bucket
   void wait(const Instruction& i, Microbatch& m, int microbatch);
-  void copy(const Instruction& i, Microbatch& m);
+  void copy(const Instruction& i, Microbatch& m, int microbatch);
   void totals(const Instruction& i);
   void update(const Instruction& i, Microbatch& m);
   void apply(const Instruction& i);
@@ -238,6 +243,18 @@ class Executor {
   std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
   StepOutcome outcome_;
+  // Times of the step, which an accelerator tells at its end: marks of outcome_.runs and
+  // outcome_.instructions, two of each, and what its ops computed.
+  struct Work {
+    const Op* op;
+    Piece piece;
+    double flops;
+    int from, to;
+  };
+  StepClock clock_;
+  std::vector<int> run_marks_, instruction_marks_;
+  std::vector<Work> work_;
+  HostCopies copies_;
 };
 
 }  // namespace mw

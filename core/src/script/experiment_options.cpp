@@ -49,7 +49,9 @@ const Options& experiment_options() {
           .fallback("none")
           .any("offload", offload_doc)
           .fallback("none")
-          .choice("device", {"cpu"}, "where ranks compute")
+          .choice("device", {"cpu", "cuda"},
+                  "where ranks compute: on this machine's CPUs, or each on one of its GPUs; where "
+                  "there are more ranks than GPUs, some share one")
           .fallback("cpu")
           .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
           .any("schedule",
@@ -87,6 +89,14 @@ const Options& experiment_options() {
               "evaluate",
               "a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone "
               "by the run's own plan, after so many steps and after the last")
+          .optional()
+          .table("cluster",
+                 "what a plan is priced for: mw.cluster(\"selene\", { nodes = 8 }), or a table of "
+                 "one's own; this machine if left out. A run does not look at it")
+          .optional()
+          .table("stack",
+                 "the software that a plan on a cluster is priced for: mw.stack(\"megatron-core\"); "
+                 "this project's own if left out")
           .optional()
           .integer("threads", "threads of one rank; 0: the cores over the ranks")
           .fallback(0)
@@ -129,6 +139,13 @@ const Options& experiment_options() {
               "run")
           .optional();
   return options;
+}
+
+void read_device(const Values& values, Catalog& catalog, Experiment& experiment) {
+  if (values.text("device") != "cuda") return;
+  experiment.device = at::kCUDA;
+  // The one module that links libtorch's CUDA side: nothing else loads it.
+  experiment.load_device = [&catalog] { catalog.find(Kind::communicator, "nccl"); };
 }
 
 const Options& evaluate_options() {

@@ -15,6 +15,7 @@
 #include "script/identity.h"
 #include "script/in_run.h"
 #include "script/microbatch.h"
+#include "script/priced_for.h"
 #include "script/run_keys.h"
 #include "script/strategy_choice.h"
 
@@ -45,6 +46,7 @@ class Reader {
     if (experiment_.evaluation.data && experiment_.plan)
       experiment_.evaluation.plan = forward_only(*experiment_.plan);
     read_weights();
+    read_priced_for(values_, experiment_, problems_);
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
@@ -69,10 +71,9 @@ class Reader {
   void identify() {
     const Json given = has("name") ? values_.at("name") : Json();
     experiment_.name = given.is_string() ? given.get<std::string>() : experiment_.plan->mix();
-    for (const Option& option : experiment_options().list()) {
-      if (has(option.name.c_str()))
+    for (const Option& option : experiment_options().list())
+      if (has(option.name.c_str()) && decides_run(option.name))
         resolved_[option.name] = resolved_value(values_.at(option.name));
-    }
     if (has("observe"))  // it can end the run; what it has collected makes no other run of it
       resolved_["observe"]["hash"] = values_.at("observe").value(plain_code_key, "");
     resolved_["name"] = experiment_.name;
@@ -88,12 +89,12 @@ class Reader {
     for (const auto& [key, value] : chosen_.items()) resolved_[key] = value;
     experiment_.resolved = std::move(resolved_);
     experiment_.hash = experiment_hash(experiment_);
-    Problems found;
     std::string& path = experiment_.checkpoint.path;
-    path = fill_in_path("checkpoint.path", path, experiment_, found);
+    path = fill_in_path("checkpoint.path", path, experiment_, problems_);
     if (has("checkpoint")) experiment_.resolved["checkpoint"]["path"] = path;
-    if (has("log")) experiment_.log = fill_in_path("log", values_.text("log"), experiment_, found);
-    found.throw_if_any();
+    if (has("log"))
+      experiment_.log = fill_in_path("log", values_.text("log"), experiment_, problems_);
+    problems_.throw_if_any();
     if (!has("log")) return;
     experiment_.resolved["log"] = experiment_.log;
     if (experiment_.log.ends_with('/')) {
@@ -280,8 +281,8 @@ class Reader {
     if (!values_.has("steps")) return;
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
-    experiment_.threads = values_.int32("threads");
-    request_.threads = experiment_.threads;
+    request_.threads = experiment_.threads = values_.int32("threads");
+    read_device(values_, *context_.catalog, experiment_);
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
     experiment_.stops_on_nan = values_.text("on_nan") == "stop";

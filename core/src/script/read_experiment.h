@@ -24,6 +24,9 @@ struct ReadContext {
   std::function<Json(std::int64_t, const std::vector<Json>&)> call;
 };
 
+// The key `device`, and what loads what the build has for it.
+void read_device(const Values& values, Catalog& catalog, Experiment& experiment);
+
 // Throws Error with every problem found.
 Experiment read_experiment(const Json& table, const ReadContext& context);
 

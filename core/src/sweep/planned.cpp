@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "predict/shared_cores.h"
 #include "run/ranks.h"
 #include "sweep/forked.h"
 
@@ -96,7 +97,7 @@ Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t lim
     }
     planned.peak = predicted_need(plan, /*together=*/false);
     planned.memory = predicted_need(plan, /*together=*/true);
-    planned.step_seconds = predict(plan, this_device(), experiment.threads).step_seconds;
+    planned.step_seconds = predict(plan, this_machine(), experiment.threads).step_seconds;
     const std::int64_t threads =
         static_cast<std::int64_t>(threads_of_rank(plan.ranks(), experiment.threads)) * plan.ranks();
     planned.cores = static_cast<int>(std::min<std::int64_t>(core_count(), threads));
