@@ -122,6 +122,13 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
       result["program"] = program;
       result["text"] = result["text"].get<std::string>() + "\n" + program;
     }
+  } else if (verb == "logits") {
+    if (called("logits")) {
+      throw Error(Stage::script, "logits.count", "",
+                  "logits: this is the second mw.train, and -o names one file",
+                  "give a script with one mw.train, or choose one by --set");
+    }
+    result = run_logits(experiment, logits_);
   } else {
     result = run_verify(experiment, output_);
   }

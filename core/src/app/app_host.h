@@ -63,6 +63,9 @@ class AppHost : public Host {
   // `plan` shows the experiment's model and nothing else.
   void show_models() { models_ = true; }
 
+  // Where the verb "logits" writes.
+  void write_logits(std::string file) { logits_ = std::move(file); }
+
   // Runs start although they are predicted not to fit this machine's memory.
   void force() { force_ = true; }
 
@@ -92,6 +95,7 @@ class AppHost : public Host {
   bool keep_pages_ = false;
   std::vector<Json> pages_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false;
+  std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
   std::set<std::string> called_;       // verbs

@@ -2,6 +2,7 @@
 #include "app/command_line.h"
 
 #include "app/model_text.h"
+#include "base/launch.h"
 #include "base/version.h"
 #include "plugin/module.h"
 
@@ -77,6 +78,16 @@ int run_restarting(const Arguments& arguments, Output& output) {
     throw Error(Stage::script, "usage.option", "",
                 "--max-restarts: a script from standard input cannot be run twice",
                 "write it into a file");
+  }
+  if (const auto launch = launched()) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        fmt::format("--max-restarts: {} has started this process, and what it starts cannot "
+                    "join a second time",
+                    launch->by),
+        fmt::format("the other way round: meshwright run {} --max-restarts {} --launcher "
+                    "\"{} …\"",
+                    arguments.script, arguments.restarts.most, launch->by));
   }
   std::vector<std::string> words = {"run", arguments.script};
   const auto add = [&](const char* option, const std::vector<std::string>& values) {
@@ -323,6 +334,15 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
+
+  scripted("logits", "logits",
+           "run a script with every mw.train turned into the forward part on its first batch: "
+           "tokens and logits into a file, to hold them to another program's",
+           "scripts/quickstart.lua -o runs/logits.safetensors");
+  app.get_subcommand("logits")
+      ->add_option("-o", arguments.logits, "the file (safetensors)")
+      ->type_name("FILE")
+      ->required();
 
   add_sweep_commands(app, arguments, commands);
 

@@ -91,7 +91,8 @@ int run_main(int argc, char** argv) {
 
   std::vector<std::string> words(argv + 1, argv + argc);
   // What stands after "--" is the script's.
-  static constexpr const char* scripted[] = {"run", "plan", "verify", "compare", "sweep", "search"};
+  static constexpr const char* scripted[] = {"run",    "plan",  "verify", "compare",
+                                             "logits", "sweep", "search"};
   const auto own = std::find(words.begin(), words.end(), "--");
   if (own != words.end() &&
       std::find(std::begin(scripted), std::end(scripted), words.front()) != std::end(scripted)) {

@@ -45,7 +45,10 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
   }
   if (host.called(train_as)) return;
   throw Error(Stage::script, "script.no-verb", "",
-              script + ": nothing was " + (train_as == "plan" ? "planned" : "verified") +
+              script + ": nothing was " +
+                  (train_as == "plan"     ? "planned"
+                   : train_as == "verify" ? "verified"
+                                          : "computed") +
                   ": the script calls neither mw.train nor mw." + train_as,
               "give a script that calls mw.train { … }");
 }
@@ -97,6 +100,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
+  if (!arguments.logits.empty()) host.write_logits(arguments.logits);
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
   if (cell) host.set_cell(*cell);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/checkpoint_start.h"
+#include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/run_folder.h"
@@ -227,17 +228,20 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   folder.say(plan);
   note(forced);
   note(claim.note());
+  note(begin_export(experiment));
   for (const std::string& text : start.notes) note(text);
   std::unique_ptr<Checkpoints> checkpoints;
   if (start.used) checkpoints = std::make_unique<Checkpoints>(limited, std::move(start.setup));
   if (checkpoints) note(checkpoints->left_behind());
   Measurements measured(experiment, prediction, origin, checkpoints.get());
   measured.started_again(attempt);
+  bool exported = false;
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
     result["plan"] = plan;
     result["text"] = train_text(experiment, measured, prediction, status);
+    if (exported) add_export(experiment, result);
     return result;
   };
   const auto ended = [&](RunStatus status) {
@@ -293,6 +297,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     TrainOutcome outcome;
     try {
       outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints.get());
+      exported = finish_export(experiment);
     } catch (const RankFailed& error) {
       if (error.problems().front().code != "run.not-finite") throw;
       measured.stopped_diverging(error);
