@@ -2,6 +2,7 @@
 #   tests/<area>/*_test.cpp            one Catch2 program test_<area>; one ctest entry a file, as a
 #                                      process costs half a second before its first test. An area
 #                                      that is called as a plugin is has the plugin's files in it
+#   tests/<area>/*.cpp                 what these share, in the same program
 #   tests/<area>/test_*.py, test_*.sh  one ctest entry each
 #   tests/plugins/<name>/*.cpp         modules for tests, in build/lib/meshwright/test-plugins
 #   tests/support                      what the tests share, of both languages
@@ -104,6 +105,9 @@ foreach(path IN LISTS areas)
           bash "${PROJECT_SOURCE_DIR}/tests/with_instructions.sh" ${set} ${program} "[kernels]~[matrix]")
       endforeach()
     endif()
+    file(GLOB shared CONFIGURE_DEPENDS "${path}/*.cpp")
+    list(REMOVE_ITEM shared ${sources})
+    list(APPEND sources ${shared})
     file(GLOB own CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${area}/*.cpp")
     meshwright_together(sources ${sources} ${own})
     add_executable(test_${area} ${sources})

@@ -184,6 +184,13 @@ end
 --- folder of runs, a sweep's too, a list of them.
 function mw.load(...) return core.load(select(2, arguments(...))) end
 
+--- mw.cluster("selene", { nodes = 8 }): hardware that a plan is priced for, of those that clusters/
+--- describes, or of a file by its path; the table changes its keys.
+--- mw.stack "megatron-core": the software that trains there.
+local described = require "meshwright.cluster"
+function mw.cluster(...) return described.cluster(select(2, arguments(...))) end
+function mw.stack(...) return described.stack(select(2, arguments(...))) end
+
 --- mw.bar_chart { file = "chart.html", … }: horizontal bars, as a page.
 mw.bar_chart = require "meshwright.chart"
 

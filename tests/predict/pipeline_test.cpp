@@ -3,6 +3,7 @@
 
 #include "plan/work.h"
 #include "predict/prediction.h"
+#include "clusters.h"
 #include "setups.h"
 #include "support/problems.h"
 
@@ -20,11 +21,11 @@ Setup heavy(const StrategyChoice& stages, int layers, std::int64_t batch) {
   return setup;
 }
 
-Device own_devices() {
-  Device device = round_device(0);
-  device.latency = 1e-9;
-  device.link = 1e14;
-  return device;
+ClusterMachine own_devices() {
+  Cluster cluster = round_cluster();
+  cluster.node.latency = 1e-9;
+  cluster.node.bandwidth = 1e14;
+  return {cluster, round_stack()};
 }
 
 }  // namespace
@@ -53,13 +54,13 @@ TEST_CASE("Stages on shared cores take no less than their work over the cores") 
   const Experiment e = experiment(setup);
   Device device = round_device(cores);
   device.all_cores = 0.8;
-  const Prediction p = predict(*e.plan, device, threads);
+  const Prediction p = predict(*e.plan, SharedCores(device), threads);
   INFO(cores << " cores, " << stages << " stages, threads " << threads);
   CHECK(p.mfu <= 1);
   CHECK(p.step_seconds >= p.hardware_flops_per_step / p.peak_flops);
   // Left to the program, a rank computes with its share of the cores.
   if (threads == 0 && cores <= stages) {
-    CHECK(predict(*e.plan, device, 1).step_seconds == Approx(p.step_seconds));
+    CHECK(predict(*e.plan, SharedCores(device), 1).step_seconds == Approx(p.step_seconds));
   }
 }
 
@@ -67,7 +68,7 @@ TEST_CASE("No stage goes on to its optimizer before the last has come to the tot
   Setup setup = gpt({pp(4, "1f1b", {1, 1, 1, 1})}, 1);
   setup.options["layers"] = 4;
   const Experiment e = experiment(setup);
-  const Prediction p = predict(*e.plan, round_device(2));
+  const Prediction p = predict(*e.plan, SharedCores(round_device(2)));
   double last_work = 0, first_update = 1e9;
   for (const auto& stage : p.actions) {
     for (const TimedAction& a : stage) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "predict/machine.h"
+#include "predict/shared_cores.h"
 #include "support/setup.h"
 
 namespace mw::test {
@@ -37,7 +37,6 @@ inline Device round_device(int cores = 2) {
   d.op_overhead = 1e-6;
   d.latency = 1e-5;
   d.cores = cores;
-  d.link = 1e10;
   d.memory = 16LL << 30;
   return d;
 }

@@ -64,6 +64,7 @@ class Pending {
   const Communicator* communicator_ = nullptr;
   Collective op_ = Collective::barrier;
   const char* phase_ = "";
+  std::int64_t call_ = -1;  // its number in the rank's record of calls
 };
 
 // What a call is for: goes into the ledger and into error messages.

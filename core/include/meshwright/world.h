@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,14 +38,34 @@ class WaitedInVain : public Error {
   using Error::Error;
 };
 
-// What run_ranks throws if a rank failed: its error, with the rank in front.
+// Where a rank was with its collectives when a run failed.
+struct RankPlace {
+  struct Call {
+    std::string axis, op, label, phase;  // axis empty: none
+    // "all-reduce on dp for 'embedding' (gradients)"; "none".
+    std::string text() const;
+  };
+  enum class State : std::uint8_t { computes, waits, failed, ended, gone };
+  int rank = -1;
+  State state = State::gone;  // gone: its process has not said
+  std::int64_t done = 0;      // collectives that came to their end on this rank
+  Call last, waits;           // the last of these, and that which it waits for, or failed in
+  double seconds = 0;         // since when: it waits, or has done the last
+};
+const char* name_of(RankPlace::State state);  // "computes", ...
+
+// What run_ranks throws if a rank failed: its error, with the rank in front, and where each rank was
+// at the time (none where no rank had begun).
 class RankFailed : public Error {
  public:
-  RankFailed(int rank, std::vector<Problem> problems) : Error(std::move(problems)), rank_(rank) {}
+  RankFailed(int rank, std::vector<Problem> problems, std::vector<RankPlace> places = {})
+      : Error(std::move(problems)), rank_(rank), places_(std::move(places)) {}
   int rank() const { return rank_; }
+  const std::vector<RankPlace>& places() const { return places_; }
 
  private:
   int rank_;
+  std::vector<RankPlace> places_;
 };
 
 class CommunicatorSource {
@@ -76,6 +97,15 @@ class CommunicatorSource {
 std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, const std::string& axis,
                                                 const std::vector<int>& group, int index,
                                                 Ledger* ledger);
+
+// What is done where a rank's thread does not come back after another one has failed, which nothing
+// can make it do: mostly, to end the process. Called by the thread that has started the ranks, with
+// why they failed; if it returns, or is null, as it is at first, that thread waits on. Returns the
+// handler before.
+using OnHang = std::function<void(const RankFailed&)>;
+namespace comm {
+OnHang on_hang(OnHang handler);
+}
 
 struct RankContext {
   int rank = 0;

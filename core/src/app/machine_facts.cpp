@@ -10,7 +10,7 @@
 #include "base/cpu.h"
 #include "lua/script.h"
 #include "meshwright/plugin.h"
-#include "predict/machine.h"
+#include "predict/device.h"
 #include "record/hdf5_version.h"
 
 namespace mw {

@@ -14,6 +14,7 @@
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "comm/rank_calls.h"
 #include "record/warm_up.h"
 #include "script/identity.h"
 
@@ -35,8 +36,21 @@ double seconds_since_start() {
 }
 
 Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
-                           const RunOrigin& origin)
-    : experiment_(experiment), prediction_(prediction), log_(experiment, prediction, origin) {}
+                           const RunOrigin& origin, Checkpoints* checkpoints)
+    : experiment_(experiment),
+      prediction_(prediction),
+      checkpoints_(checkpoints),
+      log_(experiment, prediction, origin, checkpoints) {
+  if (checkpoints != nullptr) take_past();
+}
+
+void Measurements::add_held_out(std::int64_t step, const HeldOut& held_out) {
+  held_out_.push_back(
+      {{"step", step},
+       {"loss", held_out.loss},
+       {"tokens", experiment_.evaluation.batches * experiment_.plan->tokens_per_step()},
+       {"seconds", held_out.seconds}});
+}
 
 double Measurements::rate_of(const StepReport& report) const {
   return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
@@ -44,7 +58,7 @@ double Measurements::rate_of(const StepReport& report) const {
 
 std::string Measurements::add(const StepReport& report) {
   at_step_ = report.step;
-  if (losses_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
+  if (seconds_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
   losses_.push_back(report.loss);
   bubbles_.push_back(bubble_of(report));
   norms_.push_back(report.grad_norm);
@@ -60,16 +74,13 @@ std::string Measurements::add(const StepReport& report) {
   std::string news = look_for_divergence(report);
   if (report.held_out) {
     const HeldOut& held_out = *report.held_out;
-    held_out_.push_back(
-        {{"step", report.step},
-         {"loss", held_out.loss},
-         {"tokens", experiment_.evaluation.batches * experiment_.plan->tokens_per_step()},
-         {"seconds", held_out.seconds}});
+    add_held_out(report.step, held_out);
     news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
                         held_out.loss);
   }
   add_metrics(report);
-  log_.flush_if_due();
+  // A checkpoint is no more than what the file has.
+  report.checkpoint ? log_.flush() : log_.flush_if_due();
   at_step_ = report.step + 1;
   return news;
 }
@@ -88,8 +99,10 @@ StepRow Measurements::row_of(const StepReport& report) const {
   return row;
 }
 
-// A step that is left out for its overflow has done nothing.
+// A step that is left out for its overflow has done nothing. Where NaN ends the run, what ends it
+// has more to say.
 std::string Measurements::look_for_divergence(const StepReport& report) {
+  if (experiment_.stops_on_nan) return "";
   const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
   if (report.left_out || (loss && norm) == diverged_.empty()) return "";
   if (loss && norm) {
@@ -104,6 +117,34 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
                   std::isnan(loss ? report.grad_norm : report.loss) ? "NaN" : "Inf", report.step);
   log_.event(report.step, -1, "diverged", diverged_);
   return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
+}
+
+void Measurements::started_again(const Attempt& attempt) {
+  restarts_ = attempt.restart();
+  if (restarts_ > 0) log_.event(at_step_, -1, "restarted", attempt.text());
+}
+
+void Measurements::keep_places(const std::vector<RankPlace>& places) {
+  places_ = Json::array();
+  const auto call = [](const RankPlace::Call& c) {
+    return c.axis.empty()
+               ? Json()
+               : Json{{"axis", c.axis}, {"op", c.op}, {"label", c.label}, {"phase", c.phase}};
+  };
+  for (const RankPlace& place : places) {
+    log_.event(at_step_, place.rank, "rank", comm::text_of(place));
+    places_.push_back({{"rank", place.rank},
+                       {"state", name_of(place.state)},
+                       {"done", place.done},
+                       {"last", call(place.last)},
+                       {"in", call(place.waits)},
+                       {"seconds", place.seconds}});
+  }
+}
+
+void Measurements::stopped_diverging(const RankFailed& why) {
+  diverged_ = "diverged: " + why.problems().front().message;
+  log_.event(at_step_ - 1, why.rank(), "diverged", diverged_);
 }
 
 // What `observe` is told.
@@ -170,7 +211,11 @@ RunStatus Measurements::conclude(bool interrupted) {
     if (!diverged_.empty()) reason_ = diverged_;
   }
   if (interrupted) return RunStatus::interrupted;
-  return diverged_.empty() ? RunStatus::done : RunStatus::failed;
+  if (!diverged_.empty()) return RunStatus::failed;
+  if (written_.empty() || written_.back().news.failed.empty()) return RunStatus::done;
+  reason_ = fmt::format("the checkpoint at its end is missing: {}", written_.back().news.failed);
+  log_.event(at_step_ - 1, -1, "failed", reason_);
+  return RunStatus::failed;
 }
 
 void Measurements::close(RunStatus status, const Json& result) {
@@ -315,6 +360,7 @@ Json Measurements::result(RunStatus status) const {
     result["loss_scale"] = loss_scale_;
     result["skipped_steps"] = skipped_;
   }
+  add_checkpoints(result);
   if (!loads_.empty()) result["experts"] = loads_.to_json();
   if (check_.steps > 0) {
     result["check"] = {{"tensors", check_.tensors},
@@ -323,6 +369,8 @@ Json Measurements::result(RunStatus status) const {
                        {"unused", check_.unused}};
   }
   result["predicted"] = prediction_.to_json();
+  if (restarts_ > 0) result["restarts"] = restarts_;
+  if (!places_.is_null()) result["last_collectives"] = places_;
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
   if (!experiment_.folder.empty()) result["folder"] = experiment_.folder;
   return result;

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "app/experts.h"
+#include "app/restarts.h"
 #include "app/run_log.h"
+#include "meshwright/world.h"
 #include "predict/prediction.h"
 #include "run/trainer.h"
 
@@ -20,18 +22,30 @@ double seconds_since_start();
 
 class Measurements {
  public:
-  // Creates the run file if the experiment has one. `prediction` outlives this.
-  Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin);
+  // Creates the run file if the experiment has one. `prediction` and `checkpoints`, which may be
+  // null, outlive this.
+  Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
+               Checkpoints* checkpoints = nullptr);
 
   // After each step, on the first rank's thread. Returns what people should be told at
   // once; mostly nothing.
   std::string add(const StepReport& report);
   // Set by add() where `observe` asks that the run end after this step; null without `observe`.
   const std::atomic<bool>* end() const { return experiment_.observe ? &end_ : nullptr; }
+  // Of checkpoints that are complete or have failed since the last call; what people should be told.
+  std::vector<std::string> take_checkpoints();
+  // Of the steps of this process there are times; a run that went on from a checkpoint may have none.
+  bool ran() const { return !seconds_.empty(); }
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
+  // Of a process that was started again after a run that failed: an event, and in the result.
+  void started_again(const Attempt& attempt);
+  // Where ranks were when the run failed: an event each, and in the result.
+  void keep_places(const std::vector<RankPlace>& places);
+  // Of a run that stopped at a loss or a norm that is not finite, with what was said of it.
+  void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.
   RunStatus conclude(bool interrupted);
@@ -55,6 +69,7 @@ class Measurements {
   double bubble_fraction() const;  // of all ranks' time: waiting for another stage
   std::int64_t memory_peak(Category category) const;  // of the rank that has most of it
   const std::vector<double>& losses() const { return losses_; }
+  std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()); }
   std::int64_t peak_bytes() const;  // of the rank with the most
   const std::vector<std::int64_t>& skipped_steps() const { return skipped_; }
 
@@ -66,12 +81,18 @@ class Measurements {
   std::string look_for_divergence(const StepReport& report);
   Json facts_of(const StepReport& report) const;
   void add_metrics(const StepReport& report);
+  void add_held_out(std::int64_t step, const HeldOut& held_out);
   Json memory() const;
   Json communication() const;
+  void take_past();  // of the checkpoint that the run goes on from
+  Json checkpoints() const;
+  void add_checkpoints(Json& result) const;
 
   const Experiment& experiment_;
   const Prediction& prediction_;
+  Checkpoints* checkpoints_;
   RunLog log_;
+  std::vector<CheckpointReport> written_;  // checkpoints, those that failed too
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ
   double loss_scale_ = 1;              // of the last step
@@ -80,6 +101,8 @@ class Measurements {
   std::int64_t at_step_ = 0;  // which is under way, or being added
   std::string diverged_;      // since when, if the last step's loss or norm is not finite
   std::string reason_;
+  std::int64_t restarts_ = 0;
+  Json places_;  // null: the run has not failed on a rank
   std::atomic<bool> end_{false};
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step

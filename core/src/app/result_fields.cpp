@@ -24,6 +24,7 @@ const Fields prediction_fields = {
     {"peak_bytes", "integer", "of the rank with the most, as a training's"},
     {"communication", "table[]",
      "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step"},
+    {"priced_for", "string?", "the machine of the times; without one there are no times"},
     {"step_seconds", "number", ""},
     {"compute_seconds", "number", ""},
     {"exposed_seconds", "number", "of communication that nothing hides"},
@@ -64,11 +65,18 @@ const Fields train_fields = {
     {"held_out_loss", "number?", "of the last evaluation"},
     {"loss_scale", "number?", "of the last step"},
     {"skipped_steps", "integer[]?", "left out, as gradients overflowed"},
+    {"checkpoints", "table?",
+     "path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of "
+     "all; failed"},
+    {"resumed", "table?", "step, from, mix: the checkpoint that the run went on from"},
     {"experts", "table[]?", "load of each layer's experts"},
     {"check", "table?", "what check = true looked at"},
     {"predicted", "meshwright.Predicted", "the same run's prediction"},
+    {"restarts", "integer?", "how many starts of the script have failed before this one"},
+    {"last_collectives", "table[]?", "of a run that failed: where each rank was"},
     {"log", "string?", "the run file"},
     {"folder", "string?", "the run folder"},
+    {"export", "string?", "the folder with the weights after the last step"},
 };
 
 const Fields loaded_fields = {
@@ -134,6 +142,15 @@ const Fields compare_fields = {
     {"both_off", "boolean?", ""},
 };
 
+const Fields logits_fields = {
+    {"kind", "\"logits\"", ""},
+    {"plan", "string", "the mix"},
+    {"plan_hash", "string", ""},
+    {"loss", "number", "of the batch"},
+    {"file", "string", "tokens, labels and logits"},
+    {"shape", "integer[]", "of the logits: sequences, tokens, vocabulary"},
+};
+
 const Fields text_fields = {{"text", "string", "what print shows"}};
 
 Fields joined(std::initializer_list<const Fields*> parts) {
@@ -151,6 +168,7 @@ const std::vector<ResultField>& result_fields(const std::string& kind) {
       {"plan", joined({&plan_fields, &identity_fields, &prediction_fields, &text_fields})},
       {"predicted", prediction_fields},
       {"verify", joined({&verify_fields, &identity_fields, &text_fields})},
+      {"logits", joined({&logits_fields, &identity_fields, &text_fields})},
       {"compare", joined({&compare_fields, &text_fields})}};
   static const Fields none;
   const auto found = all.find(kind);

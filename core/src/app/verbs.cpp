@@ -3,12 +3,15 @@
 #include "app/verbs.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
 
+#include "app/checkpoint_start.h"
+#include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/run_folder.h"
@@ -16,8 +19,11 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "check/verify.h"
+#include "comm/processes.h"
+#include "comm/rank_calls.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "predict/shared_cores.h"
 #include "record/log_claim.h"
 #include "record/run_path.h"
 #include "report/plan_page.h"
@@ -25,9 +31,12 @@
 #include "run/ranks.h"
 #include "run/trainer.h"
 #include "script/identity.h"
+#include "script/priced_for.h"
 
 namespace mw {
 namespace {
+
+constexpr unsigned seconds_for_last_words = 20;
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -77,6 +86,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
   if (!losses.empty()) {
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+  }
+  if (measured.ran()) {
     if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
@@ -92,14 +103,12 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// Predicts the experiment. Where its steps differ: the times of the largest batch, the highest
+// Predicts the experiment on the machine. Where its steps differ: the times of the largest batch, the highest
 // memory of any step, the bytes of the last one.
-Prediction prediction_of(const Experiment& experiment) {
-  const auto of = [&](const Plan& plan) {
-    return predict(plan, this_device(), experiment.threads);
-  };
+Prediction prediction_of(const Experiment& experiment, const Machine& machine) {
+  const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   const bool traced = !experiment.log.empty() && !experiment.trace.empty();
-  Prediction prediction = predict(*experiment.plan, this_device(), experiment.threads, traced);
+  Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   if (experiment.evaluation.data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.evaluation.plan).step_seconds;
@@ -133,7 +142,8 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 }  // namespace
 
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
-  const Prediction prediction = prediction_of(experiment);
+  const std::unique_ptr<Machine> cluster = machine_of(experiment);
+  const Prediction prediction = prediction_of(experiment, cluster ? *cluster : this_machine());
   if (pages != nullptr)
     pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
@@ -167,28 +177,67 @@ static std::string plan_note(const std::string& plan, const Experiment& experime
                      experiment.seed);
 }
 
-static LogClaim claim_log(const Experiment& experiment) {
+static LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
   if (experiment.log.empty()) return {};
   check_writable(experiment.log);
   RunFolder::check(experiment);
-  return {experiment.log,
-          {experiment.name, experiment.hash,
-           experiment.folder.empty() ? experiment.log : experiment.folder},
-          experiment.overwrite};
+  LogOwner owner{experiment.name, experiment.hash,
+                 experiment.folder.empty() ? experiment.log : experiment.folder};
+  if (from != nullptr) {
+    owner.continues = from->index().hash;
+    owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
+  }
+  return {experiment.log, owner, experiment.overwrite};
 }
 
+namespace {
+
+// Until the end of the scope, what is done where a rank's thread does not come back.
+class IfRanksHang {
+ public:
+  explicit IfRanksHang(OnHang handler) : before_(comm::on_hang(std::move(handler))) {}
+  ~IfRanksHang() { comm::on_hang(before_); }
+  IfRanksHang(const IfRanksHang&) = delete;
+  IfRanksHang& operator=(const IfRanksHang&) = delete;
+
+ private:
+  OnHang before_;
+};
+
+// In a process that only carries ranks: what there is to say the first one says.
+void carry_ranks(const Experiment& experiment) {
+  check_machine_memory(experiment, this_device().memory);
+  const IfRanksHang if_ranks_hang([](const RankFailed&) {
+    std::fflush(nullptr);
+    ::_exit(exit_code_of(Stage::run));
+  });
+  try {
+    train(experiment, stop_flag(), nullptr);
+  } catch (const RankFailed& error) {
+    if (error.problems().front().code != "run.not-finite") throw;  // the run has come to its end
+  }
+}
+
+}  // namespace
+
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins) {
-  check_thread_ranks(*experiment.plan);
+               PluginRegistry& plugins, const Attempt& attempt) {
+  check_thread_ranks(*experiment.plan, experiment.processes);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
+  if (experiment.processes != nullptr && !experiment.processes->first()) {
+    carry_ranks(limited);
+    return Json::object();
+  }
   const std::string forced = check_machine_memory(experiment, this_device().memory);
-  LogClaim claim = claim_log(experiment);
-  const Prediction prediction = prediction_of(experiment);
+  CheckpointStart start = start_checkpoints(experiment);
+  if (start.setup.from) go_on_from(*start.setup.from, limited);
+  LogClaim claim = claim_log(experiment, start.setup.from.get());
+  const Prediction prediction = prediction_of(experiment, this_machine());
   const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
                          experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
-  RunFolder folder(experiment, origin, plan);
+  RunFolder folder(limited, origin, plan);
   const auto note = [&](const std::string& text) {
     if (text.empty()) return;
     output.note(text);
@@ -198,12 +247,20 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   folder.say(plan);
   note(forced);
   note(claim.note());
-  Measurements measured(experiment, prediction, origin);
+  note(begin_export(experiment));
+  for (const std::string& text : start.notes) note(text);
+  std::unique_ptr<Checkpoints> checkpoints;
+  if (start.used) checkpoints = std::make_unique<Checkpoints>(limited, std::move(start.setup));
+  if (checkpoints) note(checkpoints->left_behind());
+  Measurements measured(experiment, prediction, origin, checkpoints.get());
+  measured.started_again(attempt);
+  bool exported = false;
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
     result["plan"] = plan;
     result["text"] = train_text(experiment, measured, prediction, status);
+    if (exported) add_export(experiment, result);
     return result;
   };
   const auto ended = [&](RunStatus status) {
@@ -214,6 +271,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
+    if (checkpoints) checkpoints->break_off();
+    for (const std::string& text : measured.take_checkpoints()) note(text);
     const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
@@ -223,6 +282,19 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
       output.note(error.what());
     }
   };
+  const auto ranks_failed = [&](const RankFailed& error) {
+    attempt.failed(error.problems().front(), measured.steps());
+    if (!error.places().empty()) note("where each rank was\n\n" + comm::table_of(error.places()));
+    measured.keep_places(error.places());
+    broke_off(RunStatus::failed, error.rank(), error.what());
+  };
+  const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
+    ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
+    ranks_failed(error);
+    output.error(error);
+    std::fflush(nullptr);
+    ::_exit(exit_code_of(Stage::run));
+  });
   try {
     std::vector<std::unique_ptr<Progress>> shown;
     if (!output.quiet())
@@ -230,21 +302,30 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     if (folder.output() != nullptr)
       shown.push_back(
           std::make_unique<Progress>(folder.output(), experiment.steps, ProgressStyle{}));
-    const TrainOutcome outcome = train(
-        limited, stop_flag(),
-        [&](const StepReport& report) {
-          const std::string news = measured.add(report);
-          for (const auto& progress : shown) {
-            progress->step(
-                {report.step, report.loss, report.seconds,
-                 experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
-                seconds_now());
-            if (!news.empty()) progress->note(news);
-          }
-        },
-        measured.end());
+    const auto on_step = [&](const StepReport& report) {
+      const std::string news = measured.add(report);
+      for (const auto& progress : shown) {
+        progress->step({report.step, report.loss, report.seconds,
+                        experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
+                       seconds_now());
+        if (!news.empty()) progress->note(news);
+      }
+      for (const std::string& text : measured.take_checkpoints())
+        for (const auto& progress : shown) progress->note(text);
+    };
+    TrainOutcome outcome;
+    try {
+      outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints.get());
+      exported = finish_export(experiment);
+    } catch (const RankFailed& error) {
+      if (error.problems().front().code != "run.not-finite") throw;
+      measured.stopped_diverging(error);
+      attempt.failed(error.problems().front(), measured.steps());
+    }
+    if (checkpoints) checkpoints->finish();
     for (const auto& progress : shown) progress->finish();
     shown.clear();
+    for (const std::string& text : measured.take_checkpoints()) note(text);
     measured.take(outcome.check);
     const RunStatus status = measured.conclude(outcome.interrupted);
     measured.close(status, result_of(status));
@@ -254,9 +335,12 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     broke_off(RunStatus::interrupted, -1, error.what());
     throw;
   } catch (const RankFailed& error) {
-    broke_off(RunStatus::failed, error.rank(), error.what());
+    ranks_failed(error);
     throw;
   } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    attempt.failed(known != nullptr ? known->problems().front() : problem_of(error),
+                   measured.steps());
     broke_off(RunStatus::failed, -1, error.what());
     throw;
   }
@@ -279,7 +363,7 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
 }
 
 Json run_verify(const Experiment& experiment, Output& output) {
-  check_thread_ranks(*experiment.plan);
+  check_thread_ranks(*experiment.plan, experiment.processes);
   const std::string forced = check_verify_memory(experiment, this_device().memory);
   if (!forced.empty()) output.note(forced);
   const VerifyOutcome outcome = verify_all(experiment);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/output.h"
+#include "app/restarts.h"
 #include "input/experiment.h"
 #include "plugin/registry.h"
 
@@ -14,9 +15,11 @@ namespace mw {
 // Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins);
+               PluginRegistry& plugins, const Attempt& attempt = {});
 // `pages`: if given, gets what a page shows of the plan (report/plan_page.h).
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages = nullptr);
+// Writes tokens, labels and logits of the first batch into a safetensors file.
+Json run_logits(const Experiment& experiment, const std::string& file);
 // Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const Experiment& experiment, Output& output);
 

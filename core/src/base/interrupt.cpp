@@ -1,5 +1,5 @@
-// Turns the first SIGINT, SIGTERM or SIGHUP into a wish to stop that long work polls; a second
-// one ends the process at once.
+// Turns the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a wish to stop that long work polls; a
+// second one ends the process at once, unless it is but the first one once more.
 #include "base/interrupt.h"
 
 #include <unistd.h>
@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 
 #include "meshwright/error.h"
 
@@ -16,16 +17,39 @@ namespace {
 
 std::atomic<bool> stop = false;
 std::atomic<int> stopped_by = 0;
+// The last signal that may end the process at once, and when it came.
+std::atomic<int> urged_by = 0;
+std::atomic<std::int64_t> urged_at = 0;  // milliseconds
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
+static_assert(std::atomic<std::int64_t>::is_always_lock_free, "set in a signal handler");
+
+// A batch system signals a job's processes, and so does their launcher, which it signals too.
+constexpr std::int64_t same_signal = 1000;  // milliseconds
+
+std::int64_t milliseconds_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * std::int64_t{1000} + now.tv_nsec / 1'000'000;
+}
+
+// Whether it asks for more than the signals before it. SIGUSR1 never does, and SIGTERM does not
+// after it: a batch system's early warning, and its time limit. Whoever presses Ctrl-C twice means it.
+bool urges(int number) {
+  if (number == SIGUSR1) return false;
+  const std::int64_t now = milliseconds_now(), before = urged_at.exchange(now);
+  const int last = urged_by.exchange(number);
+  return last != 0 && (number == SIGINT || number != last || now - before > same_signal);
+}
 
 extern "C" void on_nothing(int) {}
 
 extern "C" void on_signal(int number) {
-  if (stop.exchange(true)) {
+  if (urges(number)) {
     std::signal(number, SIG_DFL);
     std::raise(number);
     return;
   }
+  if (stop.exchange(true)) return;
   stopped_by = number;
   static constexpr char text[] = "\nstopping after this step; once more stops at once\n";
   // Nothing can be done about a closed terminal here, and who was interrupted may be about
@@ -52,6 +76,7 @@ void request_stop() {
 void forget_stop_request() {
   stop = false;
   stopped_by = 0;
+  urged_by = 0;
 }
 const char* stop_signal() {
   switch (stopped_by.load()) {
@@ -61,6 +86,8 @@ const char* stop_signal() {
       return "SIGTERM";
     case SIGHUP:
       return "SIGHUP";
+    case SIGUSR1:
+      return "SIGUSR1";
     default:
       return "";
   }
@@ -74,6 +101,7 @@ void stop_on_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
   struct sigaction known {};
   sigaction(SIGHUP, nullptr, &known);
   if (known.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);

@@ -51,7 +51,15 @@ class Comparison {
              const std::atomic<bool>* stop)
       : a_(a), b_(b), steps_(steps), stop_(stop), judge_(*a.plan->graph) {}
 
+  // The first process judges; the others only carry ranks of the two mixes.
   CompareOutcome run() {
+    if (a_.processes != nullptr && !a_.processes->first()) {
+      for (const Experiment* each : {&a_, &b_}) {
+        if (each->plan->ranks() > 1)
+          record(*each, *each->plan, [](const TensorKey&, const WholeTensor&) {});
+      }
+      return {};
+    }
     judge_.losses = run_reference();
     Side a = side(a_), b = side(b_);
     for (std::int64_t step = 0; step < steps_; ++step) judge_.lr.push_back(a_.schedule(step));
@@ -164,9 +172,10 @@ class Comparison {
 
   std::vector<StepOutcome> record(const Experiment& experiment, const Plan& plan,
                                   const Recorder::Complete& complete) {
-    Recorder recorder(plan, complete);
+    Recorder recorder(plan, complete, experiment.processes);
     run_steps(experiment, plan, steps_, stop_,
               [&](Executor& executor) { return recorder.watcher(executor); });
+    recorder.gather();
     return recorder.outcomes();
   }
 
@@ -224,10 +233,12 @@ class Comparison {
 
 CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t steps,
                        const std::atomic<bool>* stop) try {
-  check_thread_ranks(*a.plan);
-  check_thread_ranks(*b.plan);
+  for (const Experiment* each : {&a, &b})  // one rank runs in the first process
+    check_thread_ranks(*each->plan, each->plan->ranks() == 1 ? nullptr : each->processes);
   return Comparison(a, b, steps, stop).run();
-} catch (const Stopped&) {
+} catch (const Stopped& stopped) {
+  if (a.processes != nullptr && dynamic_cast<const StoppedAll*>(&stopped) == nullptr)
+    throw;  // the others have not heard of it
   CompareOutcome outcome;
   outcome.interrupted = true;
   return outcome;

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "base/interrupt.h"
+#include "base/pack.h"
+#include "comm/processes.h"
 #include "meshwright/reduction_hook.h"
 #include "program/bucket_shape.h"
 #include "run/ranks.h"
@@ -39,10 +41,9 @@ Layout whole_layout(const Program& program) {
 at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor) {
   const Program& program = executor.program();
   const Slot& s = program.slots[slot];
-  return in_own_order(program,
-                      executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
-                                            program.batch_of(microbatch)),
-                      s.dims);
+  const at::Tensor whole = executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
+                                                 program.batch_of(microbatch));
+  return in_own_order(program, whole.cpu(), s.dims);
 }
 
 at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient) {
@@ -61,7 +62,7 @@ void for_each_parameter(Executor& executor, bool gradients,
       const at::Tensor whole =
           executor.redistribute(executor.slice(p, flat), program.graph->value(parameter.value).dims,
                                 parameter.stored, whole_layout(program));
-      visit(p, gradients ? unscaled(executor, whole) : whole);
+      visit(p, (gradients ? unscaled(executor, whole) : whole).cpu());
     }
   }
 }
@@ -133,7 +134,18 @@ void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t step
       }
     }
   });
-  if (interrupted) throw Stopped("interrupted");
+  if (!interrupted) return;
+  if (plan.ranks() > 1 || experiment.processes == nullptr) throw StoppedAll("interrupted");
+  throw Stopped("interrupted");
+}
+
+void throw_if_any_stopped(const Experiment& experiment, bool stopped) {
+  if (experiment.processes != nullptr) {
+    for (const std::string& each :
+         experiment.processes->all_gather("the wish to stop", pack(stopped)))
+      stopped = stopped || unpack<bool>(each);
+  }
+  if (stopped) throw StoppedAll("interrupted");
 }
 
 }  // namespace mw

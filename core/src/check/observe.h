@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "input/experiment.h"
 #include "run/executor.h"
 
@@ -53,9 +54,19 @@ class StepWatcher : public Watcher {
   virtual void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) = 0;
 };
 
+// Thrown where all processes give up together because of the wish to stop. A Stopped of another
+// kind is one process' own, and the others have not heard of it.
+class StoppedAll : public Stopped {
+ public:
+  using Stopped::Stopped;
+};
+// Throws StoppedAll if this process, or any other of the experiment's, was stopped.
+void throw_if_any_stopped(const Experiment& experiment, bool stopped);
+
 // Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
-// watcher, in its thread. Throws Stopped, after all ranks have ended, if `stop` was set before the
-// last step, and Error (run) if a rank fails.
+// watcher, in its thread, of the ranks that are here. Throws StoppedAll, after all ranks have ended,
+// if `stop` was set before the last step (of a plan of one rank, which each process runs by itself,
+// Stopped), and Error (run) if a rank fails.
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);

@@ -5,7 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "check/tensor_pack.h"
+
 namespace mw {
+
+template <class Pack>
+void members(Pack& pack, TensorKey& key) {
+  pack(key.step, key.stretch, key.place, key.output);
+}
+
 namespace {
 
 const Dim batch_dim("batch");
@@ -114,8 +122,10 @@ class Recorder::RankWatcher final : public StepWatcher {
   std::int64_t step_ = 0;
 };
 
-Recorder::Recorder(const Plan& plan, Complete complete)
-    : plan_(plan), complete_(std::move(complete)) {
+Recorder::Recorder(const Plan& plan, Complete complete, Processes* processes)
+    : plan_(plan),
+      complete_(std::move(complete)),
+      processes_(plan.ranks() == 1 ? nullptr : processes) {
   const auto ranks = static_cast<std::size_t>(plan.ranks() / plan.stages());
   for (const Program& program : plan.programs) {
     std::set<int> ops;
@@ -142,7 +152,8 @@ void Recorder::bring(const TensorKey& key, const Program& program, int rank, int
   const std::lock_guard lock(mutex_);
   if (completed_.count(key) > 0) return;  // made again
   Part& part = parts_[key].of[microbatch];
-  if (!part.ranks.insert(rank).second) return;
+  if (part.of(rank)) return;
+  part.ranks.push_back(rank);
   part.tensor.stored = std::max(part.tensor.stored, from_stored);
   if (!part.tensor.numbers.defined()) {
     part.tensor.numbers = tensor.clone();
@@ -152,6 +163,60 @@ void Recorder::bring(const TensorKey& key, const Program& program, int rank, int
       part.tensor.spread = spread;
       part.tensor.rank = rank;
     }
+  }
+  if (processes_ != nullptr && !processes_->first()) return;
+  if (part.ranks.size() == holders(key)) join(key, program, microbatch, part);
+}
+
+void Recorder::gather() {
+  if (processes_ == nullptr) return;
+  constexpr const char* what = "what was recorded";
+  if (!processes_->first()) {
+    for (auto& [key, parts] : parts_) {
+      for (auto& [microbatch, part] : parts.of) {
+        processes_->send(0, {Processes::Word::Sort::word, what, pack(key, microbatch, part)});
+        part.tensor.numbers.reset();
+      }
+    }
+    processes_->send(0, {Processes::Word::Sort::word, what, ""});
+    return;
+  }
+  for (int p = 1; p < processes_->count(); ++p) {
+    for (;;) {
+      const std::string bytes = processes_->expect(p, what, processes_->timeout());
+      if (bytes.empty()) break;
+      TensorKey key;
+      int microbatch = 0;
+      Part part;
+      Unpacker unpacker(bytes);
+      unpacker(key, microbatch, part);
+      adopt(key, microbatch, std::move(part));
+    }
+  }
+}
+
+// A part that another process' ranks have brought. Of copies that differ in both, the distance
+// between the two first ones counts beside that within each.
+void Recorder::adopt(const TensorKey& key, int microbatch, Part brought) {
+  const std::lock_guard lock(mutex_);
+  const Program& program = plan_.program_of(brought.ranks.front());
+  Part& part = parts_[key].of[microbatch];
+  if (part.ranks.empty()) {
+    part = std::move(brought);
+  } else {
+    WholeTensor &mine = part.tensor, &theirs = brought.tensor;
+    mine.stored = std::max(mine.stored, theirs.stored);
+    const bool alike = mine.numbers.equal(theirs.numbers);
+    const double apart = alike ? 0 : distance(mine.numbers, theirs.numbers);
+    if (theirs.spread > mine.spread) {
+      mine.spread = theirs.spread;
+      mine.rank = theirs.rank;
+    }
+    if (apart > mine.spread) {
+      mine.spread = apart;
+      mine.rank = brought.ranks.front();
+    }
+    part.ranks.insert(part.ranks.end(), brought.ranks.begin(), brought.ranks.end());
   }
   if (part.ranks.size() == holders(key)) join(key, program, microbatch, part);
 }

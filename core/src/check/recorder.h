@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "check/observe.h"
+#include "comm/processes.h"
 
 namespace mw {
 
@@ -52,6 +54,9 @@ struct WholeTensor {
   double stored = 0;  // of a parameter that is read: how far from that which is stored
 };
 
+// Where ranks are in several processes each has a recorder, and what they recorded comes together in
+// the first one's when the run has ended (gather()); only that completes tensors.
+//
 // Puts rows of microbatches together, and sums or averages what has no rows: a loss of an op over
 // the batch is a sum over microbatches, anything else is the same for all. Operands are recorded
 // where a collective, a transfer or the optimizer stands between who made them and who reads them,
@@ -62,17 +67,26 @@ class Recorder {
   // `complete` gets each tensor once, when the last rank that holds it has brought the last part;
   // one call at a time, in some rank's thread.
   using Complete = std::function<void(const TensorKey&, const WholeTensor&)>;
-  Recorder(const Plan& plan, Complete complete);
+  // `processes`: null, or those that share the plan's ranks.
+  Recorder(const Plan& plan, Complete complete, Processes* processes = nullptr);
 
   std::unique_ptr<StepWatcher> watcher(Executor& executor);
-  // What each step reported; complete once the run has ended.
+  // After the run, by every process; completes what ranks of several processes hold.
+  void gather();
+  // What each step reported, in the first process; complete once the run has ended.
   const std::vector<StepOutcome>& outcomes() const { return outcomes_; }
 
  private:
   class RankWatcher;
   struct Part {
     WholeTensor tensor;
-    std::set<int> ranks;  // that have brought it
+    std::vector<int> ranks;  // that have brought it
+    bool of(int rank) const { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+    template <class Pack>
+    friend void members(Pack& pack, Part& part) {
+      pack(part.tensor.numbers, part.tensor.spread, part.tensor.rank, part.tensor.stored,
+           part.ranks);
+    }
   };
   struct Parts {
     std::map<int, Part> of;  // by microbatch
@@ -86,11 +100,13 @@ class Recorder {
 
   void bring(const TensorKey& key, const Program& program, int rank, int microbatch,
              const at::Tensor& tensor, double from_stored = 0);
+  void adopt(const TensorKey& key, int microbatch, Part brought);
   void join(const TensorKey& key, const Program& program, int microbatch, Part& part);
   std::size_t holders(const TensorKey& key) const;
 
   const Plan& plan_;
   const Complete complete_;
+  Processes* const processes_;
   std::map<int, std::size_t> ranks_of_op_,
       ranks_of_parameter_;  // how many ranks hold what they make
   std::mutex mutex_;

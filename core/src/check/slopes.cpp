@@ -12,6 +12,8 @@
 
 #include "base/interrupt.h"
 #include "check/observe.h"
+#include "check/tensor_pack.h"
+#include "comm/processes.h"
 #include "run/ranks.h"
 
 namespace mw {
@@ -116,8 +118,26 @@ struct Sum {
   at::Tensor first, all;
   int brought = 0;  // by all ranks that have it, in all steps
 };
+template <class Pack>
+void members(Pack& pack, Sum& sum) {
+  pack(sum.first, sum.all, sum.brought);
+}
 // By name: whole gradients, in float64.
 using Gradients = std::map<std::string, Sum>;
+
+// Adds what the ranks of all processes have brought, in all of them.
+Gradients of_all(Processes& processes, const Gradients& own) {
+  Gradients sums;
+  for (const std::string& bytes : processes.all_gather("what hooks left", pack(own))) {
+    for (const auto& [name, sum] : unpack<Gradients>(bytes)) {
+      Sum& known = sums[name];
+      if (known.brought == 0) known.first = sum.first;
+      known.all = known.brought == 0 ? sum.all : known.all + sum.all;
+      known.brought += sum.brought;
+    }
+  }
+  return sums;
+}
 
 // Runs the first step so often, and adds up what it leaves of these parameters' gradients.
 Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
@@ -152,7 +172,8 @@ Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
     executor.watch(nullptr);
   });
   if (stopped) throw Stopped("interrupted");
-  return sums;
+  const bool shared = experiment.processes != nullptr && plan.ranks() > 1;
+  return shared ? of_all(*experiment.processes, sums) : sums;
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include "base/interrupt.h"
 #include "check/observe.h"
 #include "check/verify_follow.h"
+#include "check/verify_pack.h"
+#include "comm/processes.h"
 #include "run/ranks.h"
 
 namespace mw {
@@ -44,7 +46,7 @@ class Keeper : public StepWatcher {
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
     reference_.activations[key_of(program_, i, slot, microbatch)] =
-        i.piece == Piece::forward ? tensor.clone() : unscaled(executor_, tensor).clone();
+        (i.piece == Piece::forward ? tensor : unscaled(executor_, tensor)).cpu().clone();
   }
   void gradients(Executor& executor) override {
     if (!reference_.gradients.empty()) return;
@@ -52,7 +54,7 @@ class Keeper : public StepWatcher {
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       const std::string& name = program_.graph->value(program_.parameters[p].value).name;
       reference_.gradients.front()[name] =
-          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).clone();
+          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).cpu().clone();
     }
   }
   void stepped(Executor& executor, std::int64_t, const StepOutcome& outcome) override {
@@ -61,7 +63,7 @@ class Keeper : public StepWatcher {
     reference_.parameters.emplace_back();
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       reference_.parameters.back()[program_.graph->value(program_.parameters[p].value).name] =
-          executor.storage().parameter(static_cast<int>(p)).clone();
+          executor.storage().parameter(static_cast<int>(p)).cpu().clone();
     }
   }
 
@@ -194,11 +196,37 @@ class Comparer : public StepWatcher {
 
 Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps,
                         const std::atomic<bool>* stop, bool activations) {
-  Reference reference;
-  run_steps(experiment, one, steps, stop, [&](Executor& executor) {
-    return std::make_unique<Keeper>(reference, executor, activations);
-  });
+  Reference reference;  // of each process, by itself
+  bool stopped = false;
+  try {
+    run_steps(experiment, one, steps, stop, [&](Executor& executor) {
+      return std::make_unique<Keeper>(reference, executor, activations);
+    });
+  } catch (const Stopped&) {
+    stopped = true;
+  }
+  throw_if_any_stopped(experiment, stopped);
   return reference;
+}
+
+// What each process has compared, on all of them.
+void merge(Processes& processes, VerifyOutcome& outcome) {
+  const auto most = [](double& known, double other) { known = std::max(known, other); };
+  for (const std::string& bytes : processes.all_gather("what verify compared", pack(outcome))) {
+    const auto other = unpack<VerifyOutcome>(bytes);
+    for (std::size_t p = 0; p < outcome.errors.size(); ++p) {
+      most(outcome.errors[p].gradient, other.errors.at(p).gradient);
+      most(outcome.errors[p].parameter, other.errors.at(p).parameter);
+    }
+    most(outcome.loss, other.loss);
+    most(outcome.grad_norm, other.grad_norm);
+    most(outcome.first_loss, other.first_loss);
+    most(outcome.first_norm, other.first_norm);
+    if (!other.diverged) continue;
+    const auto order = [](const Divergence& d) { return std::pair(d.order, d.rank); };
+    if (!outcome.diverged || order(other.first) < order(outcome.first)) outcome.first = other.first;
+    outcome.diverged = true;
+  }
 }
 
 void compare(const Experiment& experiment, const Plan& plan, const Reference& reference,
@@ -209,6 +237,7 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
   run_steps(experiment, plan, steps, stop, [&](Executor& executor) {
     return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
   });
+  if (experiment.processes != nullptr) merge(*experiment.processes, outcome);
 }
 
 // If every activation and its gradient agree, the fault lies in a parameter's own gradient: the ops
@@ -233,7 +262,8 @@ void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
 
 VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance,
                      const std::atomic<bool>* stop) try {
-  check_thread_ranks(*experiment.plan);  // before the reference is run in vain
+  check_thread_ranks(*experiment.plan,
+                     experiment.processes);  // before the reference is run in vain
   if (experiment.steps > 0) steps = std::min(steps, experiment.steps);
   const auto plan = in_double(*experiment.plan);
   // The whole batch at once: a fault of the accumulation over microbatches must show.
@@ -272,7 +302,9 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   compare(experiment, *plan, detailed, 1, stop, true, outcome);
   if (!outcome.diverged) blame_parameter(*plan->graph, lossy.parameters, outcome);
   return outcome;
-} catch (const Stopped&) {
+} catch (const Stopped& stopped) {
+  if (experiment.processes != nullptr && dynamic_cast<const StoppedAll*>(&stopped) == nullptr)
+    throw;  // the others have not heard of it
   VerifyOutcome outcome;
   outcome.interrupted = true;
   return outcome;

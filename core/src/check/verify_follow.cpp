@@ -9,6 +9,10 @@
 #include <limits>
 #include <mutex>
 
+#include "base/interrupt.h"
+#include "check/verify_pack.h"
+#include "comm/processes.h"
+
 namespace mw {
 namespace {
 
@@ -18,10 +22,37 @@ const std::string& name_of(const Program& program, std::size_t parameter) {
   return program.graph->value(program.parameters[parameter].value).name;
 }
 
+// Of numbers that ranks hold alike any difference is small below this: their bits are equal but for
+// faults.
+constexpr double least_scale = 1e-12;
+
 // How far ranks part in what they hold alike, of each step: before its update, and after it.
 struct Spread {
   std::vector<double> before, after;
 };
+template <class Pack>
+void members(Pack& pack, Spread& spread) {
+  pack(spread.before, spread.after);
+}
+
+// What the mix does in a step, `kept` where that is known already.
+void note(std::vector<double>& of_steps, std::size_t step, double value, Spread& spread) {
+  if (of_steps.size() <= step) {
+    of_steps.push_back(value);
+  } else if (std::isfinite(value) != std::isfinite(of_steps[step])) {
+    spread.before[step] = infinity;
+  } else if (std::isfinite(value)) {
+    spread.before[step] =
+        std::max(spread.before[step], relative(value, of_steps[step], least_scale));
+  }
+}
+void note(at::Tensor& kept, const at::Tensor& tensor, double& spread) {
+  if (kept.defined()) {
+    spread = std::max(spread, relative_where_finite(tensor, kept, least_scale));
+  } else {
+    kept = tensor.clone();
+  }
+}
 
 // Keeps what the mix does: of what several ranks hold the first that comes,
 // and how far the others part from it.
@@ -36,23 +67,12 @@ class Taker : public StepWatcher {
   void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
     take(executor, false, record_.parameters, spread_.after);
     const std::lock_guard lock(mutex_);
-    note(record_.losses, outcome.loss);
-    note(record_.norms, outcome.grad_norm);
+    note(record_.losses, at_, outcome.loss, spread_);
+    note(record_.norms, at_, outcome.grad_norm, spread_);
     at_ = static_cast<std::size_t>(step) + 1;
   }
 
  private:
-  void note(std::vector<double>& of_steps, double value) {
-    if (of_steps.size() <= at_) {
-      of_steps.push_back(value);
-    } else if (std::isfinite(value) != std::isfinite(of_steps[at_])) {
-      spread_.before[at_] = infinity;
-    } else if (std::isfinite(value)) {
-      spread_.before[at_] =
-          std::max(spread_.before[at_], relative(value, of_steps[at_], least_scale));
-    }
-  }
-
   void take(Executor& executor, bool gradients,
             std::vector<std::map<std::string, at::Tensor>>& into, std::vector<double>& spread) {
     for_each_parameter(executor, gradients, [&](int p, const at::Tensor& whole) {
@@ -60,23 +80,36 @@ class Taker : public StepWatcher {
       if (into.size() <= at_) into.resize(at_ + 1);
       for (std::vector<double>* each : {&spread_.before, &spread_.after})
         if (each->size() <= at_) each->resize(at_ + 1, 0);
-      at::Tensor& kept = into[at_][name_of(executor.program(), static_cast<std::size_t>(p))];
-      if (kept.defined()) {
-        spread[at_] = std::max(spread[at_], relative_where_finite(whole, kept, least_scale));
-      } else {
-        kept = whole.clone();
-      }
+      note(into[at_][name_of(executor.program(), static_cast<std::size_t>(p))], whole, spread[at_]);
     });
   }
 
-  // What ranks hold alike has equal bits but for faults:
-  // of numbers below this any difference is small.
-  static constexpr double least_scale = 1e-12;
   RunRecord& record_;
   Spread& spread_;
   std::mutex& mutex_;
   std::size_t at_ = 0;  // the step
 };
+
+// What another process keeps of the same run.
+void merge(RunRecord& record, Spread& spread, const RunRecord& other, const Spread& of_other) {
+  const auto tensors = [](std::vector<std::map<std::string, at::Tensor>>& into,
+                          const std::vector<std::map<std::string, at::Tensor>>& from,
+                          std::vector<double>& spreads, const std::vector<double>& of_from) {
+    into.resize(std::max(into.size(), from.size()));
+    spreads.resize(std::max(spreads.size(), into.size()), 0);
+    for (std::size_t step = 0; step < from.size(); ++step) {
+      spreads.at(step) = std::max(spreads.at(step), of_from.at(step));
+      for (const auto& [name, tensor] : from[step])
+        note(into.at(step)[name], tensor, spreads[step]);
+    }
+  };
+  tensors(record.gradients, other.gradients, spread.before, of_other.before);
+  tensors(record.parameters, other.parameters, spread.after, of_other.after);
+  for (std::size_t step = 0; step < other.losses.size(); ++step) {
+    note(record.losses, step, other.losses[step], spread);
+    note(record.norms, step, other.norms[step], spread);
+  }
+}
 
 struct StepErrors {
   double loss = 0, norm = 0;
@@ -99,7 +132,8 @@ class Follower : public StepWatcher {
       const std::string& name = name_of(program, p);
       at::Tensor own = executor.storage().gradient(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.gradients[step].at(name);
-      errors_[step].gradients[name] = relative_where_finite(of_mix, unscaled(executor, own), floor);
+      errors_[step].gradients[name] =
+          relative_where_finite(of_mix, unscaled(executor, own).cpu(), floor);
       own.copy_(of_mix.view(own.sizes()) * executor.loss_scale());
     }
   }
@@ -117,8 +151,8 @@ class Follower : public StepWatcher {
       at::Tensor own = executor.storage().parameter(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.parameters[at].at(name);
       const double floor = outcome.lr * std::sqrt(static_cast<double>(own.numel()));
-      errors_[at].parameters[name] = relative_where_finite(of_mix, own, floor);
-      own_.parameters[at][name] = own.clone();
+      errors_[at].parameters[name] = relative_where_finite(of_mix, own.cpu(), floor);
+      own_.parameters[at][name] = own.cpu().clone();
       own.copy_(of_mix.view(own.sizes()));
     }
   }
@@ -166,13 +200,13 @@ double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, d
   return relative(other.masked_select(finite), reference.masked_select(finite), floor);
 }
 
-void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
-            const std::atomic<bool>* stop, VerifyOutcome& outcome) {
-  RunRecord mix, own;
-  Spread spread;
-  std::mutex mutex;
-  run_steps(experiment, plan, steps, stop,
-            [&](Executor&) { return std::make_unique<Taker>(mix, spread, mutex); });
+namespace {
+
+// One rank follows what the mix did.
+void judge(const Experiment& experiment, const Plan& one, std::int64_t steps,
+           const std::atomic<bool>* stop, const RunRecord& mix, const Spread& spread,
+           VerifyOutcome& outcome) {
+  RunRecord own;
   std::vector<StepErrors> errors;
   run_steps(experiment, one, steps, stop,
             [&](Executor&) { return std::make_unique<Follower>(mix, own, errors); });
@@ -223,6 +257,40 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
   outcome.grad_norm = found.grad_norm;
   outcome.gradients = found.gradients;
   outcome.parameters = found.parameters;
+}
+
+}  // namespace
+
+void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
+            const std::atomic<bool>* stop, VerifyOutcome& outcome) {
+  RunRecord mix;
+  Spread spread;
+  std::mutex mutex;
+  run_steps(experiment, plan, steps, stop,
+            [&](Executor&) { return std::make_unique<Taker>(mix, spread, mutex); });
+  Processes* const processes = experiment.processes;
+  if (processes == nullptr) return judge(experiment, one, steps, stop, mix, spread, outcome);
+  // The first process has the one rank that follows.
+  const std::vector<std::string> all =
+      processes->gather("the steps of the mix", processes->first() ? "" : pack(mix, spread));
+  bool stopped = false;
+  for (std::size_t p = 1; p < all.size(); ++p) {
+    RunRecord other;
+    Spread of_other;
+    Unpacker unpacker(all[p]);
+    unpacker(other, of_other);
+    merge(mix, spread, other, of_other);
+  }
+  if (processes->first()) {
+    try {
+      judge(experiment, one, steps, stop, mix, spread, outcome);
+    } catch (const Stopped&) {
+      stopped = true;
+    }
+  }
+  throw_if_any_stopped(experiment, stopped);
+  outcome = unpack<VerifyOutcome>(
+      processes->broadcast("what followed", processes->first() ? pack(outcome) : ""));
 }
 
 }  // namespace mw

@@ -10,6 +10,8 @@
 
 #include "comm/futex.h"
 #include "comm/purpose.h"
+#include "comm/rank_calls.h"
+#include "comm/step_clock.h"
 #include "meshwright/carrier.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
@@ -75,11 +77,20 @@ void Pending::wait() {
   if (!work_) return;
   const auto start = comm::Clock::now();
   const auto work = std::move(work_);
-  work->wait();
-  if (communicator_->ledger_ != nullptr) {
-    communicator_->ledger_->waited(communicator_->axis_, name_of(op_), phase_,
-                                   seconds_since(start));
+  comm::RankCalls* calls = comm::RankCalls::current();
+  if (calls != nullptr) calls->waits(call_);
+  Ledger* ledger = communicator_->ledger_;
+  if (StepClock* clock = StepClock::on_device(); clock != nullptr && ledger != nullptr) {
+    const int from = clock->mark();
+    work->wait();
+    if (calls != nullptr) calls->done(call_);
+    clock->waited(*ledger, communicator_->axis_, name_of(op_), phase_, from, clock->mark());
+    return;
   }
+  work->wait();
+  if (calls != nullptr) calls->done(call_);
+  if (ledger != nullptr)
+    ledger->waited(communicator_->axis_, name_of(op_), phase_, seconds_since(start));
 }
 
 Communicator::Communicator(std::string axis, std::vector<int> group, int index,
@@ -103,10 +114,15 @@ template <class Call>
 Pending Communicator::issue(Collective op, std::int64_t sent, const Purpose& purpose, Call&& call) {
   const comm::PurposeScope scope(purpose);
   const auto start = comm::Clock::now();
+  comm::RankCalls* calls = comm::RankCalls::current();
+  const std::int64_t number = calls == nullptr ? -1 : calls->begun(axis_, name_of(op), purpose);
   Pending pending(call(), this, op, purpose.phase);
+  pending.call_ = number;
   if (ledger_ != nullptr) {
     ledger_->communicated(axis_, name_of(op), purpose.phase, sent);
-    ledger_->waited(axis_, name_of(op), purpose.phase, seconds_since(start));
+    // On an accelerator it was only queued.
+    const double seconds = StepClock::on_device() == nullptr ? seconds_since(start) : 0;
+    ledger_->waited(axis_, name_of(op), purpose.phase, seconds);
   }
   return pending;
 }

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/local_device.h"
+#include "comm/streams.h"
 
 namespace mw::comm {
 namespace {
@@ -23,9 +23,13 @@ void LocalBackend::abort() {
   world_.abort(global_rank(), fmt::format("abort() was called on axis '{}'", axis()));
 }
 
-Arrival LocalBackend::new_arrival(Issue& issue) const {
+Arrival LocalBackend::new_arrival(Issue& issue) {
   Arrival arrival;
-  if (!issue.call.device.is_cpu()) arrival.ready.emplace(record_event(issue.call.device));
+  if (!issue.call.device.is_cpu()) {
+    if (!stream_) stream_ = new_stream(issue.call.device, /*urgent=*/true);
+    arrival.stream = stream_;
+    arrival.ready.emplace(record_event(current_stream(issue.call.device)));
+  }
   arrival.call = std::move(issue.call);
   if (issue.in.defined()) arrival.in = bytes_of(issue.in);
   if (issue.out.defined()) arrival.out = bytes_of(issue.out);
@@ -39,11 +43,13 @@ LocalBackend::WorkPtr LocalBackend::seated(LocalGroup::Seat seat, Issue issue) c
 }
 
 LocalBackend::WorkPtr LocalBackend::issue(Issue issue) {
-  return seated(group_->join(rank_, new_arrival(issue)), std::move(issue));
+  LocalGroup::Seat seat = group_->join(rank_, new_arrival(issue));  // before the issue is moved on
+  return seated(std::move(seat), std::move(issue));
 }
 
 LocalBackend::WorkPtr LocalBackend::issue_pair(Issue issue, int peer, int tag) {
-  return seated(group_->join_pair(rank_, peer, tag, new_arrival(issue)), std::move(issue));
+  LocalGroup::Seat seat = group_->join_pair(rank_, peer, tag, new_arrival(issue));
+  return seated(std::move(seat), std::move(issue));
 }
 
 }  // namespace mw::comm

@@ -4,8 +4,12 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/Stream.h>
+
+#include <optional>
 
 #include "comm/local_world.h"
+#include "meshwright/backend.h"
 
 namespace mw::comm {
 
@@ -48,11 +52,13 @@ class LocalBackend final : public CheckedBackend {
   WorkPtr issue_pair(Issue issue, int peer, int tag) override;
 
  private:
-  Arrival new_arrival(Issue& issue) const;
+  Arrival new_arrival(Issue& issue);
   WorkPtr seated(LocalGroup::Seat seat, Issue issue) const;
 
   LocalWorld& world_;
   std::shared_ptr<LocalGroup> group_;
+  // Of device tensors: this group's rounds go beside what the rank computes.
+  std::optional<c10::Stream> stream_;
 };
 
 }  // namespace mw::comm

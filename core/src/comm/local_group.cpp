@@ -13,7 +13,7 @@ LocalGroup::LocalGroup(LocalWorld& world, std::string axis, std::vector<int> ran
 
 LocalGroup::Seat LocalGroup::seated(std::shared_ptr<Round> round, int index, bool complete) {
   if (round->state() == Round::failed) round->throw_failure();
-  if (complete) round->start();
+  if (complete) round->start(index);
   return {std::move(round), index};
 }
 

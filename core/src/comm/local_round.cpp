@@ -3,6 +3,8 @@
 // cannot end.
 #include "comm/local_round.h"
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "base/cpu.h"
 #include "comm/local_device.h"
+#include "comm/streams.h"
 #include "meshwright/world.h"
 
 namespace mw::comm {
@@ -145,17 +148,24 @@ void Round::lay_out() {
   }
 }
 
-void Round::start() {
+void Round::start(int index) {
   lay_out();
   // From here on the round may fail (another rank died), and then the buffers may go: as a worker
   // this thread holds them until it is through.
   working_.fetch_add(1, std::memory_order_seq_cst);
   std::uint32_t expected = open;
-  if (state_.compare_exchange_strong(expected, ready, std::memory_order_seq_cst)) {
-    if (!arrivals_[0].call.device.is_cpu()) {
-      run_on_device();
-      finish(done);
-    } else if (chunks_ == 0 || total_bytes_ <= small_round) {
+  if (!arrivals_[0].call.device.is_cpu()) {
+    // Queued before anyone sees `ready`: who waits would carry out chunks, on the host.
+    try {
+      if (state() == open) run_on_device(index);
+    } catch (const std::exception& error) {
+      fail(error.what(), "", Cause::earlier);
+      working_.fetch_sub(1, std::memory_order_seq_cst);
+      throw;
+    }
+    if (state_.compare_exchange_strong(expected, ready, std::memory_order_seq_cst)) finish(done);
+  } else if (state_.compare_exchange_strong(expected, ready, std::memory_order_seq_cst)) {
+    if (chunks_ == 0 || total_bytes_ <= small_round) {
       if (chunks_ == 0) finish(done);
       work();
     } else {
@@ -203,20 +213,48 @@ bool Round::finish(State state) {
   return true;
 }
 
-void Round::run_on_device() {
-  for (auto& arrival : arrivals_) {
-    if (arrival.ready) block_current_stream(*arrival.ready, arrivals_[0].call.device);
+// On the streams of communication of the devices: the last rank's on its own, of each other device
+// the first rank's that has it.
+void Round::run_on_device(int index) {
+  const auto me = static_cast<std::size_t>(index);
+  std::vector<c10::Stream> streams{*arrivals_[me].stream};
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    const Arrival& arrival = arrivals_[i];
+    auto on = std::find_if(streams.begin(), streams.end(), [&](const c10::Stream& stream) {
+      return stream.device() == arrival.call.device;
+    });
+    if (on == streams.end()) on = streams.insert(on, *arrival.stream);
+    wait_for(*on, *arrival.ready,
+             [&] { return wait_name("after the arrival of rank", ranks_[i]); });
   }
+  const c10::MultiStreamGuard guard(streams);
+  const c10::DeviceGuard device(streams[0].device());
   for (const auto& task : tasks_) {
-    run_task_on_device(dtype_, combine_, arrivals_[0].call.device,
+    run_task_on_device(dtype_, combine_, streams[0].device_type(),
                        std::span(in_.data() + task.in_begin, task.in_count),
                        std::span(out_.data() + task.out_begin, task.out_count), task.elements);
   }
-  finished_.emplace(record_event(arrivals_[0].call.device));
+  for (std::size_t k = 1; k < streams.size(); ++k) {
+    wait_for(streams[0], record_event(streams[k]),
+             [&] { return wait_name("joined by device", streams[k].device_index()); });
+  }
+  finished_.emplace(record_event(streams[0]));
 }
 
-void Round::block_stream(at::Device device) const {
-  if (finished_) block_current_stream(*finished_, device);
+// A send and its recv have one name, whichever came first.
+std::string Round::wait_name(const char* what, int number) const {
+  const Call& call = arrivals_[0].call;
+  const bool pair = call.op == Collective::send || call.op == Collective::recv;
+  return fmt::format("{} on axis {}, {} {}",
+                     pair ? name_.substr(name_.find(' ') + 1)
+                          : fmt::format("{} of {}, {}", mw::name_of(call.op), call.label, name_),
+                     axis_, what, number);
+}
+
+void Round::block_stream(c10::Stream stream, int index) const {
+  if (finished_)
+    wait_for(stream, *finished_,
+             [&] { return wait_name("awaited by rank", ranks_[static_cast<std::size_t>(index)]); });
 }
 
 Round::State Round::wait(Clock::time_point deadline) {

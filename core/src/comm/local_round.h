@@ -26,7 +26,10 @@ struct Arrival {
   Call call;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::optional<c10::Event> ready;  // device tensors: recorded on the rank's stream at the call
+  // Device tensors: recorded on the rank's stream at the call, and the stream on which the rank's
+  // group communicates.
+  std::optional<c10::Event> ready;
+  std::optional<c10::Stream> stream;
 };
 
 // Why a round failed.
@@ -55,9 +58,11 @@ class Round {
   bool arrive(int index, Arrival arrival);
   bool all_here() const { return arrived_ == ranks_.size(); }
 
-  // All have arrived: lays out the work. Small rounds are carried out at once, by the caller; for
-  // others sleepers are woken to do it, as many as there are other cores. Not under a lock.
-  void start();
+  // All have arrived, ranks()[index] last: lays out the work. Small rounds are carried out at once,
+  // by the caller; for others sleepers are woken to do it, as many as there are other cores. Those
+  // of device tensors are queued on the caller's stream of communication, and are `done` then. Not
+  // under a lock.
+  void start(int index);
 
   // Carries out what is left, or sleeps until others have; returns the final state, or `open` if
   // the deadline has passed and some rank is still missing.
@@ -71,8 +76,8 @@ class Round {
   // and returns when no thread touches buffers any more.
   void leave(int index);
 
-  // Device tensors: the current stream waits for the work of the round.
-  void block_stream(at::Device device) const;
+  // Device tensors: what ranks()[index] queues on the stream from now on comes after the round.
+  void block_stream(c10::Stream stream, int index) const;
 
   // Quotes the call of the first that has arrived.
   std::string describe() const;
@@ -94,7 +99,8 @@ class Round {
                 std::vector<std::byte*> out);
   bool work();  // claims and carries out chunks until none is left; true if it did the last one
   void run_chunk(std::int64_t number);
-  void run_on_device();
+  void run_on_device(int index);
+  std::string wait_name(const char* what, int number) const;
   bool finish(State state);
 
   const std::string axis_;

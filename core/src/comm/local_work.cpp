@@ -1,6 +1,7 @@
 // The handle that a collective returns: waiting for it helps with the round's work and turns a
 // failure into the rank's error.
 #include "comm/local_backend.h"
+#include "comm/streams.h"
 #include "meshwright/error.h"
 
 namespace mw::comm {
@@ -64,6 +65,7 @@ bool LocalWork::wait(std::chrono::milliseconds timeout) {
   world_.ends_waiting(global_rank_, state == Round::done);
   if (state == Round::failed) {
     round.leave(seat_.index);  // buffers stay until no thread touches them
+    synchronize();
     release();
     round.throw_failure();
   }
@@ -73,7 +75,7 @@ bool LocalWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void LocalWork::synchronize() {
-  if (!device_.is_cpu()) seat_.round->block_stream(device_);
+  if (!device_.is_cpu()) seat_.round->block_stream(current_stream(device_), seat_.index);
 }
 
 std::vector<at::Tensor> LocalWork::result() {

@@ -5,6 +5,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "comm/streams.h"
 #include "meshwright/ledger.h"
 
 namespace mw {
@@ -18,8 +19,8 @@ class Reporter final : public c10::MemoryReportingInfoBase {
                          c10::Device device) override {
     if (bytes < 0) {
       ledger_.freed(pointer);
-    } else if (bytes == 0) {
-      return;  // no memory behind it
+    } else if (bytes == 0 || device.type() != rank_device().type()) {
+      return;  // no memory behind it, or the host's beside a rank on an accelerator
     } else if (!device.is_cpu()) {
       ledger_.allocated_past_limit(pointer, bytes);
     } else {

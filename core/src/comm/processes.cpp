@@ -12,7 +12,6 @@
 #include <limits>
 
 #include "base/clock.h"
-#include "base/interrupt.h"
 #include "base/pack.h"
 #include "base/version.h"
 #include "meshwright/plugin.h"
@@ -56,12 +55,8 @@ Greeting own_greeting() {
 Refusal refusal_of(std::exception_ptr error) {
   try {
     std::rethrow_exception(std::move(error));
-  } catch (const Stopped& stopped) {
-    return {true, stopped.problems()};
-  } catch (const ProcessFailed& failed) {
-    return {failed.stopped(), failed.problems()};
   } catch (const Error& known) {
-    return {false, known.problems()};
+    return {known.problems().front().code == "run.stopped", known.problems()};
   } catch (const std::exception& other) {
     return {false, {problem_of(other)}};
   } catch (...) {
@@ -281,8 +276,7 @@ int Processes::leave(std::exception_ptr own, int code,
                      const std::function<int(std::exception_ptr)>& print) noexcept {
   const bool failed = own != nullptr;
   try {
-    code = first() ? leave_first(std::move(own), code, print)
-                   : leave_other(std::move(own), print);
+    code = first() ? leave_first(std::move(own), code, print) : leave_other(std::move(own), print);
   } catch (const std::exception&) {
     if (code == 0) code = exit_code_of(Stage::run);
   }

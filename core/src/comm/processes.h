@@ -65,6 +65,7 @@ class Processes {
   std::vector<std::string> all_gather(const std::string& what, const std::string& bytes);
   // The first process' bytes.
   std::string broadcast(const std::string& what, const std::string& bytes);
+  void barrier(const std::string& what) { all_gather(what, ""); }
   // On the first process: ends the others with these problems too, and throws ProcessFailed.
   [[noreturn]] void refuse(std::vector<Problem> problems, bool stopped = false);
 

@@ -5,9 +5,13 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -35,16 +39,56 @@ class FirstError {
   RanksEnd end_;
 };
 
+std::mutex hang_lock;
+OnHang hang_handler;
+
+// Lets those who wait know how many threads have ended.
+class Ended {
+ public:
+  void one() {
+    const std::lock_guard guard(lock_);
+    ++count_;
+    changed_.notify_all();
+  }
+  void failed() {
+    const std::lock_guard guard(lock_);
+    if (!failed_at_) failed_at_ = Clock::now();
+    changed_.notify_all();
+  }
+  // True once `count` have ended; false if one that failed has waited so long for the others.
+  bool wait_for(std::size_t count, std::chrono::milliseconds patience) {
+    std::unique_lock guard(lock_);
+    while (count_ < count) {
+      if (!failed_at_) {
+        changed_.wait(guard);
+      } else if (changed_.wait_until(guard, *failed_at_ + patience) == std::cv_status::timeout) {
+        return count_ >= count;
+      }
+    }
+    return true;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::mutex lock_;
+  std::condition_variable changed_;
+  std::size_t count_ = 0;
+  std::optional<Clock::time_point> failed_at_;
+};
+
 void run_one(CommunicatorSource& source, int rank, int threads,
-             const std::function<void(RankContext&)>& body, FirstError& first) {
+             const std::function<void(RankContext&)>& body, FirstError& first, RankCalls& calls,
+             const std::function<void()>& failing) {
   // OpenMP keeps the number for each thread, but ATen gives a thread that first asks for it the
   // value last set anywhere in the process: ask first, then set (and see run_rank_threads).
   at::get_num_threads();
   at::set_num_threads(threads);
+  calls.take_thread();
   RankContext context{rank, source.ranks(), &source};
   std::string reason = "unknown exception";
   try {
     body(context);
+    calls.ends(false);
     source.ended(rank);
     return;
   } catch (const std::exception& error) {
@@ -53,7 +97,32 @@ void run_one(CommunicatorSource& source, int rank, int threads,
   } catch (...) {
     first.offer(end_by_exception(rank));
   }
+  calls.ends(true);
+  failing();
   source.abort(rank, reason);
+}
+
+// A rank's thread cannot be ended from outside: the process has to be.
+void tell_of_hang(RanksEnd end, const std::vector<int>& hanging) {
+  OnHang handler;
+  {
+    const std::lock_guard guard(hang_lock);
+    handler = hang_handler;
+  }
+  if (!handler) return;
+  end.problems.push_back(
+      {Stage::run, "run.hang", "",
+       fmt::format("{} {} not come back from what {} on, so that this process ends now",
+                   list_ranks(hanging), hanging.size() == 1 ? "has" : "have",
+                   hanging.size() == 1 ? "it is" : "they are"),
+       "the table of ranks says what each did last"});
+  try {
+    end.rethrow();
+  } catch (const RankFailed& failed) {
+    handler(failed);
+  } catch (const std::exception&) {  // somebody wished an end
+    handler(RankFailed(hanging.front(), end.problems, end.places));
+  }
 }
 
 }  // namespace
@@ -71,7 +140,7 @@ void RanksEnd::rethrow() const {
     problem.message = fmt::format("On rank {}: {}", rank, problem.message);
     if (problem.stage == Stage::script) problem.stage = Stage::run;
   }
-  throw RankFailed(rank, std::move(told));
+  throw RankFailed(rank, std::move(told), places);
 }
 
 RanksEnd end_by_exception(int rank) {
@@ -99,14 +168,40 @@ RanksEnd end_by_exception(int rank) {
   return end;
 }
 
+OnHang on_hang(OnHang handler) {
+  const std::lock_guard guard(hang_lock);
+  return std::exchange(hang_handler, std::move(handler));
+}
+
+std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
+  return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::seconds(2),
+                                               std::chrono::seconds(60));
+}
+
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
-                          const std::function<void(RankContext&)>& body) {
+                          const std::function<void(RankContext&)>& body,
+                          std::chrono::milliseconds patience) {
   const int threads_before = at::get_num_threads();
   FirstError first;
+  RankRecords records(here);
+  Ended ended;
+  const auto failing = [&] {
+    records.keep();
+    ended.failed();
+  };
+  const auto end_now = [&] {
+    RanksEnd end = first.end();
+    end.places = records.kept();
+    return end;
+  };
   std::vector<std::thread> running;
   try {
     for (const int rank : here) {
-      running.emplace_back([&, rank] { run_one(source, rank, threads, body, first); });
+      RankCalls& calls = records.of(running.size());
+      running.emplace_back([&, rank] {
+        run_one(source, rank, threads, body, first, calls, failing);
+        ended.one();
+      });
       pthread_setname_np(running.back().native_handle(), fmt::format("rank {}", rank).c_str());
     }
   } catch (const std::exception& error) {  // the system gave no thread
@@ -114,9 +209,10 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
     first.offer(end_by_exception(rank));
     source.abort(rank, error.what());
   }
+  if (!ended.wait_for(running.size(), patience)) tell_of_hang(end_now(), records.running());
   for (auto& thread : running) thread.join();
   at::set_num_threads(threads_before);
-  return first.end();
+  return end_now();
 }
 
 }  // namespace mw::comm
@@ -130,7 +226,9 @@ void run_ranks(int ranks, const std::function<void(RankContext&)>& body,
   comm::LocalWorld world(ranks, options.timeout);
   std::vector<int> all(static_cast<std::size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
-  comm::run_rank_threads(world, all, threads_of_rank(ranks, options.threads), body).rethrow();
+  comm::run_rank_threads(world, all, threads_of_rank(ranks, options.threads), body,
+                         comm::patience_of(options.timeout))
+      .rethrow();
 }
 
 }  // namespace mw

@@ -1,20 +1,15 @@
-// Reads and writes files of the safetensors format, and trusts no length or offset that a file
-// states.
+// Reads files of the safetensors format, and trusts no length or offset that a file states.
 #include "input/safetensors.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <system_error>
 
-#include "base/new_file.h"
 #include "input/mapped_file.h"
 
 namespace mw {
@@ -207,68 +202,9 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   return copy;
 }
 
-void write_safetensors(const fs::path& path,
-                       const std::vector<std::pair<std::string, at::Tensor>>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  SortedJson header = SortedJson::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  // Largest elements first, so that each tensor is aligned behind the padded header.
-  std::vector<std::pair<const std::string*, at::Tensor>> order;
-  for (const auto& [name, tensor] : tensors) {
-    if (!find_dtype(tensor.scalar_type())) {
-      throw Error(Stage::run, "file.write", "",
-                  fmt::format("{}: cannot write tensor \"{}\" of type {}", path.string(), name,
-                              c10::toString(tensor.scalar_type())));
-    }
-    order.emplace_back(&name, tensor);
-  }
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return a.second.element_size() > b.second.element_size();
-  });
-  std::int64_t at = 0;
-  for (const auto& [name, tensor] : order) {
-    const std::int64_t end = at + static_cast<std::int64_t>(tensor.nbytes());
-    const SortedJson entry{{"dtype", find_dtype(tensor.scalar_type())->name},
-                           {"shape", tensor.sizes().vec()},
-                           {"data_offsets", {at, end}}};
-    if (!header.emplace(*name, entry).second)
-      throw Error(Stage::run, "safetensors.twice", "",
-                  fmt::format("{}: two tensors \"{}\"", path.string(), *name));
-    at = end;
-  }
-  std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
-
-  const fs::path file = behind_links(path);
-  fs::path temporary;
-  const int out = create_unguessable(file.parent_path(), "." + file.filename().string(), temporary);
-  const auto fail = [&](const char* what) {
-    const int reason = errno;
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw Error(Stage::run, "file.write", "",
-                fmt::format("cannot {} {}: {}", what, path.string(),
-                            std::generic_category().message(reason)));
-  };
-  if (out < 0) fail("create");
-  const std::uint64_t length = text.size();
-  bool written = write_whole(out, reinterpret_cast<const char*>(&length), sizeof length) &&
-                 write_whole(out, text.data(), text.size());
-  for (const auto& [name, tensor] : order) {
-    if (!written) break;
-    const at::Tensor flat = tensor.to(at::kCPU).contiguous();
-    written = write_whole(out, static_cast<const char*>(flat.data_ptr()), flat.nbytes());
-  }
-  const int reason = errno;
-  const bool closed = ::close(out) == 0;
-  if (!written) errno = reason;
-  if (!written || !closed) fail("write");
-  std::error_code error;
-  fs::rename(temporary, file, error);
-  if (error) {
-    errno = error.value();
-    fail("write");
-  }
+std::string safetensors_dtype(at::ScalarType type) {
+  const DtypeInfo* info = find_dtype(type);
+  return info == nullptr ? "" : info->name;
 }
 
 }  // namespace mw

@@ -56,8 +56,49 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes contiguous copies of the tensors to `path`, first under a temporary name beside it.
-// Dtypes: fp64, fp32, fp16, bf16, int64, int32, uint8, bool. Throws Error (run).
+// What the format calls a dtype, "F32"; empty where it has none.
+std::string safetensors_dtype(at::ScalarType type);
+
+// A file that is written tensor by tensor, in any order: under a temporary name beside `path`, which
+// it gets once it is complete.
+class SafetensorsWriter {
+ public:
+  struct Entry {
+    std::string name;
+    at::ScalarType dtype = at::kFloat;
+    std::vector<std::int64_t> shape;
+    std::int64_t bytes() const;
+  };
+  // Dtypes: fp64, fp32, fp16, bf16, int64, int32, uint8, bool. Throws Error (run): it cannot be
+  // created (file.write), another dtype, a name twice (safetensors.twice).
+  SafetensorsWriter(const std::filesystem::path& path, const std::vector<Entry>& entries,
+                    const std::map<std::string, std::string>& metadata = {});
+  ~SafetensorsWriter();  // takes away what is not finished
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  // One of the entries, of its shape; converts to its dtype. Throws Error (run).
+  void write(const std::string& name, const at::Tensor& tensor);
+  bool complete() const;  // all entries are written
+  // Once they are: brings them to the disk and gives the file its name. Throws Error
+  // (run), and std::logic_error if one is missing.
+  void finish();
+
+ private:
+  struct Place {
+    Entry entry;
+    std::int64_t begin = 0;  // byte of the file
+    bool written = false;
+  };
+  [[noreturn]] void fail(const char* what, int reason);
+
+  const std::filesystem::path path_;
+  std::filesystem::path file_, temporary_;
+  std::map<std::string, Place> places_;
+  int out_ = -1;
+};
+
+// All of it at once.
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

@@ -1,5 +1,5 @@
 // Finds a model's parameters in Hugging Face checkpoints, checks names and shapes, and reads
-// exactly the slice that a rank keeps; writes them back likewise.
+// exactly the slice that a rank keeps.
 #include "input/weights.h"
 
 #include <fmt/core.h>
@@ -54,15 +54,6 @@ std::optional<at::Tensor> oriented(const at::Tensor& stored, const HfName& hf) {
     tensor = tensor.narrow(0, hf.part * rows, rows);
   }
   return tensor;
-}
-
-WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry) {
-  WeightSpec one = spec;
-  one.name = fmt::format("{}[{}]", spec.name, entry);
-  one.hf.name = fmt::format(fmt::runtime(spec.hf.name), entry);
-  one.hf.apart = false;
-  one.shape.erase(one.shape.begin());
-  return one;
 }
 
 std::vector<WeightSpec> with_entries(const std::vector<WeightSpec>& specs) {
@@ -151,13 +142,37 @@ std::vector<fs::path> files_of(const fs::path& path) {
 
 }  // namespace
 
+WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry) {
+  WeightSpec one = spec;
+  one.name = fmt::format("{}[{}]", spec.name, entry);
+  one.hf.name = fmt::format(fmt::runtime(spec.hf.name), entry);
+  one.hf.apart = false;
+  one.shape.erase(one.shape.begin());
+  if (!one.stored_shape.empty()) one.stored_shape.erase(one.stored_shape.begin());
+  return one;
+}
+
+// The shape of a parameter in a checkpoint, before it is transposed.
+static Shape stored_shape(const Value& value, const Graph& graph) {
+  Shape shape;
+  bool of_heads = false;
+  for (const Dim dim : value.dims) {
+    if (of_heads)
+      shape.back() *= graph.size(dim);
+    else
+      shape.push_back(graph.size(dim));
+    of_heads = dim == Dim("heads") || dim == Dim("kv_heads");
+  }
+  return shape;
+}
+
 std::vector<WeightSpec> weight_specs(const Graph& graph) {
   std::vector<WeightSpec> specs;
   for (const int index : graph.parameters()) {
     const Value& value = graph.value(index);
     Shape shape;
     for (const Dim dim : value.dims) shape.push_back(graph.size(dim));
-    specs.push_back({value.name, value.hf, std::move(shape)});
+    specs.push_back({value.name, value.hf, std::move(shape), stored_shape(value, graph)});
   }
   return specs;
 }
@@ -257,48 +272,6 @@ void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
     slice = slice.narrow(static_cast<std::int64_t>(dim), ranges[dim].offset, ranges[dim].size);
   out.copy_(slice);
   where_.at(*name)->check();
-}
-
-std::vector<std::pair<std::string, at::Tensor>> export_weights(
-    const std::vector<WeightSpec>& specs, const std::vector<Shape>& hf_shapes,
-    const std::vector<at::Tensor>& parameters) {
-  std::map<std::string, std::vector<at::Tensor>> parts;
-  std::vector<std::string> order;
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    if (specs[i].hf.apart) {
-      for (std::int64_t e = 0; e < specs[i].shape[0]; ++e) {
-        tensors.emplace_back(entry_of(specs[i], e).hf.name,
-                             parameters[i].reshape(hf_shapes[i])[e].contiguous());
-      }
-      continue;
-    }
-    auto& list = parts[specs[i].hf.name];
-    if (list.empty()) order.push_back(specs[i].hf.name);
-    list.resize(specs[i].hf.parts);
-    list.at(specs[i].hf.part) = parameters[i].reshape(hf_shapes[i]);
-  }
-  std::map<std::string, bool> transposed;
-  for (const WeightSpec& spec : specs) transposed[spec.hf.name] = spec.hf.transposed;
-  for (const std::string& name : order) {
-    at::Tensor whole = parts[name].size() == 1 ? parts[name][0] : at::cat(parts[name], 0);
-    if (transposed[name] && whole.dim() == 2) whole = whole.t();
-    tensors.emplace_back(name, whole.contiguous());
-  }
-  return tensors;
-}
-
-std::vector<std::int64_t> hf_shape(const Value& value, const Graph& graph) {
-  Shape shape;
-  bool of_heads = false;
-  for (const Dim dim : value.dims) {
-    if (of_heads)
-      shape.back() *= graph.size(dim);
-    else
-      shape.push_back(graph.size(dim));
-    of_heads = dim == Dim("heads") || dim == Dim("kv_heads");
-  }
-  return shape;
 }
 
 }  // namespace mw

@@ -1,4 +1,5 @@
-// Parameters to and from Hugging Face checkpoints: names, fused and transposed tensors, slices.
+// Parameters to and from Hugging Face checkpoints: names, fused and transposed tensors, slices
+// (hf_export.h writes them).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "input/safetensors.h"
@@ -23,6 +23,9 @@ struct WeightSpec {
   std::string name;  // of the parameter
   HfName hf;
   std::vector<std::int64_t> shape;  // global
+  // In a checkpoint: the width of a head joined to the heads before it. Of the part, before it is
+  // transposed.
+  std::vector<std::int64_t> stored_shape = {};
 };
 std::vector<WeightSpec> weight_specs(const Graph& graph);
 
@@ -53,13 +56,7 @@ class Weights {
   std::map<std::string, const SafetensorsFile*> where_;
 };
 
-// What `write_safetensors` takes: full parameters, given in the order of `specs`, under their names
-// in a checkpoint, with parts joined (all of them must be among `specs`) and transposed tensors
-// turned back. `hf_shapes[i]` is the shape that spec i's part has before that (see hf_shape).
-std::vector<std::pair<std::string, at::Tensor>> export_weights(
-    const std::vector<WeightSpec>& specs, const std::vector<std::vector<std::int64_t>>& hf_shapes,
-    const std::vector<at::Tensor>& parameters);
-// The shape of a parameter in a checkpoint: the width of a head joined to the heads before it.
-std::vector<std::int64_t> hf_shape(const Value& value, const Graph& graph);
+// One entry of a parameter whose entries are tensors of their own (HfName::apart).
+WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry);
 
 }  // namespace mw

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "meshwright/builder.h"
+#include "meshwright/hf_config.h"
 #include "meshwright/options.h"
 
 namespace mw {
@@ -21,6 +22,14 @@ bool is_latent(const Values& values);
 void check_latent(const Values& values, Problems& problems);
 // Checks heads and the width of one, or those of latent attention.
 void check_decoder(const Values& values, Problems& problems);
+
+// What config.json says of the decoder, whatever stands between its layers' norms: sizes, heads,
+// rotary positions, tied or not.
+HfConfig hf_decoder(const Values& values, std::int64_t sequence);
+// ... and of latent attention.
+void add_hf_latent(const Values& values, HfConfig& config);
+// ... and of a mixture of experts, with attention of either kind: which architecture it is.
+void hf_experts(const Values& values, HfConfig& config);
 
 class Decoder {
  public:

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "meshwright/builder.h"
+#include "meshwright/hf_config.h"
 #include "model/kinds.h"
 
 namespace mw {
@@ -12,7 +13,7 @@ namespace {
 
 const Init zeros{Init::Kind::zeros, 0};
 
-class Gpt final : public Model {
+class Gpt final : public Model, public HfModel {
  public:
   static Options options() {
     return Options()
@@ -80,6 +81,32 @@ class Gpt final : public Model {
                                                        normal_weights, {"lm_head.weight"});
     b.cross_entropy(b.linear("head", x, head));
     return std::move(b.graph);
+  }
+
+  HfConfig hf_config(std::int64_t sequence) const override {
+    const std::int64_t hidden = values_.integer("hidden");
+    const bool wide = values_.has("ffn") && values_.integer("ffn") != 4 * hidden;
+    HfConfig config;
+    config.types = {"gpt2"};
+    config.architecture = "GPT2LMHeadModel";
+    config.prefix = "transformer.";
+    config.keys = {
+        {{"n_layer", "num_hidden_layers"}, values_.integer("layers"), "layers", 12},
+        {{"n_embd", "hidden_size"}, hidden, "hidden", 768},
+        {{"n_head", "num_attention_heads"}, values_.integer("heads"), "heads", 12},
+        {{"n_inner"}, wide ? Json(values_.integer("ffn")) : Json(), "ffn", {}, {4 * hidden}},
+        {{"vocab_size"}, values_.integer("vocab"), "vocab", 50257},
+        {{"n_positions", "n_ctx"},
+         values_.has("positions") ? values_.integer("positions") : sequence,
+         "positions",
+         1024},
+        {{"layer_norm_epsilon"}, values_.number("norm_eps"), "norm_eps", 1e-5},
+        {{"tie_word_embeddings"}, values_.flag("tied"), "tied", true},
+        {{"activation_function"}, "gelu_new", "", "gelu_new", {"gelu_pytorch_tanh"}},
+        {{"scale_attn_weights"}, true, "", true},
+        {{"scale_attn_by_inverse_layer_idx"}, false, "", false}};
+    config.more = {{"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
+    return config;
   }
 
  private:

@@ -1,11 +1,13 @@
 // The Llama decoder [Touvron et al. 2023].
+#include <utility>
+
 #include "model/decoder.h"
 #include "model/kinds.h"
 
 namespace mw {
 namespace {
 
-class Llama final : public Model {
+class Llama final : public Model, public HfModel {
  public:
   static Options options() {
     Options options;
@@ -31,6 +33,17 @@ class Llama final : public Model {
     }
     d.head_and_loss(x);
     return std::move(d.b.graph);
+  }
+
+  HfConfig hf_config(std::int64_t sequence) const override {
+    HfConfig config = hf_decoder(values_, sequence);
+    const bool window = values_.has("window");
+    config.types = {"llama", "mistral"};
+    if (window) std::swap(config.types[0], config.types[1]);
+    config.architecture = window ? "MistralForCausalLM" : "LlamaForCausalLM";
+    config.keys.push_back({{"intermediate_size"}, values_.integer("ffn"), "ffn"});
+    config.keys.push_back({{"mlp_bias"}, false, "", false});
+    return config;
   }
 
  private:

@@ -48,7 +48,7 @@ ExpertOptions expert_options(const Values& values) {
   return options;
 }
 
-class Moe final : public Model {
+class Moe final : public Model, public HfModel {
  public:
   static Options options() {
     Options options;
@@ -141,6 +141,12 @@ class Moe final : public Model {
     }
     d.head_and_loss(x);
     return std::move(d.b.graph);
+  }
+
+  HfConfig hf_config(std::int64_t sequence) const override {
+    HfConfig config = hf_decoder(values_, sequence);
+    hf_experts(values_, config);
+    return config;
   }
 
  private:

@@ -1,63 +1,72 @@
-// What a device can do: the roofline that instructions are priced with. This machine's is measured
-// once and kept in the user's cache folder.
+// What work and transfers cost: the machine that a plan is priced for. There are two, cores that
+// ranks share as threads of one machine, and a cluster of devices and links; nothing asks which.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <string>
 
-#include "meshwright/json.h"
+#include "program/footprint.h"
+#include "program/rank_view.h"
 
 namespace mw {
 
-// A GEMM of f operations takes overhead + f / rate seconds on one core (or device).
-struct GemmFit {
-  double rate = 0;
-  double overhead = 0;
+// Seconds of a rank's own work: of its device, and of the host that launches it, which runs ahead.
+struct WorkTime {
+  double seconds = 0, host = 0;
 };
 
-struct Device {
-  std::string name;
-  GemmFit gemm16, gemm32, gemm64;  // by an element's bits; 16: bf16
-  double pointwise16 = 0, pointwise32 = 0,
-         pointwise64 = 0;  // elementwise operations a second, in cache, one core
-  double bandwidth = 0;    // bytes read and written a second, one core
-  double op_overhead = 0;  // seconds of a call that does nothing
-  double latency = 0;      // seconds for one rank to wake another (latency of a collective's step)
-  // Ranks that are threads of one machine share its cores and memory, and copy their messages
-  // themselves: nothing overlaps. 0: every rank has a device of its own, `link` to the others, and
-  // transfers run beside compute.
-  int cores = 1;
-  double all_cores = 1;     // rate of one core while all are busy, over its rate alone
-  double link = 0;          // bytes a second
-  double host = 0;          // of a host's memory, where what is offloaded is updated; 0: as `link`
-  std::int64_t memory = 0;  // bytes; of the whole machine if cores are shared
-
-  bool shared() const { return cores > 0; }
-  const GemmFit& gemm(int element) const {
-    return element == 8 ? gemm64 : element == 4 ? gemm32 : gemm16;
-  }
-  double pointwise(int element) const {
-    return element == 8 ? pointwise64 : element == 4 ? pointwise32 : pointwise16;
-  }
-  // Threads that each of `ranks` ranks computes with: see threads_of_rank where ranks share the
-  // cores; one on a device of the rank's own.
-  int threads_of(int ranks, int asked) const;
-  // Highest GEMM rate of `ranks` ranks together: what MFU is a fraction of.
-  double peak(int ranks, int element, int threads = 0) const;
-
-  Json to_json() const;
-  // Throws if a key is missing or not a positive number.
-  static Device from_json(const Json& json);
+// Seconds of a collective, a send or a receive.
+struct TransferCost {
+  double seconds = 0;
+  // What it occupies: transfers of one link go one after the other. Equal numbers, equal links.
+  int link = 0;
+  // Seconds that compute loses for each second of the transfer beside which it runs.
+  double slows = 0;
 };
 
-// Measures this machine; takes about 0.25 s on one core and all of them for a moment.
-Device measure_device();
+// The machine as one rank has it. Not thread-safe.
+class RankMachine {
+ public:
+  virtual ~RankMachine() = default;
+  // Of an instruction, without its transfers; `view` is that of the microbatch's size.
+  virtual WorkTime work(const RankView& view, const Instruction& instruction,
+                        const Footprint& made) = 0;
+  virtual TransferCost transfer(const RankView& view, const Instruction& instruction,
+                                const Transfer& transfer) = 0;
+  // What a run of the segment does beside its instructions.
+  virtual WorkTime beside(const RankView& /*view*/, const Segment& /*segment*/) { return {}; }
+  // What a run takes whose instructions took the device so long, waits among them, and the host.
+  virtual double run_seconds(double device, double /*host*/) const { return device; }
+};
 
-// This machine, from the cache if it was measured before with this CPU and torch. A cache that
-// cannot be read is measured anew; one that cannot be written is not.
-Device this_device(const std::filesystem::path& folder);
-// ... in $XDG_CACHE_HOME/meshwright or ~/.cache/meshwright; measured or read once a process.
-const Device& this_device();
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  // "2 cores of AMD EPYC 7B13", "selene: 8 nodes of 8 A100-80GB; stack megatron-2022".
+  virtual std::string name() const = 0;
+  // How many ranks it can hold; 0: as many as one likes.
+  virtual std::int64_t room() const { return 0; }
+  // `ranks`: of the plan that compute at the same time; `threads`: of each, 0: see threads_of.
+  virtual std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks,
+                                               int threads) const = 0;
+  // Transfers run beside compute; else a rank carries out its own when it waits for them.
+  virtual bool overlaps() const = 0;
+  // A stage spends the time of a send or a receive on it, though it may be there already.
+  virtual bool stages_wait() const = 0;
+  // Threads that each of so many ranks computes with.
+  virtual int threads_of(int ranks, int asked) const = 0;
+  // Highest rate of matrix products of so many ranks together: what MFU is a fraction of.
+  virtual double peak(int ranks, Dtype dtype, int threads) const = 0;
+  // How many ranks take turns on a core; 1 where each has a device of its own.
+  virtual double turns(int /*ranks*/, int /*threads*/) const { return 1; }
+  // How much slower a stage of so many ranks runs while `active` stages compute than by itself.
+  virtual double slowdown(int /*ranks*/, int /*threads*/, int /*active*/) const { return 1; }
+  // What waiting for the slowest of so many ranks adds, as a factor.
+  virtual double stragglers(int /*ranks*/) const { return 1; }
+  // Bytes; of all ranks together (with what they keep in host memory), or of each.
+  virtual std::int64_t memory() const = 0;
+  virtual bool memory_together() const = 0;
+};
 
 }  // namespace mw

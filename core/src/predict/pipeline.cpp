@@ -20,10 +20,11 @@ struct StageTransfer {
 // One stage, and where it is in its timeline.
 class StageClock {
  public:
-  StageClock(const RankView& rank, const Device& device, int threads)
+  StageClock(const RankView& rank, const Machine& machine, int threads)
       : program_(rank.program()),
-        shared_(device.shared()),
-        pricer_(rank, device, threads, program_.mesh.size() / program_.stages),
+        overlaps_(machine.overlaps()),
+        waits_(machine.stages_wait()),
+        pricer_(rank, machine, program_.mesh.size() / program_.stages, threads),
         sends_(program_.segments.size()),
         awaits_(program_.segments.size()),
         totals_(program_.segments.size(), false) {
@@ -72,17 +73,17 @@ class StageClock {
 
   // The work of the next run, in seconds by itself. `arrived`: when all that it waits for is there.
   double begin(double arrived, double now) {
-    if (!shared_) pricer_.idle_until(now);  // what is under way goes on meanwhile
+    if (overlaps_) pricer_.idle_until(now);  // what is under way goes on meanwhile
     const double before = pricer_.clock();
-    if (!awaits().empty()) {
-      for (const StageTransfer& t : awaits()) {
-        // Threads copy when both are there; links carry it while the receiver computes.
-        if (shared_) pricer_.transferred(*t.start, seconds(t));
-      }
-      if (!shared_ && arrived > now) {
-        pricer_.transferred(*awaits().front().start, arrived - now);
-      }
+    double spent = 0;
+    for (const StageTransfer& t : awaits()) {
+      if (!waits_) continue;
+      spent += seconds(t);
+      pricer_.transferred(*t.start, seconds(t));
     }
+    // Links carry it while the receiver computes.
+    if (overlaps_ && arrived > now + spent)
+      pricer_.transferred(*awaits().front().start, arrived - now - spent);
     pricer_.play(run());
     own_.emplace_back(before, pricer_.clock());
     return pricer_.clock() - before;
@@ -109,7 +110,7 @@ class StageClock {
   }
 
   const Program& program_;
-  const bool shared_;
+  const bool overlaps_, waits_;
   Pricer pricer_;
   std::vector<std::pair<double, double>> own_;  // of each run: when it began and ended
   std::size_t next_ = 0;
@@ -120,15 +121,13 @@ class StageClock {
 
 class Simulation {
  public:
-  Simulation(const std::vector<RankView>& stages, const Device& device, int threads, bool traced)
-      : device_(device), traced_(traced), busy_(stages.size(), false), work_(stages.size(), 0) {
+  Simulation(const std::vector<RankView>& stages, const Machine& machine, int threads, bool traced)
+      : machine_(machine), traced_(traced), busy_(stages.size(), false), work_(stages.size(), 0) {
     const int ranks = stages.front().program().mesh.size();
+    ranks_ = ranks / static_cast<int>(stages.size());
     // What each rank computes with is decided by all ranks, not by those of one stage.
-    const int own = device.threads_of(ranks, threads);
-    for (const RankView& rank : stages) clocks_.emplace_back(rank, device, own);
-    load_ = device.shared() ? static_cast<double>(ranks) / static_cast<double>(stages.size()) *
-                                  own / device.cores
-                            : 0;
+    threads_ = machine.threads_of(ranks, threads);
+    for (const RankView& rank : stages) clocks_.emplace_back(rank, machine, threads_);
     result_.actions.resize(stages.size());
     started_.resize(stages.size());
     runs_.resize(stages.size());
@@ -157,14 +156,6 @@ class Simulation {
   }
 
  private:
-  // How much slower a stage runs while `active` stages compute than it would by itself.
-  double slowdown(int active) const {
-    if (load_ <= 0) return 1;
-    // A core is slower while all are busy; a stage by itself was priced so only if it fills them.
-    const bool fills = active * load_ >= 1 && load_ < 1;
-    return std::max(1.0, active * load_) / std::max(1.0, load_) / (fills ? device_.all_cores : 1);
-  }
-
   // All stages add to the totals: none goes on before the last has come.
   bool all_meet() const {
     return std::all_of(clocks_.begin(), clocks_.end(),
@@ -193,7 +184,7 @@ class Simulation {
     throw_if_stopped();
     const auto active = static_cast<int>(std::count(busy_.begin(), busy_.end(), true));
     if (active == 0) return false;
-    const double slow = slowdown(active);
+    const double slow = machine_.slowdown(ranks_, threads_, active);
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t s = 0; s < clocks_.size(); ++s) {
       if (busy_[s]) least = std::min(least, work_[s]);
@@ -240,11 +231,10 @@ class Simulation {
   }
 
   PipelineTime finish() {
-    const Device& device = device_;
     double idle = 0;
     for (StepTime& stage : result_.stages) {
       // On shared cores the stages' own times pass more slowly than by themselves.
-      if (device.shared()) {
+      if (!machine_.overlaps()) {
         double busy = 0;
         const std::size_t s = &stage - result_.stages.data();
         for (const TimedAction& a : result_.actions[s]) busy += a.end - a.start;
@@ -265,7 +255,8 @@ class Simulation {
     return std::move(result_);
   }
 
-  const Device& device_;
+  const Machine& machine_;
+  int ranks_ = 1, threads_ = 1;  // of a stage; of a rank
   const bool traced_;
   std::vector<std::vector<std::pair<double, double>>> runs_;  // of each stage's: began, ended
   std::vector<std::vector<InstructionTime>> sent_;            // from stage to stage
@@ -274,16 +265,15 @@ class Simulation {
   std::vector<double> work_;                        // left of each stage's run, by itself
   std::vector<double> started_;                     // of each stage's run
   std::map<std::pair<int, int>, double> messages_;  // by tag and microbatch: when they are there
-  double load_ = 0;  // of one stage: its threads over the cores that all share; 0: cores of its own
   double now_ = 0;
   PipelineTime result_;
 };
 
 }  // namespace
 
-PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device, int threads,
-                            bool traced) {
-  return Simulation(stages, device, threads, traced).run();
+PipelineTime price_pipeline(const std::vector<RankView>& stages, const Machine& machine,
+                            int threads, bool traced) {
+  return Simulation(stages, machine, threads, traced).run();
 }
 
 std::string action_name(const Segment& segment) {

@@ -19,10 +19,10 @@ struct PipelineTime {
   double bubble = 0;  // of the stages' time: idle for want of another stage's work
 };
 
-// `stages`: of each stage, the rank that decides. On a device that ranks share, they also share its
-// cores: a stage runs the slower the more others compute at that moment. `traced`: each instruction
+// `stages`: of each stage, the rank that decides. Where ranks share cores, a stage runs the slower
+// the more others compute at that moment. `traced`: each instruction
 // is played by itself, so that its time grows with microbatches.
-PipelineTime price_pipeline(const std::vector<RankView>& stages, const Device& device,
+PipelineTime price_pipeline(const std::vector<RankView>& stages, const Machine& machine,
                             int threads = 0, bool traced = false);
 
 // "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "predict/pipeline.h"
-#include "predict/speed.h"
 #include "predict/total_memory.h"
 #include "program/flops.h"
 #include "program/rank_view.h"
@@ -52,11 +51,7 @@ double active_parameters(const Graph& graph) {
   return active;
 }
 
-// Where ranks share cores, one that is done leaves its share to the others: the step takes what all
-// their work takes, or the longest alone.
-void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
-  if (ranks.most <= 0) return;
-  const double share = std::max(ranks.mean, ranks.most / stretch) / ranks.most;
+void scale_times(Prediction& p, double share) {
   for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds})
     *seconds *= share;
   for (auto& stage : p.actions) {
@@ -73,7 +68,14 @@ void share_cores(Prediction& p, const StageRanks& ranks, double stretch) {
   }
 }
 
-StageRanks look_at(const Program& program, const Device& device, int threads,
+// Where ranks share cores, one that is done leaves its share to the others: the step takes what all
+// their work takes, or the longest alone.
+void share_cores(Prediction& p, const StageRanks& ranks, double turns) {
+  if (ranks.most <= 0) return;
+  scale_times(p, std::max(ranks.mean, ranks.most / turns) / ranks.most);
+}
+
+StageRanks look_at(const Program& program, const Machine& machine, int threads,
                    TotalMemory& together) {
   StageRanks found;
   found.forecast.stage = program.stage;
@@ -84,7 +86,7 @@ StageRanks look_at(const Program& program, const Device& device, int threads,
     const MemoryForecast memory = forecast_memory(rank);
     together.add(kind, memory);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
-    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, device, threads).step;
+    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, machine, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
       slowest = seconds;
@@ -107,9 +109,10 @@ Json memory_json(const StageForecast& stage) {
 
 }  // namespace
 
-Prediction predict(const Plan& plan, const Device& device, int threads, bool traced) {
-  const int element = bytes_of(plan.programs.front().dtype);
+Prediction predict(const Plan& plan, const Machine& machine, int threads, bool traced) {
+  const Dtype dtype = plan.programs.front().dtype;
   Prediction p;
+  p.priced_for = machine.name();
   p.ranks = plan.ranks();
   p.parameters = plan.graph->parameter_count();
   const Flops flops = count_flops(plan.programs);
@@ -119,10 +122,11 @@ Prediction predict(const Plan& plan, const Device& device, int threads, bool tra
   TotalMemory together;
   std::int64_t peak = 0;
   std::vector<RankView> slowest;
+  slowest.reserve(plan.programs.size());
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {
-    const StageRanks stage = look_at(program, device, threads, together);
+    const StageRanks stage = look_at(program, machine, threads, together);
     p.stages.push_back(stage.forecast);
     last = stage;
     peak = std::max(peak, stage.forecast.memory.peak);
@@ -135,10 +139,10 @@ Prediction predict(const Plan& plan, const Device& device, int threads, bool tra
       count += program.segments[run.segment].code.size();
     traced = traced && count <= most_instructions_recorded;
   }
-  const PipelineTime time = price_pipeline(slowest, device, threads);
+  const PipelineTime time = price_pipeline(slowest, machine, threads);
   // Apart: played one by one, times add up to other last bits.
   if (traced)
-    p.instructions = price_pipeline(slowest, device, threads, /*traced=*/true).instructions;
+    p.instructions = price_pipeline(slowest, machine, threads, /*traced=*/true).instructions;
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.actions = time.actions;
@@ -150,17 +154,21 @@ Prediction predict(const Plan& plan, const Device& device, int threads, bool tra
     p.exposed_seconds = std::max(p.exposed_seconds, time.stages[s].exposed);
     add_communication(p, time.stages[s], forecast_traffic(slowest[s]));
   }
-  if (device.shared() && ranks.size() == 1) {
-    share_cores(p, last, speed_of(device, p.ranks, element, threads).stretch);
-  }
+  if (const double turns = machine.turns(p.ranks, threads); turns > 1 && ranks.size() == 1)
+    share_cores(p, last, turns);
+  if (const double stragglers = machine.stragglers(p.ranks); stragglers > 1)
+    scale_times(p, stragglers);
   std::sort(p.communication.begin(), p.communication.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
-  p.memory_limit = device.memory;
-  p.memory_needed = device.shared() ? together.bytes() : peak;
+  p.memory_limit = machine.memory();
+  p.memory_needed = machine.memory_together() ? together.bytes() : peak;
   p.fits = p.memory_needed <= p.memory_limit;
+  // Ranks that share what does not hold them would never run there.
+  p.timed =
+      (machine.room() == 0 || p.ranks <= machine.room()) && (p.fits || !machine.memory_together());
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
-  p.peak_flops = device.peak(p.ranks, element, threads);
+  p.peak_flops = machine.peak(p.ranks, dtype, threads);
   p.tokens_per_second = tokens / p.step_seconds;
   p.tokens_per_second_per_device = p.tokens_per_second / p.ranks;
   const double possible = p.peak_flops * p.step_seconds;
@@ -195,25 +203,29 @@ Json Prediction::to_json() const {
                                      {"op", c.key.op},
                                      {"phase", c.key.phase},
                                      {"calls", c.calls},
-                                     {"bytes", c.bytes},
-                                     {"seconds", c.seconds},
-                                     {"exposed_seconds", c.exposed_seconds}});
+                                     {"bytes", c.bytes}});
+    if (!timed) continue;
+    json["communication"].back()["seconds"] = c.seconds;
+    json["communication"].back()["exposed_seconds"] = c.exposed_seconds;
   }
-  json["step_seconds"] = step_seconds;
-  json["compute_seconds"] = compute_seconds;
-  json["exposed_seconds"] = exposed_seconds;
   json["bubble_fraction"] = bubble_fraction;
-  json["tokens_per_second"] = tokens_per_second;
-  json["tokens_per_second_per_device"] = tokens_per_second_per_device;
-  json["peak_flops"] = peak_flops;
-  json["mfu"] = mfu;
-  json["mfu_6n"] = mfu_6n;
-  json["hfu"] = hfu;
+  if (timed) {
+    json["priced_for"] = priced_for;
+    json["step_seconds"] = step_seconds;
+    json["compute_seconds"] = compute_seconds;
+    json["exposed_seconds"] = exposed_seconds;
+    json["tokens_per_second"] = tokens_per_second;
+    json["tokens_per_second_per_device"] = tokens_per_second_per_device;
+    json["peak_flops"] = peak_flops;
+    json["mfu"] = mfu;
+    json["mfu_6n"] = mfu_6n;
+    json["hfu"] = hfu;
+  }
   json["peak_bytes"] = fullest().memory.peak;
   json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;
-  if (held_out_seconds) json["held_out_seconds"] = *held_out_seconds;
+  if (held_out_seconds && timed) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }
 

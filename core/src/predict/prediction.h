@@ -27,6 +27,10 @@ struct StageForecast {
 };
 
 struct Prediction {
+  std::string priced_for;  // Machine::name
+  // Whether that machine could run it. Where it could not, no seconds are told, nor what follows
+  // from them.
+  bool timed = true;
   int ranks = 1;
   std::int64_t parameters = 0;  // of the model
   double flops_per_step = 0;    // see Flops
@@ -56,7 +60,7 @@ struct Prediction {
 
 // `threads`: of each rank's ops (Experiment::threads); 0: the cores over the ranks.
 // `traced`: with the times of instructions, if they are not too many to be recorded.
-Prediction predict(const Plan& plan, const Device& device, int threads = 0, bool traced = false);
+Prediction predict(const Plan& plan, const Machine& machine, int threads = 0, bool traced = false);
 
 // What one rank's ledger will read.
 struct RankPrediction {

@@ -6,16 +6,14 @@
 #include <cmath>
 
 #include "base/interrupt.h"
-#include "predict/speed.h"
 #include "program/footprint.h"
 
 namespace mw {
 namespace pricing {
 
 struct Timed {
-  double seconds = 0;
-  int lane = -1;   // index of the collective's key
-  int group = -1;  // index of its group
+  TransferCost cost;
+  int lane = -1;  // index of the collective's key
 };
 struct Priced {
   int awaits = -1, begins = -1;
@@ -24,19 +22,24 @@ struct Priced {
   bool between_stages = false;
   double executed = 0;
 };
+struct PricedSegment {
+  std::vector<Priced> code;
+  WorkTime beside;  // what a run does beside its instructions
+  double host = 0;  // seconds of the host that launches them
+};
 
 }  // namespace pricing
-using pricing::Priced, pricing::Timed;
+using pricing::Priced, pricing::PricedSegment, pricing::Timed;
 
 // One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
 class Pricer::State {
  public:
-  State(const RankView& rank, const Device& device, int threads, int sharing)
+  State(const RankView& rank, const Machine& machine, int ranks, int threads)
       : ranks_(rank),
         rank_(&ranks_.of_kind(0)),
         program_(rank.program()),
-        device_(device),
-        speed_(speed_of(device, sharing, bytes_of(program_.dtype), threads)) {}
+        overlaps_(machine.overlaps()),
+        machine_(machine.of_rank(rank, ranks, threads)) {}
 
   void play(const SegmentRun& what) {
     rank_ = &ranks_.of(what.microbatch);
@@ -50,12 +53,16 @@ class Pricer::State {
     }
     auto [code, missing] = priced_.try_emplace(segment);
     if (missing) code->second = price(program_.segments[what.segment]);
+    const PricedSegment& priced = code->second;
     const Run before = run_;
     now_ = {InstructionTime::Kind::own, what.segment, -1, what.microbatch, 0, 0};
-    for (const Priced& p : code->second) {
+    for (const Priced& p : priced.code) {
       ++now_.index;
       play(p);
     }
+    work(priced.beside.seconds);
+    const double own = run_.clock - before.clock;
+    work(machine_->run_seconds(own, priced.host + priced.beside.host) - own);
     if (quiet && settled()) known_[segment] = difference(run_, before);
   }
 
@@ -70,7 +77,9 @@ class Pricer::State {
     run_.lanes[lane].exposed += seconds;
   }
   double transfer_seconds(const Instruction& i, int microbatch) const {
-    return seconds_of(footprint(ranks_.of(microbatch), i, Asks::work).transfers.at(0));
+    const RankView& rank = ranks_.of(microbatch);
+    const Footprint made = footprint(rank, i, Asks::work);
+    return machine_->transfer(rank, i, made.transfers.at(0)).seconds;
   }
 
   StepTime times() const {
@@ -94,13 +103,15 @@ class Pricer::State {
     std::vector<TransferTime> lanes;  // by key
   };
   struct Underway {
-    double end = 0, seconds = 0;
+    double end = 0;
+    TransferCost cost;
     int lane = -1, kept = -1;
   };
 
   bool settled() const {
-    return flights_.empty() && std::all_of(groups_.begin(), groups_.end(),
-                                           [&](const auto& g) { return g.second <= run_.clock; });
+    return flights_.empty() && std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
+             return link.second <= run_.clock;
+           });
   }
   static Run difference(const Run& after, const Run& before) {
     Run d{after.clock - before.clock, after.compute - before.compute,
@@ -134,7 +145,8 @@ class Pricer::State {
   }
 
   void work(double seconds) {
-    if (seconds > 0) keep(InstructionTime::Kind::own, run_.clock, run_.clock + seconds);
+    if (seconds <= 0) return;
+    keep(InstructionTime::Kind::own, run_.clock, run_.clock + seconds);
     run_.clock += seconds;
     run_.compute += seconds;
   }
@@ -145,7 +157,7 @@ class Pricer::State {
     work(p.before);
     for (const Timed& transfer : p.transfers) {
       if (p.between_stages) {
-        run_.lanes[transfer.lane].seconds += transfer.seconds;
+        run_.lanes[transfer.lane].seconds += transfer.cost.seconds;
       } else {
         begin(transfer, p.begins);
         if (p.begins == at_once) await(at_once);
@@ -154,16 +166,16 @@ class Pricer::State {
   }
 
   void begin(const Timed& transfer, int pending) {
-    double& free = groups_[transfer.group];  // a group's transfers go one after the other
-    Underway underway{0, transfer.seconds, transfer.lane};
-    underway.end = std::max(run_.clock, free) + transfer.seconds;
-    underway.kept =
-        keep(InstructionTime::Kind::transfer,
-             device_.shared() ? run_.clock : underway.end - transfer.seconds, underway.end);
-    run_.lanes[transfer.lane].seconds += transfer.seconds;
+    double& free = links_[transfer.cost.link];  // a link's transfers go one after the other
+    const double seconds = transfer.cost.seconds;
+    Underway underway{0, transfer.cost, transfer.lane};
+    underway.end = std::max(run_.clock, free) + seconds;
+    underway.kept = keep(InstructionTime::Kind::transfer,
+                         overlaps_ ? underway.end - seconds : run_.clock, underway.end);
+    run_.lanes[transfer.lane].seconds += seconds;
     // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
     // for and none before.
-    if (!device_.shared()) free = underway.end;
+    if (overlaps_) free = underway.end;
     flights_[pending].push_back(underway);
   }
 
@@ -171,55 +183,38 @@ class Pricer::State {
     const auto found = flights_.find(pending);
     if (found == flights_.end()) return;
     for (const Underway& underway : found->second) {
-      const double waited =
-          device_.shared() ? underway.seconds : std::max(0.0, underway.end - run_.clock);
+      const double seconds = underway.cost.seconds;
+      const double waited = overlaps_ ? std::max(0.0, underway.end - run_.clock) : seconds;
       if (waited > 0) keep(InstructionTime::Kind::wait, run_.clock, run_.clock + waited);
       run_.clock += waited;
       run_.exposed += waited;
       run_.lanes[underway.lane].exposed += waited;
-      if (device_.shared() && underway.kept >= 0) {
+      if (!overlaps_ && underway.kept >= 0) {
         kept_[underway.kept].time.end = run_.clock;
         kept_[underway.kept].ended_in = runs_;
       }
+      work(underway.cost.slows * std::max(0.0, seconds - waited));
     }
     flights_.erase(found);
   }
 
-  std::vector<Priced> price(const Segment& segment) {
-    std::vector<Priced> list;
-    list.reserve(segment.code.size());
-    for (const Instruction& i : segment.code) list.push_back(price(i));
-    return list;
+  PricedSegment price(const Segment& segment) {
+    PricedSegment priced;
+    priced.code.reserve(segment.code.size());
+    for (const Instruction& i : segment.code) priced.code.push_back(price(i, priced.host));
+    priced.beside = machine_->beside(*rank_, segment);
+    return priced;
   }
 
-  Priced price(const Instruction& i) {
+  Priced price(const Instruction& i, double& host) {
     const Footprint made = footprint(*rank_, i, Asks::work);
     Priced p{made.awaits, made.begins, 0, {}, made.between_stages, made.executed()};
-    for (const LocalWork& work : made.work) p.before += seconds_of(work) * speed_.stretch;
-    for (const Transfer& transfer : made.transfers) {
-      const auto [group, fresh] =
-          group_index_.try_emplace(transfer.set, static_cast<int>(group_index_.size()));
-      p.transfers.push_back({seconds_of(transfer), lane_of(transfer), group->second});
-    }
+    const WorkTime work = machine_->work(*rank_, i, made);
+    p.before = work.seconds;
+    host += work.host;
+    for (const Transfer& transfer : made.transfers)
+      p.transfers.push_back({machine_->transfer(*rank_, i, transfer), lane_of(transfer)});
     return p;
-  }
-
-  double seconds_of(const Transfer& transfer) const {
-    return mw::transfer_seconds(transfer, device_, speed_, program_.stage_atom);
-  }
-
-  double seconds_of(const LocalWork& work) const {
-    const double rate = work.gemms > 0 ? speed_.gemm.rate : speed_.pointwise;
-    double seconds = work.gemms * speed_.gemm.overhead + work.calls * speed_.overhead +
-                     std::max(work.flops / rate, work.bytes / speed_.bandwidth);
-    if (device_.shared()) {  // threads have one memory for device and host
-      return seconds +
-             (work.host + (work.one_memory_copies ? 2 * work.link : 0)) / speed_.bandwidth;
-    }
-    // Not beside compute: the executor copies in the rank's own stream.
-    if (work.link > 0) seconds += work.link / device_.link;
-    if (work.host > 0) seconds += work.host / (device_.host > 0 ? device_.host : device_.link);
-    return seconds;
   }
 
   int lane_of(const Transfer& transfer) {
@@ -236,15 +231,14 @@ class Pricer::State {
   const RankViews ranks_;
   const RankView* rank_;  // of the microbatch that is played
   const Program& program_;
-  const Device& device_;
-  const Speed speed_;
+  const bool overlaps_;
+  const std::unique_ptr<RankMachine> machine_;
   Run run_;
   // By segment and kind of microbatch; known: begun with nothing under way.
   std::map<std::pair<int, int>, Run> known_;
-  std::map<std::pair<int, int>, std::vector<Priced>> priced_;
+  std::map<std::pair<int, int>, PricedSegment> priced_;
   std::vector<CommunicationKey> keys_;
-  std::map<RankSet, int> group_index_;
-  std::map<int, double> groups_;                  // when each group's link is free
+  std::map<int, double> links_;                   // when each is free
   std::map<int, std::vector<Underway>> flights_;  // by pending
   bool keeps_ = false;
   std::size_t runs_ = 0;
@@ -252,8 +246,8 @@ class Pricer::State {
   std::vector<Pricer::Kept> kept_;
 };
 
-Pricer::Pricer(const RankView& rank, const Device& device, int threads, int sharing)
-    : state_(std::make_unique<State>(rank, device, threads, sharing)) {}
+Pricer::Pricer(const RankView& rank, const Machine& machine, int ranks, int threads)
+    : state_(std::make_unique<State>(rank, machine, ranks, threads)) {}
 Pricer::Pricer(Pricer&&) noexcept = default;
 Pricer::~Pricer() = default;
 
@@ -282,8 +276,8 @@ StepTime Pricer::times() const {
   return state_->times();
 }
 
-StepTime price_step(const RankView& rank, const Device& device, int threads) {
-  Pricer pricer(rank, device, threads, rank.program().mesh.size());
+StepTime price_step(const RankView& rank, const Machine& machine, int threads) {
+  Pricer pricer(rank, machine, rank.program().mesh.size(), threads);
   for (const SegmentRun& run : rank.program().timeline) {
     throw_if_stopped();
     pricer.play(run);

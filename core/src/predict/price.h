@@ -1,4 +1,4 @@
-// Prices a step: seconds of each instruction by a roofline, and a timeline of one rank in which
+// Prices a step: seconds of each instruction on a machine, and a timeline of one rank in which
 // transfers are begun and awaited.
 #pragma once
 
@@ -31,9 +31,8 @@ struct StepTime {
 // microbatches.
 class Pricer {
  public:
-  // `threads` of each rank; 0: see Device::threads_of.
-  // `sharing`: ranks that compute at the same time on a shared device.
-  Pricer(const RankView& rank, const Device& device, int threads, int sharing);
+  // `ranks`, `threads`: see Machine::of_rank.
+  Pricer(const RankView& rank, const Machine& machine, int ranks, int threads);
   Pricer(Pricer&&) noexcept;
   ~Pricer();
 
@@ -60,6 +59,6 @@ class Pricer {
 };
 
 // The step of a rank that waits for no other stage.
-StepTime price_step(const RankView& rank, const Device& device, int threads = 0);
+StepTime price_step(const RankView& rank, const Machine& machine, int threads = 0);
 
 }  // namespace mw

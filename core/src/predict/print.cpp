@@ -88,14 +88,35 @@ std::string memory(const Prediction& prediction) {
 
 std::string communication(const Prediction& prediction) {
   if (prediction.communication.empty()) return "  no communication\n";
-  TextTable table({"axis", "op", "phase", "calls", "bytes a rank", "time", "exposed"},
-                  {3, 4, 5, 6});
+  std::vector<std::string> header{"axis", "op", "phase", "calls", "bytes a rank"};
+  if (prediction.timed) header.insert(header.end(), {"time", "exposed"});
+  TextTable table(header, {3, 4, 5, 6});
   for (const CommunicationForecast& c : prediction.communication) {
-    table.add({c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
-               format_bytes(static_cast<double>(c.bytes)), seconds(c.seconds),
-               seconds(c.exposed_seconds)});
+    std::vector<std::string> row{c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
+                                 format_bytes(static_cast<double>(c.bytes))};
+    if (prediction.timed) row.insert(row.end(), {seconds(c.seconds), seconds(c.exposed_seconds)});
+    table.add(std::move(row));
   }
   return table.text("  ");
+}
+
+// How long a step takes, and on what; or why that is not told.
+std::string step(const Prediction& p) {
+  const std::string work = fmt::format("{} FLOP a step ({} FLOP on the hardware)",
+                                       scaled(p.flops_per_step), scaled(p.hardware_flops_per_step));
+  if (!p.timed) {
+    return fmt::format(
+        "  step    bubble {:.1f} %, {}; no time is predicted: these ranks are more than {} holds "
+        "(name a cluster: --cluster NAME, or cluster = mw.cluster(\"NAME\"))\n",
+        100 * p.bubble_fraction, work, p.priced_for);
+  }
+  return fmt::format(
+      "  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n"
+      "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
+      "  on      {}\n",
+      seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),
+      100 * p.bubble_fraction, scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu,
+      100 * p.mfu_6n, p.priced_for);
 }
 
 }  // namespace
@@ -121,15 +142,7 @@ std::string print(const Plan& plan, const Prediction& p) {
         "large to be tried here)\n";
   }
   text += "\n" + communication(p) + "\n";
-  text +=
-      fmt::format("  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n",
-                  seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),
-                  100 * p.bubble_fraction);
-  text += fmt::format(
-      "  speed   {}tokens/s, {}FLOP a step ({}FLOP on the hardware), "
-      "MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n",
-      scaled(p.tokens_per_second) + " ", scaled(p.flops_per_step) + " ",
-      scaled(p.hardware_flops_per_step) + " ", 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n);
+  text += step(p);
   if (!p.fits) {
     const StageForecast& worst = p.fullest();
     const auto peak = static_cast<double>(worst.memory.peak);

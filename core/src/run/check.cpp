@@ -9,8 +9,10 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/host_wait.h"
 #include "meshwright/error.h"
 #include "program/scalar_type.h"
+#include "run/not_finite.h"
 
 namespace mw {
 namespace {
@@ -46,12 +48,6 @@ at::ScalarType integer_of(const at::Tensor& tensor) {
   }
 }
 
-bool finite(const at::Tensor& tensor) {
-  if (tensor.numel() == 0 || !tensor.is_floating_point()) return true;
-  const auto [least, most] = at::aminmax(tensor);  // a NaN comes through
-  return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
-}
-
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
@@ -62,6 +58,7 @@ class Stopwatch {
  private:
   double& seconds_;
   const double began_ = seconds_now();
+  const HostWait waits_{"check = true"};
 };
 
 }  // namespace
@@ -90,15 +87,11 @@ void Check::begin(Executor& executor, std::int64_t step) {
 }
 
 void Check::computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) {
-  const bool backward = i.piece != Piece::forward;
-  look((backward ? "the gradient that reaches " : "the output of ") + i.label, backward, slot,
-       microbatch, tensor);
+  look(words_of_computed(i), i.piece != Piece::forward, slot, microbatch, tensor);
 }
 
 void Check::moved(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) {
-  look(fmt::format("what the {} of {} brought",
-                   communicates(i.move.kind) ? name_of(i.move.kind) : name_of(i.code), i.label),
-       i.phase != std::string_view("forward"), slot, microbatch, tensor);
+  look(words_of_moved(i), i.phase != std::string_view("forward"), slot, microbatch, tensor);
 }
 
 void Check::look(const std::string& what, bool backward, int slot, int microbatch,

@@ -8,9 +8,9 @@
 #include <stdexcept>
 
 #include "base/clock.h"
+#include "base/host_wait.h"
 #include "meshwright/error.h"
 #include "program/scalar_type.h"
-#include "run/host_copy.h"
 #include "run/token_permutation.h"
 
 namespace mw {
@@ -42,7 +42,9 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
       groups_(kept_->groups),
       hooked_(kept_->hooked),
-      scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_) {
+      scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_),
+      clock_(device),
+      copies_(device, ledger) {
   number_rows();
   if (first == nullptr) make_hooks();
 }
@@ -65,6 +67,11 @@ double Executor::evaluate(std::int64_t batch) {
 void Executor::watch(Watcher* watcher) {
   watcher_ = watcher;
   for (const auto& other : others_) other->watch(watcher);
+}
+
+void Executor::leaves_out_not_finite() {
+  leaves_out_ = true;
+  for (const auto& other : others_) other->leaves_out_not_finite();
 }
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
@@ -97,44 +104,72 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   if (watcher_ != nullptr) watcher_->begin(*this, index);
   const bool traced =
       std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
-  const double begin = seconds_now();
-  outcome_.began = begin;
+  outcome_.began = seconds_now();
+  clock_.begin();
+  run_marks_.clear();
+  instruction_marks_.clear();
+  work_.clear();
   for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
     const SegmentRun& part = program_.timeline[r];
-    RunTime time{part.segment, part.microbatch, seconds_now() - begin, 0};
+    run_marks_.push_back(clock_.mark());
     if (traced) {
-      run_traced(part, begin);
+      run_traced(part);
     } else {
       for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
     }
-    time.end = seconds_now() - begin;
-    outcome_.runs.push_back(time);
+    run_marks_.push_back(clock_.mark());
+    outcome_.runs.push_back({part.segment, part.microbatch, 0, 0});
     if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
     if (watcher_ != nullptr) watcher_->ran(part.microbatch);
   }
+  if (copies_.any()) copies_.finish();
   microbatches_.clear();
   if (watcher_ != nullptr) watcher_->ended();
+  read_times();
   return std::move(outcome_);
 }
 
-void Executor::run_traced(const SegmentRun& part, double begin) {
+void Executor::read_times() {
+  clock_.end();
+  for (std::size_t r = 0; r < outcome_.runs.size(); ++r) {
+    outcome_.runs[r].start = clock_.seconds(run_marks_[2 * r]);
+    outcome_.runs[r].end = clock_.seconds(run_marks_[2 * r + 1]);
+  }
+  for (std::size_t n = 0; n < outcome_.instructions.size(); ++n) {
+    InstructionTime& time = outcome_.instructions[n];
+    time.start = clock_.seconds(instruction_marks_[2 * n]);
+    time.end = clock_.seconds(instruction_marks_[2 * n + 1]);
+    outcome_.moments[n].time = time.end;
+  }
+  for (const Work& w : work_) {
+    ledger_.worked(w.op->kind(), name_of(w.piece), w.flops,
+                   clock_.seconds(w.to) - clock_.seconds(w.from));
+  }
+}
+
+void Executor::run_traced(const SegmentRun& part) {
   const std::vector<Instruction>& code = program_.segments[part.segment].code;
   for (std::size_t n = 0; n < code.size(); ++n) {
     InstructionTime time;
     time.segment = part.segment;
     time.index = static_cast<int>(n);
     time.microbatch = part.microbatch;
-    time.start = seconds_now() - begin;
+    const int from = clock_.mark();
     run(code[n], part.microbatch);
-    time.end = seconds_now() - begin;
+    const int to = clock_.mark();
     if (outcome_.instructions.size() >= most_instructions_recorded) continue;
+    instruction_marks_.insert(instruction_marks_.end(), {from, to});
     MemoryMoment moment;
-    moment.time = time.end;
     for (int c = 0; c < category_count; ++c)
       moment.bytes[c] = ledger_.memory(static_cast<Category>(c)).bytes;
     outcome_.instructions.push_back(time);
     outcome_.moments.push_back(moment);
   }
+}
+
+void Executor::touch(const Instruction& i, const Microbatch& m) {
+  for_each_slot(i, [&](int slot) { copies_.touch(tensor(m, slot)); });
+  for (int slot : i.release) copies_.touch(tensor(m, slot));
 }
 
 void Executor::run(const Instruction& i, int microbatch) {
@@ -143,6 +178,7 @@ void Executor::run(const Instruction& i, int microbatch) {
     m.slots.resize(program_.slots.size());
     m.sizes = &sizes_.of(microbatch);
   }
+  if (copies_.any()) touch(i, m);
   Ledger::Scope scope(ledger_, Category::activations);
   switch (i.code) {
     case Code::load:
@@ -182,15 +218,25 @@ void Executor::run(const Instruction& i, int microbatch) {
                                                : tensor(m, i.inputs[0]);
       break;
     case Code::copy:
-      copy(i, m);
+      copy(i, m, microbatch);
       break;
     case Code::totals:
       totals(i);
       break;
   }
+  if (ledger_.over_limit()) {  // an accelerator's allocator cannot throw where it is asked
+    throw Error(Stage::run, "memory.exceeded", "memory",
+                fmt::format("Rank {} is out of its memory limit: {} bytes in use with {}.", rank_,
+                            ledger_.peak_bytes(), i.label),
+                "Use smaller microbatches, more recompute or more ways of a form that shards.");
+  }
   if (watcher_ != nullptr &&
       (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) && i.bucket < 0 &&
       !i.outputs.empty()) {
+    if (i.code == Code::copy) {  // it may read what is on its way to host memory
+      const HostWait waits("check = true");
+      copies_.land();
+    }
     watcher_->moved(i, i.outputs[0], microbatch, tensor(m, i.outputs[0]));
   }
   for (int slot : i.release) {
@@ -202,11 +248,11 @@ void Executor::run(const Instruction& i, int microbatch) {
   }
 }
 
-void Executor::copy(const Instruction& i, Microbatch& m) {
+void Executor::copy(const Instruction& i, Microbatch& m, int microbatch) {
   const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
   const at::Tensor& source = i.bucket >= 0 ? storage_.settle(i.inputs[0]) : tensor(m, i.inputs[0]);
   if (to.persistent) {
-    storage_.open(i.outputs[0]).copy_(source);
+    storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
   } else if (from.memory == to.memory) {
     m.slots[i.outputs[0]] =
         from.dtype == to.dtype
@@ -216,7 +262,8 @@ void Executor::copy(const Instruction& i, Microbatch& m) {
   } else {
     const bool host = to.memory == Memory::host;
     const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
-    m.slots[i.outputs[0]] = host ? to_host(source) : to_device(source, device_);
+    const std::string name = fmt::format("{} of microbatch {}", i.label, microbatch);
+    m.slots[i.outputs[0]] = host ? copies_.to_host(source, name) : copies_.to_device(source, name);
   }
 }
 
@@ -249,7 +296,7 @@ void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
       throw std::logic_error("the model asks for the data value \"" + s.name +
                              "\"; there are tokens, labels and positions");
     }
-    m.slots[slot] = data.to(device_);
+    m.slots[slot] = copies_.brought(data, fmt::format("{} of microbatch {}", s.name, microbatch));
   }
 }
 

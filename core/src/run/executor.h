@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/step_clock.h"
 #include "input/loss_scale.h"
 #include "meshwright/data.h"
 #include "meshwright/ledger.h"
@@ -21,6 +22,7 @@
 #include "optimizer/optimizer.h"
 #include "program/instruction_time.h"
 #include "program/rank_view.h"
+#include "run/host_copy.h"
 #include "run/redistribute.h"
 #include "run/storage.h"
 
@@ -37,6 +39,7 @@ struct StepOutcome {
   double lr = 0;
   double loss_scale = 1;      // LossScaler
   bool left_out = false;      // its update, as gradients overflowed
+  bool not_finite = false;    // the loss or the norm; the update was left out (leaves_out)
   bool stop = false;          // some rank was asked to stop
   double began = 0;           // seconds of the clock that all ranks of the machine share
   std::vector<RunTime> runs;  // of the timeline
@@ -95,6 +98,9 @@ class Executor {
   // A program without a way back (plan/forward_only.h), on other data; shares storage as above.
   void evaluates(const Program& program, const StepInput& input);
 
+  // What evaluate() runs; null without evaluates().
+  Executor* evaluator() { return evaluator_.get(); }
+
   StepOutcome step(std::int64_t index, double lr);
   // The loss of a batch of that data. The ledger books what it takes.
   double evaluate(std::int64_t batch);
@@ -105,12 +111,18 @@ class Executor {
   at::Device device() const { return device_; }
   // What the gradients of the step are times (LossScaler).
   double loss_scale() const { return scaler_->scale(); }
+  // What beside the storage lasts from step to step, for checkpoints. Null: the bucket has no hook.
+  LossScaler& scaler() { return *scaler_; }
+  BucketReduction* hooked(int bucket) { return hooked_.at(bucket).get(); }
   // Whether the step's update is left out; known when gradients() is called.
   bool left_out() const { return outcome_.left_out; }
   Storage& storage() { return storage_; }
   at::ScalarType real() const { return real_; }
   Ledger& ledger() { return ledger_; }
   void watch(Watcher* watcher);
+  // From now on a step whose loss or norm is not finite, though no loss scale explains it, is left
+  // out, on all ranks alike.
+  void leaves_out_not_finite();
   Communicator& group(const RankSet& set);
   // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
   at::Tensor whole(int bucket, bool gradients);
@@ -131,6 +143,7 @@ class Executor {
     std::vector<std::unique_ptr<BucketReduction>> hooked;  // of each bucket; null without a hook
   };
   StepOutcome own_step(std::int64_t index, double lr);
+  void read_times();
   // Rows of sparse tensors in one layout: how many of each group, and,
   // where they came by an exchange, from whom.
   struct Rows {
@@ -146,7 +159,9 @@ class Executor {
   };
 
   void run(const Instruction& i, int microbatch);
-  void run_traced(const SegmentRun& part, double begin);
+  // Waits for copies of host memory that it reads, overwrites or frees.
+  void touch(const Instruction& i, const Microbatch& m);
+  void run_traced(const SegmentRun& part);
   void load(const Instruction& i, Microbatch& m, int microbatch);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
@@ -160,7 +175,7 @@ class Executor {
   void start(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_flat(const Instruction& i);  // between flat slots of a bucket
   void wait(const Instruction& i, Microbatch& m, int microbatch);
-  void copy(const Instruction& i, Microbatch& m);
+  void copy(const Instruction& i, Microbatch& m, int microbatch);
   void totals(const Instruction& i);
   void update(const Instruction& i, Microbatch& m);
   void apply(const Instruction& i);
@@ -226,10 +241,23 @@ class Executor {
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;
+  bool leaves_out_ = false;
   std::int64_t step_ = 0;
   std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
   StepOutcome outcome_;
+  // Times of the step, which an accelerator tells at its end: marks of outcome_.runs and
+  // outcome_.instructions, two of each, and what its ops computed.
+  struct Work {
+    const Op* op;
+    Piece piece;
+    double flops;
+    int from, to;
+  };
+  StepClock clock_;
+  std::vector<int> run_marks_, instruction_marks_;
+  std::vector<Work> work_;
+  HostCopies copies_;
 };
 
 }  // namespace mw

@@ -1,6 +1,10 @@
 // What an executor does with whole buckets: reductions, gathers, the step's totals, the optimizer.
-#include <algorithm>
+#include <c10/core/StreamGuard.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "base/host_wait.h"
 #include "program/bucket_shape.h"
 #include "program/scalar_type.h"
 #include "run/executor.h"
@@ -33,17 +37,24 @@ Underway Executor::start_flat(const Instruction& i) {
             }};
   }
   const at::Tensor& target = storage_.open(i.outputs[0]);
+  const auto nothing = [] { return at::Tensor(); };
+  if (source.device() != device_) {  // what the rank computes goes on beside the copy, too
+    const at::Tensor from = copies_.to_device(source, i.label);
+    const c10::StreamGuard guard(copies_.stream_of(from));
+    return {ranks.all_gather(target, from, purpose), nothing};
+  }
   return {i.move.kind == Move::Kind::all_reduce ? ranks.all_reduce(target, Reduction::sum, purpose)
           : i.move.kind == Move::Kind::reduce_scatter
               ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
-              : ranks.all_gather(target, source.to(device_), purpose),
-          [] { return at::Tensor(); }};
+              : ranks.all_gather(target, source, purpose),
+          nothing};
 }
 
 at::Tensor Executor::whole(int bucket, bool gradients) {
   const Bucket& b = program_.buckets[bucket];
   const at::Tensor& parameters = storage_[b.flat.parameters];
   if (!gradients && parameters.defined()) return parameters;
+  const HostWait waits("a gather outside of steps");
   at::Tensor part = storage_[gradients ? b.flat.reduced : b.flat.stored].to(device_);
   if (b.shard_atoms.empty()) return part;
   Communicator& ranks = group({b.shard_atoms, {}});
@@ -62,8 +73,15 @@ at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
 // so that it counts once.
 void Executor::totals(const Instruction& i) {
   at::Tensor sums = at::zeros({3}, at::kDouble);
-  sums[0] = storage_.settle(i.inputs[0]).item<double>();
+  const at::Tensor& loss = storage_.settle(i.inputs[0]);
   double squares = 0;
+  at::Tensor on_device;  // the loss and the squares, where reading each would wait for the device
+  if (device_.is_cpu()) {
+    sums[0] = loss.item<double>();
+  } else {
+    on_device = at::zeros({3}, sums.options().device(device_));
+    on_device[0].copy_(loss.squeeze());
+  }
   for (const Bucket& bucket : program_.buckets) {
     if (input_.forward_only) break;  // there are no gradients
     const at::Tensor& own = storage_.settle(bucket.flat.reduced);
@@ -77,29 +95,37 @@ void Executor::totals(const Instruction& i) {
       continue;
     // In pieces, as what is in bf16 is widened first.
     for (std::int64_t at = 0; at < own.numel(); at += cast_at_a_time) {
-      const double norm =
-          at::linalg_vector_norm(own.narrow(0, at, std::min(cast_at_a_time, own.numel() - at)), 2,
-                                 std::nullopt, false,
-                                 scalar_type(wider(program_.gradient_dtype, Dtype::fp32)))
-              .item<double>();
+      const at::Tensor piece = at::linalg_vector_norm(
+          own.narrow(0, at, std::min(cast_at_a_time, own.numel() - at)), 2, std::nullopt, false,
+          scalar_type(wider(program_.gradient_dtype, Dtype::fp32)));
+      if (on_device.defined()) {
+        on_device[1].add_(piece.to(at::kDouble).square());
+        continue;
+      }
+      const auto norm = piece.item<double>();
       squares += norm * norm;
     }
   }
   sums[1] = squares;
   if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
+  if (on_device.defined()) sums = on_device.add_(sent_to(device_, sums));
   if (program_.mesh.size() > 1) {
     static const std::string label = "loss, gradient norm";
-    sums = sums.to(device_);
     group({world_atoms(program_.mesh), {}})
         .all_reduce(sums, Reduction::sum, {"report", &label})
         .wait();
-    sums = sums.cpu();
   }
+  const HostWait waits("loss and gradient norm");
+  sums = sums.cpu();
   outcome_.loss = sums[0].item<double>();
   if (input_.forward_only) return;
   outcome_.loss_scale = scaler_->scale();
   outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
   outcome_.left_out = scaler_->overflowed();
+  if (leaves_out_ && !outcome_.left_out) {
+    outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
+    outcome_.left_out = outcome_.not_finite;
+  }
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
   if (watcher_ != nullptr) watcher_->gradients(*this);

@@ -2,7 +2,6 @@
 // calls the kernels.
 #include <algorithm>
 
-#include "base/clock.h"
 #include "run/executor.h"
 
 namespace mw {
@@ -33,7 +32,7 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
 
 void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
   const Op& op = graph_.ops()[i.op];
-  const double began = seconds_now();
+  const int from = clock_.mark();
   switch (i.piece) {
     case Piece::forward:
       op.type->forward(op, call);
@@ -50,7 +49,7 @@ void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
   }
   double flops = m.sizes->cost(i.op, i.piece, i.ring_step).executed;
   if (!call.rows.empty()) flops *= share_of_rows(i, *m.sizes, call.rows);
-  ledger_.worked(op.kind(), name_of(i.piece), flops, seconds_now() - began);
+  work_.push_back({&op, i.piece, flops, from, clock_.mark()});
 }
 
 void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {

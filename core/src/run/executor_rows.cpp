@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/host_wait.h"
 #include "run/executor.h"
 
 namespace mw {
@@ -111,6 +112,7 @@ std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
   std::map<std::pair<int, std::int64_t>, std::int64_t> counts;
   if (!contributes([](int) { return true; })) return counts;
   for (const auto& [parameter, layer] : expert_loads_) {
+    const HostWait waits("the experts' load");
     const at::Tensor count = storage_.gradient(parameter).to(at::kCPU, at::kLong).contiguous();
     const auto* element = count.const_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < count.numel(); ++i) counts[{layer, i}] = element[i];
@@ -147,9 +149,10 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   Rows& target = m.rows[rows_of_slot_[i.outputs[0]]];
   if (target.of_group.empty()) {  // the first that goes this way: how many will come, and from whom
     const std::size_t here = source.of_group.size() / static_cast<std::size_t>(ways);
-    const at::Tensor mine = at::tensor(source.of_group, counts).to(device_);
+    const at::Tensor mine = sent_to(device_, at::tensor(source.of_group, counts));
     const at::Tensor theirs = at::empty_like(mine);
     ranks.all_to_all(theirs, mine, {}, {}, purpose).wait();
+    const HostWait waits("rows of experts");
     const at::Tensor arrived = theirs.cpu();
     target.of_group.assign(here, 0);
     target.from.assign(ways, std::vector<std::int64_t>(here));
@@ -176,7 +179,7 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
           runs.push_back(at::arange(at[rank][g], at[rank][g] + target.from[rank][g], counts));
         }
       }
-      target.order = at::cat(runs).to(device_);
+      target.order = sent_to(device_, at::cat(runs));
     }
   }
   std::vector<std::int64_t> out_splits;

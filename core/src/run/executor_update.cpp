@@ -1,5 +1,6 @@
 // What an executor does with the optimizer's ops (meshwright/optimizer.h): brings their operands
 // together, in the optimizer's dtype and where its state lies.
+#include "base/host_wait.h"
 #include "meshwright/optimizer.h"
 #include "program/matrices.h"
 #include "program/update_steps.h"
@@ -35,6 +36,7 @@ void Executor::apply(const Instruction& i) {
     even_out(i);
     return;
   }
+  const HostWait waits("an update in host memory");  // nothing waits where it is the device's
   const at::Tensor own = storage_[i.outputs[0]], updated = own.to(home);
   const at::Tensor& gradient = storage_[i.inputs[0]];
   for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time) {
@@ -76,6 +78,7 @@ void Executor::direction(const Instruction& i, Microbatch& m) {
   call.step = updates();
   const int to = i.outputs[0];
   const auto options = call.state.tensors.front().options();
+  const HostWait waits("an update in host memory");
   if (i.parameter < 0) {
     const at::Tensor& direction = storage_.open(to);
     call.gradient = direction.to(options);
@@ -113,6 +116,7 @@ void Executor::apply_matrix(const Instruction& i, const Microbatch& m) {
   const std::int64_t first = size.first + size.begin - sizes_.of_kind(0).shard(i.bucket).offset;
   const at::Tensor own = storage_[i.outputs[0]].narrow(0, first, made.numel());
   UpdateCall call;
+  const HostWait waits("an update in host memory");
   call.parameter = own.to(storage_[bucket.flat.states.front()].device());
   call.gradient = made.to(call.parameter.device());
   call.lr = outcome_.lr;

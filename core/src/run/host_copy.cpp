@@ -1,16 +1,99 @@
-// Copies a tensor to host memory and back.
+// Copies between a rank's device and host memory, and the waits that order them with what the rank
+// computes.
 #include "run/host_copy.h"
+
+#include <c10/core/StreamGuard.h>
+
+#include "comm/streams.h"
 
 namespace mw {
 
-at::Tensor to_host(const at::Tensor& tensor) {
-  if (tensor.is_cpu()) return tensor.clone();
-  at::Tensor host = at::empty_like(tensor, tensor.options().device(at::kCPU).pinned_memory(true));
-  return host.copy_(tensor, /*non_blocking=*/true);
+HostCopies::~HostCopies() = default;
+
+void HostCopies::begin(const std::string& name) {
+  if (!stream_) stream_ = new_stream(device_);
+  wait_for(*stream_, record_event(current_stream(device_)),
+           [&] { return "copy of " + name + " comes after what was computed"; });
 }
 
-at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
-  return tensor.to(device, /*non_blocking=*/true, /*copy=*/true);
+at::Tensor HostCopies::to_host(const at::Tensor& tensor, const std::string& name) {
+  if (tensor.is_cpu()) return tensor.clone();
+  for (std::size_t k = 0; k < underway_.size(); ++k) {
+    if (underway_[k].leaves) settle(k--);
+  }
+  const at::Tensor like = at::empty_like(tensor, tensor.options().device(at::kMeta));
+  at::Tensor host =
+      host_memory(like.sizes(), like.strides(), tensor.scalar_type(), device_, ledger_);
+  begin(name);
+  const c10::StreamGuard guard(*stream_);
+  host.copy_(tensor, /*non_blocking=*/true);
+  underway_.push_back({tensor, record_event(*stream_), name, true});
+  return host;
+}
+
+at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name) {
+  if (device_.is_cpu()) return host.to(device_, /*non_blocking=*/false, /*copy=*/true);
+  // Of the rank's own stream, which frees it.
+  at::Tensor tensor = at::empty_like(host, host.options().device(device_).pinned_memory(false));
+  begin(name);
+  const c10::StreamGuard guard(*stream_);
+  tensor.copy_(host, /*non_blocking=*/true);
+  underway_.push_back({tensor, record_event(*stream_), name, false});
+  return tensor;
+}
+
+at::Tensor HostCopies::brought(const at::Tensor& host, const std::string& name) {
+  if (device_.is_cpu()) return host;
+  at::Tensor locked = at::empty(host.sizes(), host.options().pinned_memory(true));
+  locked.copy_(host);
+  return to_device(locked, name);
+}
+
+void HostCopies::settle(std::size_t which) {
+  const Copy& copy = underway_[which];
+  wait_for(current_stream(device_), copy.event,
+           [&] { return "copy of " + copy.name + " is awaited"; });
+  underway_.erase(underway_.begin() + static_cast<std::ptrdiff_t>(which));
+}
+
+void HostCopies::touch(const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  for (std::size_t k = 0; k < underway_.size(); ++k) {
+    if (underway_[k].tensor.is_alias_of(tensor)) settle(k--);
+  }
+}
+
+void HostCopies::finish() {
+  while (any()) settle(0);
+}
+
+void HostCopies::land() {
+  finish();
+  if (stream_) stream_->synchronize();
+}
+
+c10::Stream HostCopies::stream_of(const at::Tensor& tensor) {
+  std::erase_if(underway_, [&](const Copy& copy) { return copy.tensor.is_same(tensor); });
+  return *stream_;
+}
+
+at::Tensor sent_to(at::Device device, const at::Tensor& host) {
+  if (device.is_cpu()) return host;
+  at::Tensor locked = at::empty(host.sizes(), host.options().pinned_memory(true));
+  locked.copy_(host);
+  return locked.to(device, /*non_blocking=*/true);
+}
+
+at::Tensor host_memory(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
+                       at::Device device, Ledger& ledger) {
+  const auto options = at::TensorOptions().dtype(dtype);
+  if (device.is_cpu()) return at::empty_strided(sizes, strides, options);
+  const at::Tensor locked = at::empty_strided(sizes, strides, options.pinned_memory(true));
+  void* data = locked.mutable_data_ptr();
+  const Ledger::Scope scope(ledger, Category::host);
+  ledger.allocated(data, static_cast<std::int64_t>(locked.nbytes()));
+  const auto let_go = [locked, &ledger](void* address) { ledger.freed(address); };
+  return at::from_blob(data, sizes, strides, let_go, options);
 }
 
 }  // namespace mw

@@ -1,14 +1,67 @@
-// Copies tensors between a rank's device and host memory. A copy is always made, also where the
-// device is the CPU.
+// Copies tensors between a rank's device and host memory: on a stream of their own, beside what the
+// rank computes. Where the device is the CPU, a copy is made at once.
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/ledger.h"
 
 namespace mw {
 
-// In page-locked memory where the device is none of the host's own. Copies stand in the current
-// stream, so what is queued there later may overwrite the source.
-at::Tensor to_host(const at::Tensor& tensor);
-at::Tensor to_device(const at::Tensor& tensor, at::Device device);
+// `name`s tell copies apart where a wait for one is left out by a test.
+class HostCopies {
+ public:
+  HostCopies(at::Device device, Ledger& ledger) : device_(device), ledger_(ledger) {}
+  ~HostCopies();
+
+  // In page-locked memory, booked as host memory. One tensor at a time is on its way and is kept
+  // until it is there, the others are waited for: so the memory held is the same in every run.
+  at::Tensor to_host(const at::Tensor& tensor, const std::string& name);
+  // A copy on the device.
+  at::Tensor to_device(const at::Tensor& host, const std::string& name);
+  // What lies on the CPU on the device: itself where that is the CPU. Whoever made it may let it go
+  // and not write to it.
+  at::Tensor brought(const at::Tensor& host, const std::string& name);
+
+  // Anything of this is under way. Before the rank's own stream reads, writes or frees a tensor
+  // that is: touch() makes it wait.
+  bool any() const { return !underway_.empty(); }
+  void touch(const at::Tensor& tensor);
+  void finish();  // all of them
+  void land();    // the host waits until all are there
+
+  // The stream on which a tensor of to_device() arrives, for whoever queues there what reads it,
+  // and keeps it until the rank's own stream has waited for that; touch() will not wait for it.
+  c10::Stream stream_of(const at::Tensor& tensor);
+
+ private:
+  struct Copy {
+    at::Tensor tensor;  // on the device
+    c10::Event event;
+    std::string name;
+    bool leaves;
+  };
+  void begin(const std::string& name);
+  void settle(std::size_t which);
+
+  const at::Device device_;
+  Ledger& ledger_;
+  std::optional<c10::Stream> stream_;
+  std::vector<Copy> underway_;
+};
+
+// A small tensor of the host on the device, in the order of the current stream; nobody waits.
+at::Tensor sent_to(at::Device device, const at::Tensor& host);
+
+// Page-locked where `device` is none of the host's own, and then booked in the ledger by hand: its
+// allocator tells nobody. As Category::host.
+at::Tensor host_memory(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
+                       at::Device device, Ledger& ledger);
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// Starts a plan's ranks, those of this process, as threads, each with its executor and its part of the initial weights,
-// and runs a function on all of them.
+// Starts a plan's ranks, those of this process, as threads, each with its executor and its part of
+// the initial weights, and runs a function on all of them.
 #include "run/ranks.h"
 
 #include <fmt/format.h>
@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "comm/streams.h"
 #include "meshwright/error.h"
 #include "model/init.h"
 #include "plan/limits.h"
 #include "program/scalar_type.h"
+#include "run/device.h"
 
 namespace mw {
 namespace {
@@ -41,6 +43,7 @@ void with_executors(const Experiment& experiment, const Plan& plan, const std::a
 void with_executors(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
                     const std::atomic<bool>* stop, const RankBody& body, bool limited) {
   check_thread_ranks(plan, runtime.processes());
+  check_device(experiment.device, experiment.load_device);
   RankOptions options;
   options.threads = experiment.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
@@ -53,17 +56,22 @@ void with_executors(RankRuntime& runtime, const Experiment& experiment, const Pl
     input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
     input.which = [&](std::int64_t step) { return experiment.which_plan(step); };
   } else {
-    input.first_sample = [&](std::int64_t step) { return step * plan.request.batch; };
+    input.first_sample = [&](std::int64_t step) {
+      return experiment.sample_offset + step * plan.request.batch;
+    };
   }
   runtime.run(
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
+        const at::Device device = device_of(
+            experiment.device, context.rank - runtime.here().front(), context.rank, plan.ranks());
+        const DeviceScope on_device(device);
         Ledger ledger;
         if (limited && experiment.memory > 0) {
           ledger.set_limit(experiment.memory, context.rank, experiment.memory_hint);
         }
         MemoryWatch watch(ledger);
-        Executor executor(plan.program_of(context.rank), context.rank, at::kCPU, *context.source,
+        Executor executor(plan.program_of(context.rank), context.rank, device, *context.source,
                           ledger, input);
         for (std::size_t p = 1; apart && p < experiment.step_plans->plans.size(); ++p)
           executor.also(experiment.step_plans->plans[p]->program_of(context.rank));
@@ -74,10 +82,10 @@ void with_executors(RankRuntime& runtime, const Experiment& experiment, const Pl
           held_out.forward_only = true;
           executor.evaluates(experiment.evaluation.plan->program_of(context.rank), held_out);
         }
-        fill_parameters(executor, experiment);
+        if (!experiment.goes_on) fill_parameters(executor, experiment);
         body(executor, ledger);
       },
-      options, at::kCPU, plan.hash());
+      options, experiment.device, plan.hash());
 }
 
 namespace {

@@ -172,7 +172,8 @@ void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceTy
   RanksEnd end;
   try {
     const auto source = processes_->carrier().connect(ranks_of_, device, options.timeout);
-    end = comm::run_rank_threads(*source, here_, threads(options.threads), guarded);
+    end = comm::run_rank_threads(*source, here_, threads(options.threads), guarded,
+                                 comm::patience_of(options.timeout));
   } catch (...) {
     end = comm::end_by_exception(here_.front());
   }
@@ -210,18 +211,35 @@ void RankRuntime::settle(RanksEnd end) {
   // This wakes ranks that wait for a word of the first process.
   for (int p = 1; p < count; ++p) processes_->send(p, over(end));
   std::vector<std::pair<int, Error>> lost;
+  std::vector<RankPlace> places = places_of(0, &end);
   for (int p = 1; p < count; ++p) {
     const bool failed = end.state != RanksEnd::State::well || !lost.empty();
     try {
       const RanksEnd other = await_end(p, failed ? std::min(grace, timeout_) : timeout_, true);
+      for (RankPlace& place : places_of(p, &other)) places.push_back(std::move(place));
       if (other.nearer_than(end)) end = other;
     } catch (const Error& error) {
       lost.emplace_back(p, error);
+      for (RankPlace& place : places_of(p, nullptr)) places.push_back(std::move(place));
     }
   }
   for (const auto& [p, error] : lost) end = told_by(std::move(end), p, error);
+  end.places = std::move(places);
   for (int p = 1; p < count; ++p) processes_->send(p, over(end));
   end.rethrow();
+}
+
+// Of a process' ranks: what it said of them; null: it is gone. One whose ranks all went well says
+// nothing.
+std::vector<RankPlace> RankRuntime::places_of(int process, const RanksEnd* end) const {
+  if (end != nullptr && !end->places.empty()) return end->places;
+  std::vector<RankPlace> places;
+  for (const int rank : ranks_of_[static_cast<std::size_t>(process)]) {
+    RankPlace& place = places.emplace_back();
+    place.rank = rank;
+    if (end != nullptr) place.state = RankPlace::State::ended;
+  }
+  return places;
 }
 
 // A process' next word about its ranks' end, whatever it said before. The first process says two:

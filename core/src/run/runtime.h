@@ -69,6 +69,7 @@ class RankRuntime {
   void agree(const std::string& agreed);
   void settle(comm::RanksEnd end);
   comm::RanksEnd await_end(int process, std::chrono::milliseconds timeout, bool once);
+  std::vector<RankPlace> places_of(int process, const comm::RanksEnd* end) const;
   comm::RanksEnd told_by(comm::RanksEnd end, int process, const Error& error) const;
   BytesOfRanks collect(std::vector<std::string> own);
   std::size_t place_of(int rank) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "program/scalar_type.h"
+#include "run/host_copy.h"
 
 namespace mw {
 
@@ -45,7 +46,11 @@ Storage::Storage(const RankView& rank, at::Device device, Ledger& ledger, const 
     }
     const bool host = slots[slot].memory == Memory::host;
     const Ledger::Scope scope(ledger, host ? Category::host : slots[slot].category);
-    set(slot, at::zeros({elements(slot)}, options(slot)));
+    const at::TensorOptions made = options(slot);
+    set(slot, host ? host_memory({elements(slot)}, {1}, c10::typeMetaToScalarType(made.dtype()),
+                                 device, ledger)
+                         .zero_()
+                   : at::zeros({elements(slot)}, made));
   }
 }
 

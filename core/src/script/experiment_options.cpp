@@ -49,7 +49,9 @@ const Options& experiment_options() {
           .fallback("none")
           .any("offload", offload_doc)
           .fallback("none")
-          .choice("device", {"cpu"}, "where ranks compute")
+          .choice("device", {"cpu", "cuda"},
+                  "where ranks compute: on this machine's CPUs, or each on one of its GPUs; where "
+                  "there are more ranks than GPUs, some share one")
           .fallback("cpu")
           .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
           .any("schedule",
@@ -64,6 +66,10 @@ const Options& experiment_options() {
           .text("weights",
                 "initial weights: a safetensors file or folder with Hugging Face's names")
           .optional()
+          .any("export",
+               "where the weights go after the last step, as a folder that transformers loads: a "
+               "path, or { path = …, dtype = \"bf16\", shard = \"5GB\" }")
+          .optional()
           .text("name", "what the run is called; left out: the plan's mix")
           .optional()
           .text("log",
@@ -75,9 +81,26 @@ const Options& experiment_options() {
                    "replaces its own without it")
           .fallback(false)
           .table(
+              "checkpoint",
+              "all that a run goes on from, now and then: { path = \"checkpoints/{name}\", every "
+              "= 100, keep = 3 }; one more at its end")
+          .optional()
+          .any("resume",
+               "true: the run goes on from the newest checkpoint of checkpoint.path, whatever mix "
+               "wrote it, or begins anew where there is none; { from = \"…\", changed = true }")
+          .fallback(false)
+          .table(
               "evaluate",
               "a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone "
               "by the run's own plan, after so many steps and after the last")
+          .optional()
+          .table("cluster",
+                 "what a plan is priced for: mw.cluster(\"selene\", { nodes = 8 }), or a table of "
+                 "one's own; this machine if left out. A run does not look at it")
+          .optional()
+          .table("stack",
+                 "the software that a plan on a cluster is priced for: mw.stack(\"megatron-core\"); "
+                 "this project's own if left out")
           .optional()
           .integer("threads", "threads of one rank; 0: the cores over the ranks")
           .fallback(0)
@@ -104,6 +127,11 @@ const Options& experiment_options() {
           .fallback(300)
           .range(0.001, 1e9)
           .unit("seconds")
+          .choice("on_nan", {"stop", "continue"},
+                  "what a loss or a gradient norm that is NaN or Inf does: end the run before the "
+                  "optimizer's step, naming where it comes up first; or nothing. Steps that a loss "
+                  "scale leaves out are neither")
+          .fallback("stop")
           .list("trace",
                 "steps of which the run file has every op and transfer, for meshwright trace: "
                 "{ 3, 100 }; {}: none. If left out, the third and the last")
@@ -115,6 +143,27 @@ const Options& experiment_options() {
               "run")
           .optional();
   return options;
+}
+
+const Options& export_options() {
+  static const Options options =
+      Options()
+          .text("path", "the folder")
+          .positional("path")
+          .choice("dtype", {"fp64", "fp32", "bf16", "fp16"},
+                  "of the tensors; left out: the experiment's precision")
+          .optional()
+          .bytes("shard", "of a file at most, unless one tensor has more")
+          .at_least(1)
+          .fallback("5GB");
+  return options;
+}
+
+void read_device(const Values& values, Catalog& catalog, Experiment& experiment) {
+  if (values.text("device") != "cuda") return;
+  experiment.device = at::kCUDA;
+  // The one module that links libtorch's CUDA side: nothing else loads it.
+  experiment.load_device = [&catalog] { catalog.find(Kind::communicator, "nccl"); };
 }
 
 const Options& evaluate_options() {

@@ -15,7 +15,7 @@
 #include "base/cpu.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
-#include "predict/machine.h"
+#include "predict/device.h"
 #include "run/progress.h"
 #include "sweep/summary.h"
 

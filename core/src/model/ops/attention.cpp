@@ -43,7 +43,7 @@ at::Tensor index_of(const HeadMap& map, const at::Tensor& like) {
   std::vector<std::int64_t> index;
   for (std::int64_t i = 0; i < map.heads.size; ++i)
     index.push_back((map.heads.offset + i) / map.group() - map.kv_heads.offset);
-  return at::tensor(index, at::kLong).to(like.device());
+  return at::tensor(index, at::kLong).to(like.device(), /*non_blocking=*/true);
 }
 
 // One key head for each query head. A copy if a key head serves several and there is more than one:

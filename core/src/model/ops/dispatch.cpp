@@ -2,6 +2,7 @@
 // (combine).
 #include <algorithm>
 
+#include "base/host_wait.h"
 #include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
@@ -35,6 +36,7 @@ class Dispatch final : public OpType {
     const LocalDim& experts = call.dims.at(op.output_dims[0][0]);
     const at::Tensor x = by_token(call.inputs[0]);
     const at::Tensor picks = call.inputs[1].flatten();
+    const HostWait waits("rows of experts");
     const at::Tensor here =
         at::nonzero((picks >= experts.offset).logical_and_(picks < experts.offset + experts.size))
             .squeeze(1);

@@ -34,8 +34,8 @@ at::Tensor ends_of(const OpCall& call) {
   std::vector<std::int32_t> ends;
   std::int64_t end = 0;
   for (std::int64_t rows : call.rows) ends.push_back(static_cast<std::int32_t>(end += rows));
-  return at::tensor(ends, at::kInt)
-      .to(call.grad_outputs.empty() ? call.inputs[0].device() : call.grad_outputs[0].device());
+  const at::Tensor& like = call.grad_outputs.empty() ? call.inputs[0] : call.grad_outputs[0];
+  return at::tensor(ends, at::kInt).to(like.device(), /*non_blocking=*/true);
 }
 
 template <class Do>

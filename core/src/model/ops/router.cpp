@@ -114,7 +114,7 @@ class Admit final : public OpType {
       for (const Range& run : tokens.runs) {
         runs.push_back(at::arange(run.offset, run.offset + run.size, at::kLong));
       }
-      places = at::cat(runs).to(picks.device());
+      places = at::cat(runs).to(picks.device(), /*non_blocking=*/true);
       picks = picks.index_select(1, at::argsort(places));
     }
     const std::int64_t batch = picks.size(0), seq = picks.size(1), top = picks.size(2);

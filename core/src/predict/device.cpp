@@ -1,6 +1,6 @@
 // Measures this machine (matrix products, elementwise work, copies, wake-ups) and keeps the
 // result for later runs.
-#include "predict/machine.h"
+#include "predict/device.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -171,12 +171,11 @@ GemmFit read_fit(const Json& json) {
 }  // namespace
 
 int Device::threads_of(int ranks, int asked) const {
-  return shared() ? threads_of_rank(ranks, asked, cores) : 1;
+  return threads_of_rank(ranks, asked, cores);
 }
 
 double Device::peak(int ranks, int element, int threads) const {
   const double rate = gemm(element).rate;
-  if (!shared()) return rate * ranks;
   const int busy = std::min(ranks * threads_of(ranks, threads), cores);
   return rate * busy * (busy == cores ? all_cores : 1);
 }
@@ -194,8 +193,6 @@ Json Device::to_json() const {
           {"latency", latency},
           {"cores", cores},
           {"all_cores", all_cores},
-          {"link", link},
-          {"host", host},
           {"memory", memory}};
 }
 
@@ -213,12 +210,8 @@ Device Device::from_json(const Json& json) {
   d.latency = positive(json, "latency");
   d.cores = json.at("cores").get<int>();
   d.all_cores = positive(json, "all_cores");
-  d.link = json.at("link").get<double>();
-  d.host = json.value("host", 0.0);
   d.memory = json.at("memory").get<std::int64_t>();
-  if (d.cores < 0 || d.memory <= 0 || (d.cores == 0 && !(d.link > 0))) {
-    throw std::invalid_argument("cores, memory, link");
-  }
+  if (d.cores < 1 || d.memory <= 0) throw std::invalid_argument("cores, memory");
   return d;
 }
 

@@ -1,0 +1,16 @@
+-- NVIDIA A100 SXM. Rates and memory: data sheet "NVIDIA A100 Tensor Core GPU" (2021), dense. The rest, from
+-- bandwidth_share on, is one set for all A100, fitted by tests/reference/fit.py on the tables that it names
+-- (kernel, smooth and optimizer were set by hand).
+local include = ...
+return function(changes)
+  local device = {
+    name = "A100-80GB", peak16 = 312e12, peak32 = 19.5e12, peak64 = 9.7e12,
+    memory = "80GiB", bandwidth = 2.04e12, units = 108, tiles = include "devices/tiles",
+    bandwidth_share = 0.779, gemm = 0.829, tile_k = 150, batched = 0.599,
+    flash = { 0.35, 0.45, 0.6 },
+    kernel = 3.5e-6, launch = 51.8e-6, backward_launch = 0.502, microbatch = 1.96e-3,
+    smooth = 4.5, slowed = 0.473, straggle = 0.004, optimizer = 1e-3,
+  }
+  for key, value in pairs(changes or {}) do device[key] = value end
+  return device
+end

@@ -1,0 +1,13 @@
+-- Nodes of 8 H200: the H100 with 141 GB of faster memory ("NVIDIA H200 Tensor Core GPU Datasheet", 2024).
+local include = ...
+return {
+  name = "h200",
+  device = include "devices/h100" { name = "H200-141GB", memory = "141GB", bandwidth = 4.8e12 },
+  -- The curves are the A100's, whose link is 1.5 times slower.
+  node = {
+    devices = 8, bandwidth = 450e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_scale = 1.5,
+    curve_share = 0.992,
+  },
+  network = { nic = 50e9, share = 0.88, latency = 15e-6, hop = 6e-6 },
+  host = { link = 50e9, memory = 30e9 },  -- PCIe 5 x16 as copies reach it; a share of the host's DRAM
+}

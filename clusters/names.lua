@@ -1,0 +1,11 @@
+-- What this folder describes, for messages.
+return {
+  cluster = {
+    "b200", "dgx-a100-40", "dgx-a100-80", "dgx-h100", "dgx-h100-llama3", "dgx-v100", "h200", "h800", "selene",
+    "tpu-v4", "tpu-v5p", "vtrain",
+  },
+  stack = {
+    "fsdp-mpt", "fsdp2", "llama3", "megatron-2021", "megatron-2022", "megatron-core", "meshwright", "vtrain",
+    "zero3-2021",
+  },
+}

@@ -1,0 +1,9 @@
+-- PyTorch's fully_shard with torch.compile: flash attention 2, elementwise ops fused by Inductor, a fused optimizer
+-- (torchtitan: Liang et al. 2024). Not fitted: no table of it is among tests/reference.
+local include = ...
+return {
+  name = "fsdp2",
+  flash = 2, ops = include "stacks/ops" (false, true),
+  loss_forward = 20, loss_backward = 12, embedding_backward = 2, optimizer_bytes = 44,
+  gradient_sum = 6, bucket_host = 5, host = 0.6,
+}

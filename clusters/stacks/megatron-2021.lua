@@ -1,0 +1,13 @@
+-- Megatron-LM as of Narayanan et al. 2021: gradients are added up in fp32 by a kernel of its own (2 bytes read, 4
+-- read and written), reduced in fp32 after the last microbatch; all-reduces of TP block.
+local include = ...
+return {
+  name = "megatron-2021",
+  flash = 0, scores_forward = 4 + 5, scores_backward = 6 + 5,  -- scale, mask and softmax are one kernel; dropout
+  fused_heads = 4, unfused_forward = 16, unfused_backward = 8,  -- ... where heads times sequences divide by 4
+  ops = include "stacks/ops" (true, true), joined_projections = true, whole_recompute = true,
+  loss_forward = 34.2, loss_backward = 22.8,                    -- of logits in fp32, op by op
+  embedding_backward = 2, optimizer_bytes = 54,
+  scattered_sends = true, stages_wait = true,                   -- Narayanan et al. 2021, section 4.1
+  gradient_sum = 10,
+}

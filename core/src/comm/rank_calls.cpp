@@ -1,0 +1,156 @@
+// Keeps of each rank what it has done and what it waits for, cheaply while it runs, in words once a
+// run has failed.
+#include "comm/rank_calls.h"
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+namespace mw {
+
+std::string RankPlace::Call::text() const {
+  if (axis.empty()) return "none";
+  std::string text = fmt::format("{} on {}", op, axis);
+  if (!label.empty()) text += fmt::format(" for '{}'", label);
+  if (!phase.empty()) text += fmt::format(" ({})", phase);
+  return text;
+}
+
+const char* name_of(RankPlace::State state) {
+  static constexpr std::array names{"computes", "waits", "failed", "ended", "gone"};
+  return names.at(static_cast<std::size_t>(state));
+}
+
+namespace comm {
+namespace {
+
+thread_local RankCalls* own = nullptr;
+
+std::string seconds_text(double seconds) {
+  return fmt::format("{:.1f} s", seconds);
+}
+
+}  // namespace
+
+RankCalls* RankCalls::current() {
+  return own;
+}
+
+void RankCalls::take_thread() {
+  own = this;
+}
+
+std::int64_t RankCalls::begun(const std::string& axis, const char* op, const Purpose& purpose) {
+  const std::lock_guard guard(lock_);
+  RankPlace::Call& call = at(begun_);
+  call.axis = axis;
+  call.op = op;
+  call.phase = purpose.phase;
+  if (purpose.label != nullptr) {
+    call.label = *purpose.label;
+  } else {
+    call.label.clear();
+  }
+  return begun_++;
+}
+
+void RankCalls::waits(std::int64_t call) {
+  const double now = seconds_now();
+  const std::lock_guard guard(lock_);
+  waits_ = call;
+  since_ = now;
+}
+
+void RankCalls::done(std::int64_t call) {
+  const double now = seconds_now();
+  const std::lock_guard guard(lock_);
+  ++done_;
+  waits_ = -1;
+  last_ = call;
+  if (call >= 0 && call + static_cast<std::int64_t>(kept) > begun_) last_call_ = at(call);
+  since_ = now;
+}
+
+void RankCalls::ends(bool failed) {
+  const std::lock_guard guard(lock_);
+  ended_ = true;
+  failed_ = failed;
+}
+
+bool RankCalls::ended() const {
+  const std::lock_guard guard(lock_);
+  return ended_;
+}
+
+RankPlace RankCalls::place() const {
+  const double now = seconds_now();
+  const std::lock_guard guard(lock_);
+  RankPlace place;
+  place.rank = rank_;
+  place.state = failed_       ? RankPlace::State::failed
+                : ended_      ? RankPlace::State::ended
+                : waits_ >= 0 ? RankPlace::State::waits
+                              : RankPlace::State::computes;
+  place.done = done_;
+  place.last = last_call_;
+  if (waits_ >= 0 && waits_ + static_cast<std::int64_t>(kept) > begun_)
+    place.waits = calls_[static_cast<std::size_t>(waits_) % kept];
+  if (waits_ >= 0 || last_ >= 0) place.seconds = now - since_;
+  return place;
+}
+
+RankRecords::RankRecords(const std::vector<int>& ranks) {
+  for (const int rank : ranks) calls_.push_back(std::make_unique<RankCalls>(rank));
+}
+
+void RankRecords::keep() {
+  const std::lock_guard guard(lock_);
+  if (!kept_.empty()) return;
+  for (const auto& calls : calls_) kept_.push_back(calls->place());
+}
+
+std::vector<int> RankRecords::running() const {
+  std::vector<int> ranks;
+  for (const auto& calls : calls_) {
+    if (!calls->ended()) ranks.push_back(calls->place().rank);
+  }
+  return ranks;
+}
+
+std::string text_of(const RankPlace& place) {
+  if (place.state == RankPlace::State::gone) return "its process is gone";
+  std::string text = plural(place.done, "collective") + " done";
+  if (!place.last.axis.empty()) text += fmt::format(", the last {}", place.last.text());
+  const std::string since = seconds_text(place.seconds);
+  switch (place.state) {
+    case RankPlace::State::waits:
+      return text + fmt::format("; waits {} in {}", since, place.waits.text());
+    case RankPlace::State::computes:
+      return text + (place.done > 0 ? fmt::format("; has computed for {} since", since)
+                                    : std::string("; computes"));
+    case RankPlace::State::failed:
+      if (place.waits.axis.empty()) return text + "; failed";
+      return text + fmt::format("; failed after {} in {}", since, place.waits.text());
+    case RankPlace::State::ended:
+    case RankPlace::State::gone:
+      break;
+  }
+  return text + "; has ended";
+}
+
+std::string table_of(const std::vector<RankPlace>& places) {
+  TextTable table({"rank", "done", "last collective", "then", "for", "in"}, {0, 1, 4});
+  for (const RankPlace& place : places) {
+    const bool gone = place.state == RankPlace::State::gone;
+    const bool began = place.done > 0 || !place.waits.axis.empty();
+    table.add({std::to_string(place.rank), gone ? "" : std::to_string(place.done),
+               gone ? "" : place.last.text(), name_of(place.state),
+               began && place.state != RankPlace::State::ended ? seconds_text(place.seconds) : "",
+               place.waits.axis.empty() ? "" : place.waits.text()});
+  }
+  return table.text("  ");
+}
+
+}  // namespace comm
+}  // namespace mw

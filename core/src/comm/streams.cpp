@@ -1,0 +1,68 @@
+// Gives ranks their streams, by c10's interface that every accelerator implements.
+#include "comm/streams.h"
+
+#include <c10/core/AutogradState.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <atomic>
+
+namespace mw {
+namespace {
+
+std::atomic<const LeaveOut*> left_out_waits{nullptr};
+thread_local at::Device device_of_thread = at::kCPU;
+
+}  // namespace
+
+c10::Stream current_stream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+c10::Stream new_stream(at::Device device, bool urgent) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, urgent);
+}
+
+c10::Event record_event(c10::Stream stream, bool timed) {
+  c10::Event event(stream.device_type(),
+                   timed ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT);
+  event.record(stream);
+  return event;
+}
+
+void leave_waits_out(const LeaveOut* which) {
+  left_out_waits = which;
+}
+
+const LeaveOut* waits_left_out() {
+  return left_out_waits.load(std::memory_order_relaxed);
+}
+
+at::Device rank_device() {
+  return device_of_thread;
+}
+
+struct DeviceScope::State {
+  explicit State(at::Device device) : guard(device), stream(new_stream(device)) {
+    autograd.set_multithreading_enabled(false);
+    device_of_thread = device;
+  }
+  ~State() {
+    autograd.set_multithreading_enabled(threads);
+    device_of_thread = at::kCPU;
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  const bool threads = autograd.get_multithreading_enabled();
+  c10::DeviceGuard guard;
+  c10::StreamGuard stream;
+};
+
+DeviceScope::DeviceScope(at::Device device)
+    : state_(device.is_cpu() ? nullptr : std::make_unique<State>(device)) {}
+DeviceScope::~DeviceScope() = default;
+
+}  // namespace mw

@@ -1,0 +1,95 @@
+// A cluster described as data: a device's rates, what nodes and links there are. The files of
+// clusters/ hold them; scripts name one (mw.cluster) or bring their own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "meshwright/dtype.h"
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+// A tile of a matrix product, and the share of the device's rate that it reaches.
+struct GemmTile {
+  double rows = 0, columns = 0, rate = 1;
+};
+
+// Rates are per second, sizes in bytes, times in seconds, shares between 0 and 1.
+struct DeviceType {
+  std::string name;
+  double peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
+  std::int64_t memory = 0;
+  double bandwidth = 0;           // of its memory
+  double bandwidth_share = 0;     // ... that kernels achieve which stream through it
+  double gemm = 0;                // of the peak, of large products: clocks under power among it
+  double units = 0;               // that tiles are spread over (SMs); 0: products have no tiles
+  double tile_k = 0;              // what a tile's begin and end cost, in units of k
+  std::vector<GemmTile> tiles;    // the fastest is taken
+  double batched = 1;             // of `gemm`, of attention's products of each head
+  double kernel = 0;              // of a kernel that does nothing: ramp and gap
+  std::array<double, 4> flash{};  // of the peak, by generation; [0] is unused
+  double launch = 0;              // of the host to launch one op forward
+  double backward_launch = 1;     // ... backward, as a share of that
+  double microbatch = 0;          // of the host for each microbatch
+  double smooth = 0;              // how sharply the slower of host and device decides
+  double slowed = 0;              // seconds compute loses for each of a collective beside it
+  double straggle = 0;            // 1 + straggle sqrt(2 ln ranks)
+  double optimizer = 0;           // seconds of each optimizer step, beside its bytes
+
+  double peak(Dtype dtype) const {
+    const int bytes = bytes_of(dtype);
+    return bytes == 8 ? peak64 : bytes == 4 ? peak32 : peak16;
+  }
+};
+
+// A measured all-reduce among some devices of a node: bytes and seconds, ascending.
+struct CollectiveCurve {
+  int ranks = 0;
+  std::vector<std::pair<double, double>> points;
+};
+
+// What joins the devices of a node, and each of them to the next nodes. Bandwidths are of one
+// device in one direction.
+struct NodeLinks {
+  int devices = 1;  // of a node
+  double bandwidth = 0, share = 0.78;
+  double latency = 0;                   // of a step of a ring
+  std::vector<CollectiveCurve> curves;  // none: rings by the numbers above
+  double curve_scale = 1;               // the curves are of a link this many times slower
+  double curve_share = 1;               // within a step, of what was measured alone
+};
+struct Network {
+  double nic = 0;  // a node's NICs over its devices: all groups of the node share them
+  double share = 0.88;
+  double latency = 0;           // from node to node
+  double hop = 0;               // of a step of a ring that crosses nodes
+  double oversubscription = 1;  // of the tree above the nodes of a pod
+  int pod = 0;                  // nodes that reach one another at full rate; 0: all
+};
+// A torus instead of nodes and network: each device is joined to two in each dim.
+struct Torus {
+  std::vector<int> shape;  // of the whole; empty: there is none
+  double bandwidth = 0, share = 0.9, latency = 0;
+};
+
+struct Cluster {
+  std::string name;
+  int nodes = 1;
+  DeviceType device;
+  NodeLinks node;
+  Network network;
+  Torus torus;
+  double host_link = 0;    // bytes a second between a device and its host; 0: not known
+  double host_memory = 0;  // ... of the host's memory, where what is offloaded is updated
+
+  std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
+};
+
+// Of a table as clusters/*.lua hold it; every problem has its key under `path`.
+Cluster read_cluster(const Json& table, const std::string& path, Problems& problems);
+
+}  // namespace mw

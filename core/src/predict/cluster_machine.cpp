@@ -1,0 +1,75 @@
+// Reads the machine that a script's cluster and stack describe, and holds plans against it.
+#include "predict/cluster_machine.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/text.h"
+#include "predict/on_cluster.h"
+
+namespace mw {
+
+std::string ClusterMachine::name() const {
+  return fmt::format("{}: {} of {} {}, stack {}", cluster_.name, plural(cluster_.nodes, "node"),
+                     cluster_.node.devices, cluster_.device.name, stack_.name);
+}
+
+std::unique_ptr<RankMachine> ClusterMachine::of_rank(const RankView& view, int, int) const {
+  return std::make_unique<OnCluster>(view, cluster_, stack_);
+}
+
+double ClusterMachine::stragglers(int ranks) const {
+  if (ranks < 2) return 1;
+  return 1 + cluster_.device.straggle * std::sqrt(2 * std::log(static_cast<double>(ranks)));
+}
+
+std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& stack,
+                                             Problems& problems) {
+  Problems found;
+  Cluster hardware = read_cluster(cluster, "cluster", found);
+  Stack software;
+  software.name = "meshwright";
+  if (!stack.is_null()) software = read_stack(stack, "stack", found);
+  if (found.empty() && software.flash > 0 &&
+      hardware.device.flash.at(static_cast<std::size_t>(software.flash)) <= 0) {
+    found.add(Stage::options, "cluster.value", "cluster.device.flash",
+              fmt::format("cluster.device.flash: says nothing of generation {}, which the stack "
+                          "{} has",
+                          software.flash, software.name),
+              "give its share of the peak: flash = { 0.35, 0.45, 0.6 }");
+  }
+  problems.add(found);
+  if (!found.empty()) return nullptr;
+  return std::make_unique<ClusterMachine>(std::move(hardware), std::move(software));
+}
+
+void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& problems) {
+  const Cluster& cluster = machine.cluster();
+  if (plan.ranks() > cluster.devices()) {
+    const auto nodes = (plan.ranks() + cluster.node.devices - 1) / cluster.node.devices;
+    problems.add(Stage::plan, "cluster.room", "cluster.nodes",
+                 fmt::format("cluster.nodes: {} ranks, and {} devices in {}", plan.ranks(),
+                             cluster.devices(), plural(cluster.nodes, "node")),
+                 fmt::format("nodes = {} or more, or a plan of fewer ranks", nodes));
+  }
+  const Dtype dtype = plan.programs.front().dtype;
+  if (cluster.device.peak(dtype) <= 0) {
+    const int bits = 8 * bytes_of(dtype);
+    problems.add(Stage::plan, "cluster.rate", fmt::format("cluster.device.peak{}", bits),
+                 fmt::format("cluster.device.peak{}: is missing, and the plan computes in {}", bits,
+                             name_of(dtype)),
+                 "give its dense operations a second, or plan in another precision");
+  }
+  bool offloads = false;
+  for (const Program& program : plan.programs) {
+    for (const Slot& slot : program.slots) offloads = offloads || slot.memory == Memory::host;
+  }
+  if (offloads && cluster.host_link <= 0) {
+    problems.add(Stage::plan, "cluster.host", "cluster.host",
+                 "cluster.host: is missing, and the plan keeps tensors in host memory",
+                 "host = { link = 25e9, memory = 20e9 }: bytes a second of each device");
+  }
+}
+
+}  // namespace mw

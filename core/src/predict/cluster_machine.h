@@ -1,0 +1,45 @@
+// A described cluster as a machine: each rank has a device of its own, in the order of the ranks,
+// and transfers run beside compute as the stack has it.
+#pragma once
+
+#include "plan/plan.h"
+#include "predict/cluster.h"
+#include "predict/machine.h"
+#include "predict/stack.h"
+
+namespace mw {
+
+class ClusterMachine final : public Machine {
+ public:
+  ClusterMachine(Cluster cluster, Stack stack)
+      : cluster_(std::move(cluster)), stack_(std::move(stack)) {}
+
+  std::string name() const override;
+  std::int64_t room() const override { return cluster_.devices(); }
+  std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
+  bool overlaps() const override { return true; }
+  bool stages_wait() const override { return stack_.stages_wait; }
+  int threads_of(int, int) const override { return 1; }
+  double peak(int ranks, Dtype dtype, int) const override {
+    return cluster_.device.peak(dtype) * ranks;
+  }
+  double stragglers(int ranks) const override;
+  std::int64_t memory() const override { return cluster_.device.memory; }
+  bool memory_together() const override { return false; }
+
+  const Cluster& cluster() const { return cluster_; }
+  const Stack& stack() const { return stack_; }
+
+ private:
+  Cluster cluster_;
+  Stack stack_;
+};
+
+// What a script's `cluster` and `stack` describe (null: this project's own stack); null with
+// problems.
+std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& stack,
+                                             Problems& problems);
+// What of a plan the cluster lacks: devices, a rate for its numbers, a link to the host.
+void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& problems);
+
+}  // namespace mw

@@ -1,0 +1,56 @@
+// What this machine's cores can do, measured once and kept in the user's cache folder: the roofline
+// that instructions of ranks are priced with that are threads here.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "meshwright/json.h"
+
+namespace mw {
+
+// A GEMM of f operations takes overhead + f / rate seconds on one core (or device).
+struct GemmFit {
+  double rate = 0;
+  double overhead = 0;
+};
+
+struct Device {
+  std::string name;
+  GemmFit gemm16, gemm32, gemm64;  // by an element's bits; 16: bf16
+  double pointwise16 = 0, pointwise32 = 0,
+         pointwise64 = 0;  // elementwise operations a second, in cache, one core
+  double bandwidth = 0;    // bytes read and written a second, one core
+  double op_overhead = 0;  // seconds of a call that does nothing
+  double latency = 0;      // seconds for one rank to wake another (latency of a collective's step)
+  int cores = 1;
+  double all_cores = 1;     // rate of one core while all are busy, over its rate alone
+  std::int64_t memory = 0;  // bytes, of the whole machine
+
+  const GemmFit& gemm(int element) const {
+    return element == 8 ? gemm64 : element == 4 ? gemm32 : gemm16;
+  }
+  double pointwise(int element) const {
+    return element == 8 ? pointwise64 : element == 4 ? pointwise32 : pointwise16;
+  }
+  // Threads that each of `ranks` ranks computes with: see threads_of_rank.
+  int threads_of(int ranks, int asked) const;
+  // Highest GEMM rate of `ranks` ranks together: what MFU is a fraction of.
+  double peak(int ranks, int element, int threads = 0) const;
+
+  Json to_json() const;
+  // Throws if a key is missing or not a positive number.
+  static Device from_json(const Json& json);
+};
+
+// Measures this machine; takes about 0.25 s on one core and all of them for a moment.
+Device measure_device();
+
+// This machine, from the cache if it was measured before with this CPU and torch. A cache that
+// cannot be read is measured anew; one that cannot be written is not.
+Device this_device(const std::filesystem::path& folder);
+// ... in $XDG_CACHE_HOME/meshwright or ~/.cache/meshwright; measured or read once a process.
+const Device& this_device();
+
+}  // namespace mw

@@ -1,0 +1,171 @@
+// Prices collectives: by measured curves inside a node, by rings and hierarchies over the NICs that
+// all groups of a node share, and by the links of a torus.
+#include "predict/network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace mw {
+namespace {
+
+// Of an all-reduce of nothing inside a node, towards which measured curves go below their first
+// point.
+constexpr double least_seconds = 20e-6;
+
+// Seconds at so many bytes: straight lines between logarithms, in proportion above the last point.
+double on_curve(const CollectiveCurve& curve, double bytes) {
+  const auto& points = curve.points;
+  const auto [first_bytes, first_seconds] = points.front();
+  if (bytes <= first_bytes) {
+    const double least = std::min(least_seconds, first_seconds);
+    return least + (first_seconds - least) * bytes / first_bytes;
+  }
+  const auto above = std::find_if(points.begin(), points.end(),
+                                  [&](const auto& point) { return point.first >= bytes; });
+  if (above == points.end()) return points.back().second * bytes / points.back().first;
+  const auto below = above - 1;
+  const double part = std::log(bytes / below->first) / std::log(above->first / below->first);
+  return below->second * std::pow(above->second / below->second, part);
+}
+
+// An all-reduce among `ranks` devices of a node.
+double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
+  if (ranks <= 1 || bytes <= 0) return 0;
+  if (node.curves.empty()) {
+    return 2.0 * (ranks - 1) / ranks * bytes / (node.bandwidth * node.share) +
+           2.0 * (ranks - 1) * node.latency;
+  }
+  const auto found = std::find_if(node.curves.begin(), node.curves.end(),
+                                  [&](const CollectiveCurve& c) { return c.ranks >= ranks; });
+  const CollectiveCurve& curve = found == node.curves.end() ? node.curves.back() : *found;
+  // As bus bandwidth counts it: other numbers of ranks move other shares of the bytes.
+  const double same = ((ranks - 1.0) / ranks) / ((curve.ranks - 1.0) / curve.ranks);
+  return on_curve(curve, bytes / node.curve_scale * same) / node.curve_share;
+}
+
+double nic(const Network& network, const Placed& where, const Library& library) {
+  const double tree = where.one_pod ? 1 : network.oversubscription;
+  return network.nic * network.share * library.nics / tree;
+}
+
+// ... among ranks of several nodes. Every group of a node runs at once, so that one of g ranks owns
+// the NICs' share of g devices.
+double network_all_reduce(const Cluster& cluster, double bytes, const Placed& where,
+                          const Library& library, bool hierarchical) {
+  const Network& network = cluster.network;
+  const double own = nic(network, where, library);
+  const double g = where.in_node, n = where.ranks, nodes = std::max(n / g, 2.0);
+  double through = own * g;
+  if (g > 1)
+    through =
+        std::min(through, cluster.node.bandwidth * cluster.node.share * cluster.node.curve_share);
+  const double ring = 2 * (n - 1) / n * bytes / through + 2 * (n - 1) * network.hop;
+  if (!hierarchical) return ring;
+  const double tree = node_all_reduce(cluster.node, bytes, where.in_node) +
+                      2 * (nodes - 1) / nodes * (bytes / g) / own +
+                      2 * std::log2(nodes) * network.latency + least_seconds;
+  return std::min(ring, tree);
+}
+
+double torus_all_reduce(const Torus& torus, double bytes, const Placed& where) {
+  const double n = where.ranks;
+  return 2 * (n - 1) / n * bytes / (torus.bandwidth * torus.share * where.torus_links) +
+         2 * std::log2(n) * torus.latency;
+}
+
+// How many of a device's links the ranks use, of which other groups on the same ring take parts.
+double links_used(const std::vector<int>& shape, const std::vector<int>& ranks) {
+  double links = 0;
+  std::int64_t inner = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    std::set<int> at;
+    for (const int rank : ranks) at.insert(static_cast<int>(rank / inner % shape[d]));
+    const auto used = static_cast<int>(at.size());
+    if (used > 1) {
+      const int step = *std::next(at.begin()) - *at.begin();
+      // A whole ring has both ways round, a piece of one is a line.
+      links += (used * step == shape[d] ? 2.0 : 1.0) / step;
+    }
+    inner *= shape[d];
+  }
+  return std::max(links, 0.5);
+}
+
+}  // namespace
+
+Placed place(const Cluster& cluster, const std::vector<int>& ranks) {
+  Placed where;
+  where.ranks = static_cast<int>(ranks.size());
+  if (!cluster.torus.shape.empty()) {
+    where.torus_links = links_used(cluster.torus.shape, ranks);
+    return where;
+  }
+  int node = -1, here = 0, pod = -1;
+  where.nodes = 0;
+  for (const int rank : ranks) {
+    const int its = rank / cluster.node.devices;
+    if (its != node) {
+      node = its;
+      here = 0;
+      ++where.nodes;
+      const int its_pod = cluster.network.pod > 0 ? node / cluster.network.pod : 0;
+      where.one_pod = where.one_pod && (pod < 0 || pod == its_pod);
+      pod = its_pod;
+    }
+    where.in_node = std::max(where.in_node, ++here);
+  }
+  return where;
+}
+
+double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
+                          const Library& library) {
+  if (where.ranks <= 1) return 0;
+  const bool torus = where.torus_links > 0;
+  const double n = where.ranks;
+  if (op == Collective::all_to_all) {
+    if (torus) {
+      // Half the ring lies between two devices on average.
+      return bytes * (n - 1) / n * (n / 8) /
+                 (cluster.torus.bandwidth * cluster.torus.share * where.torus_links) +
+             cluster.torus.latency * n / 2;
+    }
+    const double inside = bytes * (where.in_node - 1) / n,
+                 outside = bytes * (n - where.in_node) / n;
+    double seconds = least_seconds;
+    if (inside > 0) seconds += inside / (cluster.node.bandwidth * cluster.node.share);
+    if (where.nodes == 1) return seconds;
+    return std::max(seconds,
+                    outside / nic(cluster.network, where, library) + cluster.network.latency);
+  }
+  const bool whole = op == Collective::all_reduce;
+  double seconds = 0;
+  if (torus) {
+    seconds = torus_all_reduce(cluster.torus, bytes, where);
+  } else if (where.nodes == 1) {
+    seconds = node_all_reduce(cluster.node, bytes, where.ranks);
+  } else {
+    seconds = network_all_reduce(cluster, bytes, where, library, whole || library.hierarchical);
+  }
+  // The other collectives are one of the two halves that an all-reduce is made of.
+  return whole ? seconds : seconds / 2;
+}
+
+double send_seconds(const Cluster& cluster, double bytes, int from, int to) {
+  constexpr double call = 10e-6;
+  if (!cluster.torus.shape.empty()) {
+    return bytes / (cluster.torus.bandwidth * cluster.torus.share) + cluster.torus.latency + call;
+  }
+  if (from / cluster.node.devices == to / cluster.node.devices) {
+    return bytes / (cluster.node.bandwidth * cluster.node.share) + 2 * call;
+  }
+  return bytes / (cluster.network.nic * cluster.network.share) + cluster.network.latency + call;
+}
+
+double traffic_share(const Cluster& cluster, const Placed& where, const Library& library) {
+  if (where.torus_links > 0 || where.nodes == 1) return 1;
+  return std::min(1.0, nic(cluster.network, where, library) * where.in_node /
+                           (cluster.node.bandwidth * cluster.node.share));
+}
+
+}  // namespace mw

@@ -1,0 +1,38 @@
+// What collectives and sends take on a cluster's links.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "meshwright/communicator.h"
+#include "predict/cluster.h"
+
+namespace mw {
+
+// Where the ranks of a collective are. Others like it run on all other devices at the same time.
+struct Placed {
+  int ranks = 1;
+  int in_node = 1;  // at most, in one node
+  int nodes = 1;
+  bool one_pod = true;
+  double torus_links = 0;  // of a device that the ranks can use at once, shared ones in part
+};
+
+// `ranks`: ascending; each a device, counted through the nodes.
+Placed place(const Cluster& cluster, const std::vector<int>& ranks);
+
+// How a library carries out what crosses nodes.
+struct Library {
+  double nics = 1;           // share of a node's NICs that it uses
+  bool hierarchical = true;  // gathers and scatters too take the better of ring and hierarchy
+};
+
+// Seconds of a collective. `bytes`: of a rank's larger buffer (Transfer::payload).
+double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
+                          const Library& library);
+// Of a message from one device to another.
+double send_seconds(const Cluster& cluster, double bytes, int from, int to);
+// The traffic that the collective puts through a device, against one that stays in a node.
+double traffic_share(const Cluster& cluster, const Placed& where, const Library& library);
+
+}  // namespace mw

@@ -1,0 +1,265 @@
+// Prices a rank's instructions: products by their shapes, what streams by its bytes, attention by
+// its kernel; and what the host spends on launching them.
+#include "predict/on_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "predict/device_time.h"
+
+namespace mw {
+namespace {
+
+bool is_product(const Cost& cost) {
+  return !cost.calls.empty() && std::string_view(cost.calls.front().name) == "product";
+}
+
+// Ops of the host for what is launched in pieces.
+constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 3,
+                 parts_backward = 4, unfused_forward = 5, unfused_backward = 4;
+
+}  // namespace
+
+OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& stack)
+    : program_(view.program()),
+      cluster_(cluster),
+      device_(cluster.device),
+      stack_(stack),
+      at_(view.at()),
+      rank_(program_.mesh.rank(view.at())),
+      reals_(bytes_of(program_.dtype)) {
+  bool shards_parameters = false;
+  for (const Bucket& bucket : program_.buckets)
+    shards_parameters = shards_parameters || bucket.sharded_state == ShardedState::parameters;
+  sums_gradients_ = program_.microbatches > 1 || !shards_parameters;
+  for (const Axis& axis : program_.mesh.axes()) {
+    if (axis.role == Role::model && !axis.borrowed)
+      model_.atoms.insert(model_.atoms.end(), axis.atoms.begin(), axis.atoms.end());
+  }
+  for (const Segment& segment : program_.segments) {
+    std::map<int, int> made_by;  // slot -> op
+    for (const Instruction& i : segment.code) {
+      if (i.code == Code::start && i.bucket >= 0 && segment.kind != SegmentKind::forward &&
+          i.pending == program_.buckets[i.bucket].flat.gather &&
+          program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
+        backward_gathers_.insert(&i);
+      }
+      if (i.code == Code::compute && i.update == Update::none && i.piece == Piece::forward) {
+        for (const int slot : i.outputs) made_by[slot] = i.op;
+      }
+      if (i.code != Code::start || i.inputs.empty() || i.bucket >= 0) continue;
+      if (i.move.kind == Move::Kind::send) {
+        const auto& placements = program_.slots[i.inputs[0]].layout;
+        sends_whole_ = true;
+        for (const int atom : model_.atoms) {
+          if (placements[atom].kind != Placement::Kind::replicate) sends_whole_ = false;
+        }
+      } else if (segment.kind == SegmentKind::forward && made_by.contains(i.inputs[0])) {
+        forward_starts_.try_emplace(made_by[i.inputs[0]], &i);
+      }
+    }
+  }
+}
+
+double OnCluster::streams(double bytes, double kernels) const {
+  return stream_seconds(device_, bytes, kernels);
+}
+
+double OnCluster::launches(double ops, bool backward) const {
+  return ops * device_.launch * stack_.host * (backward ? device_.backward_launch : 1);
+}
+
+double OnCluster::elements(const RankView& view, int index, int ring_step) const {
+  const Op& op = program_.graph->ops()[index];
+  if (op.output_dims.empty()) return 0;
+  return static_cast<double>(view.dims(index, ring_step).count(op.output_dims[0]));
+}
+
+WorkTime OnCluster::work(const RankView& view, const Instruction& i, const Footprint& made) {
+  if (i.code == Code::compute && i.update == Update::none)
+    return view.runs(i) ? op(view, i.op, i.piece, i.ring_step) : WorkTime{};
+  const bool own_update = stack_.optimizer_bytes <= 0;
+  if (i.code == Code::compute) {
+    if (own_update || i.update != Update::apply || i.parameter >= 0) return {local(made), 0};
+    const auto shard = static_cast<double>(view.shard(i.bucket).size);
+    return {streams(shard * stack_.optimizer_bytes, 0) + local(made) -
+                streams(made.work.empty() ? 0 : made.work.front().bytes, 0),
+            0};
+  }
+  if (i.code == Code::totals) return {device_.optimizer + (own_update ? local(made) : 0), 0};
+  if (i.code == Code::copy && i.bucket >= 0 && !own_update) return {};
+  WorkTime time{local(made), 0};
+  if (i.code == Code::start && !made.between_stages)
+    time.host =
+        launches(i.bucket >= 0 ? stack_.bucket_host : 1, i.phase != std::string_view("forward"));
+  return time;
+}
+
+double OnCluster::local(const Footprint& made) const {
+  double seconds = 0;
+  for (const LocalWork& work : made.work) {
+    if (work.gemms > 0) {
+      seconds +=
+          work.flops / (device_.peak(program_.dtype) * device_.gemm) + work.gemms * device_.kernel;
+    } else if (work.bytes > 0) {
+      seconds += streams(work.bytes, work.calls);
+    }
+    if (work.link > 0 && cluster_.host_link > 0) seconds += work.link / cluster_.host_link;
+    if (work.host > 0 && cluster_.host_memory > 0) seconds += work.host / cluster_.host_memory;
+  }
+  return seconds;
+}
+
+WorkTime OnCluster::op(const RankView& view, int index, Piece piece, int ring_step) {
+  const Cost& cost = view.cost(index, piece, ring_step);
+  if (is_product(cost)) return product(view, index, piece, cost);
+  if (program_.graph->ops()[index].kind() == "attention")
+    return attention(view, index, piece, ring_step, cost);
+  return streamed(view, index, piece, cost);
+}
+
+double OnCluster::joined_width(const RankView& view, int index, double own) {
+  if (!stack_.joined_projections) return own;
+  if (const auto known = joined_.find(index); known != joined_.end()) return known->second;
+  const auto& ops = program_.graph->ops();
+  const Op& op = ops[index];
+  double width = 0;
+  if (op.kind() == "linear") {
+    // Linears of one input stand side by side.
+    const int last = std::min<int>(static_cast<int>(ops.size()), index + 8);
+    for (int other = std::max(0, index - 8); other < last; ++other) {
+      if (ops[other].kind() != "linear" || ops[other].inputs[0].value != op.inputs[0].value)
+        continue;
+      const Cost& cost = view.cost(other, Piece::forward);
+      if (is_product(cost)) width += static_cast<double>(cost.calls.front().sizes[1]);
+    }
+  }
+  return joined_[index] = std::max(width, own);
+}
+
+WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const Cost& cost) {
+  const auto& sizes = cost.calls.front().sizes;  // of this piece's product
+  auto m = static_cast<double>(sizes[0]), n = static_cast<double>(sizes[1]),
+       k = static_cast<double>(sizes[2]);
+  if (m * n * k == 0) return {};
+  const double batch = std::max(1.0, std::round(cost.flops / (2 * m * n * k)));
+  // The op's output width is n of forward, k of dgrad and m of wgrad.
+  double& width = piece == Piece::forward ? n : piece == Piece::dgrad ? k : m;
+  const double own = width, weights = piece == Piece::wgrad ? m * n * batch : 0;
+  if (batch == 1) width = joined_width(view, index, own);
+  const double part = own / width;
+  WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch), 0};
+  if (piece == Piece::wgrad && sums_gradients_)
+    time.seconds += streams(stack_.gradient_sum * weights, 0);
+  time.host = launches(part * (piece == Piece::wgrad ? 2 : 1), piece != Piece::forward);
+  return time;
+}
+
+WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int ring_step,
+                              const Cost& cost) {
+  const bool backward = piece != Piece::forward;
+  const Op& op = program_.graph->ops()[index];
+  const LocalDims& dims = view.dims(index, ring_step);
+  const Dims& q = op.inputs[0].dims;
+  const auto size = [&](Dim dim) { return static_cast<double>(dims.at(dim).size); };
+  const double heads = size(q[0]) * size(q[2]), queries = size(q[1]),
+               keys = size(op.inputs[1].dims[1]), width = size(q[3]);
+  WorkTime time = streamed(view, index, piece, cost);  // what lies otherwise is copied
+  time.host = launches(backward ? attention_backward : attention_forward, backward);
+  if (cost.flops <= 0) return time;
+  if (stack_.flash > 0) {
+    // All products of a sequence's causal half; of a part of it what the program's kernel has.
+    const double all = backward ? 1.25 * cost.flops : cost.flops;
+    const bool whole = queries == keys && queries == static_cast<double>(dims.at(q[1]).global);
+    const double done = whole ? 0.5 * all : std::min(all, cost.executed);
+    // Backward reaches less of the peak (Dao 2023, "FlashAttention-2", section 4.1).
+    time.seconds += flash_seconds(device_, program_.dtype, stack_.flash,
+                                  backward ? done / 0.85 : done, backward ? 3 : 1);
+    return time;
+  }
+  const double scores = heads * queries * keys;
+  const auto each = [&](double m, double n, double k) {
+    return gemm_seconds(device_, program_.dtype, m, n, k, heads, device_.batched);
+  };
+  const double first = each(queries, keys, width), second = each(queries, width, keys);
+  time.seconds += backward ? 2 * first + second + each(keys, width, queries) : first + second;
+  time.seconds += streams(scores * (backward ? stack_.scores_backward : stack_.scores_forward), 2);
+  time.host += launches(backward ? parts_backward : parts_forward, backward);
+  if (stack_.fused_heads > 0 && static_cast<std::int64_t>(heads) % stack_.fused_heads != 0) {
+    time.seconds += streams(scores * (backward ? stack_.unfused_backward : stack_.unfused_forward),
+                            backward ? 3 : 4);
+    time.host += launches(backward ? unfused_backward : unfused_forward, backward);
+  }
+  return time;
+}
+
+WorkTime OnCluster::streamed(const RankView& view, int index, Piece piece, const Cost& cost) {
+  const bool backward = piece != Piece::forward;
+  const Op& op = program_.graph->ops()[index];
+  const std::string kind = op.kind();
+  const auto known = stack_.ops.find(kind);
+  const StreamedOp::Way way = known == stack_.ops.end() ? StreamedOp::Way{}
+                              : backward                ? known->second.backward
+                                                        : known->second.forward;
+  double bytes = way.passes < 0 ? cost.bytes : way.passes * elements(view, index) * reals_;
+  if (kind == "attention" && way.passes < 0) bytes = 0;
+  const double logit = backward ? stack_.loss_backward : stack_.loss_forward;
+  if (logit > 0 && kind.starts_with("ce_")) {
+    bytes = kind == "ce_stats"
+                ? logit * static_cast<double>(view.dims(index).count(op.inputs[0].dims))
+                : 0;
+  }
+  if (backward && kind == "embedding") {
+    bytes +=
+        stack_.embedding_backward * static_cast<double>(view.dims(index).count(op.inputs[1].dims));
+  }
+  const double kernels = bytes > 0 ? way.kernels : 0;
+  return {streams(bytes, kernels), launches(way.host, backward)};
+}
+
+double OnCluster::forward_transfer(const RankView& view, int op) {
+  const auto found = forward_starts_.find(op);
+  if (found == forward_starts_.end()) return 0;
+  double seconds = 0;
+  for (const Transfer& each : footprint(view, *found->second, Asks::work).transfers)
+    seconds += transfer(view, *found->second, each).seconds;
+  return seconds;
+}
+
+WorkTime OnCluster::beside(const RankView& view, const Segment& segment) {
+  WorkTime time;
+  const bool forward = segment.kind == SegmentKind::forward;
+  const bool backward = segment.kind == SegmentKind::backward || segment.kind == SegmentKind::dgrad;
+  if (!forward && !backward) return time;
+  const auto chunks = static_cast<double>(
+      std::count(program_.stage_of.begin(), program_.stage_of.end(), program_.stage));
+  // Data and loss in forward; less in backward.
+  time.host = device_.microbatch * stack_.host * (forward ? 1 : 0.3) / std::max(chunks, 1.0);
+  if (!backward || !stack_.whole_recompute) return time;
+  std::set<int> again;
+  for (const Instruction& i : segment.code) {
+    if (i.code == Code::compute && i.update == Update::none && i.piece == Piece::forward)
+      again.insert(i.op);
+  }
+  if (again.empty()) return time;
+  const auto& ops = program_.graph->ops();
+  std::set<int> layers;  // that are computed again from their first op on
+  for (const int op : again) {
+    if (ops[op].layer >= 0 && op > 0 && ops[op - 1].layer != ops[op].layer)
+      layers.insert(ops[op].layer);
+  }
+  for (int op = *again.begin(); op < static_cast<int>(ops.size()); ++op) {
+    if (!layers.contains(ops[op].layer) || again.contains(op)) continue;
+    const WorkTime own = this->op(view, op, Piece::forward, 0);
+    time.seconds += own.seconds + forward_transfer(view, op);
+    time.host += own.host;
+  }
+  return time;
+}
+
+double OnCluster::run_seconds(double device, double host) const {
+  return phase_seconds(device_, device, host);
+}
+
+}  // namespace mw

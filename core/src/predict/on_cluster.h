@@ -1,0 +1,66 @@
+// One rank of a plan on a described cluster: what its instructions and transfers take.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "predict/cluster.h"
+#include "predict/machine.h"
+#include "predict/network.h"
+#include "predict/stack.h"
+
+namespace mw {
+
+class OnCluster final : public RankMachine {
+ public:
+  OnCluster(const RankView& view, const Cluster& cluster, const Stack& stack);
+
+  WorkTime work(const RankView& view, const Instruction& instruction,
+                const Footprint& made) override;
+  TransferCost transfer(const RankView& view, const Instruction& instruction,
+                        const Transfer& transfer) override;
+  WorkTime beside(const RankView& view, const Segment& segment) override;
+  double run_seconds(double device, double host) const override;
+
+ private:
+  // One piece of an op of the graph.
+  WorkTime op(const RankView& view, int index, Piece piece, int ring_step);
+  WorkTime product(const RankView& view, int index, Piece piece, const Cost& cost);
+  WorkTime attention(const RankView& view, int index, Piece piece, int ring_step, const Cost& cost);
+  WorkTime streamed(const RankView& view, int index, Piece piece, const Cost& cost);
+  // Elements of the op's first output on the rank.
+  double elements(const RankView& view, int index, int ring_step = 0) const;
+  // The width of all linears of the op's input, where they are one product; else its own.
+  double joined_width(const RankView& view, int index, double own);
+  double streams(double bytes, double kernels) const;
+  double launches(double ops, bool backward) const;
+  double local(const Footprint& made) const;
+  // Of an op's collective in forward, for a layer that is computed again to its end.
+  double forward_transfer(const RankView& view, int op);
+
+  struct Where {
+    Placed placed;
+    bool model = false, data = false;
+  };
+  const Where& where(const RankSet& set);
+  double send(const Instruction& instruction, const Transfer& transfer);
+  double shift(const Transfer& transfer);
+  bool of_role(const RankSet& set, Role role) const;
+
+  const Program& program_;
+  const Cluster& cluster_;
+  const DeviceType& device_;
+  const Stack& stack_;
+  const Coordinates at_;
+  const int rank_;
+  double reals_ = 2;            // bytes of a real
+  bool sums_gradients_ = true;  // a microbatch's gradients are added to those before
+  RankSet model_;               // all axes of the model
+  bool sends_whole_ = false;    // each of their ranks has all of what a stage sends
+  std::set<const Instruction*> backward_gathers_;  // of parameters that are kept in shards
+  std::map<RankSet, Where> where_;
+  std::map<int, double> joined_;                      // by op
+  std::map<int, const Instruction*> forward_starts_;  // by op whose output is moved
+};
+
+}  // namespace mw

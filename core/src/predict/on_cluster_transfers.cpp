@@ -1,0 +1,79 @@
+// Prices a rank's transfers by where the others of their groups are.
+#include <algorithm>
+#include <string_view>
+
+#include "predict/on_cluster.h"
+
+namespace mw {
+
+bool OnCluster::of_role(const RankSet& set, Role role) const {
+  return std::all_of(set.atoms.begin(), set.atoms.end(), [&](int atom) {
+    const auto& axes = program_.mesh.axes();
+    return std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) {
+      return axis.role == role && !axis.borrowed &&
+             std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
+    });
+  });
+}
+
+const OnCluster::Where& OnCluster::where(const RankSet& set) {
+  const auto [found, missing] = where_.try_emplace(set);
+  if (missing) {
+    found->second = {place(cluster_, program_.ranks_of(set, rank_)), of_role(set, Role::model),
+                     of_role(set, Role::data)};
+  }
+  return found->second;
+}
+
+double OnCluster::send(const Instruction& i, const Transfer& transfer) {
+  Coordinates peer = at_;
+  peer[program_.stage_atom] = i.move.peer;
+  const int to = program_.mesh.rank(peer);
+  const auto bytes = static_cast<double>(transfer.payload);
+  if (!stack_.scattered_sends || !sends_whole_ || model_.atoms.empty())
+    return send_seconds(cluster_, bytes, rank_, to);
+  const Placed& ranks = where(model_).placed;
+  return send_seconds(cluster_, bytes / ranks.ranks, rank_, to) +
+         collective_seconds(cluster_, Collective::all_gather, bytes, ranks, {});
+}
+
+// Round a ring all wait for its slowest hop.
+double OnCluster::shift(const Transfer& transfer) {
+  const std::vector<int> ranks = program_.ranks_of(transfer.set, rank_);
+  double slowest = 0;
+  for (std::size_t k = 0; k < ranks.size(); ++k) {
+    slowest = std::max(slowest, send_seconds(cluster_, static_cast<double>(transfer.payload),
+                                             ranks[k], ranks[(k + 1) % ranks.size()]));
+  }
+  return slowest;
+}
+
+TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Transfer& transfer) {
+  if (transfer.ways < 2) return {};
+  if (transfer.op == Collective::send || transfer.op == Collective::recv) {
+    const bool stages = program_.stage_atom >= 0 && transfer.set.atoms.size() == 1 &&
+                        transfer.set.atoms.front() == program_.stage_atom;
+    if (stages) return {send(i, transfer), 1, 0};
+    if (transfer.op == Collective::recv) return {};  // its sender counts it
+    return {shift(transfer), 1, device_.slowed};
+  }
+  const Where& group = where(transfer.set);
+  Library library;
+  library.hierarchical = stack_.hierarchical;
+  if (group.data) library.nics = stack_.data_share;
+  const double slows = device_.slowed * traffic_share(cluster_, group.placed, library);
+  double seconds = collective_seconds(cluster_, transfer.op, static_cast<double>(transfer.payload),
+                                      group.placed, library);
+  if (backward_gathers_.contains(&i)) seconds *= stack_.backward_gathers;
+  const std::string_view phase = transfer.phase;
+  if (group.model && (phase == "forward" || phase == "backward"))
+    seconds *= 1 - stack_.hidden_model;
+  // Beside the next step's forward they cost what they slow.
+  if (stack_.update_gathers_hidden && i.bucket >= 0 && phase == "parameters" &&
+      program_.buckets[i.bucket].sharded_state != ShardedState::parameters) {
+    seconds *= slows;
+  }
+  return {seconds, group.placed.nodes > 1 ? 1 : 0, slows};
+}
+
+}  // namespace mw

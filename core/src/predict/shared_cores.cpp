@@ -1,0 +1,119 @@
+// How fast a rank computes, copies and communicates when others share its cores and memory.
+#include "predict/shared_cores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "plan/limits.h"
+
+namespace mw {
+namespace {
+
+struct Speed {
+  GemmFit gemm;
+  double pointwise = 0, bandwidth = 0, overhead = 0;
+  double stretch = 1;  // ranks that share a core take turns on it
+};
+
+// The speed of one of `ranks` ranks that compute with reals of `element` bytes.
+Speed speed_of(const Device& device, int ranks, int element, int asked) {
+  Speed speed{device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead,
+              1};
+  const int threads = device.threads_of(ranks, asked);
+  const int busy = std::min(ranks * threads, device.cores);
+  const double loaded = busy == device.cores ? device.all_cores : 1;
+  speed.gemm.rate *= threads * loaded;
+  // Elementwise kernels work in chunks that fit a cache, too small to part among threads.
+  speed.pointwise *= loaded;
+  speed.bandwidth *= loaded;
+  speed.stretch = static_cast<double>(ranks * threads) / busy;
+  return speed;
+}
+
+class OnSharedCores final : public RankMachine {
+ public:
+  OnSharedCores(const Program& program, const Device& device, int ranks, int threads)
+      : stage_atom_(program.stage_atom),
+        latency_(device.latency),
+        speed_(speed_of(device, ranks, bytes_of(program.dtype), threads)) {}
+
+  WorkTime work(const RankView&, const Instruction&, const Footprint& made) override {
+    double seconds = 0;
+    for (const LocalWork& work : made.work) seconds += seconds_of(work) * speed_.stretch;
+    return {seconds, 0};
+  }
+
+  TransferCost transfer(const RankView&, const Instruction&, const Transfer& transfer) override {
+    return {seconds_of(transfer), 0, 0};
+  }
+
+ private:
+  double seconds_of(const LocalWork& work) const {
+    const double rate = work.gemms > 0 ? speed_.gemm.rate : speed_.pointwise;
+    const double seconds = work.gemms * speed_.gemm.overhead + work.calls * speed_.overhead +
+                           std::max(work.flops / rate, work.bytes / speed_.bandwidth);
+    // Threads have one memory for device and host.
+    return seconds + (work.host + (work.one_memory_copies ? 2 * work.link : 0)) / speed_.bandwidth;
+  }
+
+  double seconds_of(const Transfer& transfer) const {
+    if (transfer.ways < 2) return speed_.overhead * speed_.stretch;
+    const auto payload = static_cast<double>(transfer.payload);
+    if (transfer.op == Collective::send || transfer.op == Collective::recv) {
+      // Read once, written once; all ranks of a ring copy at once.
+      const double others = transfer.set.atoms.front() == stage_atom_ ? 1 : speed_.stretch;
+      return latency_ + 2 * payload / speed_.bandwidth * others;
+    }
+    // A rank reads each other's part once and writes its result once.
+    const double bytes =
+        payload * (transfer.op == Collective::all_reduce || transfer.op == Collective::all_to_all
+                       ? 2.0
+                       : 1.0 + 1.0 / transfer.ways);
+    // Every rank of the group has to come by; those that share a core one after the other.
+    return (bytes / speed_.bandwidth + latency_) * speed_.stretch;
+  }
+
+  const int stage_atom_;
+  const double latency_;
+  const Speed speed_;
+};
+
+}  // namespace
+
+std::string SharedCores::name() const {
+  return fmt::format("this machine, {} of {}", plural(device_.cores, "core"), device_.name);
+}
+
+std::int64_t SharedCores::room() const {
+  return most_thread_ranks;
+}
+
+std::unique_ptr<RankMachine> SharedCores::of_rank(const RankView& view, int ranks,
+                                                  int threads) const {
+  return std::make_unique<OnSharedCores>(view.program(), device_, ranks, threads);
+}
+
+double SharedCores::peak(int ranks, Dtype dtype, int threads) const {
+  return device_.peak(ranks, bytes_of(dtype), threads);
+}
+
+double SharedCores::turns(int ranks, int threads) const {
+  const int own = device_.threads_of(ranks, threads);
+  return static_cast<double>(ranks * own) / std::min(ranks * own, device_.cores);
+}
+
+double SharedCores::slowdown(int ranks, int threads, int active) const {
+  const double load = static_cast<double>(ranks) * threads / device_.cores;  // of one stage
+  // A core is slower while all are busy; a stage by itself was priced so only if it fills them.
+  const bool fills = active * load >= 1 && load < 1;
+  return std::max(1.0, active * load) / std::max(1.0, load) / (fills ? device_.all_cores : 1);
+}
+
+const Machine& this_machine() {
+  static const SharedCores machine(this_device());
+  return machine;
+}
+
+}  // namespace mw

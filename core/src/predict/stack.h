@@ -1,0 +1,52 @@
+// Facts of the software that trains, which change the time of a step on the same devices: what is
+// one kernel and what several, what overlaps, what the host does.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+#include "meshwright/op.h"
+
+namespace mw {
+
+// An op that streams through memory: how often its output's elements are read or written, by how
+// many kernels and by how many ops of the host; forward, then backward.
+struct StreamedOp {
+  struct Way {
+    double passes = -1;  // below 0: the bytes that the program's op says
+    double kernels = 1, host = 1;
+  } forward, backward;
+};
+
+struct Stack {
+  std::string name;
+  int flash = 0;  // generation of attention's kernel; 0: products and softmax apart
+  // Of attention in parts: bytes of a score, and what is added where heads of a rank times
+  // sequences are no multiple of `fused_heads` (0: always fused).
+  double scores_forward = 4, scores_backward = 6;
+  int fused_heads = 0;
+  double unfused_forward = 0, unfused_backward = 0;
+  std::map<std::string, StreamedOp> ops;  // by an op's kind
+  bool joined_projections = false;        // linears of one input are one product
+  bool whole_recompute = false;           // a layer that is computed again is so to its end
+  double gradient_sum = 0;  // bytes of a parameter and microbatch to add its gradient up
+  double loss_forward = 0, loss_backward = 0;  // bytes of a logit in the loss; 0: the program's
+  double embedding_backward = 0;               // bytes of each element of the embedding's gradient
+  double optimizer_bytes =
+      0;                    // of a parameter in a step, norm and casts among them; 0: the program's
+  double hidden_model = 0;  // share of collectives of model axes that products hide
+  bool update_gathers_hidden = false;  // parameters are gathered beside the next step's forward
+  double backward_gathers = 1;   // how often parameters kept in shards are gathered for backward
+  double data_share = 1;         // of a node's NICs that a collective of data axes gets
+  bool hierarchical = true;      // gathers and scatters over nodes take the best of both algorithms
+  bool scattered_sends = false;  // a stage's ranks send a part each, and gather it
+  bool stages_wait = false;      // a stage spends the time of each send and receive on it
+  double host = 1;               // of the device's `launch`
+  double bucket_host = 1;        // ops of the host for each transfer of a bucket
+};
+
+Stack read_stack(const Json& table, const std::string& path, Problems& problems);
+
+}  // namespace mw

@@ -1,0 +1,32 @@
+"""device = "cuda": a plan needs no device, and a run without one ends before a rank starts."""
+
+import os
+import unittest
+
+from cases import SCRIPT, ProgramCase
+
+CUDA = 'e.device = "cuda"'
+
+
+class Device(ProgramCase):
+    def test_a_plan_needs_none_and_is_the_same(self):
+        plans = [self.only("plan", self.write(SCRIPT % ("dp(2)", more))) for more in ("", CUDA)]
+        self.assertEqual(plans[0]["plan_hash"], plans[1]["plan_hash"])
+
+    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine has a GPU")
+    def test_a_run_without_one_is_refused_before_a_rank_starts(self):
+        for verb in ("run", "verify"):
+            with self.subTest(verb):
+                done = self.call(verb, self.write(SCRIPT % ("dp(2)", CUDA + ' e.log = "runs/a.h5"')), "--json")
+                self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
+                error = next(line for line in self.lines(done) if line["kind"] == "error")
+                self.assertEqual(error["key"], "device")
+                self.assertIn(error["code"], ("device.build", "device.none"))
+                self.assertEqual(self.lines(done)[-1]["kind"], "error")  # no result: nothing has run
+
+    def test_another_word_is_none(self):
+        self.refused(2, "option.value device", "plan", self.write(SCRIPT % ("dp(2)", 'e.device = "gpu"')))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,90 @@
+// Collectives of thread ranks whose tensors lie on accelerators, one for each rank or one for all.
+#include <atomic>
+#include <numeric>
+
+#include "meshwright/world.h"
+#include "on_devices.h"
+
+using namespace mw;        // NOLINT
+using namespace mw::test;  // NOLINT
+using Catch::Contains;
+
+namespace {
+
+// A body for each of four ranks, in its thread and on its device.
+template <class Body>
+void on_ranks(Ranks where, const Body& body) {
+  const OnDevices devices(where);
+  run_ranks(4, [&](RankContext& context) {
+    const at::Device device = device_of(at::kCPU, context.rank, context.rank, 4);
+    const DeviceScope scope(device);
+    const auto comm =
+        make_communicator(*context.source, "world", {0, 1, 2, 3}, context.rank, nullptr);
+    body(*comm, at::TensorOptions().device(device).dtype(at::kDouble));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("Each collective moves what it says, many times, and no access is out of order") {
+  const Ranks where = GENERATE(Ranks::apart, Ranks::together);
+  std::atomic<int> wrong{0};
+  on_ranks(where, [&](Communicator& comm, const at::TensorOptions& options) {
+    const int me = comm.index();
+    const auto is = [&](const at::Tensor& t, const std::vector<double>& expected) {
+      wrong += !at::equal(t.cpu(), at::tensor(expected, at::kDouble));
+    };
+    for (int k = 0; k < 20; ++k) {
+      at::Tensor sum = at::full({3}, me + k, options), most = at::full({2}, me, options);
+      Pending a = comm.all_reduce(sum, Reduction::sum, {});
+      Pending b = comm.all_reduce(most, Reduction::max, {});
+      at::Tensor all = at::empty({4}, options), one = at::full({1}, me, options);
+      comm.all_gather(all, one, {}).wait();
+      is(all, {0, 1, 2, 3});
+      at::Tensor part = at::arange(4, options).add(me), own = at::empty({1}, options);
+      comm.reduce_scatter(own, part, Reduction::sum, {}).wait();
+      is(own, {4.0 * me + 6});
+      at::Tensor out = at::empty({4}, options), in = at::full({4}, me, options);
+      comm.all_to_all(out, in, {}, {}, {}).wait();
+      is(out, {0, 1, 2, 3});
+      at::Tensor shared = at::full({1}, me, options);
+      comm.broadcast(shared, 2, {}).wait();
+      is(shared, {2});
+      at::Tensor sent = at::full({2}, me, options), came = at::empty({2}, options);
+      Pending to = comm.send(sent, (me + 1) % 4, k, {}),
+              from = comm.recv(came, (me + 3) % 4, k, {});
+      from.wait();
+      to.wait();
+      is(came, std::vector<double>(2, (me + 3) % 4));
+      b.wait();
+      a.wait();
+      is(sum, std::vector<double>(3, 6 + 4 * k));
+      is(most, {3, 3});
+    }
+  });
+  CHECK(wrong == 0);
+  CHECK(reported().empty());
+}
+
+TEST_CASE("Half types are summed in fp32 there too") {
+  const Ranks where = GENERATE(Ranks::apart, Ranks::together);
+  std::atomic<int> wrong{0};
+  on_ranks(where, [&](Communicator& comm, const at::TensorOptions& options) {
+    // 256 + 1 + 1 + 1 in bf16 stays 256, whose next number is 258.
+    at::Tensor t = at::full({8}, comm.index() == 0 ? 256 : 1, options.dtype(at::kBFloat16));
+    comm.all_reduce(t, Reduction::sum, {}).wait();
+    wrong += !t.cpu().to(at::kFloat).eq(260).all().item<bool>();
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("Who writes to a buffer in flight, or lets it go, is found") {
+  on_ranks(GENERATE(Ranks::apart, Ranks::together),
+           [&](Communicator& comm, const at::TensorOptions& options) {
+             at::Tensor t = at::ones({8}, options);
+             Pending pending = comm.all_reduce(t, Reduction::sum, {});
+             t.add_(1);
+             pending.wait();
+           });
+  CHECK_THAT(reported(), Contains("race: "));
+}

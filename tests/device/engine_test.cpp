@@ -1,0 +1,54 @@
+// The engine on simulated accelerators: every mix computes what one rank on the CPU does, nothing
+// that it does is out of order, and nothing waits for a device that docs/gpu.md does not list.
+#include "on_devices.h"
+#include "support/sample.h"
+
+using namespace mw;        // NOLINT
+using namespace mw::test;  // NOLINT
+
+namespace {
+
+bool is_lossy(const Experiment& e) {
+  return !lossy_hooks(*e.plan).names.empty();
+}
+
+}  // namespace
+
+TEST_CASE("Mixes on accelerators equal one rank on the CPU, and no access is out of order",
+          "[sampled]") {
+  const std::vector<DeviceMix> mixes = device_mixes();
+  const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));
+  const Ranks where = GENERATE(Ranks::apart, Ranks::together);
+  if (left_out({which, where == Ranks::apart}, 2)) return;
+  const DeviceMix& mix = mixes[static_cast<std::size_t>(which)];
+  DYNAMIC_SECTION(mix.name << (where == Ranks::apart ? ", apart" : ", together")) {
+    const Experiment e = experiment(mix.setup);
+    const bool lossy = is_lossy(e);
+    Outcome on_cpu;
+    if (lossy) on_cpu = run(e, 2);
+    const OnDevices devices(where);
+    if (lossy) {
+      must_be_alike(run(e, 2), on_cpu);
+    } else {
+      const VerifyOutcome outcome = verify(e, 2);
+      INFO(describe(outcome, e.plan->mix()));
+      CHECK(outcome.equal);
+      CHECK(std::max({outcome.loss, outcome.gradients, outcome.parameters}) <= 1e-10);
+    }
+    CHECK(reported().empty());
+    CHECK(sim::reset() == 0);  // nothing is left on the devices
+  }
+}
+
+TEST_CASE("Inside a step nothing waits for the device but what is declared", "[sampled]") {
+  const std::vector<DeviceMix> mixes = device_mixes();
+  const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));
+  if (left_out({which}, 3)) return;
+  const DeviceMix& mix = mixes[static_cast<std::size_t>(which)];
+  DYNAMIC_SECTION(mix.name) {
+    const Experiment e = experiment(mix.setup);
+    const OnDevices devices(Ranks::together);
+    run(e, 2);
+    CHECK(reported().empty());
+  }
+}

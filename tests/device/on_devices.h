@@ -1,0 +1,101 @@
+// Runs of the engine with ranks on simulated devices.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "check/observe.h"
+#include "comm/streams.h"
+#include "run/device.h"
+#include "run/ranks.h"
+#include "simulated.h"
+#include "support/setup.h"
+
+namespace mw::test {
+
+constexpr int simulated_devices = 8;
+
+enum class Ranks { apart, together };  // each on a device of its own; all on one
+
+// While it lives, ranks are on simulated devices; a run of one rank is on the CPU.
+class OnDevices {
+ public:
+  explicit OnDevices(Ranks ranks)
+      : choice_([ranks](int rank, int all) {
+          if (all == 1) return at::Device(at::kCPU);
+          return sim::device(ranks == Ranks::apart ? rank % simulated_devices : 0);
+        }) {
+    sim::install(simulated_devices);
+    sim::reset();
+    sim::take_reports();
+    choose_devices(&choice_);
+  }
+  ~OnDevices() {
+    choose_devices(nullptr);
+    leave_waits_out(nullptr);
+  }
+  OnDevices(const OnDevices&) = delete;
+  OnDevices& operator=(const OnDevices&) = delete;
+
+ private:
+  DeviceChoice choice_;
+};
+
+// "" if nothing was reported since the last call; else the first of the reports.
+inline std::string reported() {
+  const auto reports = sim::take_reports();
+  if (reports.empty()) return "";
+  return fmt::format("{} reports, the first: {}", reports.size(), reports.front());
+}
+
+// What a few steps of a plan came to, brought together on the host.
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, at::Tensor> parameters;
+};
+
+// `steps` of the experiment's own plan and precision. Nothing of the steps may wait for a device
+// that is not declared.
+inline Outcome run(const Experiment& e, std::int64_t steps) {
+  Outcome outcome;
+  std::mutex mutex;
+  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const sim::NoHostWaits watch;
+      const StepOutcome done = executor.step(step, e.schedule(step));
+      const std::lock_guard lock(mutex);
+      if (executor.rank() > 0) continue;
+      outcome.losses.push_back(done.loss);
+      outcome.norms.push_back(done.grad_norm);
+    }
+    const Program& program = executor.program();
+    for_each_parameter(executor, false, [&](int p, const at::Tensor& whole) {
+      const std::lock_guard lock(mutex);
+      outcome.parameters[program.graph->value(program.parameters[p].value).name] = whole.clone();
+    });
+  });
+  return outcome;
+}
+
+inline void must_be_alike(const Outcome& a, const Outcome& b) {
+  for (std::size_t step = 0; step < a.losses.size(); ++step) {
+    CHECK(relative(a.losses[step], b.losses[step], 0) <= 1e-10);
+    CHECK(relative(a.norms[step], b.norms[step], 0) <= 1e-10);
+  }
+  REQUIRE(a.parameters.size() == b.parameters.size());
+  for (const auto& [name, tensor] : a.parameters) {
+    INFO(name);
+    CHECK(relative(tensor, b.parameters.at(name), 1e-3) <= 1e-10);
+  }
+}
+
+// A mix of forms, in float64 unless it says otherwise.
+struct DeviceMix {
+  std::string name;
+  Setup setup;
+};
+std::vector<DeviceMix> device_mixes();
+
+}  // namespace mw::test

@@ -1,0 +1,56 @@
+// A simulated accelerator: PyTorch's PrivateUse1 device, on host memory that the host may not
+// touch. Every op runs at once on the calling thread. Streams and events are vector clocks, so an
+// access that no event, wait or host synchronisation orders after those that it conflicts with, a
+// free while another stream still uses the memory, and a wait of the host that nobody declared
+// (base/host_wait.h) are reported, the same in every run, however the threads took turns.
+//
+// Not seen: what real asynchrony does to time, the numerics of other kernels, hangs, writes that an
+// op's schema does not tell, and accesses of the host to its own memory.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mw::sim {
+
+// Once per process, before any tensor on the device: names the backend "sim" and makes it the
+// process's accelerator.
+void install(int devices);
+at::Device device(int index);
+
+// Each thread has a host clock of its own: what it has synchronised with.
+
+// What was found since the last call, in the order found.
+std::vector<std::string> take_reports();
+
+// Forgets streams and clocks, between runs whose threads have ended. Returns how many blocks of
+// devices are still allocated: there should be none.
+std::int64_t reset();
+
+struct Counts {
+  std::int64_t ops = 0;
+  std::int64_t allocated_bytes = 0, peak_bytes = 0, blocks = 0;
+  std::int64_t waits = 0;             // of streams for events
+  std::int64_t undeclared_waits = 0;  // of the host
+};
+Counts counts(int device);
+// Waits of the host by what declared them.
+std::map<std::string, std::int64_t> host_waits();
+
+// Whether a wait of the stream for the event puts anything before what this thread queues there next
+// that is not before it already.
+bool orders(c10::Stream stream, const c10::Event& event);
+
+// While it lives, waits of this thread for a device are reported unless they are declared.
+class NoHostWaits {
+ public:
+  NoHostWaits();
+  ~NoHostWaits();
+};
+
+}  // namespace mw::sim

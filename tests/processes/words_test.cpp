@@ -1,0 +1,188 @@
+// Words between processes: what is said comes to all; who leaves, differs or is silent is named in
+// all of them.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/interrupt.h"
+#include "base/launch.h"
+#include "base/pack.h"
+#include "support/memory_carrier.h"
+
+using namespace mw;
+using namespace mw::test;
+using Texts = std::vector<std::string>;
+
+TEST_CASE("values come back from bytes as they were") {
+  const std::map<std::string, std::vector<double>> map{{"a", {1.5, -0.0}}, {"", {}}};
+  const std::optional<int> none;
+  const std::string bytes =
+      pack(map, none, std::pair<int, std::string>(7, std::string("\0x", 2)), std::array{1, 2, 3});
+  std::map<std::string, std::vector<double>> got;
+  std::optional<int> nothing = 3;
+  std::pair<int, std::string> both;
+  std::array<int, 3> list{};
+  Unpacker unpacker(bytes);
+  unpacker(got, nothing, both, list);
+  CHECK(got == map);
+  CHECK(std::signbit(got["a"][1]));
+  CHECK_FALSE(nothing);
+  CHECK(both == std::pair<int, std::string>(7, std::string("\0x", 2)));
+  CHECK(list == std::array{1, 2, 3});
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    const std::string part = bytes.substr(0, size);
+    CHECK(thrown([&] {
+            Unpacker shorter(part);
+            shorter(got, nothing, both, list);
+          }) == "process.message");
+  }
+}
+
+TEST_CASE("launchers number their processes") {
+  using Variables = std::map<std::string, std::string>;
+  const auto of = [](const Variables& set) {
+    const auto launch = launched([&](const char* name) {
+      const auto found = set.find(name);
+      return found == set.end() ? nullptr : found->second.c_str();
+    });
+    return launch ? fmt::format("{} {}/{} {}", launch->by, launch->process, launch->processes,
+                                launch->communicator)
+                  : "alone";
+  };
+  CHECK(of({}) == "alone");
+  CHECK(of({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "3"}}) == "mpirun 3/8 mpi");
+  CHECK(of({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}) == "alone");
+  CHECK(of({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}}) ==
+        "srun 1/2 mpi");
+  CHECK(of({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "2"}}) == "srun 2/4 mpi");
+  CHECK(of({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}) == "alone");  // what sbatch runs
+  CHECK(of({{"WORLD_SIZE", "4"}, {"RANK", "2"}, {"MASTER_ADDR", "node0"}}) == "torchrun 2/4 nccl");
+  CHECK(of({{"WORLD_SIZE", "4"}, {"RANK", "2"}}) == "alone");
+  CHECK(of({{"OMPI_COMM_WORLD_SIZE", "x"}, {"OMPI_COMM_WORLD_RANK", "0"}}) == "alone");
+  CHECK(of({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "2"}}) == "alone");
+}
+
+TEST_CASE("words come to all processes") {
+  const auto ends = in_processes(3, [](Processes& all) {
+    const std::string own(static_cast<std::size_t>(all.index()), 'x');
+    if (all.all_gather("names", own) != Texts{"", "x", "xx"}) throw std::runtime_error("gathered");
+    if (all.broadcast("a word", own + "!") != "!") throw std::runtime_error("broadcast");
+    const Texts gathered = all.gather("names", own);
+    if (gathered.size() != (all.first() ? 3u : 0u)) throw std::runtime_error("gathered on one");
+    if (all.clock_offset() != 0) throw std::runtime_error("one clock, and an offset");
+    if (all.on_this_host() != 3) throw std::runtime_error("hosts");
+    if (all.leave(nullptr, 0, [](auto) { return 1; }) != 0) throw std::runtime_error("left");
+  });
+  CHECK(ends == Texts{"none", "none", "none"});
+}
+
+TEST_CASE("a message longer than a carrier takes goes in parts") {
+  const auto ends = in_processes(2, [](Processes& all) {
+    std::string bytes(Carrier::most_bytes + 12345, 'a');
+    bytes.back() = 'z';
+    if (all.broadcast("much", all.first() ? bytes : "") != bytes) throw std::runtime_error("cut");
+  });
+  CHECK(ends == Texts{"none", "none"});
+}
+
+TEST_CASE("who is elsewhere, has left or has failed is named in every process") {
+  SECTION("another word") {
+    CHECK(in_processes(3, [](Processes& all) {
+            all.barrier(all.index() == 1 ? "one thing" : "another");
+          }) == Texts(3, "process.apart"));
+  }
+  SECTION("the end") {
+    CHECK(in_processes(3, [](Processes& all) {
+            if (all.index() == 2) {
+              CHECK(all.leave(nullptr, 0, [](auto) { return 1; }) == 1);
+            } else {
+              try {
+                all.barrier("a word");
+              } catch (const Error&) {
+                all.leave(std::current_exception(), 0, [](auto) { return 1; });
+                throw;
+              }
+            }
+          }) == Texts{"process.apart", "process.apart", "none"});
+  }
+  SECTION("an error of its own") {
+    std::atomic<int> printed = 0;
+    const auto ends = in_processes(3, [&](Processes& all) {
+      try {
+        if (all.index() == 1) throw Error(Stage::options, "data.missing", "data", "no such file");
+        all.barrier("a word");
+      } catch (const Error&) {
+        const int code = all.leave(std::current_exception(), 0, [&](std::exception_ptr error) {
+          ++printed;
+          try {
+            std::rethrow_exception(std::move(error));
+          } catch (const Error& told) {
+            CHECK(codes(told.problems()) == "data.missing data");
+            return told.exit_code();
+          }
+        });
+        CHECK(code == 2);
+        throw;
+      }
+    });
+    CHECK(ends == Texts(3, "data.missing data"));
+    CHECK(printed == 1);
+  }
+  SECTION("silence") {
+    CHECK(in_processes(
+              2,
+              [](Processes& all) {
+                if (all.index() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+                all.barrier("a word");
+              },
+              std::chrono::milliseconds(200))[0] == "process.silent");
+  }
+  SECTION("death") {
+    const auto post = std::make_shared<Post>(3);
+    const auto ends = in_processes(
+        3,
+        [&](Processes& all) {
+          if (all.index() == 2) return post->lose(2);
+          all.barrier("a word");
+        },
+        std::chrono::seconds(60), post);
+    CHECK(ends == Texts{"process.lost", "process.lost", "none"});
+  }
+  SECTION("a wish to stop that only one has heard") {
+    std::atomic<int> stopped = 0;
+    in_processes(2, [&](Processes& all) {
+      try {
+        try {
+          if (all.index() == 1) throw Stopped("interrupted");
+          all.barrier("a word");
+        } catch (...) {
+          all.leave(std::current_exception(), 130, [](auto) { return 130; });
+          throw;
+        }
+      } catch (const ProcessFailed& failed) {
+        stopped += failed.stopped() ? 1 : 0;
+      }
+    });
+    CHECK(stopped == 1);
+  }
+}
+
+TEST_CASE("the first process' error ends the others, and is printed once") {
+  std::atomic<int> printed = 0;
+  in_processes(4, [&](Processes& all) {
+    std::exception_ptr own;
+    try {
+      if (all.first()) throw Error(Stage::plan, "plan.bad", "plan", "refused");
+      all.barrier("a word");
+    } catch (...) {
+      own = std::current_exception();
+    }
+    CHECK(all.leave(own, 0, [&](auto) {
+      ++printed;
+      return 3;
+    }) == 3);
+  });
+  CHECK(printed == 1);
+}
