@@ -4,7 +4,9 @@ local include = ...
 return {
   name = "vtrain",
   device = include "devices/a100" (),
-  node = { devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_share = 0.992 },
+  node = {
+    devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_share = 0.992,
+  },
   network = { nic = 12.5e9, share = 0.88, latency = 15e-6, hop = 6e-6 },
   host = { link = 25e9, memory = 20e9 },  -- PCIe 4 x16 as copies reach it; a share of the host's DRAM
 }

@@ -10,4 +10,5 @@ return {
   embedding_backward = 2, optimizer_bytes = 54,
   scattered_sends = true, stages_wait = true,                   -- Narayanan et al. 2021, section 4.1
   gradient_sum = 6, data_share = 0.125, bucket_host = 5,
+  backward_gathers = 2,  -- for the layer that is computed again, and for its backward
 }

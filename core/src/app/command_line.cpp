@@ -2,6 +2,7 @@
 #include "app/command_line.h"
 
 #include "app/model_text.h"
+#include "base/launch.h"
 #include "base/version.h"
 #include "plugin/module.h"
 
@@ -52,6 +53,20 @@ void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
   if (json) add_json(command, arguments);
 }
 
+void add_processes(CLI::App* command, ProcessArguments& arguments) {
+  command
+      ->add_option("--processes", arguments.processes,
+                   "start so many processes on this machine and share the ranks among them; "
+                   "without it, those that mpirun, srun or torchrun started")
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N");
+  command
+      ->add_option("--communicator", arguments.communicator,
+                   "the plugin that connects processes (mpi, nccl), if it is not to be the "
+                   "launcher's own; threads: each process runs by itself")
+      ->type_name("NAME");
+}
+
 void add_restarts(CLI::App* run, Arguments& arguments) {
   Restarts& a = arguments.restarts;
   CLI::Option* most = run->add_option(
@@ -78,12 +93,24 @@ int run_restarting(const Arguments& arguments, Output& output) {
                 "--max-restarts: a script from standard input cannot be run twice",
                 "write it into a file");
   }
+  if (const auto launch = launched()) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        fmt::format("--max-restarts: {} has started this process, and what it starts cannot "
+                    "join a second time",
+                    launch->by),
+        fmt::format("the other way round: meshwright run {} --max-restarts {} --launcher "
+                    "\"{} …\"",
+                    arguments.script, arguments.restarts.most, launch->by));
+  }
   std::vector<std::string> words = {"run", arguments.script};
   const auto add = [&](const char* option, const std::vector<std::string>& values) {
     for (const std::string& value : values) words.insert(words.end(), {option, value});
   };
   add("--set", arguments.settings);
   add("--plugin-path", arguments.plugin_path);
+  if (!arguments.processes.communicator.empty())
+    add("--communicator", {arguments.processes.communicator});
   if (arguments.force) words.emplace_back("--force");
   if (arguments.json) words.emplace_back("--json");
   if (arguments.quiet) words.emplace_back("--quiet");
@@ -147,6 +174,17 @@ void add_schedule_command(CLI::App& app, Arguments& arguments) {
   command->add_option("--trace", a.trace, "write a Chrome trace")->type_name("FILE");
   command->footer([&arguments] { return schedulers_text(arguments); });
   add_common(command, arguments);
+}
+
+void add_checkpoints_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "checkpoints", "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken");
+  command->add_option("PATH", arguments.checkpoints.path, "a folder of checkpoints, or one of them")
+      ->required();
+  command->add_flag("--quick", arguments.checkpoints.quick,
+                    "without reading the files: their checksums are not compared");
+  command->footer("Example: meshwright checkpoints checkpoints/run");
+  add_json(command, arguments);
 }
 
 void add_trace_command(CLI::App& app, Arguments& arguments) {
@@ -313,6 +351,15 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
 
+  scripted("logits", "logits",
+           "run a script with every mw.train turned into the forward part on its first batch: "
+           "tokens and logits into a file, to hold them to another program's",
+           "scripts/quickstart.lua -o runs/logits.safetensors");
+  app.get_subcommand("logits")
+      ->add_option("-o", arguments.logits, "the file (safetensors)")
+      ->type_name("FILE")
+      ->required();
+
   add_sweep_commands(app, arguments, commands);
 
   CLI::App* compare = app.add_subcommand(
@@ -326,6 +373,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   add_quiet(compare, arguments);
   compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
   for (const char* name : {"run", "verify", "compare"}) {
+    add_processes(app.get_subcommand(name), arguments.processes);
     app.get_subcommand(name)->add_flag(
         "--force", arguments.force,
         "start although the ranks are predicted to need more memory than this machine has");
@@ -370,6 +418,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   commands["schedule"] = [](const Arguments& a, Output& o) {
     auto found = registry_of(a);
     return show_schedule(a.schedule, found, o);
+  };
+  add_checkpoints_command(app, arguments);
+  commands["checkpoints"] = [](const Arguments& a, Output& o) {
+    return list_checkpoints(a.checkpoints, o);
   };
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };

@@ -65,6 +65,10 @@ const Fields train_fields = {
     {"held_out_loss", "number?", "of the last evaluation"},
     {"loss_scale", "number?", "of the last step"},
     {"skipped_steps", "integer[]?", "left out, as gradients overflowed"},
+    {"checkpoints", "table?",
+     "path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of "
+     "all; failed"},
+    {"resumed", "table?", "step, from, mix: the checkpoint that the run went on from"},
     {"experts", "table[]?", "load of each layer's experts"},
     {"check", "table?", "what check = true looked at"},
     {"predicted", "meshwright.Predicted", "the same run's prediction"},
@@ -72,6 +76,7 @@ const Fields train_fields = {
     {"last_collectives", "table[]?", "of a run that failed: where each rank was"},
     {"log", "string?", "the run file"},
     {"folder", "string?", "the run folder"},
+    {"export", "string?", "the folder with the weights after the last step"},
 };
 
 const Fields loaded_fields = {
@@ -137,6 +142,15 @@ const Fields compare_fields = {
     {"both_off", "boolean?", ""},
 };
 
+const Fields logits_fields = {
+    {"kind", "\"logits\"", ""},
+    {"plan", "string", "the mix"},
+    {"plan_hash", "string", ""},
+    {"loss", "number", "of the batch"},
+    {"file", "string", "tokens, labels and logits"},
+    {"shape", "integer[]", "of the logits: sequences, tokens, vocabulary"},
+};
+
 const Fields text_fields = {{"text", "string", "what print shows"}};
 
 Fields joined(std::initializer_list<const Fields*> parts) {
@@ -154,6 +168,7 @@ const std::vector<ResultField>& result_fields(const std::string& kind) {
       {"plan", joined({&plan_fields, &identity_fields, &prediction_fields, &text_fields})},
       {"predicted", prediction_fields},
       {"verify", joined({&verify_fields, &identity_fields, &text_fields})},
+      {"logits", joined({&logits_fields, &identity_fields, &text_fields})},
       {"compare", joined({&compare_fields, &text_fields})}};
   static const Fields none;
   const auto found = all.find(kind);

@@ -30,15 +30,7 @@ constexpr const char* files_of_folder[] = {"script.lua",   "experiment.json", "p
 }
 
 void write_file(const fs::path& file, const std::string& text) {
-  fs::path aside;
-  const int to = create_unguessable(file.parent_path(), "." + file.filename().string(), aside);
-  if (to < 0) fail(file, errno);
-  int reason = write_whole(to, text.data(), text.size()) && ::fsync(to) == 0 ? 0 : errno;
-  if (::close(to) != 0 && reason == 0) reason = errno;
-  if (reason == 0 && ::rename(aside.c_str(), file.c_str()) != 0) reason = errno;
-  if (reason == 0) return;
-  ::unlink(aside.c_str());
-  fail(file, reason);
+  if (const int reason = replace_whole(file, text); reason != 0) fail(file, reason);
 }
 
 bool is_stderr(const fs::path& file) {
@@ -75,7 +67,8 @@ RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, cons
   write_file(folder / "plan.txt", plan);
   write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
   if (is_stderr(folder / "output.txt")) return;  // all that is said goes there already
-  write_file(folder / "output.txt", "");
+  const bool goes_on = experiment.goes_on && fs::exists(folder / "output.txt", ignored);
+  if (!goes_on) write_file(folder / "output.txt", "");
   said_ = std::fopen((folder / "output.txt").c_str(), "ae");
   if (said_ == nullptr) fail(folder / "output.txt", errno);
 }

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "app/checkpoint_start.h"
+#include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/run_folder.h"
@@ -17,8 +19,8 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "check/verify.h"
+#include "comm/processes.h"
 #include "comm/rank_calls.h"
-#include "predict/cluster_machine.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
@@ -29,6 +31,7 @@
 #include "run/ranks.h"
 #include "run/trainer.h"
 #include "script/identity.h"
+#include "script/priced_for.h"
 
 namespace mw {
 namespace {
@@ -83,6 +86,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
   if (!losses.empty()) {
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+  }
+  if (measured.ran()) {
     if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
@@ -101,9 +106,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
 // Predicts the experiment on the machine. Where its steps differ: the times of the largest batch, the highest
 // memory of any step, the bytes of the last one.
 Prediction prediction_of(const Experiment& experiment, const Machine& machine) {
-  const auto of = [&](const Plan& plan) {
-    return predict(plan, machine, experiment.threads);
-  };
+  const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   const bool traced = !experiment.log.empty() && !experiment.trace.empty();
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   if (experiment.evaluation.data) {
@@ -139,12 +142,7 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 }  // namespace
 
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
-  std::unique_ptr<Machine> cluster;
-  if (!experiment.cluster.is_null()) {
-    Problems problems;
-    cluster = read_machine(experiment.cluster, experiment.stack, problems);
-    problems.throw_if_any();
-  }
+  const std::unique_ptr<Machine> cluster = machine_of(experiment);
   const Prediction prediction = prediction_of(experiment, cluster ? *cluster : this_machine());
   if (pages != nullptr)
     pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
@@ -179,14 +177,17 @@ static std::string plan_note(const std::string& plan, const Experiment& experime
                      experiment.seed);
 }
 
-static LogClaim claim_log(const Experiment& experiment) {
+static LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
   if (experiment.log.empty()) return {};
   check_writable(experiment.log);
   RunFolder::check(experiment);
-  return {experiment.log,
-          {experiment.name, experiment.hash,
-           experiment.folder.empty() ? experiment.log : experiment.folder},
-          experiment.overwrite};
+  LogOwner owner{experiment.name, experiment.hash,
+                 experiment.folder.empty() ? experiment.log : experiment.folder};
+  if (from != nullptr) {
+    owner.continues = from->index().hash;
+    owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
+  }
+  return {experiment.log, owner, experiment.overwrite};
 }
 
 namespace {
@@ -203,20 +204,40 @@ class IfRanksHang {
   OnHang before_;
 };
 
+// In a process that only carries ranks: what there is to say the first one says.
+void carry_ranks(const Experiment& experiment) {
+  check_machine_memory(experiment, this_device().memory);
+  const IfRanksHang if_ranks_hang([](const RankFailed&) {
+    std::fflush(nullptr);
+    ::_exit(exit_code_of(Stage::run));
+  });
+  try {
+    train(experiment, stop_flag(), nullptr);
+  } catch (const RankFailed& error) {
+    if (error.problems().front().code != "run.not-finite") throw;  // the run has come to its end
+  }
+}
+
 }  // namespace
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt) {
-  check_thread_ranks(*experiment.plan);
+  check_thread_ranks(*experiment.plan, experiment.processes);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
+  if (experiment.processes != nullptr && !experiment.processes->first()) {
+    carry_ranks(limited);
+    return Json::object();
+  }
   const std::string forced = check_machine_memory(experiment, this_device().memory);
-  LogClaim claim = claim_log(experiment);
+  CheckpointStart start = start_checkpoints(experiment);
+  if (start.setup.from) go_on_from(*start.setup.from, limited);
+  LogClaim claim = claim_log(experiment, start.setup.from.get());
   const Prediction prediction = prediction_of(experiment, this_machine());
   const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
                          experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
-  RunFolder folder(experiment, origin, plan);
+  RunFolder folder(limited, origin, plan);
   const auto note = [&](const std::string& text) {
     if (text.empty()) return;
     output.note(text);
@@ -226,13 +247,20 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   folder.say(plan);
   note(forced);
   note(claim.note());
-  Measurements measured(experiment, prediction, origin);
+  note(begin_export(experiment));
+  for (const std::string& text : start.notes) note(text);
+  std::unique_ptr<Checkpoints> checkpoints;
+  if (start.used) checkpoints = std::make_unique<Checkpoints>(limited, std::move(start.setup));
+  if (checkpoints) note(checkpoints->left_behind());
+  Measurements measured(experiment, prediction, origin, checkpoints.get());
   measured.started_again(attempt);
+  bool exported = false;
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
     result["plan"] = plan;
     result["text"] = train_text(experiment, measured, prediction, status);
+    if (exported) add_export(experiment, result);
     return result;
   };
   const auto ended = [&](RunStatus status) {
@@ -243,6 +271,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
+    if (checkpoints) checkpoints->break_off();
+    for (const std::string& text : measured.take_checkpoints()) note(text);
     const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
@@ -280,17 +310,22 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
                        seconds_now());
         if (!news.empty()) progress->note(news);
       }
+      for (const std::string& text : measured.take_checkpoints())
+        for (const auto& progress : shown) progress->note(text);
     };
     TrainOutcome outcome;
     try {
-      outcome = train(limited, stop_flag(), on_step, measured.end());
+      outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints.get());
+      exported = finish_export(experiment);
     } catch (const RankFailed& error) {
       if (error.problems().front().code != "run.not-finite") throw;
       measured.stopped_diverging(error);
       attempt.failed(error.problems().front(), measured.steps());
     }
+    if (checkpoints) checkpoints->finish();
     for (const auto& progress : shown) progress->finish();
     shown.clear();
+    for (const std::string& text : measured.take_checkpoints()) note(text);
     measured.take(outcome.check);
     const RunStatus status = measured.conclude(outcome.interrupted);
     measured.close(status, result_of(status));
@@ -328,7 +363,7 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
 }
 
 Json run_verify(const Experiment& experiment, Output& output) {
-  check_thread_ranks(*experiment.plan);
+  check_thread_ranks(*experiment.plan, experiment.processes);
   const std::string forced = check_verify_memory(experiment, this_device().memory);
   if (!forced.empty()) output.note(forced);
   const VerifyOutcome outcome = verify_all(experiment);

@@ -33,6 +33,18 @@ struct Evaluation {
   }
 };
 
+// What a run writes of itself as it goes on, and whether it goes on from that.
+struct Checkpointing {
+  std::string path;        // a folder of checkpoints; empty: none
+  std::int64_t every = 0;  // steps; 0: at the end alone
+  std::int64_t keep = 0;   // of the newest; 0: all
+  bool resume = false;     // go on from the newest that is whole
+  std::string from;        // ... of this folder, or this one; empty: of `path`
+  bool changed = false;    // although the experiment is no longer the same
+};
+
+class HfExport;
+
 struct Experiment {
   // Of the steps with the largest batch; of all, unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
@@ -48,6 +60,7 @@ struct Experiment {
   at::DeviceType device = at::kCPU;
   std::function<void()> load_device;       // run/device.h; null: nothing is to be loaded
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
+  std::shared_ptr<HfExport> exporter;      // of the weights after the last step; null: none
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
   Json resolved;                           // ... too: every key, with its default
@@ -55,6 +68,10 @@ struct Experiment {
   std::string folder;      // run folder, where `log` names one: the run file lies in it
   bool overwrite = false;  // another run's log may be replaced
   Evaluation evaluation;
+  Checkpointing checkpoint;
+  bool goes_on = false;  // ranks take what they keep from a checkpoint, and initialise nothing
+  // Samples that a run which goes on with another batch has had beyond those of its steps' numbers.
+  std::int64_t sample_offset = 0;
   std::int64_t memory = 0;  // bytes that a rank may hold; 0: no limit
   bool force = false;       // started although this machine's memory does not suffice
   // That carry the ranks together; null: this one alone. A plan of one rank runs in each.
@@ -84,7 +101,7 @@ struct Experiment {
     return step_plans ? *step_plans->plans[which_plan(step)] : *plan;
   }
   std::int64_t first_sample(std::int64_t step) const {
-    return step_plans ? step_plans->first.at(step) : step * plan->request.batch;
+    return sample_offset + (step_plans ? step_plans->first.at(step) : step * plan->request.batch);
   }
 };
 

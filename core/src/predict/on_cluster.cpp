@@ -40,6 +40,11 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
   for (const Segment& segment : program_.segments) {
     std::map<int, int> made_by;  // slot -> op
     for (const Instruction& i : segment.code) {
+      if (i.code == Code::start && i.bucket >= 0 && segment.kind != SegmentKind::forward &&
+          i.pending == program_.buckets[i.bucket].flat.gather &&
+          program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
+        backward_gathers_.insert(&i);
+      }
       if (i.code == Code::compute && i.update == Update::none && i.piece == Piece::forward) {
         for (const int slot : i.outputs) made_by[slot] = i.op;
       }

@@ -57,6 +57,7 @@ class OnCluster final : public RankMachine {
   bool sums_gradients_ = true;  // a microbatch's gradients are added to those before
   RankSet model_;               // all axes of the model
   bool sends_whole_ = false;    // each of their ranks has all of what a stage sends
+  std::set<const Instruction*> backward_gathers_;  // of parameters that are kept in shards
   std::map<RankSet, Where> where_;
   std::map<int, double> joined_;                      // by op
   std::map<int, const Instruction*> forward_starts_;  // by op whose output is moved

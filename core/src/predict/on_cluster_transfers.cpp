@@ -64,6 +64,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   const double slows = device_.slowed * traffic_share(cluster_, group.placed, library);
   double seconds = collective_seconds(cluster_, transfer.op, static_cast<double>(transfer.payload),
                                       group.placed, library);
+  if (backward_gathers_.contains(&i)) seconds *= stack_.backward_gathers;
   const std::string_view phase = transfer.phase;
   if (group.model && (phase == "forward" || phase == "backward"))
     seconds *= 1 - stack_.hidden_model;

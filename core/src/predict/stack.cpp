@@ -41,6 +41,9 @@ const Options& stack_options() {
     share("hidden_model", "share of collectives of model axes that products hide", 0);
     o.boolean("update_gathers_hidden", "parameters are gathered beside the next forward")
         .fallback(false);
+    o.number("backward_gathers", "how often sharded parameters are gathered for backward")
+        .range(1.0, 3.0)
+        .fallback(1.0);
     share("data_share", "of a node's NICs that a collective of data axes gets", 1);
     o.boolean("hierarchical", "gathers over nodes take the best of ring and hierarchy")
         .fallback(true);
@@ -92,6 +95,7 @@ Stack read_stack(const Json& table, const std::string& path, Problems& problems)
   stack.optimizer_bytes = v.number("optimizer_bytes");
   stack.hidden_model = v.number("hidden_model");
   stack.update_gathers_hidden = v.flag("update_gathers_hidden");
+  stack.backward_gathers = v.number("backward_gathers");
   stack.data_share = v.number("data_share");
   stack.hierarchical = v.flag("hierarchical");
   stack.scattered_sends = v.flag("scattered_sends");

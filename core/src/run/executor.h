@@ -98,6 +98,9 @@ class Executor {
   // A program without a way back (plan/forward_only.h), on other data; shares storage as above.
   void evaluates(const Program& program, const StepInput& input);
 
+  // What evaluate() runs; null without evaluates().
+  Executor* evaluator() { return evaluator_.get(); }
+
   StepOutcome step(std::int64_t index, double lr);
   // The loss of a batch of that data. The ledger books what it takes.
   double evaluate(std::int64_t batch);
@@ -108,6 +111,9 @@ class Executor {
   at::Device device() const { return device_; }
   // What the gradients of the step are times (LossScaler).
   double loss_scale() const { return scaler_->scale(); }
+  // What beside the storage lasts from step to step, for checkpoints. Null: the bucket has no hook.
+  LossScaler& scaler() { return *scaler_; }
+  BucketReduction* hooked(int bucket) { return hooked_.at(bucket).get(); }
   // Whether the step's update is left out; known when gradients() is called.
   bool left_out() const { return outcome_.left_out; }
   Storage& storage() { return storage_; }

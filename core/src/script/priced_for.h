@@ -1,10 +1,12 @@
 // The keys of an experiment that say what its plan is priced for: `cluster` and `stack`.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "input/experiment.h"
 #include "meshwright/options.h"
+#include "predict/machine.h"
 
 namespace mw {
 
@@ -14,5 +16,8 @@ bool decides_run(const std::string& key);
 // Into Experiment::cluster and ::stack; a problem for what is wrong with them, and for a plan that
 // the cluster has no room for.
 void read_priced_for(const Values& values, Experiment& experiment, Problems& problems);
+
+// The cluster that the experiment names; null: this machine.
+std::unique_ptr<Machine> machine_of(const Experiment& experiment);
 
 }  // namespace mw

@@ -1,0 +1,283 @@
+-- What `meshwright bench prediction` runs: every row of the tables of this folder as a plan of this
+-- project's own, priced for the cluster and the stack that it was measured on; predicted beside published.
+-- Arguments: names of tables (all if none is given), "rows" for each row, "json" for a line of JSON a row,
+-- and changes of a device or a stack for fits, such as h100.gemm=0.62 or megatron-core.hidden_model=0.6.
+local mw                   = require "meshwright"
+local pp, dp, tp, sp, zero = mw.plugins("pp", "dp", "tp", "sp", "zero")
+local folder               = arg[0]:match "^(.*)/" or "."
+
+local function csv(name)
+  local rows, keys = {}, nil
+  for line in io.lines(folder .. "/" .. name .. ".csv") do
+    local cells = {}
+    for cell in (line:gsub("\r", "") .. ","):gmatch "([^,]*)," do cells[#cells + 1] = cell end
+    if not keys then
+      keys = cells
+    else
+      local row = {}
+      for i, key in ipairs(keys) do row[key] = tonumber(cells[i]) or cells[i] end
+      rows[#rows + 1] = row
+    end
+  end
+  return rows
+end
+
+-- --- What is asked for ---
+
+local wanted, changes, each, json, any = {}, {}, false, false, false
+for _, word in ipairs(arg) do
+  local of, key, value = word:match "^([%w%-]+)%.([%w_]+)=(.+)$"
+  if of then
+    changes[of] = changes[of] or {}
+    changes[of][key] = load("return " .. value)()
+  elseif word == "rows" then
+    each = true
+  elseif word == "json" then
+    json = true
+  else
+    wanted[word], any = true, true
+  end
+end
+
+local device_of = { selene = "a100", vtrain = "a100", ["dgx-a100-80"] = "a100", ["dgx-h100"] = "h100",
+  ["dgx-h100-llama3"] = "h100" }
+
+local function machine(cluster, stack, ranks)
+  return mw.cluster(cluster, { nodes = (ranks + 7) // 8, device = changes[device_of[cluster]] or {} }),
+    mw.stack(stack, changes[stack] or {})
+end
+
+-- --- One row ---
+
+-- A step's seconds; nil and why, where there is no such plan.
+local function seconds(row)
+  local plan = {}
+  if row.pp > 1 then
+    local chunks = row.chunks or 1
+    plan[#plan + 1] = pp { row.pp, schedule = chunks > 1 and "interleaved" or "1f1b",
+      chunks = chunks > 1 and chunks or nil, layout = row.layout }
+  end
+  if row.zero then
+    plan[#plan + 1] = row.dp > 1 and zero { row.dp, stage = row.zero, bucket = "256MiB" } or nil
+  elseif row.dp > 1 then
+    plan[#plan + 1] = dp { row.dp, overlap = row.overlap or false, bucket = "256MiB" }
+  end
+  if row.cp then plan[#plan + 1] = sp { row.cp, form = "allgather" } end
+  if row.tp > 1 then plan[#plan + 1] = tp { row.tp, overlap = row.async } end
+  if row.sp then plan[#plan + 1] = sp() end
+  local cluster, stack = machine(row.cluster, row.stack, row.tp * row.pp * row.dp * (row.cp or 1))
+  local good, result = pcall(mw.plan, {
+    model = row.model, data = mw.synthetic {}, sequence = row.sequence, plan = plan,
+    batch = row.batch, microbatch = row.microbatch, precision = "bf16",
+    main_gradients = row.fp32_gradients and "fp32" or "compute", recompute = row.recompute or "none",
+    optimizer = mw.adamw { lr = 1e-4 }, steps = 1, cluster = cluster, stack = stack,
+  })
+  if not good then return nil, tostring(result) end
+  return result.step_seconds, nil, result
+end
+
+local function gpt(hidden, heads, layers, vocab)
+  return mw.gpt { hidden = hidden, heads = heads, layers = layers, vocab = vocab }
+end
+
+-- --- The tables: rows, and the seconds of a step that was measured ---
+
+local tables = {}
+local function add(name, rows) tables[#tables + 1] = { name = name, rows = rows } end
+
+-- Narayanan et al. 2021, equation 3: operations with full recompute.
+local function flops_recomputed(B, s, l, h, V) return 96 * B * s * l * h * h * (1 + s / (6 * h) + V / (16 * l * h)) end
+
+-- Microbatch and interleave are those of Megatron-LM's examples/sc21/run_table_1.sh, where they are published;
+-- where not, what fits.
+local sc21 = {
+  [1.7] = { 16, 1 }, [3.6] = { 16, 1 }, [7.5] = { 16, 1 }, [18.4] = { 8, 1 }, [39.1] = { 4, 1 }, [76.1] = { 2, 3 },
+  [145.6] = { 2, 2 }, [310.1] = { 1, 2 }, [529.6] = { 1, 3 }, [1008.0] = { 1, 1 },
+}
+
+local function korthikanti5()
+  local rows = {}
+  for _, r in ipairs(csv "korthikanti2022_table5") do
+    for column, kind in pairs { iter_full_s = "full", iter_present_s = "selective" } do
+      if type(r[column]) == "number" then
+        rows[#rows + 1] = {
+          name = r.model .. " " .. kind, published = r[column], cluster = "selene", stack = "megatron-2022",
+          model = gpt(r.hidden, r.heads, r.layers, 51200), sequence = 2048, batch = r.gbs, microbatch = r.mbs,
+          tp = 8, pp = r.pp, dp = r.gpus // 8 // r.pp, chunks = r.m, sp = kind == "selective",
+          recompute = kind, fp32_gradients = true, async = true,
+        }
+      end
+    end
+  end
+  return rows
+end
+
+local function narayanan1()
+  local rows = {}
+  for _, r in ipairs(csv "narayanan2021_table1") do
+    local known = sc21[r.params_B]
+    rows[#rows + 1] = {
+      name = r.params_B .. "B", cluster = "selene", stack = "megatron-2021",
+      published = flops_recomputed(r.batch, 2048, r.layers, r.hidden, 51200) / (r.gpus * r.tflops_gpu * 1e12),
+      model = gpt(r.hidden, r.heads, r.layers, 51200), sequence = 2048, batch = r.batch, microbatch = known[1],
+      tp = r.tp, pp = r.pp, dp = r.gpus // r.tp // r.pp, chunks = known[2], recompute = "full",
+      fp32_gradients = true, overlap = r.pp == 1,
+    }
+  end
+  return rows
+end
+
+local function narayanan2(scheme)
+  local rows = {}
+  for _, r in ipairs(csv "narayanan2021_table2") do
+    local h, l, a, p = 20480, 105, 128, 35
+    if r.params_B < 200 then h, l, a, p = 12288, 96, 96, 12 end
+    local row = {
+      name = ("%sB on %d"):format(r.params_B, r.gpus), cluster = "selene", model = gpt(h, a, l, 51200),
+      published = flops_recomputed(r.batch, 2048, l, h, 51200) / (r.gpus * r.tflops_gpu * 1e12),
+      sequence = 2048, batch = r.batch, microbatch = r.mbs, recompute = "full",
+    }
+    if r.scheme == "ptdp" then
+      row.stack, row.tp, row.pp, row.dp, row.fp32_gradients = "megatron-2021", 8, p, r.gpus // 8 // p, true
+    else
+      row.stack, row.tp, row.pp, row.dp, row.zero = "zero3-2021", 1, 1, r.gpus, 3
+    end
+    if r.scheme == scheme then rows[#rows + 1] = row end
+  end
+  return rows
+end
+
+local function vtrain(file)
+  local rows = {}
+  for _, r in ipairs(csv(file)) do
+    rows[#rows + 1] = {
+      name = ("h%d l%d on %d: batch %d, microbatch %d, tp %d, dp %d, pp %d"):format(r["hidden size"], r["# layers"],
+        r["# GPUs"], r["global batch"], r["micro batch"], r["tensor parallelism"], r["data parallelism"],
+        r["pipeline parallelism"]),
+      group = ("%d %d %d"):format(r["hidden size"], r["# layers"], r["# GPUs"]),
+      published = r["iteration time (ms)"] / 1e3, cluster = "vtrain", stack = "vtrain",
+      model = gpt(r["hidden size"], r["attention heads"], r["# layers"], 51200), sequence = r["sequence length"],
+      batch = r["global batch"], microbatch = r["micro batch"], tp = r["tensor parallelism"],
+      dp = r["data parallelism"], pp = r["pipeline parallelism"], recompute = "full",
+    }
+  end
+  return rows
+end
+
+local mpt_shapes = {
+  ["125m"] = { 768, 12, 12 }, ["350m"] = { 1024, 16, 24 }, ["760m"] = { 1536, 12, 24 }, ["1b"] = { 2048, 16, 24 },
+  ["3b"] = { 2560, 20, 32 }, ["7b"] = { 4096, 32, 32 }, ["13b"] = { 5120, 40, 40 }, ["30b"] = { 7168, 56, 48 },
+  ["70b"] = { 8192, 64, 80 },
+}
+
+local function mpt(device)
+  local rows = {}
+  for _, r in ipairs(csv "mpt_fsdp") do
+    local shape, gpus = mpt_shapes[r.Model], r["# GPUs"]
+    local h100 = r.GPU:find "h100" ~= nil
+    if h100 == (device == "h100") then
+      rows[#rows + 1] = {
+        name = ("%s, sequence %d on %d, microbatch %d"):format(r.Model, r["SeqLen (T)"], gpus, r.MicroBatchSize),
+        published = r.GlobalBatchSize * r["SeqLen (T)"] / r["Throughput (T/s/GPU)"] / gpus,
+        cluster = h100 and "dgx-h100" or "dgx-a100-80", stack = "fsdp-mpt",
+        model = gpt(shape[1], shape[2], shape[3], 50368), sequence = r["SeqLen (T)"], batch = r.GlobalBatchSize,
+        microbatch = r.MicroBatchSize, tp = 1, pp = 1, dp = gpus, zero = 3,
+        recompute = r["Activation Checkpointing"] == "True" and "full" or "none",
+        fp32_gradients = r["MP Mode"] ~= "PURE",
+      }
+    end
+  end
+  return rows
+end
+
+-- Microbatch and interleave are not published: by one rule for every row, the fastest by prediction that fits 80 GB
+-- (of microbatches 1, 2, 4 and of chunks that divide a stage's layers).
+local mcore_choice = {
+  [1.7] = { 4, 1 }, [7.1] = { 4, 1 }, [16] = { 4, 1 }, [32] = { 4, 1 }, [70] = { 2, 42 }, [119] = { 2, 23 },
+  [177] = { 2, 16 }, [314] = { 1, 12 }, [462] = { 1, 7 },
+}
+
+local function mcore()
+  local rows = {}
+  for _, r in ipairs(csv "megatron_core_h100") do
+    local B, s, l, h, V = r.batch, 4096, r.layers, r.hidden, 131072
+    local flops = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h))
+    local choice = mcore_choice[r.params_B]
+    rows[#rows + 1] = {
+      name = r.params_B .. "B", published = flops / (r.gpus * r.tflops_gpu * 1e12), cluster = "dgx-h100",
+      stack = "megatron-core", model = gpt(h, r.heads, l, V), sequence = s, batch = B, microbatch = choice[1],
+      chunks = choice[2], tp = r.tp, pp = r.pp, dp = r.dp, zero = 1, sp = r.tp > 1, fp32_gradients = true,
+    }
+  end
+  return rows
+end
+
+local function llama3()
+  local rows = {}
+  -- One layer less on the first and on the last of 128 virtual stages (Grattafiori et al. 2024, section 3.3.2).
+  local layout = {}
+  for k = 1, 128 do layout[k] = (k == 1 or k == 128) and 0 or 1 end
+  for i, r in ipairs(csv "llama3_table4") do
+    local ways = i == 3 and 8 or r.dp
+    local B, s = r.batch_per_dp * ways, r.seq
+    local flops = B * s * (6 * 405e9 + 6 * 126 * 16384 * s)
+    rows[#rows + 1] = {
+      name = ("cp %d on %d"):format(r.cp, r.gpus), published = flops / (r.gpus * r.tflops_gpu * 1e12),
+      cluster = "dgx-h100-llama3", stack = "llama3",
+      model = mw.llama { layers = 126, hidden = 16384, heads = 128, kv_heads = 8, ffn = 53248, vocab = 128256 },
+      sequence = s, batch = B, microbatch = 1, tp = 8, pp = 16, dp = ways, cp = r.cp > 1 and r.cp or nil, zero = 1,
+      sp = r.cp == 1, chunks = 8, layout = layout, fp32_gradients = true,
+    }
+  end
+  return rows
+end
+
+add("korthikanti5", korthikanti5)
+add("narayanan1", narayanan1)
+add("narayanan2-ptdp", function() return narayanan2 "ptdp" end)
+add("narayanan2-zero3", function() return narayanan2 "zero3" end)
+add("megatron-core", mcore)
+add("llama3", llama3)
+add("mpt-a100", function() return mpt "a100" end)
+add("mpt-h100", function() return mpt "h100" end)
+add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
+add("vtrain-single", function() return vtrain "vtrain_single_node" end)
+
+-- --- What comes out ---
+
+local function median(list)
+  if #list == 0 then return 0 end
+  table.sort(list)
+  return (list[(#list + 1) // 2] + list[#list // 2 + 1]) / 2
+end
+
+local function line(text, ...) if not json then print(text:format(...)) end end
+
+line("%-18s %5s %8s %8s %8s %8s", "table", "rows", "mean", "median", "max", "bias")
+for _, table_ in ipairs(tables) do
+  if not any or wanted[table_.name] then
+    local errors, sum, bias, most, failed = {}, 0, 0, 0, 0
+    for _, row in ipairs(table_.rows()) do
+      local predicted, why, result = seconds(row)
+      if predicted then
+        local error_ = predicted / row.published - 1
+        errors[#errors + 1] = math.abs(error_)
+        sum, bias, most = sum + math.abs(error_), bias + error_, math.max(most, math.abs(error_))
+        if each then
+          line("  %-70s %9.3f s %9.3f s published %+6.1f %%  bubble %4.1f %%  %s", row.name, predicted, row.published,
+            100 * error_, 100 * result.bubble_fraction, result.fits and "" or "does not fit")
+        end
+      else
+        failed = failed + 1
+        line("  %-40s no plan: %s", row.name, why)
+      end
+      if json then
+        print(('{"table":"%s","row":"%s","predicted":%s,"published":%.9g}'):format(table_.name, row.name,
+          predicted and ("%.9g"):format(predicted) or "null", row.published))
+      end
+    end
+    local n = math.max(#errors, 1)
+    line("%-18s %5d %6.1f %% %6.1f %% %6.1f %% %+6.1f %%%s", table_.name, #errors, 100 * sum / n, 100 * median(errors),
+      100 * most, 100 * bias / n, failed > 0 and ("  (%d rows without a plan)"):format(failed) or "")
+  end
+end
