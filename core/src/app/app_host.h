@@ -9,6 +9,7 @@
 
 #include "app/output.h"
 #include "app/restarts.h"
+#include "comm/processes.h"
 #include "lua/host.h"
 #include "lua/script.h"
 #include "script/read_experiment.h"
@@ -52,6 +53,9 @@ class AppHost : public Host {
   // Which start of the script this is.
   void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
 
+  // Those that run this script together; null: this one alone.
+  void set_processes(Processes* processes) { processes_ = processes; }
+
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }
   // ... and which rank holds what of each parameter.
@@ -82,6 +86,7 @@ class AppHost : public Host {
   Json compare(const std::vector<Experiment>& given);
   Json train_beside(Experiment experiment);
   ReadContext context_with(const CallFunction& function);
+  Json done(const std::string& verb, const Experiment& experiment);
 
   Output& output_;
   PluginRegistry& plugins_;
@@ -90,6 +95,7 @@ class AppHost : public Host {
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
   Attempt attempt_;
+  Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // ... of those that were only listed or printed
   bool keep_pages_ = false;

@@ -19,6 +19,7 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "check/verify.h"
+#include "comm/processes.h"
 #include "comm/rank_calls.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
@@ -203,13 +204,31 @@ class IfRanksHang {
   OnHang before_;
 };
 
+// In a process that only carries ranks: what there is to say the first one says.
+void carry_ranks(const Experiment& experiment) {
+  check_machine_memory(experiment, this_device().memory);
+  const IfRanksHang if_ranks_hang([](const RankFailed&) {
+    std::fflush(nullptr);
+    ::_exit(exit_code_of(Stage::run));
+  });
+  try {
+    train(experiment, stop_flag(), nullptr);
+  } catch (const RankFailed& error) {
+    if (error.problems().front().code != "run.not-finite") throw;  // the run has come to its end
+  }
+}
+
 }  // namespace
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt) {
-  check_thread_ranks(*experiment.plan);
+  check_thread_ranks(*experiment.plan, experiment.processes);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
+  if (experiment.processes != nullptr && !experiment.processes->first()) {
+    carry_ranks(limited);
+    return Json::object();
+  }
   const std::string forced = check_machine_memory(experiment, this_device().memory);
   CheckpointStart start = start_checkpoints(experiment);
   if (start.setup.from) go_on_from(*start.setup.from, limited);
@@ -344,7 +363,7 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
 }
 
 Json run_verify(const Experiment& experiment, Output& output) {
-  check_thread_ranks(*experiment.plan);
+  check_thread_ranks(*experiment.plan, experiment.processes);
   const std::string forced = check_verify_memory(experiment, this_device().memory);
   if (!forced.empty()) output.note(forced);
   const VerifyOutcome outcome = verify_all(experiment);

@@ -43,7 +43,7 @@ LocalBackend::WorkPtr LocalBackend::seated(LocalGroup::Seat seat, Issue issue) c
 }
 
 LocalBackend::WorkPtr LocalBackend::issue(Issue issue) {
-  LocalGroup::Seat seat = group_->join(rank_, new_arrival(issue));
+  LocalGroup::Seat seat = group_->join(rank_, new_arrival(issue));  // before the issue is moved on
   return seated(std::move(seat), std::move(issue));
 }
 

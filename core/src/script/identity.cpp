@@ -91,10 +91,6 @@ Json resolved_value(const Json& value) {
   return out;
 }
 
-Json resolved_experiment(const Experiment& experiment) {
-  return experiment.resolved;
-}
-
 std::string experiment_hash(const Experiment& experiment) {
   Json decides = without_places(experiment.resolved);
   for (const char* key : of_the_run) decides.erase(key);
@@ -105,7 +101,9 @@ std::string experiment_hash(const Experiment& experiment) {
   }
   if (!experiment.step_plans) decides.erase("microbatch");  // the plan's hash has it
   decides["plans"] = plans;
-  if (experiment.data) decides["tokens"] = experiment.data->tokens();  // the files may be others
+  // The files under a name may be others.
+  if (experiment.data) decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
+  if (experiment.evaluation.data) decides["held_out"] = experiment.evaluation.data->content();
   Fnv1a<std::uint64_t> hash;
   // Sorted by key: in whatever order a table was written.
   const std::string text = nlohmann::json::parse(json_text(decides)).dump();
@@ -117,7 +115,7 @@ Json identity_of(const Experiment& experiment) {
   return {{"name", experiment.name},
           {"hash", experiment.hash},
           {"seed", experiment.seed},
-          {"experiment", resolved_experiment(experiment)}};
+          {"experiment", experiment.resolved}};
 }
 
 Json settings_to_resume(const Experiment& experiment) {
