@@ -28,6 +28,9 @@ using Command = std::function<int(const Arguments&, Output&)>;
 // path of words that calls them ("plugins list").
 std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments);
 
+// checkpoints PATH.
+void add_checkpoints_command(CLI::App& app, Arguments& arguments,
+                             std::map<std::string, Command>& commands);
 // runs list, show, compare, export, tail.
 void add_runs_commands(CLI::App& app, Arguments& arguments,
                        std::map<std::string, Command>& commands);
