@@ -4,6 +4,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "clocks.h"
@@ -19,6 +20,15 @@ struct EventState {
 
 int index_or_current(c10::Device d) {
   return d.has_index() ? d.index() : current_device();
+}
+
+bool holds(const Clock& clock, const Clock& other) {
+  Clock both = clock;
+  join(both, other);
+  both.resize(std::max(clock.size(), other.size()));
+  Clock own = clock;
+  own.resize(both.size());
+  return own == both;
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -65,9 +75,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     set_current_stream_of(stream.device_index(), index_of(stream));
     return stream_at(old);
   }
+  // Asking is no wait: what the host has not waited for is not over yet.
   bool queryStream(const c10::Stream& stream) const override {
-    host_sync(index_of(stream), "Stream::query");
-    return true;
+    const std::lock_guard lock(state().mutex);
+    return holds(host_clock(), state().clocks[index_of(stream)]);
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     host_sync(index_of(stream), "Stream::synchronize");
@@ -99,8 +110,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     join(s.clocks[index_of(stream)], static_cast<EventState*>(event)->clock);
   }
   bool queryEvent(void* event) const override {
-    wait(event, "Event::query");
-    return true;
+    return event == nullptr || holds(host_clock(), static_cast<EventState*>(event)->clock);
   }
   void synchronizeEvent(void* event) const override { wait(event, "Event::synchronize"); }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
@@ -169,10 +179,7 @@ bool orders(c10::Stream stream, const c10::Event& event) {
   const std::lock_guard lock(state().mutex);
   Clock now = state().clocks[index_of(stream)];
   join(now, host_clock());
-  Clock then = now;
-  join(then, known->clock);
-  now.resize(then.size());
-  return now != then;
+  return !holds(now, known->clock);
 }
 
 at::Device device(int index) {

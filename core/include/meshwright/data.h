@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "meshwright/registration.h"
@@ -30,6 +31,10 @@ class TokenSource {
   // Samples [first, first + inputs.size(0)). `inputs` and `labels`: int64, contiguous, on the CPU,
   // (rows, sequence).
   void sample_rows(std::int64_t first, const at::Tensor& inputs, const at::Tensor& labels) const;
+
+  // Tells contents of one size apart: a digest of what it reads, for the experiment's hash. Empty
+  // where its options say all.
+  virtual std::string content() const { return {}; }
 };
 
 // What a source may depend on beside its own options.

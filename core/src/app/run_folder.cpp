@@ -30,15 +30,7 @@ constexpr const char* files_of_folder[] = {"script.lua",   "experiment.json", "p
 }
 
 void write_file(const fs::path& file, const std::string& text) {
-  fs::path aside;
-  const int to = create_unguessable(file.parent_path(), "." + file.filename().string(), aside);
-  if (to < 0) fail(file, errno);
-  int reason = write_whole(to, text.data(), text.size()) && ::fsync(to) == 0 ? 0 : errno;
-  if (::close(to) != 0 && reason == 0) reason = errno;
-  if (reason == 0 && ::rename(aside.c_str(), file.c_str()) != 0) reason = errno;
-  if (reason == 0) return;
-  ::unlink(aside.c_str());
-  fail(file, reason);
+  if (const int reason = replace_whole(file, text); reason != 0) fail(file, reason);
 }
 
 bool is_stderr(const fs::path& file) {

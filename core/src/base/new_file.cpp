@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <random>
 
 namespace mw {
@@ -47,6 +48,20 @@ bool write_whole(int file, const char* text, std::size_t size) {
     size -= static_cast<std::size_t>(written);
   }
   return true;
+}
+
+int replace_whole(const fs::path& path, std::string_view text) {
+  const fs::path target = behind_links(path);
+  fs::path aside;
+  const int file =
+      create_unguessable(target.has_parent_path() ? target.parent_path() : fs::path("."),
+                         "." + target.filename().string(), aside);
+  if (file < 0) return errno;
+  int reason = write_whole(file, text.data(), text.size()) && ::fsync(file) == 0 ? 0 : errno;
+  if (::close(file) != 0 && reason == 0) reason = errno;
+  if (reason == 0 && ::rename(aside.c_str(), target.c_str()) != 0) reason = errno;
+  if (reason != 0) ::unlink(aside.c_str());
+  return reason;
 }
 
 fs::path behind_links(const fs::path& path) {

@@ -225,7 +225,7 @@ void Round::run_on_device(int index) {
     });
     if (on == streams.end()) on = streams.insert(on, *arrival.stream);
     wait_for(*on, *arrival.ready,
-             [&] { return wait_name("comes after the arrival of", static_cast<int>(i)); });
+             [&] { return wait_name("after the arrival of rank", ranks_[i]); });
   }
   const c10::MultiStreamGuard guard(streams);
   const c10::DeviceGuard device(streams[0].device());
@@ -236,23 +236,25 @@ void Round::run_on_device(int index) {
   }
   for (std::size_t k = 1; k < streams.size(); ++k) {
     wait_for(streams[0], record_event(streams[k]),
-             [&] { return wait_name("joins device", streams[k].device_index()); });
+             [&] { return wait_name("joined by device", streams[k].device_index()); });
   }
   finished_.emplace(record_event(streams[0]));
 }
 
 // A send and its recv have one name, whichever came first.
-std::string Round::wait_name(const char* who, int index) const {
-  const bool pair =
-      arrivals_[0].call.op == Collective::send || arrivals_[0].call.op == Collective::recv;
-  const std::size_t at = pair ? name_.find(' ') + 1 : 0;
-  return fmt::format("{} of axis {} {}: {} {} {}", mw::name_of(arrivals_[0].call.op), axis_,
-                     name_.substr(at), arrivals_[0].call.label, who,
-                     who[0] == 'j' ? index : ranks_[static_cast<std::size_t>(index)]);
+std::string Round::wait_name(const char* what, int number) const {
+  const Call& call = arrivals_[0].call;
+  const bool pair = call.op == Collective::send || call.op == Collective::recv;
+  return fmt::format("{} on axis {}, {} {}",
+                     pair ? name_.substr(name_.find(' ') + 1)
+                          : fmt::format("{} of {}, {}", mw::name_of(call.op), call.label, name_),
+                     axis_, what, number);
 }
 
 void Round::block_stream(c10::Stream stream, int index) const {
-  if (finished_) wait_for(stream, *finished_, [&] { return wait_name("is awaited by", index); });
+  if (finished_)
+    wait_for(stream, *finished_,
+             [&] { return wait_name("awaited by rank", ranks_[static_cast<std::size_t>(index)]); });
 }
 
 Round::State Round::wait(Clock::time_point deadline) {

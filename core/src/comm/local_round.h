@@ -100,7 +100,7 @@ class Round {
   bool work();  // claims and carries out chunks until none is left; true if it did the last one
   void run_chunk(std::int64_t number);
   void run_on_device(int index);
-  std::string wait_name(const char* who, int index) const;
+  std::string wait_name(const char* what, int number) const;
   bool finish(State state);
 
   const std::string axis_;

@@ -102,6 +102,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   if (S_ISDIR(info.st_mode)) fail(EISDIR);
   device_ = info.st_dev;
   inode_ = info.st_ino;
+  written_ = info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
   size_ = info.st_size;
   if (size_ > 0) {
     void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
@@ -116,6 +117,7 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       device_(other.device_),
       inode_(other.inode_),
+      written_(other.written_),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       range_(std::exchange(other.range_, nullptr)) {}

@@ -160,6 +160,13 @@ void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* in
   }
 }
 
+std::string ShardSource::content() const {
+  const std::int64_t share = most_digested / static_cast<std::int64_t>(files_.size());
+  std::string text;
+  for (const TokenFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
+  return text;
+}
+
 const Registration shard_data =
     data<ShardSource>("shards", "Files of tokens: llm.c's, nanoGPT's or Megatron's.");
 

@@ -26,6 +26,7 @@ class TokenFile {
   // Token i; one that is negative comes out so.
   std::int64_t at(std::int64_t i) const;
   void check() const { file_.check(); }
+  std::uint64_t digest(std::int64_t most) const { return file_.digest(most); }
 
  private:
   void read_llm_c(std::int32_t magic);

@@ -35,6 +35,13 @@ void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inp
   }
 }
 
+std::string TextSource::content() const {
+  const std::int64_t share = most_digested / static_cast<std::int64_t>(files_.size());
+  std::string text;
+  for (const MappedFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
+  return text;
+}
+
 namespace {
 
 // A text that comes with the program is meant by its name: "gcide".

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "input/mapped_file.h"
@@ -19,6 +20,7 @@ class TextSource final : public TokenSource {
   std::int64_t tokens() const override { return order_.tokens(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
+  std::string content() const override;
 
  private:
   std::vector<MappedFile> files_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "lua/value.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -57,35 +58,12 @@ int lacking(lua_State* lua) {
 
 // Tables of the row tell when something is read that they lack.
 void push_value(lua_State* lua, const Json& value) {
-  luaL_checkstack(lua, 4, "tables nested too deep");
-  if (value.is_boolean()) {
-    lua_pushboolean(lua, value.get<bool>() ? 1 : 0);
-  } else if (value.is_number_integer()) {
-    lua_pushinteger(lua, value.get<std::int64_t>());
-  } else if (value.is_number()) {
-    lua_pushnumber(lua, value.get<double>());
-  } else if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    lua_pushlstring(lua, text.data(), text.size());
-  } else if (value.is_structured()) {
-    lua_newtable(lua);
-    lua_Integer i = 0;
-    for (const auto& [key, item] : value.items()) {
-      if (value.is_object()) {
-        lua_pushlstring(lua, key.data(), key.size());
-      } else {
-        lua_pushinteger(lua, ++i);
-      }
-      push_value(lua, item);
-      lua_rawset(lua, -3);
-    }
-    lua_createtable(lua, 0, 1);
-    lua_pushcfunction(lua, lacking);
-    lua_setfield(lua, -2, "__index");
-    lua_setmetatable(lua, -2);
-  } else {
-    lua_pushnil(lua);
-  }
+  push_json(lua, value, [](lua_State* state) {
+    lua_createtable(state, 0, 1);
+    lua_pushcfunction(state, lacking);
+    lua_setfield(state, -2, "__index");
+    lua_setmetatable(state, -2);
+  });
 }
 
 int field_of_row(lua_State* lua) {

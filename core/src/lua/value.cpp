@@ -249,7 +249,7 @@ bool push_function(lua_State* lua, std::int64_t number) {
   return found;
 }
 
-void push_json(lua_State* lua, const Json& value) {
+void push_json(lua_State* lua, const Json& value, void (*each_table)(lua_State*)) {
   luaL_checkstack(lua, 4, "tables nested too deep");
   if (value.is_boolean()) {
     lua_pushboolean(lua, value.get<bool>() ? 1 : 0);
@@ -267,19 +267,20 @@ void push_json(lua_State* lua, const Json& value) {
     lua_createtable(lua, static_cast<int>(value.size()), 0);
     lua_Integer i = 0;
     for (const Json& item : value) {
-      push_json(lua, item);
+      push_json(lua, item, each_table);
       lua_rawseti(lua, -2, ++i);
     }
   } else if (value.is_object()) {
     lua_createtable(lua, 0, static_cast<int>(value.size()));
     for (const auto& [key, item] : value.items()) {
       lua_pushlstring(lua, key.data(), key.size());
-      push_json(lua, item);
+      push_json(lua, item, each_table);
       lua_rawset(lua, -3);
     }
   } else {
     lua_pushnil(lua);
   }
+  if (each_table != nullptr && value.is_structured()) each_table(lua);
 }
 
 }  // namespace mw

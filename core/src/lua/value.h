@@ -15,8 +15,9 @@ namespace mw {
 // threads and userdata.
 Json to_json(lua_State* lua, int index, const std::string& path);
 
-// Pushes `value`; {"$function": n} becomes the function again, null becomes nil.
-void push_json(lua_State* lua, const Json& value);
+// Pushes `value`; {"$function": n} becomes the function again, null becomes nil. `each_table` is
+// called with every table that is made, filled, on top of the stack.
+void push_json(lua_State* lua, const Json& value, void (*each_table)(lua_State*) = nullptr);
 
 // Pushes function number n; false (and nothing pushed) if there is none.
 bool push_function(lua_State* lua, std::int64_t number);

@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -22,6 +24,8 @@ namespace mw {
 namespace {
 
 const Dim batch_dim("batch");
+
+using Sizes = std::array<std::int64_t, 3>;  // what a graph is built with
 
 // The multiples of `ways` next to `batch`, as "12 or 15".
 std::string nearest_multiples(std::int64_t batch, std::int64_t ways) {
@@ -106,11 +110,48 @@ PlanSize size_of(const Draft& draft, const Graph& graph, const PlanRequest& requ
   return size;
 }
 
+// The graphs that were asked for last, of models that are still in use: what searches and sweeps
+// plan again and again.
+class RecentGraphs {
+ public:
+  using Pointer = std::shared_ptr<const Graph>;
+
+  Pointer find(const std::shared_ptr<const Model>& model, const Sizes& sizes) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [](const Entry& entry) { return entry.model.expired(); });
+    const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return entry.sizes == sizes && entry.model.lock() == model;
+    });
+    if (known == entries_.end()) return nullptr;
+    std::rotate(known, known + 1, entries_.end());
+    return entries_.back().graph;
+  }
+  void add(const std::shared_ptr<const Model>& model, const Sizes& sizes, const Pointer& graph) {
+    const std::lock_guard lock(mutex_);
+    if (entries_.size() == most) entries_.erase(entries_.begin());
+    entries_.push_back({model, sizes, graph});
+  }
+
+ private:
+  static constexpr std::size_t most = 16;
+  struct Entry {
+    std::weak_ptr<const Model> model;
+    Sizes sizes;
+    Pointer graph;
+  };
+  std::mutex mutex_;
+  std::vector<Entry> entries_;  // the last one was asked for last
+};
+
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
-  return call_plugin(Speaker{request.model->name(), "model"}, "built its graph", [&] {
-    return std::make_shared<Graph>(
-        request.model->build(batch, request.sequence, request.batch * request.sequence));
+  static RecentGraphs& recent = *new RecentGraphs;  // ops of plugins are not for the program's end
+  const Sizes sizes{batch, request.sequence, request.batch * request.sequence};
+  if (auto graph = recent.find(request.model, sizes)) return graph;
+  auto graph = call_plugin(Speaker{request.model->name(), "model"}, "built its graph", [&] {
+    return std::make_shared<const Graph>(request.model->build(sizes[0], sizes[1], sizes[2]));
   });
+  recent.add(request.model, sizes, graph);
+  return graph;
 }
 
 }  // namespace

@@ -122,6 +122,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   TotalMemory together;
   std::int64_t peak = 0;
   std::vector<RankView> slowest;
+  slowest.reserve(plan.programs.size());
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {

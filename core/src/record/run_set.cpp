@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <system_error>
 
+#include "base/json_file.h"
 #include "base/text.h"
 #include "meshwright/error.h"
 #include "record/run_path.h"
@@ -37,16 +36,6 @@ std::string text_in(const Json& object, const char* key) {
   const Json& value = object[key];
   if (value.is_string()) return value.get<std::string>();
   return value.is_null() ? "" : value.dump();
-}
-
-// Null if there is none, or it is no JSON.
-Json read_json(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return nullptr;
-  std::stringstream text;
-  text << in.rdbuf();
-  Json read = Json::parse(text.str(), nullptr, false);
-  return read.is_discarded() ? Json() : read;
 }
 
 bool ends_a_cell(const std::string& status) {

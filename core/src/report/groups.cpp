@@ -66,7 +66,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
     std::vector<double> values;
     for (const std::size_t c : group.cells)
       if (!measured || cells[c].done()) values.push_back(value(cells[c]));
-    return report_spread(values);
+    return spread_of(values);
   };
   using Cell = ReportCell;
   group.tokens_per_second = over([](const Cell& c) { return c.tokens_per_second.measured; }, true);
@@ -80,7 +80,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_step = over([](const Cell& c) { return c.step_seconds.predicted; }, false);
   group.predicted_peak = over([](const Cell& c) { return c.peak.predicted; }, false);
   const auto parts = [&](std::map<std::string, MeasuredPair> Cell::*of, bool measured) {
-    std::map<std::string, ReportSpread> all;
+    std::map<std::string, Spread> all;
     for (const std::size_t c : group.cells)
       for (const auto& [name, pair] : cells[c].*of) all[name];
     for (auto& [name, spread] : all) {
@@ -248,23 +248,6 @@ const char* name_of(GroupVerdict verdict) {
       return "left out";
   }
   return "?";
-}
-
-ReportSpread report_spread(const std::vector<double>& values) {
-  ReportSpread spread;
-  double sum = 0, squares = 0;
-  for (const double value : values) {
-    if (!std::isfinite(value)) continue;
-    sum += value;
-    ++spread.n;
-  }
-  if (spread.n == 0) return spread;
-  spread.mean = sum / spread.n;
-  for (const double value : values) {
-    if (std::isfinite(value)) squares += (value - spread.mean) * (value - spread.mean);
-  }
-  if (spread.n > 1) spread.deviation = std::sqrt(squares / (spread.n - 1));
-  return spread;
 }
 
 ReportGroups group_cells(const ReportRuns& runs) {

@@ -7,16 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/spread.h"
 #include "report/cells.h"
 
 namespace mw {
-
-// Over the runs that were done. `deviation`: of a sample (n - 1); NaN for one run.
-struct ReportSpread {
-  double mean = not_known, deviation = not_known;
-  int n = 0;
-};
-ReportSpread report_spread(const std::vector<double>& values);  // what is not finite does not count
 
 enum class GroupVerdict {
   right,       // every cell was done, and where losses were held to another's, they passed
@@ -33,10 +27,11 @@ struct ReportGroup {
   std::vector<std::pair<std::string, std::string>> values;  // as ReportCell has them
   std::vector<std::size_t> cells;                           // indices
   GroupVerdict verdict = GroupVerdict::left_out;
-  ReportSpread tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
-  std::map<std::string, ReportSpread> memory, bytes;
-  ReportSpread predicted_tokens, predicted_step, predicted_peak;
-  std::map<std::string, ReportSpread> predicted_memory, predicted_bytes;
+  // Over the runs that were done.
+  Spread tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
+  std::map<std::string, Spread> memory, bytes;
+  Spread predicted_tokens, predicted_step, predicted_peak;
+  std::map<std::string, Spread> predicted_memory, predicted_bytes;
   int baseline = -1;         // the group that it is compared with; -1: none
   double delta = not_known;  // of tokens a second: 0.1 is 10 % more than the baseline's
   bool on_edge = false;      // no right group of its work is faster with as little memory

@@ -1,12 +1,8 @@
 // Puts the page's template, its scripts, Chart.js and the data together to one HTML file.
 #include "report/page.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -14,7 +10,9 @@
 #include <iterator>
 #include <system_error>
 
+#include "base/markup.h"
 #include "base/new_file.h"
+#include "base/share.h"
 #include "base/text.h"
 #include "meshwright/error.h"
 
@@ -26,13 +24,6 @@ namespace {
 
 constexpr const char* first_lines = "<!doctype html>\n<!-- meshwright.page/1";
 
-// ../share/meshwright beside the program.
-fs::path share_folder() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return program.parent_path().parent_path() / "share/meshwright";
-}
-
 std::string part(const std::string& name) {
   const fs::path share = share_folder();
   const fs::path path = name == "chart.min.js" ? share / name : share / "page" / name;
@@ -42,26 +33,6 @@ std::string part(const std::string& name) {
   throw Error(Stage::environment, "page.part", "",
               fmt::format("a part of the reports' page is missing: {}", path.string()),
               "build or install the program anew; Chart.js is Debian's libjs-chart.js");
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 // No "<" is left, so nothing in it ends the element that holds it or begins a comment.
@@ -89,30 +60,6 @@ bool is_page(const fs::path& path) {
 Error cannot_write(const std::string& asked_by, const std::string& path, const std::string& why,
                    const std::string& hint) {
   return {Stage::options, "file.write", "", fmt::format("{} {}: {}", asked_by, path, why), hint};
-}
-
-// 0666 less the process' mask, as open() gives.
-void as_new_files_are(int file) {
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  (void)::fchmod(file, 0666 & ~mask);
-}
-
-// Returns errno; 0: it is there.
-int replace(const fs::path& path, const std::string& text) {
-  const fs::path target = behind_links(path);
-  fs::path hidden;
-  const int file =
-      create_unguessable(target.has_parent_path() ? target.parent_path() : fs::path("."),
-                         "." + target.filename().string(), hidden);
-  if (file < 0) return errno;
-  as_new_files_are(file);
-  const bool written = write_whole(file, text.data(), text.size()) && ::fsync(file) == 0;
-  int reason = written ? 0 : errno;
-  ::close(file);
-  if (reason == 0 && ::rename(hidden.c_str(), target.c_str()) != 0) reason = errno;
-  if (reason != 0) ::unlink(hidden.c_str());
-  return reason;
 }
 
 }  // namespace
@@ -152,7 +99,7 @@ void write_page(const std::string& asked_by, const std::string& path, const std:
   }
   const fs::path file(path);
   if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
-  if (const int reason = replace(file, html); reason != 0) {
+  if (const int reason = replace_whole(file, html); reason != 0) {
     throw cannot_write(asked_by, path,
                        "cannot write it: " + std::generic_category().message(reason), hint);
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/markup.h"
 #include "schedule/palette.h"
 
 namespace mw {
@@ -17,30 +18,6 @@ constexpr double margin = 16, title_height = 30, legend_height = 28, row_gap = 4
 constexpr double letter_width = 7;  // of the 12 px font, a little more than most letters take
 constexpr double narrowest = 720, widest = 2400;
 constexpr std::size_t most_hints = 20000;  // cells with hover text: beyond, files grow large
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        // XML knows no other control characters.
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
-    }
-  }
-  return out;
-}
 
 double width_of(std::string_view text) {
   const auto letters =

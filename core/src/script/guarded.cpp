@@ -134,6 +134,9 @@ class GuardedSource final : public TokenSource {
     called(speaker_, fmt::format("made sample {}", k).c_str(),
            [&] { inner_->sample(k, sequence, inputs, labels); });
   }
+  std::string content() const override {
+    return call_plugin(speaker_, "said what it reads", [&] { return inner_->content(); });
+  }
 
  private:
   const std::shared_ptr<const TokenSource> inner_;

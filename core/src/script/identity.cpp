@@ -16,8 +16,8 @@ namespace {
 
 // What runs of one experiment may differ in. Model and plan are in the plans' hashes, which know
 // more of them: where a schedule's file lies decides nothing.
-constexpr const char* of_the_run[] = {"name",  "log",   "overwrite", "timeout",
-                                      "force", "trace", "model",     "plan"};
+constexpr const char* of_the_run[] = {"name",  "log",   "overwrite", "timeout", "force",
+                                      "trace", "model", "plan",      "export"};
 
 Json without_places(const Json& value) {
   Json out = value;
@@ -77,10 +77,6 @@ Json resolved_value(const Json& value) {
   return out;
 }
 
-Json resolved_experiment(const Experiment& experiment) {
-  return experiment.resolved;
-}
-
 std::string experiment_hash(const Experiment& experiment) {
   Json decides = without_places(experiment.resolved);
   for (const char* key : of_the_run) decides.erase(key);
@@ -91,7 +87,9 @@ std::string experiment_hash(const Experiment& experiment) {
   }
   if (!experiment.step_plans) decides.erase("microbatch");  // the plan's hash has it
   decides["plans"] = plans;
-  if (experiment.data) decides["tokens"] = experiment.data->tokens();  // the files may be others
+  // The files under a name may be others.
+  if (experiment.data) decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
+  if (experiment.evaluation.data) decides["held_out"] = experiment.evaluation.data->content();
   Fnv1a<std::uint64_t> hash;
   // Sorted by key: in whatever order a table was written.
   const std::string text = nlohmann::json::parse(json_text(decides)).dump();
@@ -103,7 +101,7 @@ Json identity_of(const Experiment& experiment) {
   return {{"name", experiment.name},
           {"hash", experiment.hash},
           {"seed", experiment.seed},
-          {"experiment", resolved_experiment(experiment)}};
+          {"experiment", experiment.resolved}};
 }
 
 std::string fill_in_log(const std::string& log, const Experiment& experiment, Problems& problems) {

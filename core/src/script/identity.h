@@ -9,10 +9,6 @@
 
 namespace mw {
 
-// Every key of the experiment with its default, --set applied: model, plan, data, optimizer and
-// schedule with all their options. A Lua function is { function = "script.lua:12", hash = … }.
-Json resolved_experiment(const Experiment& experiment);
-
 // 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
 // takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
 // name, log, overwrite, timeout, force, trace, and the files in which functions stand (their code
@@ -22,7 +18,8 @@ std::string experiment_hash(const Experiment& experiment);
 // { name =, hash =, seed =, experiment = }: what results carry.
 Json identity_of(const Experiment& experiment);
 
-// A value of a script's table for resolved_experiment(): hidden keys left out, functions named.
+// A value of a script's table for Experiment::resolved: hidden keys left out; a Lua function is
+// { function = "script.lua:12", hash = … }.
 Json resolved_value(const Json& value);
 
 // Fills in `{name}`, `{seed}` and `{hash}` of a log's path; the name becomes fit for a file's:

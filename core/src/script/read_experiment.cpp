@@ -3,8 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <optional>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 
@@ -16,11 +17,36 @@
 #include "script/identity.h"
 #include "script/in_run.h"
 #include "script/microbatch.h"
+#include "script/plan_memo.h"
 #include "script/priced_for.h"
+#include "script/read_data.h"
+#include "script/read_weights.h"
 #include "script/strategy_choice.h"
 
 namespace mw {
 namespace {
+
+// Keys that decide nothing of a plan. Where steps differ, `steps` does.
+constexpr const char* beside_the_plan[] = {
+    "model", "name", "log",   "overwrite", "timeout",  "trace",    "observe",
+    "seed",  "data", "check", "weights",   "evaluate", "sequence", "steps"};
+
+// Adds what a table says to a key, without where it was written; false if a function is in it.
+bool add_key(const Json& value, std::string& key) {
+  if (is_function(value)) return false;
+  if (!value.is_structured()) {
+    key += json_text(value) + ' ';
+    return true;
+  }
+  key += value.is_array() ? '[' : '{';
+  for (const auto& [name, item] : value.items()) {
+    if (name == place_key) continue;
+    if (value.is_object()) key += Json(name).dump() + ':';
+    if (!add_key(item, key)) return false;
+  }
+  key += value.is_array() ? ']' : '}';
+  return true;
+}
 
 class Reader {
  public:
@@ -37,21 +63,23 @@ class Reader {
     read_plan();
     read_optimizer();
     read_schedule();
-    read_data_options();
-    const std::int64_t sequence = read_sequence();
-    open_data(sequence);
+    DataReader data(table_, values_, context_.roots, reach_, problems_);
+    const std::int64_t sequence = data.sequence();
+    data.open(request_.model.get(), experiment_);
     read_scalars();
-    read_evaluation(sequence);
+    if (Json evaluation = data.evaluation(experiment_); !evaluation.is_null())
+      chosen_["evaluate"] = std::move(evaluation);
     make(sequence);
     if (experiment_.evaluation.data && experiment_.plan)
       experiment_.evaluation.plan = forward_only(*experiment_.plan);
-    read_weights();
+    read_weights(values_, experiment_, problems_);
     read_priced_for(values_, experiment_, problems_);
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
     experiment_.table = without_hidden(table_);
     identify();
+    experiment_.exporter = read_export(values_, experiment_);
     experiment_.make_strategy = [catalog = context_.catalog, reach = reach_](const Json& entry) {
       Problems found;
       const auto made = make_choice(entry, "plan", *catalog, reach, found, /*anywhere=*/true);
@@ -105,7 +133,14 @@ class Reader {
     if (!has("model")) return;
     const auto chosen = choose(Kind::model, values_.at("model"), "model", reach_, "", problems_);
     if (!chosen) return;
-    request_.model = make_chosen<Model>(*chosen, problems_);
+    const auto make = [&] { return make_chosen<Model>(*chosen, problems_); };
+    const Json made_of = {chosen->registration->name, chosen->values.json()};
+    if (context_.memo != nullptr && add_key(made_of, model_key_)) {
+      request_.model = context_.memo->model(model_key_, make);
+    } else {
+      model_key_.clear();
+      request_.model = make();
+    }
     request_.model_options = chosen->values;
   }
 
@@ -187,92 +222,6 @@ class Reader {
     decides("schedule", *chosen);
   }
 
-  void read_data_options() {
-    if (!has("data")) return;
-    data_ = choose(Kind::data, values_.at("data"), "data", reach_, "", problems_);
-  }
-
-  // From the experiment, or from its data; 0 if neither says one that will do.
-  std::int64_t read_sequence() {
-    const bool inside = data_ && data_->values.has("sequence");
-    if (has("sequence")) {
-      const std::int64_t given = values_.integer("sequence");
-      if (inside && data_->values.integer("sequence") != given) {
-        problems_.add(Stage::options, "option.conflict", "sequence",
-                      fmt::format("sequence is {} but data.sequence is {}", given,
-                                  data_->values.integer("sequence")),
-                      "keep one of the two");
-      }
-      return given;
-    }
-    if (inside) return data_->values.integer("sequence");
-    const Json& data = has("data") ? values_.at("data") : Json();
-    const bool refused =
-        table_.contains("sequence") || (data.is_object() && data.contains("sequence"));
-    if (!refused) {
-      problems_.add(Stage::options, "option.missing", "sequence",
-                    "sequence is missing: the tokens of one sample",
-                    "write sequence = 128 in the experiment or in its data");
-    }
-    return 0;
-  }
-
-  void open_data(std::int64_t sequence) {
-    if (!data_ || sequence < 1) return;
-    experiment_.data = open(*data_, sequence, "data");
-    if (!experiment_.data) return;
-    experiment_.data_settings = without_hidden(data_->values.json());
-    experiment_.data_settings["kind"] = data_->registration->name;
-    experiment_.data_settings.erase("sequence");
-  }
-
-  std::shared_ptr<const TokenSource> open(const Chosen& chosen, std::int64_t sequence,
-                                          const char* key) {
-    DataContext context;
-    // What is held out is the same for each seed of a run: a spread over seeds is that of training.
-    if (data_ && &chosen == &*data_ && values_.has("seed")) context.seed = values_.integer("seed");
-    context.sequence = sequence;
-    // A model that was refused says so itself.
-    context.vocab = request_.model != nullptr ? request_.model->vocab() : 256;
-    context.roots = context_.roots;
-    auto data = guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
-    if (data && data->vocab() > context.vocab) {
-      problems_.add(Stage::options, "data.vocab", "model.vocab",
-                    fmt::format("model.vocab: {} ids are too few for {}: {} has {}", context.vocab,
-                                key, chosen.registration->name, data->vocab()),
-                    fmt::format("use vocab = {}", data->vocab()));
-    }
-    return data;
-  }
-
-  void read_evaluation(std::int64_t sequence) {
-    if (!has("evaluate") || sequence < 1) return;
-    Problems found;
-    Values given = evaluate_options().read(values_.at("evaluate"), "evaluate", found);
-    given.set_reach(reach_);
-    problems_.add(found);
-    if (!found.empty()) return;
-    const auto chosen =
-        choose(Kind::data, given.at("data"), "evaluate.data", reach_, "", problems_);
-    if (!chosen) return;
-    if (chosen->values.has("sequence") && chosen->values.integer("sequence") != sequence) {
-      problems_.add(Stage::options, "option.conflict", "evaluate.data.sequence",
-                    fmt::format("evaluate.data.sequence is {}, and the run's is {}",
-                                chosen->values.integer("sequence"), sequence),
-                    "leave it out: it is the run's");
-      return;
-    }
-    Evaluation& evaluation = experiment_.evaluation;
-    evaluation.every = given.integer("every");
-    evaluation.batches = given.integer("batches");
-    evaluation.data = open(*chosen, sequence, "evaluate.data");
-    Json data = resolved_value(chosen->values.json());
-    data.erase("sequence");
-    data["kind"] = chosen->registration->name;
-    chosen_["evaluate"] = {
-        {"data", data}, {"every", evaluation.every}, {"batches", evaluation.batches}};
-  }
-
   void read_scalars() {
     if (!values_.has("steps")) return;
     experiment_.steps = values_.integer("steps");
@@ -345,21 +294,6 @@ class Reader {
     }
   }
 
-  void read_weights() {
-    if (!has("weights") || !experiment_.plan) return;
-    try {
-      experiment_.weights = std::make_shared<Weights>(values_.find_file(values_.text("weights")));
-      Problems found;
-      experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
-      problems_.add(found);
-    } catch (const Error& error) {
-      for (Problem p : error.problems()) {
-        p.key = "weights";
-        problems_.add(std::move(p));
-      }
-    }
-  }
-
   void make(std::int64_t sequence) {
     if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) return;
     request_.batch = values_.integer("batch");
@@ -374,10 +308,29 @@ class Reader {
         read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(),
                         {request_.batch, experiment_.memory}, reach_, found);
     if (found.empty()) {
-      experiment_.plan =
-          make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
+      const auto make_plans = [&] {
+        return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
+      };
+      const std::string key = policy.shape ? "" : plan_key();
+      experiment_.plan = key.empty() ? make_plans() : context_.memo->plan(key, make_plans);
     }
     problems_.add(found);
+  }
+
+  // Of all that the plan may depend on: each key but those that are known to have no part in it.
+  // Empty: plans are not kept, or a function of the script has a part.
+  std::string plan_key() const {
+    if (context_.memo == nullptr || model_key_.empty()) return "";
+    std::string key = fmt::format("{} {}", model_key_, request_.sequence);
+    for (const Option& option : experiment_options().list()) {
+      const std::string& name = option.name;
+      if (!values_.has(name) || std::find(std::begin(beside_the_plan), std::end(beside_the_plan),
+                                          name) != std::end(beside_the_plan))
+        continue;
+      key += '\n' + name;
+      if (!add_key(values_.at(name), key)) return "";
+    }
+    return key;
   }
 
   const Json& table_;
@@ -385,9 +338,9 @@ class Reader {
   const std::shared_ptr<const ScriptReach> reach_;
   Problems problems_;
   Values values_;
-  std::optional<Chosen> data_;
   Json resolved_ = Json::object(), chosen_ = Json::object();  // of what is made by name
   PlanRequest request_;
+  std::string model_key_;  // for the memo; empty: none
   bool plan_broken_ = false;
   Experiment experiment_;
 };

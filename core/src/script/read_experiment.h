@@ -16,12 +16,16 @@ namespace mw {
 // The keys of an experiment table.
 const Options& experiment_options();
 const Options& evaluate_options();  // of its `evaluate`
+const Options& export_options();    // of its `export`
+
+class PlanMemo;
 
 struct ReadContext {
   Catalog* catalog = nullptr;
   std::vector<std::filesystem::path> roots;  // where relative paths are looked for
   // Calls a script's function; see lua/host.h.
   std::function<Json(std::int64_t, const std::vector<Json>&)> call;
+  PlanMemo* memo = nullptr;  // of what other experiments were made of, or null
 };
 
 // The key `device`, and what loads what the build has for it.

@@ -7,12 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
+#include "base/json_file.h"
 #include "base/json_text.h"
 #include "base/new_file.h"
 #include "base/text.h"
@@ -74,26 +72,7 @@ Lock& Lock::operator=(Lock&& other) noexcept {
 }
 
 void replace_file(const fs::path& file, const std::string& text) {
-  fs::path aside;
-  const int opened = create_unguessable(file.parent_path(), "." + file.filename().string(), aside);
-  if (opened < 0) cannot(file, "write it", errno);
-  const bool good = write_whole(opened, text.data(), text.size()) && ::fsync(opened) == 0;
-  const int why = errno;
-  ::close(opened);
-  if (!good || std::rename(aside.c_str(), file.c_str()) != 0) {
-    const int reason = good ? errno : why;
-    ::unlink(aside.c_str());
-    cannot(file, "write it", reason);
-  }
-}
-
-std::optional<Json> read_json(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return std::nullopt;
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return std::nullopt;
-  return json;
+  if (const int reason = replace_whole(file, text); reason != 0) cannot(file, "write it", reason);
 }
 
 SweepFolder::SweepFolder(std::string path) : path_(std::move(path)) {
@@ -120,9 +99,8 @@ std::string SweepFolder::of(const Cell& cell, const std::string& hash) const {
 }
 
 std::optional<Json> SweepFolder::result(const Cell& cell, const std::string& hash) const {
-  auto json = read_json(fs::path(of(cell, hash)) / "result.json");
-  if (!json || !json->is_object() || json->value("hash", "") != hash ||
-      json->value("kind", "") != "cell")
+  Json json = read_json(fs::path(of(cell, hash)) / "result.json");
+  if (!json.is_object() || json.value("hash", "") != hash || json.value("kind", "") != "cell")
     return std::nullopt;
   return json;
 }
@@ -153,7 +131,8 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   make_folders(path_);
   const auto lock = Lock::take(fs::path(path_) / ".locks/sweep", /*wait=*/true);
   const fs::path file = fs::path(path_) / "sweep.json";
-  const Json before = read_json(file).value_or(Json::object());
+  Json before = read_json(file);
+  if (!before.is_object()) before = Json::object();
   std::map<std::string, const Json*> known;
   if (before.contains("cells") && before["cells"].is_array()) {
     for (const Json& cell : before["cells"]) {

@@ -69,9 +69,7 @@ class SweepFolder {
   std::map<std::string, std::string> known_;  // hash -> name of its folder
 };
 
-// Writes aside, and renames: a reader sees the old file or the new one. Throws Error (environment).
+// replace_whole(). Throws Error (environment).
 void replace_file(const std::filesystem::path& file, const std::string& text);
-// Nothing if it is not there or not whole.
-std::optional<Json> read_json(const std::filesystem::path& file);
 
 }  // namespace mw

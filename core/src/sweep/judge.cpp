@@ -104,17 +104,6 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
       worst, tolerance);
 }
 
-Spread spread_of(const std::vector<double>& values) {
-  Spread spread;
-  spread.count = values.size();
-  for (const double value : values) spread.mean += value / static_cast<double>(values.size());
-  if (values.size() < 2) return spread;
-  double squares = 0;
-  for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
-  spread.deviation = std::sqrt(squares / static_cast<double>(values.size() - 1));
-  return spread;
-}
-
 std::string group_name(const Cell& cell) {
   std::string name;
   for (const CellValue& value : cell.values) {

@@ -1,7 +1,6 @@
 // Whether cells that are done are right, and what repeated runs have in common.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,14 +27,6 @@ void check_like(const std::vector<Cell>& cells, const std::string& like, const c
 // compare with, and `why` says so. Leaves under "same_loss_as" what was found.
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
            double tolerance);
-
-// Mean and sample standard deviation; of one value there is no spread.
-struct Spread {
-  double mean = 0;
-  std::optional<double> deviation;
-  std::size_t count = 0;
-};
-Spread spread_of(const std::vector<double>& values);
 
 // Cells that differ in nothing but seed and repeat, as indices, in order of the first.
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells);

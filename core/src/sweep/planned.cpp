@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <memory>
+#include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "base/cpu.h"
 #include "base/json_text.h"
@@ -15,6 +17,8 @@
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
 #include "run/ranks.h"
+#include "script/identity.h"
+#include "script/plan_memo.h"
 #include "sweep/forked.h"
 
 namespace mw {
@@ -78,30 +82,66 @@ void check_memory(const Experiment& experiment, std::int64_t limit, Planned& pla
   }
 }
 
+// What cells with one plan have in common.
+class PlannedOnce {
+ public:
+  // Nothing if no cell had the plan.
+  std::optional<Planned> find(const Experiment& experiment) {
+    const auto known = planned_.find(experiment.plan.get());
+    if (known == planned_.end() || known->second.plan.lock() != experiment.plan) return {};
+    return known->second.planned;
+  }
+  void keep(const Experiment& experiment, const Planned& planned) {
+    if (planned_.size() == most) planned_.clear();
+    planned_[experiment.plan.get()] = {experiment.plan, planned};
+  }
+
+ private:
+  static constexpr std::size_t most = 1024;
+  struct Known {
+    std::weak_ptr<const Plan> plan;  // a pointer may come again
+    Planned planned;
+  };
+  std::unordered_map<const Plan*, Known> planned_;
+};
+
+void look_at(const Experiment& experiment, std::int64_t limit, const PredictExperiment& predict_it,
+             Planned& planned) {
+  const Plan& plan = *experiment.plan;
+  planned.mix = plan.mix();
+  planned.precision = name_of(plan.request.precision);
+  planned.ranks = plan.ranks();
+  if (predict_it) {
+    planned.prediction = predict_it(experiment);
+    planned.prediction.erase("text");
+    planned.step_seconds = planned.prediction.value("step_seconds", 0.0);
+    return;
+  }
+  planned.peak = predicted_need(plan, /*together=*/false);
+  planned.memory = predicted_need(plan, /*together=*/true);
+  planned.step_seconds = predict(plan, this_machine(), experiment.threads).step_seconds;
+  const std::int64_t threads =
+      static_cast<std::int64_t>(threads_of_rank(plan.ranks(), experiment.threads)) * plan.ranks();
+  planned.cores = static_cast<int>(std::min<std::int64_t>(core_count(), threads));
+  check_memory(experiment, limit, planned);
+}
+
 Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t limit,
-                  const PredictExperiment& predict_it) {
+                  const PredictExperiment& predict_it, PlannedOnce& once) {
   Planned planned;
   try {
     const Experiment experiment = experiment_of(cell, context);
-    const Plan& plan = *experiment.plan;
+    const bool apart = experiment.evaluation.data != nullptr;  // its time is predicted too
+    const auto known = apart ? std::nullopt : once.find(experiment);
+    if (known) planned = *known;
     planned.hash = hash_of(cell, experiment);
-    planned.mix = plan.mix();
-    planned.precision = name_of(plan.request.precision);
-    planned.ranks = plan.ranks();
     planned.steps = experiment.steps;
-    if (predict_it) {
-      planned.prediction = predict_it(experiment);
-      planned.prediction.erase("text");
-      planned.step_seconds = planned.prediction.value("step_seconds", 0.0);
+    if (known) {
+      if (predict_it) planned.prediction.update(identity_of(experiment));
       return planned;
     }
-    planned.peak = predicted_need(plan, /*together=*/false);
-    planned.memory = predicted_need(plan, /*together=*/true);
-    planned.step_seconds = predict(plan, this_machine(), experiment.threads).step_seconds;
-    const std::int64_t threads =
-        static_cast<std::int64_t>(threads_of_rank(plan.ranks(), experiment.threads)) * plan.ranks();
-    planned.cores = static_cast<int>(std::min<std::int64_t>(core_count(), threads));
-    check_memory(experiment, limit, planned);
+    look_at(experiment, limit, predict_it, planned);
+    if (!apart) once.keep(experiment, planned);
   } catch (const Error& error) {
     const auto& problems = error.problems();
     const bool planner = std::all_of(problems.begin(), problems.end(),
@@ -137,8 +177,12 @@ std::string hash_of(const Cell& cell, const Experiment& experiment) {
   return cell.repeat > 0 ? fmt::format("{}.{}", experiment.hash, cell.repeat) : experiment.hash;
 }
 
-std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& context,
+std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& given,
                                 std::int64_t limit, const PredictExperiment& predict) {
+  PlanMemo memo;
+  PlannedOnce once;
+  ReadContext context = given;
+  context.memo = &memo;
   std::vector<std::size_t> open;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (cells[i].skipped.empty()) open.push_back(i);
@@ -149,12 +193,12 @@ std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContex
   if (processes == 1) {
     for (const std::size_t i : open) {
       throw_if_stopped();
-      planned[i] = plan_cell(cells[i], context, limit, predict);
+      planned[i] = plan_cell(cells[i], context, limit, predict, once);
     }
     return planned;
   }
   const auto texts = forked_map(open.size(), processes, [&](std::size_t k) {
-    return json_text(json_of_planned(plan_cell(cells[open[k]], context, limit, predict)));
+    return json_text(json_of_planned(plan_cell(cells[open[k]], context, limit, predict, once)));
   });
   for (std::size_t k = 0; k < open.size(); ++k)
     planned[open[k]] = planned_of(Json::parse(texts[k]));

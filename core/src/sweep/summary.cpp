@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/spread.h"
 #include "base/text.h"
 #include "meshwright/options.h"
 #include "run/progress.h"
@@ -63,8 +64,8 @@ template <class Text>
 std::string spread_text(const std::vector<double>& values, Text text) {
   if (values.empty()) return "-";
   const Spread spread = spread_of(values);
-  if (!spread.deviation) return text(spread.mean);
-  return fmt::format("{} ± {}", text(spread.mean), text(*spread.deviation));
+  if (spread.n < 2) return text(spread.mean);
+  return fmt::format("{} ± {}", text(spread.mean), text(spread.deviation));
 }
 
 std::string status_text(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {

@@ -1,0 +1,17 @@
+// What repeated measurements have in common.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+namespace mw {
+
+// Mean and standard deviation of a sample (n - 1); NaN where there is none.
+struct Spread {
+  double mean = std::numeric_limits<double>::quiet_NaN();
+  double deviation = std::numeric_limits<double>::quiet_NaN();
+  int n = 0;
+};
+Spread spread_of(const std::vector<double>& values);  // what is not finite does not count
+
+}  // namespace mw

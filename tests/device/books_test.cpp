@@ -1,0 +1,92 @@
+// What a rank on an accelerator books: its memory by category, its limit, and times, which events
+// tell.
+#include "base/clock.h"
+#include "on_devices.h"
+#include "support/problems.h"
+
+using namespace mw;        // NOLINT
+using namespace mw::test;  // NOLINT
+
+namespace {
+
+const DeviceMix& mix_named(const std::string& name) {
+  static const std::vector<DeviceMix> mixes = device_mixes();
+  const auto found =
+      std::find_if(mixes.begin(), mixes.end(), [&](const DeviceMix& m) { return m.name == name; });
+  REQUIRE(found != mixes.end());
+  return *found;
+}
+
+// Of each rank, the most of each category in two steps.
+using Peaks = std::map<int, std::array<std::int64_t, category_count>>;
+Peaks peaks_of(const Experiment& e) {
+  Peaks peaks;
+  std::mutex mutex;
+  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger& ledger) {
+    ledger.reset_peaks();
+    for (std::int64_t step = 0; step < 2; ++step) executor.step(step, 1e-3);
+    const std::lock_guard lock(mutex);
+    for (int c = 0; c < category_count; ++c)
+      peaks[executor.rank()][c] = ledger.memory(static_cast<Category>(c)).peak;
+  });
+  return peaks;
+}
+
+}  // namespace
+
+TEST_CASE("What lasts, and what lies in host memory, is booked on an accelerator as on the CPU") {
+  const std::string name = GENERATE(as<std::string>{}, "zero 3", "zero 1, optimizer in host memory",
+                                    "zero 3, parameters in host memory", "offload, dp 2");
+  const Experiment e = experiment(mix_named(name).setup);
+  const Peaks on_cpu = peaks_of(e);
+  const OnDevices devices(Ranks::together);
+  const Peaks on_device = peaks_of(e);
+  for (const auto& [rank, peaks] : on_cpu) {
+    for (const Category c :
+         {Category::parameters, Category::gradients, Category::optimizer, Category::host}) {
+      INFO(name << ", rank " << rank << ", " << name_of(c));
+      CHECK(on_device.at(rank)[static_cast<int>(c)] == peaks[static_cast<int>(c)]);
+    }
+    // Other kernels are called there, which need other scratch.
+    CHECK(on_device.at(rank)[static_cast<int>(Category::activations)] > 0);
+  }
+}
+
+TEST_CASE("A limit holds on an accelerator too") {
+  Experiment e = experiment(mix_named("dp 2, overlapped").setup);
+  e.memory = 100'000;
+  const OnDevices devices(Ranks::together);
+  RankRuntime runtime = runtime_of(e, *e.plan);
+  CHECK(thrown([&] {
+          with_executors(
+              runtime, e, *e.plan, nullptr,
+              [](Executor& executor, Ledger&) { executor.step(0, 1e-3); }, true);
+        }) == "memory.exceeded memory");
+}
+
+TEST_CASE("Times of a step are in order and within it") {
+  Experiment e = experiment(mix_named("pp 2, 1f1b").setup);
+  e.trace = {1};
+  const OnDevices devices(Ranks::apart);
+  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger& ledger) {
+    executor.step(0, 1e-3);
+    ledger.clear_step();
+    const double begin = seconds_now();
+    const StepOutcome outcome = executor.step(1, 1e-3);
+    const double whole = seconds_now() - begin;
+    double last = 0, work = 0;
+    bool in_order = true;
+    for (const RunTime& time : outcome.runs) {
+      in_order = in_order && last <= time.start && time.start <= time.end;
+      last = time.end;
+    }
+    for (const auto& [key, use] : ledger.work()) work += use.seconds;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    CHECK(in_order);
+    CHECK(last <= whole);
+    CHECK(work > 0);
+    CHECK(work <= last);
+    CHECK_FALSE(outcome.instructions.empty());
+  });
+}
