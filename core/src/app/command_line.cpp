@@ -335,6 +335,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->add_option("--html", arguments.html,
                    "write a page too: the mesh and who holds what, the timeline, memory over time")
       ->type_name("FILE");
+  add_priced_for(app.get_subcommand("plan"), arguments);
   scripted(
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
@@ -415,6 +416,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   commands["report"] = [](const Arguments& a, Output& o) { return show_report(a.report, o); };
 
   add_runs_commands(app, arguments, commands);
+  add_bench_command(app, arguments, commands);
 
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),

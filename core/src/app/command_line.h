@@ -35,4 +35,10 @@ void add_checkpoints_command(CLI::App& app, Arguments& arguments,
 void add_runs_commands(CLI::App& app, Arguments& arguments,
                        std::map<std::string, Command>& commands);
 
+// --cluster, --nodes and --stack of a command that plans scripts.
+void add_priced_for(CLI::App* command, Arguments& arguments);
+// bench prediction.
+void add_bench_command(CLI::App& app, Arguments& arguments,
+                       std::map<std::string, Command>& commands);
+
 }  // namespace mw
