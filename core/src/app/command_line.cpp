@@ -420,6 +420,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
     return show_schedule(a.schedule, found, o);
   };
   add_checkpoints_command(app, arguments);
+  add_export_command(app, arguments, commands);
   commands["checkpoints"] = [](const Arguments& a, Output& o) {
     return list_checkpoints(a.checkpoints, o);
   };

@@ -18,6 +18,7 @@ struct Arguments : ScriptArguments {
   ScheduleArguments schedule;
   TraceArguments trace;
   CheckpointsArguments checkpoints;
+  ExportArguments exported;
   ReportArguments report;
   RunsArguments runs;
 };
@@ -27,6 +28,10 @@ using Command = std::function<int(const Arguments&, Output&)>;
 // Adds all commands to the parser; they read their options into `arguments`. Returns them by the
 // path of words that calls them ("plugins list").
 std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments);
+
+// export.
+void add_export_command(CLI::App& app, Arguments& arguments,
+                        std::map<std::string, Command>& commands);
 
 // runs list, show, compare, export, tail.
 void add_runs_commands(CLI::App& app, Arguments& arguments,
