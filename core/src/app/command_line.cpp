@@ -410,6 +410,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
     return show_schedule(a.schedule, found, o);
   };
   add_checkpoints_command(app, arguments, commands);
+  add_export_command(app, arguments, commands);
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
   add_report_command(app, arguments);

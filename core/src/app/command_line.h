@@ -18,6 +18,7 @@ struct Arguments : ScriptArguments {
   ScheduleArguments schedule;
   TraceArguments trace;
   CheckpointsArguments checkpoints;
+  ExportArguments exported;
   ReportArguments report;
   RunsArguments runs;
 };
@@ -31,6 +32,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
 // checkpoints PATH.
 void add_checkpoints_command(CLI::App& app, Arguments& arguments,
                              std::map<std::string, Command>& commands);
+// export.
+void add_export_command(CLI::App& app, Arguments& arguments,
+                        std::map<std::string, Command>& commands);
+
 // runs list, show, compare, export, tail.
 void add_runs_commands(CLI::App& app, Arguments& arguments,
                        std::map<std::string, Command>& commands);

@@ -100,6 +100,15 @@ struct CheckpointsArguments {
 };
 int list_checkpoints(const CheckpointsArguments& arguments, Output& output);
 
+// A checkpoint's weights, or those of the newest in a folder, as a folder for transformers.
+struct ExportArguments {
+  std::string checkpoint, folder;
+  std::string dtype;  // empty: the experiment's precision
+  std::string shard = "5GB";
+  bool overwrite = false;
+};
+int export_checkpoint(const ExportArguments& arguments, PluginRegistry& plugins, Output& output);
+
 // Runs and sweeps as one HTML page.
 struct ReportArguments {
   std::vector<std::string> runs;      // run files, run folders, sweep folders, folders of these
