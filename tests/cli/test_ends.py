@@ -99,11 +99,13 @@ class Ends(ProgramCase):
                 self.assertGreaterEqual(rank["peak_bytes"], device["peak_bytes"].max())
 
     def test_signals(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             with self.subTest(signal=number):
                 process = self.start(FOREVER)
                 self.wait_for(process, 2)
                 process.send_signal(number)
+                if number in (signal.SIGTERM, signal.SIGUSR1):  # its launcher passes it on too
+                    process.send_signal(number)
                 code, lines = self.end(process)
                 run, events = self.ended(code, lines, "interrupted", "interrupted", number.name, 130)
                 self.assertEqual(events[0][1:3], (run["steps"] - 1, -1))
@@ -112,13 +114,18 @@ class Ends(ProgramCase):
     def test_a_second_signal_leaves_a_file_that_opens(self):
         process = self.start(FOREVER + f"\ne.observe = function(step) at(step) if step == 2 then {LOOP} end end")
         self.wait_for(process, 2)
-        process.send_signal(signal.SIGTERM)
-        for line in process.stderr:
-            if "once more stops at once" in line:
-                break
-        process.send_signal(signal.SIGTERM)
+        # A batch system's warning and its end, passed on by a launcher; then somebody who means it.
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
+            process.send_signal(number)
+            if number == signal.SIGUSR1:
+                for line in process.stderr:
+                    if "once more stops at once" in line:
+                        break
+        time.sleep(0.3)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-        self.assertEqual(process.returncode, -signal.SIGTERM)
+        self.assertEqual(process.returncode, -signal.SIGINT)
         with h5py.File(self.folder / "runs/a.h5", locking=False) as f:
             self.assertEqual(f.attrs["status"], b"running")
 
@@ -150,9 +157,28 @@ class Ends(ProgramCase):
         # The 18th call of the last norm, over four ranks: in the fifth step, on one rank.
         code, lines = self.call('e.plan = { dp(2), tp(2), mw.plugin "failing_rank" (18) }')
         run, events = self.ended(code, lines, "failed", "failed", "a fault that was asked for", 1, step=4)
-        self.assertIn(events[0][2], range(4))
-        self.assertIn(f"On rank {events[0][2]}: ", events[0][3])
+        self.assertIn(events[-1][2], range(4))
+        self.assertIn(f"On rank {events[-1][2]}: ", events[-1][3])
         self.assertEqual(lines[1]["message"], run["reason"].split(" [")[0])
+        # Where each rank was, to people, in the result and in the file.
+        self.assertIn("where each rank was\n\n  rank  done  last collective", self.stderr)
+        places = run["last_collectives"]
+        self.assertEqual([place["rank"] for place in places], list(range(4)))
+        self.assertEqual(places[events[-1][2]]["state"], "failed")
+        self.assertTrue(all(place["done"] > 0 and place["last"]["axis"] in ("dp", "tp", "world") for place in places))
+        self.assertEqual([event[:3] for event in events[:-1]], [("rank", 4, rank) for rank in range(4)])
+
+    def test_a_rank_that_hangs(self):
+        """The others wait for it as long as they may; then nothing but the end of the process ends its thread."""
+        begin = time.monotonic()
+        code, lines = self.call('e.timeout = 2 e.plan = { dp(2), tp(2), mw.plugin "failing_rank" { 18, hangs = true } }')
+        self.assertLess(time.monotonic() - begin, 60)
+        run, events = self.ended(code, lines, "failed", "failed", "waited 2 s for rank", 1, step=4)
+        self.assertEqual([line["code"] for line in lines[1:]], ["collective.timeout", "run.hang"])
+        hanging, = [place for place in run["last_collectives"] if place["state"] == "computes"]
+        self.assertIn(f"rank {hanging['rank']} has not come back", lines[2]["message"])
+        self.assertGreaterEqual(hanging["seconds"], 1.5)
+        self.assertEqual(hanging["done"], min(place["done"] for place in run["last_collectives"]))
 
     def test_an_observer_that_fails(self):
         code, lines = self.call('e.observe = function(step) if step == 3 then error("enough") end end')

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "comm/rank_calls.h"
 #include "comm_testing.h"
 
 using namespace mw;           // NOLINT
@@ -147,6 +148,70 @@ TEST_CASE("A rank that does not come is named, with what it last did") {
                        Contains("'late'") && Contains("'world'") &&
                        Contains("Rank 1 last completed barrier (set-up)"));
   CHECK(took < 60);
+}
+
+TEST_CASE("What a failed run throws has the place of each rank") {
+  const std::string label = "late";
+  std::atomic<bool> over{false};
+  std::vector<RankPlace> places;
+  try {
+    run_ranks(
+        3,
+        [&](RankContext& context) {
+          auto comm = world_communicator(context);
+          comm->barrier({"set-up"}).wait();
+          if (context.rank == 1) {
+            while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            return;
+          }
+          Pending second = comm->barrier({"forward"});
+          try {
+            comm->all_reduce(at::ones({8}), Reduction::sum, {"backward", &label}).wait();
+          } catch (...) {
+            over = true;
+            throw;
+          }
+        },
+        impatient());
+  } catch (const RankFailed& error) {
+    places = error.places();
+  }
+  REQUIRE(places.size() == 3);
+  for (const int rank : {0, 1, 2}) {
+    const RankPlace& place = places[rank];
+    INFO(rank << ": " << comm::text_of(place));
+    CHECK(place.rank == rank);
+    CHECK(place.done == 1);
+    CHECK(place.last.text() == "barrier on world (set-up)");
+    CHECK(place.seconds >= 0.4);
+    if (rank == 1) {
+      CHECK(place.state == RankPlace::State::computes);
+      CHECK(place.waits.text() == "none");
+    } else {
+      CHECK((place.state == RankPlace::State::failed || place.state == RankPlace::State::waits));
+      CHECK(place.waits.text() == "all-reduce on world for 'late' (backward)");
+    }
+  }
+  CHECK_THAT(comm::table_of(places), Contains("computes") && Contains("barrier on world (set-up)"));
+}
+
+TEST_CASE("A rank that does not come back is told to who asked, and the others are waited for") {
+  std::atomic<bool> told{false};
+  std::string text;
+  const OnHang before = comm::on_hang([&](const RankFailed& error) {
+    text = error.what();
+    told = true;  // whoever ends the process does not return; here the rank comes back after all
+  });
+  RankOptions options = impatient();
+  const std::string said = error_of(2, options, [&](RankContext& context) {
+    auto comm = world_communicator(context);
+    while (context.rank == 1 && !told) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    comm->barrier({}).wait();
+  });
+  comm::on_hang(before);
+  CHECK(told);
+  CHECK_THAT(text, Contains("rank 1 has not come back") && Contains("waited 0.5 s"));
+  CHECK_THAT(said, Contains("waited 0.5 s for rank 1"));
 }
 
 TEST_CASE("A recv whose send has another tag says so") {

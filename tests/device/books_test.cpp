@@ -56,11 +56,11 @@ TEST_CASE("A limit holds on an accelerator too") {
   Experiment e = experiment(mix_named("dp 2, overlapped").setup);
   e.memory = 100'000;
   const OnDevices devices(Ranks::together);
+  RankRuntime runtime = runtime_of(e, *e.plan);
   CHECK(thrown([&] {
-          RankRuntime runtime = runtime_of(e, *e.plan);
           with_executors(
               runtime, e, *e.plan, nullptr,
-              [&](Executor& executor, Ledger&) { executor.step(0, 1e-3); }, true);
+              [](Executor& executor, Ledger&) { executor.step(0, 1e-3); }, true);
         }) == "memory.exceeded memory");
 }
 

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "base/host_wait.h"
 #include "on_devices.h"
 
@@ -138,10 +140,11 @@ TEST_CASE("The host cannot touch a device's memory") {
   const at::Tensor t = at::ones({4}, here);
   const pid_t child = fork();
   if (child == 0) {
-    (void)!freopen("/dev/null", "w", stderr);
-    _exit(*static_cast<volatile char*>(t.data_ptr()) == 77 ? 0 : 0);
+    std::signal(SIGSEGV, SIG_DFL);  // not the test program's, which tells of it
+    (void)*static_cast<volatile char*>(t.data_ptr());
+    _exit(0);
   }
   int status = 0;
   waitpid(child, &status, 0);
-  CHECK(status != 0);  // a signal, or what a sanitizer makes of it
+  CHECK(WIFSIGNALED(status));
 }

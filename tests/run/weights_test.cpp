@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "input/hf_export.h"
 #include "support/problems.h"
 #include "support/temporary_folder.h"
 
@@ -65,22 +66,94 @@ TEST_CASE("slices come out of plain, split, fused and transposed tensors") {
                   bias.narrow(0, 6, 6).view({3, 2}).narrow(0, 2, 1)));
   CHECK(load(weights, q_spec, {{0, 0}, {0, 2}, {0, 10}}).numel() == 0);
 
-  // Exported again, the file's tensors come back.
-  std::vector<at::Tensor> whole;
-  std::vector<std::vector<std::int64_t>> shapes{{6, 10}, {10, 6}, {6, 10}, {6, 10},
-                                                {6, 10}, {6},     {6},     {6}};
-  for (const auto& s : all) {
+  // Exported again, in any order and over several files, the file's tensors come back.
+  auto specs = all;
+  const std::vector<std::vector<std::int64_t>> stored{{6, 10}, {10, 6}, {6, 10}, {6, 10},
+                                                      {6, 10}, {6},     {6},     {6}};
+  for (std::size_t i = 0; i < specs.size(); ++i) specs[i].stored_shape = stored[i];
+  mw::ExportSettings settings;
+  settings.folder = folder.path() / "out";
+  settings.dtype = at::kDouble;
+  settings.most_bytes = 1000;
+  settings.hash = "a";
+  const auto exported = [&](const mw::ExportSettings& to) {
+    // q and its neighbours are one stage's, the fused tensor and its bias another's.
+    mw::HfExport out(to, specs, {1, 1, 0, 0, 0, 0, 0, 0}, std::nullopt);
+    out.begin();
+    for (const int owner : {1, 0}) {
+      mw::HfExport::Part part(out, owner);
+      for (std::size_t i = specs.size(); i-- > 0;) {
+        if (!part.wants(specs[i].name)) continue;
+        std::vector<Range> ranges;
+        for (const std::int64_t size : specs[i].shape) ranges.push_back({0, size});
+        part.write(specs[i].name, load(weights, specs[i], ranges));
+      }
+      part.finish();
+    }
+    out.finish();
+    return out.lacks();
+  };
+  CHECK_THAT(exported(settings), Catch::Contains("no model of this kind"));
+  CHECK_FALSE(std::filesystem::exists(settings.folder / "config.json"));
+  const mw::Weights back(settings.folder);
+  CHECK(problems_of(back, all) == "none");
+  const auto whole = [&](const char* name, std::vector<std::int64_t> shape) {
     std::vector<Range> ranges;
-    for (const std::int64_t size : s.shape) ranges.push_back({0, size});
-    whole.push_back(load(weights, s, ranges));
-  }
-  const std::map<std::string, at::Tensor> want{{"q", q}, {"o", o}, {"qkv", qkv}, {"bias", bias}};
-  const auto exported = mw::export_weights(all, shapes, whole);
-  CHECK(exported.size() == 4);
-  for (const auto& [name, tensor] : exported) {
-    INFO(name);
-    CHECK(at::equal(tensor, want.at(name)));
-  }
+    for (const std::int64_t size : shape) ranges.push_back({0, size});
+    return load(back, spec("x", shape, {name}), ranges);
+  };
+  CHECK(at::equal(whole("q", {6, 10}), q));
+  CHECK(at::equal(whole("o", {10, 6}), o));
+  CHECK(at::equal(whole("qkv", {10, 18}), qkv));
+  CHECK(at::equal(whole("bias", {18}), bias));
+
+  // The same experiment's may be replaced, another's only if that is said.
+  exported(settings);
+  settings.hash = "b";
+  CHECK(mw::test::thrown([&] { exported(settings); }) == "export.taken export");
+  settings.overwrite = true;
+  exported(settings);
+  CHECK(problems_of(mw::Weights(settings.folder), all) == "none");
+}
+
+TEST_CASE("config.json is held to the model, key by key") {
+  TemporaryFolder folder;
+  mw::HfConfig config;
+  config.types = {"llama", "mistral"};
+  config.keys = {{{"num_hidden_layers"}, 4, "layers"},
+                 {{"rope_parameters.rope_theta", "rope_theta"}, 5e5, "rope_theta", 10000.0},
+                 {{"rms_norm_eps"}, 1e-5, "norm_eps", 1e-6},
+                 {{"hidden_act"}, "silu", "", "silu", {"swish"}},
+                 {{"sliding_window"}, nullptr, "window"}};
+  const auto found = [&](const char* text) {
+    folder.write("config.json", text);
+    mw::Problems problems;
+    mw::check_hf_config(mw::config_beside(folder.path()), "llama", config, problems);
+    return problems.empty() ? std::string("none") : std::string(mw::Error(problems.list()).what());
+  };
+  CHECK(mw::config_beside(folder.path()).empty());
+  CHECK(found(R"({"model_type": "llama", "num_hidden_layers": 4, "rope_theta": 500000,
+                  "rms_norm_eps": 1e-05, "hidden_act": "swish"})") == "none");
+  CHECK(found(R"({"model_type": "mistral", "num_hidden_layers": 4, "sliding_window": null,
+                  "rope_parameters": {"rope_theta": 500000.0}, "rms_norm_eps": 0.00001})") ==
+        "none");
+  CHECK_THAT(found(R"({"model_type": "qwen2"})"),
+             Catch::Contains("\"qwen2\"") && Catch::Contains("llama or mistral"));
+  const std::string wrong =
+      found(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_act": "gelu",
+                "sliding_window": 64})");
+  for (const char* part :
+       {"num_hidden_layers is 2, and the model has layers = 4",
+        "rope_theta is not there, which means 10000.0", "rms_norm_eps is not there",
+        "hidden_act is \"gelu\"", "sliding_window is 64, and the model has window = nil"})
+    CHECK_THAT(wrong, Catch::Contains(part));
+  CHECK_THAT(found("[]"), Catch::Contains("no JSON table"));
+
+  // What is written is what is read.
+  folder.write("config.json", mw::hf_config_text(config, at::kFloat, {}));
+  mw::Problems problems;
+  mw::check_hf_config(mw::config_beside(folder.path()), "llama", config, problems);
+  CHECK(problems.empty());
 }
 
 TEST_CASE("dtypes convert on loading") {

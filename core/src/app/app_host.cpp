@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "app/agreement.h"
 #include "app/compare.h"
 #include "app/model_text.h"
 #include "app/result_fields.h"
@@ -95,42 +96,59 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   }
   std::vector<Experiment> read = read_all(tables, context);
   for (Experiment& each : read) each.force = each.force || force_;
-  const Experiment& experiment = read.front();
-
+  if (processes_ != nullptr) agree_on(*processes_, verb, read);
   Json result;
   if (verb == "compare") {
     result = compare(read);
     if (result["status"] == "waiting") return result;
-  } else if (verb == "train") {
-    result = cell_ ? train_beside(experiment)
-                   : run_train(experiment, script_, output_, plugins_, attempt_);
-  } else if (verb == "plan" && models_) {
-    const std::string name = experiment.plan->request.model->name();
-    result = model_json(*experiment.plan->graph, name);
-    result["text"] = model_text(*experiment.plan->graph, name);
-  } else if (verb == "plan") {
-    result = run_plan_verb(experiment, keep_pages_ ? &pages_ : nullptr);
-    if (placements_) {
-      result["placements"] = placements_json(*experiment.plan);
-      result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
-    }
-    if (programs_) {
-      std::string program;
-      for (const Program& stage : experiment.plan->programs) {
-        program += (program.empty() ? "" : "\n") + stage.print();
-      }
-      result["program"] = program;
-      result["text"] = result["text"].get<std::string>() + "\n" + program;
-    }
-  } else {
-    result = run_verify(experiment, output_);
+  } else if (verb != "plan" || processes_ == nullptr || processes_->first()) {
+    result = done(verb, read.front());
   }
+  if (processes_ != nullptr) result = result_of_first(*processes_, verb, result);
   called_.insert(verb);
   const std::string status = result.value("status", "");
   const bool equal = !result.contains("verdict") || result["verdict"] == "equal";
   if ((status == "failed" || !equal) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
+  return result;
+}
+
+// Any verb but compare.
+Json AppHost::done(const std::string& verb, const Experiment& experiment) {
+  if (verb == "train") {
+    return cell_ ? train_beside(experiment)
+                 : run_train(experiment, script_, output_, plugins_, attempt_);
+  }
+  if (verb == "logits") {
+    if (called("logits")) {
+      throw Error(Stage::script, "logits.count", "",
+                  "logits: this is the second mw.train, and -o names one file",
+                  "give a script with one mw.train, or choose one by --set");
+    }
+    return run_logits(experiment, logits_);
+  }
+  if (verb != "plan") return run_verify(experiment, output_);
+  Json result;
+  if (models_) {
+    const std::string name = experiment.plan->request.model->name();
+    result = model_json(*experiment.plan->graph, name);
+    result["text"] = model_text(*experiment.plan->graph, name);
+    return result;
+  }
+  result = run_plan_verb(experiment, keep_pages_ ? &pages_ : nullptr);
+  if (placements_) {
+    result["placements"] = placements_json(*experiment.plan);
+    result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
+  }
+  if (programs_) {
+    std::string program;
+    for (const Program& stage : experiment.plan->programs) {
+      program += (program.empty() ? "" : "\n") + stage.print();
+    }
+    result["program"] = program;
+    result["text"] = result["text"].get<std::string>() + "\n" + program;
+  }
   return result;
 }
 

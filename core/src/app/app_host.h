@@ -9,6 +9,7 @@
 
 #include "app/output.h"
 #include "app/restarts.h"
+#include "comm/processes.h"
 #include "lua/host.h"
 #include "lua/script.h"
 #include "script/read_experiment.h"
@@ -52,6 +53,9 @@ class AppHost : public Host {
   // Which start of the script this is.
   void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
 
+  // Those that run this script together; null: this one alone.
+  void set_processes(Processes* processes) { processes_ = processes; }
+
   // `plan` lists each program too.
   void show_programs() { programs_ = true; }
   // ... and which rank holds what of each parameter.
@@ -62,6 +66,9 @@ class AppHost : public Host {
   const std::vector<Json>& pages() const { return pages_; }
   // `plan` shows the experiment's model and nothing else.
   void show_models() { models_ = true; }
+
+  // Where the verb "logits" writes.
+  void write_logits(std::string file) { logits_ = std::move(file); }
 
   // Runs start although they are predicted not to fit this machine's memory.
   void force() { force_ = true; }
@@ -79,6 +86,7 @@ class AppHost : public Host {
   Json compare(const std::vector<Experiment>& given);
   Json train_beside(Experiment experiment);
   ReadContext context_with(const CallFunction& function);
+  Json done(const std::string& verb, const Experiment& experiment);
 
   Output& output_;
   PluginRegistry& plugins_;
@@ -87,11 +95,13 @@ class AppHost : public Host {
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
   Attempt attempt_;
+  Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // ... of those that were only listed or printed
   bool keep_pages_ = false;
   std::vector<Json> pages_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false;
+  std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
   std::set<std::string> called_;       // verbs

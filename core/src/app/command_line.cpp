@@ -2,6 +2,7 @@
 #include "app/command_line.h"
 
 #include "app/model_text.h"
+#include "base/launch.h"
 #include "base/version.h"
 #include "plugin/module.h"
 
@@ -52,6 +53,20 @@ void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
   if (json) add_json(command, arguments);
 }
 
+void add_processes(CLI::App* command, ProcessArguments& arguments) {
+  command
+      ->add_option("--processes", arguments.processes,
+                   "start so many processes on this machine and share the ranks among them; "
+                   "without it, those that mpirun, srun or torchrun started")
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N");
+  command
+      ->add_option("--communicator", arguments.communicator,
+                   "the plugin that connects processes (mpi, nccl), if it is not to be the "
+                   "launcher's own; threads: each process runs by itself")
+      ->type_name("NAME");
+}
+
 void add_restarts(CLI::App* run, Arguments& arguments) {
   Restarts& a = arguments.restarts;
   CLI::Option* most = run->add_option(
@@ -78,12 +93,24 @@ int run_restarting(const Arguments& arguments, Output& output) {
                 "--max-restarts: a script from standard input cannot be run twice",
                 "write it into a file");
   }
+  if (const auto launch = launched()) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        fmt::format("--max-restarts: {} has started this process, and what it starts cannot "
+                    "join a second time",
+                    launch->by),
+        fmt::format("the other way round: meshwright run {} --max-restarts {} --launcher "
+                    "\"{} …\"",
+                    arguments.script, arguments.restarts.most, launch->by));
+  }
   std::vector<std::string> words = {"run", arguments.script};
   const auto add = [&](const char* option, const std::vector<std::string>& values) {
     for (const std::string& value : values) words.insert(words.end(), {option, value});
   };
   add("--set", arguments.settings);
   add("--plugin-path", arguments.plugin_path);
+  if (!arguments.processes.communicator.empty())
+    add("--communicator", {arguments.processes.communicator});
   if (arguments.force) words.emplace_back("--force");
   if (arguments.json) words.emplace_back("--json");
   if (arguments.quiet) words.emplace_back("--quiet");
@@ -313,6 +340,15 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
 
+  scripted("logits", "logits",
+           "run a script with every mw.train turned into the forward part on its first batch: "
+           "tokens and logits into a file, to hold them to another program's",
+           "scripts/quickstart.lua -o runs/logits.safetensors");
+  app.get_subcommand("logits")
+      ->add_option("-o", arguments.logits, "the file (safetensors)")
+      ->type_name("FILE")
+      ->required();
+
   add_sweep_commands(app, arguments, commands);
 
   CLI::App* compare = app.add_subcommand(
@@ -326,6 +362,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   add_quiet(compare, arguments);
   compare->footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
   for (const char* name : {"run", "verify", "compare"}) {
+    add_processes(app.get_subcommand(name), arguments.processes);
     app.get_subcommand(name)->add_flag(
         "--force", arguments.force,
         "start although the ranks are predicted to need more memory than this machine has");

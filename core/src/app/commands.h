@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/joined.h"
 #include "app/output.h"
 #include "app/restarts.h"
 #include "meshwright/json.h"
@@ -26,8 +27,10 @@ struct ScriptArguments {
   bool model = false;              // show each experiment's model instead of planning it
   std::vector<std::string> words;  // what stands after "--": the script's `arg`
   std::string html;                // of plan: the page to write; empty: none
+  std::string logits;              // of logits: the file to write
   bool force = false;              // start what this machine's memory is predicted not to hold
   Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
+  ProcessArguments processes;      // of run, verify and compare
   Restarts restarts;               // of run
   std::string attempt;             // of a process that run_with_restarts has started; or empty
 };

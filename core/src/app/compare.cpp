@@ -6,6 +6,7 @@
 
 #include "base/interrupt.h"
 #include "check/compare.h"
+#include "comm/processes.h"
 #include "predict/device.h"
 #include "predict/memory_limit.h"
 
@@ -53,6 +54,7 @@ Json run_compare(const Experiment& a, const Experiment& b) {
     if (!note.empty()) forced += note + "\n";
   }
   const CompareOutcome o = compare(a, b, steps, stop_flag());
+  if (a.processes != nullptr && !a.processes->first()) return Json::object();
   Json result = {{"kind", "compare"}, {"status", o.interrupted ? "interrupted" : "done"}};
   result["verdict"] = nullptr;
   result["a"] = a.plan->mix();

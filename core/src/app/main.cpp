@@ -80,6 +80,22 @@ std::string text_of(const CLI::App& app, const CLI::ParseError& error,
   return fmt::format("nothing here takes {}", join(typed, " "));
 }
 
+// Where a launcher started several processes, or several were asked for: whether this one has to do
+// with the command.
+bool divide(const std::string& command, Arguments& arguments) {
+  static constexpr const char* joined[] = {"run", "verify", "compare"};
+  if (std::find(std::begin(joined), std::end(joined), command) == std::end(joined))
+    return !left_to_first(command, arguments.processes);
+  if (arguments.restarts.most > 0) {  // which are processes of their own, each time
+    if (arguments.restarts.launcher.empty())
+      arguments.restarts.launcher = launcher_of(arguments.processes);
+    left_to_first("--max-restarts", arguments.processes);
+    return true;
+  }
+  start_processes(arguments.processes);
+  return true;
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app{
       "Meshwright composes the parallelism forms of transformer training from a Lua script.",
@@ -90,8 +106,10 @@ int run_main(int argc, char** argv) {
   const auto commands = add_commands(app, arguments);
 
   std::vector<std::string> words(argv + 1, argv + argc);
+  arguments.processes.words = words;
   // What stands after "--" is the script's.
-  static constexpr const char* scripted[] = {"run", "plan", "verify", "compare", "sweep", "search"};
+  static constexpr const char* scripted[] = {"run",    "plan",  "verify", "compare",
+                                             "logits", "sweep", "search"};
   const auto own = std::find(words.begin(), words.end(), "--");
   if (own != words.end() &&
       std::find(std::begin(scripted), std::end(scripted), words.front()) != std::end(scripted)) {
@@ -109,6 +127,7 @@ int run_main(int argc, char** argv) {
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
+    if (is_silent_process(arguments.processes)) return error.get_exit_code() == 0 ? 0 : exit_usage;
     if (error.get_exit_code() == 0) return app.exit(error);
     Output(std::find(words.begin(), words.end(), "--json") != words.end())
         .error(Error(Stage::script, "usage.option", "", text_of(app, error, words),
@@ -122,16 +141,19 @@ int run_main(int argc, char** argv) {
     path += (path.empty() ? "" : " ") + at->get_name();
   }
   std::optional<Output> output;
+  const bool silent = is_silent_process(arguments.processes);
   try {
     output.emplace(arguments.json, arguments.quiet);
+    if (silent) output->mute();
+    if (!divide(path, arguments)) return 0;
     return commands.at(path)(arguments, *output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);
-    output->error(error);
+    if (!silent) output->error(error);
     return stop_requested() ? exit_interrupted : error.exit_code();
   } catch (const std::exception& error) {
     if (!output) output.emplace(false);
-    output->error(Error(problem_of(error)));
+    if (!silent) output->error(Error(problem_of(error)));
     return exit_code_of(Stage::run);
   }
 }

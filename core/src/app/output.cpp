@@ -48,8 +48,17 @@ void Output::keep_stdout() {
   }
 }
 
+void Output::mute() {
+  muted_ = quiet_ = true;
+  std::fflush(stdout);
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::close(nowhere);
+}
+
 void Output::result(const Json& object) {
-  if (!json_) return;
+  if (!json_ || muted_) return;
   Json line = object;
   if (line.is_object()) line.erase("text");
   write_all(lines_, json_text(line) + '\n');
@@ -62,6 +71,7 @@ void Output::text(const std::string& text) {
 }
 
 void Output::document(const std::string& text) {
+  if (muted_) return;
   std::fflush(stdout);
   write_all(json_ ? STDERR_FILENO : lines_, with_newline(text));
 }

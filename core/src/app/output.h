@@ -28,6 +28,8 @@ class Output {
   void keep_stdout();
   // What somebody saves or pipes on, quiet or not: stdout as it was; with --json stderr.
   void document(const std::string& text);
+  // From here on only error() says anything, and stdout goes nowhere: another process speaks.
+  void mute();
   // Diagnostics: stderr. Nothing if quiet.
   void note(const std::string& text);
   // True the first time that it is asked of a text: what a loop says again and again.
@@ -37,6 +39,7 @@ class Output {
 
  private:
   bool json_, quiet_, colour_;
+  bool muted_ = false;
   std::set<std::string> said_;
   int lines_ = 1;  // file descriptor of the JSON lines
 };

@@ -72,6 +72,7 @@ const Fields train_fields = {
     {"last_collectives", "table[]?", "of a run that failed: where each rank was"},
     {"log", "string?", "the run file"},
     {"folder", "string?", "the run folder"},
+    {"export", "string?", "the folder with the weights after the last step"},
 };
 
 const Fields loaded_fields = {
@@ -137,6 +138,15 @@ const Fields compare_fields = {
     {"both_off", "boolean?", ""},
 };
 
+const Fields logits_fields = {
+    {"kind", "\"logits\"", ""},
+    {"plan", "string", "the mix"},
+    {"plan_hash", "string", ""},
+    {"loss", "number", "of the batch"},
+    {"file", "string", "tokens, labels and logits"},
+    {"shape", "integer[]", "of the logits: sequences, tokens, vocabulary"},
+};
+
 const Fields text_fields = {{"text", "string", "what print shows"}};
 
 Fields joined(std::initializer_list<const Fields*> parts) {
@@ -154,6 +164,7 @@ const std::vector<ResultField>& result_fields(const std::string& kind) {
       {"plan", joined({&plan_fields, &identity_fields, &prediction_fields, &text_fields})},
       {"predicted", prediction_fields},
       {"verify", joined({&verify_fields, &identity_fields, &text_fields})},
+      {"logits", joined({&logits_fields, &identity_fields, &text_fields})},
       {"compare", joined({&compare_fields, &text_fields})}};
   static const Fields none;
   const auto found = all.find(kind);

@@ -13,6 +13,7 @@
 #include "base/interrupt.h"
 #include "base/json_file.h"
 #include "base/json_text.h"
+#include "base/pack.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
@@ -45,7 +46,10 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
   }
   if (host.called(train_as)) return;
   throw Error(Stage::script, "script.no-verb", "",
-              script + ": nothing was " + (train_as == "plan" ? "planned" : "verified") +
+              script + ": nothing was " +
+                  (train_as == "plan"     ? "planned"
+                   : train_as == "verify" ? "verified"
+                                          : "computed") +
                   ": the script calls neither mw.train nor mw." + train_as,
               "give a script that calls mw.train { … }");
 }
@@ -81,6 +85,20 @@ AppHost::Sweeping sweeping_of(const ScriptArguments& arguments) {
           words_of(arguments)};
 }
 
+// The first process alone has standard input.
+ScriptText of_first(Processes* processes, const std::string& script,
+                    const std::function<ScriptText()>& text_of) {
+  if (processes == nullptr || script != "-") return text_of();
+  ScriptText text = processes->first() ? text_of() : ScriptText{};
+  const std::string bytes = processes->broadcast(
+      "the script", pack(text.text, text.name, text.is_file, text.folder.string()));
+  std::string folder;
+  Unpacker unpacker(bytes);
+  unpacker(text.text, text.name, text.is_file, folder);
+  text.folder = folder;
+  return text;
+}
+
 // With all that the arguments say, and `text` in place of what stands in the script's file now.
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output,
                const std::optional<CellOrder>& cell, const std::function<ScriptText()>& text_of,
@@ -89,6 +107,9 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
+  const bool joins = train_as != "plan" && !sweeps;
+  Joined joined(joins ? arguments.processes : ProcessArguments{0, "threads", {}}, plugins, output);
+  host.set_processes(joined.processes());
   Script script(host, script_options(arguments, train_as, output));
   const auto show_rest = [&] {
     for (const std::string& text : script.unprinted()) output.text(text);
@@ -97,30 +118,33 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
+  if (!arguments.logits.empty()) host.write_logits(arguments.logits);
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
   if (cell) host.set_cell(*cell);
   if (!arguments.attempt.empty()) host.set_attempt(Attempt(arguments.attempt));
-  try {
-    const ScriptText text = text_of();
-    host.set_script(text);
-    script.run(text);
-    if (sweeps && script.run_sweeps() == 0) {
-      throw Error(Stage::script, "script.no-verb", "",
-                  arguments.script + ": nothing was swept: the script does not call mw.sweep",
-                  "give a script that calls mw.sweep { … }");
+  return joined.run([&] {
+    try {
+      const ScriptText text = of_first(joined.processes(), arguments.script, text_of);
+      host.set_script(text);
+      script.run(text);
+      if (sweeps && script.run_sweeps() == 0) {
+        throw Error(Stage::script, "script.no-verb", "",
+                    arguments.script + ": nothing was swept: the script does not call mw.sweep",
+                    "give a script that calls mw.sweep { … }");
+      }
+    } catch (...) {
+      show_rest();
+      throw;
     }
-  } catch (...) {
     show_rest();
-    throw;
-  }
-  show_rest();
-  if (!sweeps) look_for_results(host, arguments.script, train_as, output);
-  if (!arguments.html.empty()) {
-    write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
-    output.note(fmt::format("{}: written", arguments.html));
-  }
-  return host.exit_code();
+    if (!sweeps) look_for_results(host, arguments.script, train_as, output);
+    if (!arguments.html.empty()) {
+      write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
+      output.note(fmt::format("{}: written", arguments.html));
+    }
+    return host.exit_code();
+  });
 }
 
 }  // namespace
@@ -178,19 +202,23 @@ int run_compared(const ScriptArguments& arguments, Output& output) {
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
   if (arguments.force) host.force();
+  Joined joined(arguments.processes, plugins, output);
+  host.set_processes(joined.processes());
   const ScriptOptions options = script_options(arguments, "compare", output);
   std::vector<std::unique_ptr<Script>> scripts;  // the first's functions are called to the end
-  for (const std::string& file : arguments.scripts) {
-    const ScriptText text = read_script(file);
-    host.set_script(text);
-    scripts.push_back(std::make_unique<Script>(host, options));
-    scripts.back()->run(text);
-  }
-  host.check_compared();
-  for (const auto& script : scripts) {
-    for (const std::string& text : script->unprinted()) output.text(text);
-  }
-  return host.exit_code();
+  return joined.run([&] {
+    for (const std::string& file : arguments.scripts) {
+      const ScriptText text = of_first(joined.processes(), file, [&] { return read_script(file); });
+      host.set_script(text);
+      scripts.push_back(std::make_unique<Script>(host, options));
+      scripts.back()->run(text);
+    }
+    host.check_compared();
+    for (const auto& script : scripts) {
+      for (const std::string& text : script->unprinted()) output.text(text);
+    }
+    return host.exit_code();
+  });
 }
 
 int run_repl(const ScriptArguments& arguments, Output& output) {

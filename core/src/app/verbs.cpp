@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/run_folder.h"
@@ -17,6 +18,7 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "check/verify.h"
+#include "comm/processes.h"
 #include "comm/rank_calls.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
@@ -196,13 +198,31 @@ class IfRanksHang {
   OnHang before_;
 };
 
+// In a process that only carries ranks: what there is to say the first one says.
+void carry_ranks(const Experiment& experiment) {
+  check_machine_memory(experiment, this_device().memory);
+  const IfRanksHang if_ranks_hang([](const RankFailed&) {
+    std::fflush(nullptr);
+    ::_exit(exit_code_of(Stage::run));
+  });
+  try {
+    train(experiment, stop_flag(), nullptr);
+  } catch (const RankFailed& error) {
+    if (error.problems().front().code != "run.not-finite") throw;  // the run has come to its end
+  }
+}
+
 }  // namespace
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt) {
-  check_thread_ranks(*experiment.plan);
+  check_thread_ranks(*experiment.plan, experiment.processes);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
+  if (experiment.processes != nullptr && !experiment.processes->first()) {
+    carry_ranks(limited);
+    return Json::object();
+  }
   const std::string forced = check_machine_memory(experiment, this_device().memory);
   LogClaim claim = claim_log(experiment);
   const Prediction prediction = prediction_of(experiment, this_machine());
@@ -219,13 +239,16 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   folder.say(plan);
   note(forced);
   note(claim.note());
+  note(begin_export(experiment));
   Measurements measured(experiment, prediction, origin);
   measured.started_again(attempt);
+  bool exported = false;
   const auto result_of = [&](RunStatus status) {
     Json result = {{"kind", "train"}};
     result.update(measured.result(status));
     result["plan"] = plan;
     result["text"] = train_text(experiment, measured, prediction, status);
+    if (exported) add_export(experiment, result);
     return result;
   };
   const auto ended = [&](RunStatus status) {
@@ -277,6 +300,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     TrainOutcome outcome;
     try {
       outcome = train(limited, stop_flag(), on_step, measured.end());
+      exported = finish_export(experiment);
     } catch (const RankFailed& error) {
       if (error.problems().front().code != "run.not-finite") throw;
       measured.stopped_diverging(error);
@@ -321,7 +345,7 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
 }
 
 Json run_verify(const Experiment& experiment, Output& output) {
-  check_thread_ranks(*experiment.plan);
+  check_thread_ranks(*experiment.plan, experiment.processes);
   const std::string forced = check_verify_memory(experiment, this_device().memory);
   if (!forced.empty()) output.note(forced);
   const VerifyOutcome outcome = verify_all(experiment);

@@ -18,6 +18,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
                PluginRegistry& plugins, const Attempt& attempt = {});
 // `pages`: if given, gets what a page shows of the plan (report/plan_page.h).
 Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages = nullptr);
+// Writes tokens, labels and logits of the first batch into a safetensors file.
+Json run_logits(const Experiment& experiment, const std::string& file);
 // Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const Experiment& experiment, Output& output);
 

@@ -43,11 +43,13 @@ LocalBackend::WorkPtr LocalBackend::seated(LocalGroup::Seat seat, Issue issue) c
 }
 
 LocalBackend::WorkPtr LocalBackend::issue(Issue issue) {
-  return seated(group_->join(rank_, new_arrival(issue)), std::move(issue));
+  LocalGroup::Seat seat = group_->join(rank_, new_arrival(issue));  // before the issue is moved on
+  return seated(std::move(seat), std::move(issue));
 }
 
 LocalBackend::WorkPtr LocalBackend::issue_pair(Issue issue, int peer, int tag) {
-  return seated(group_->join_pair(rank_, peer, tag, new_arrival(issue)), std::move(issue));
+  LocalGroup::Seat seat = group_->join_pair(rank_, peer, tag, new_arrival(issue));
+  return seated(std::move(seat), std::move(issue));
 }
 
 }  // namespace mw::comm

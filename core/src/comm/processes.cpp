@@ -12,7 +12,6 @@
 #include <limits>
 
 #include "base/clock.h"
-#include "base/interrupt.h"
 #include "base/pack.h"
 #include "base/version.h"
 #include "meshwright/plugin.h"
@@ -56,12 +55,8 @@ Greeting own_greeting() {
 Refusal refusal_of(std::exception_ptr error) {
   try {
     std::rethrow_exception(std::move(error));
-  } catch (const Stopped& stopped) {
-    return {true, stopped.problems()};
-  } catch (const ProcessFailed& failed) {
-    return {failed.stopped(), failed.problems()};
   } catch (const Error& known) {
-    return {false, known.problems()};
+    return {known.problems().front().code == "run.stopped", known.problems()};
   } catch (const std::exception& other) {
     return {false, {problem_of(other)}};
   } catch (...) {

@@ -33,6 +33,8 @@ struct Evaluation {
   }
 };
 
+class HfExport;
+
 struct Experiment {
   // Of the steps with the largest batch; of all, unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
@@ -48,6 +50,7 @@ struct Experiment {
   at::DeviceType device = at::kCPU;
   std::function<void()> load_device;       // run/device.h; null: nothing is to be loaded
   std::shared_ptr<const Weights> weights;  // null: initialised from the seed
+  std::shared_ptr<HfExport> exporter;      // of the weights after the last step; null: none
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
   Json resolved;                           // ... too: every key, with its default

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "comm/processes.h"
+
 namespace mw {
 namespace {
 
@@ -38,6 +40,16 @@ std::string refuse(const Experiment& experiment, const std::string& message,
                    const std::string& hint) {
   if (experiment.force) return "forced: " + message;
   throw Error(Stage::plan, "memory.machine", "plan", message, hint);
+}
+
+// Of ranks that several machines share: what those on this one need.
+std::int64_t on_this_host(const Experiment& experiment, std::int64_t of_all) {
+  const Processes* processes = experiment.processes;
+  return processes == nullptr ? of_all : of_all / processes->count() * processes->on_this_host();
+}
+// What each process has by itself.
+std::int64_t copies_here(const Experiment& experiment) {
+  return experiment.processes == nullptr ? 1 : experiment.processes->on_this_host();
 }
 
 constexpr const char* anyway = "--force (or force = true) starts it all the same";
@@ -73,7 +85,7 @@ std::string check_memory_limit(const Experiment& experiment) {
 
 std::string check_machine_memory(const Experiment& experiment, std::int64_t available) {
   const Plan& plan = highest(experiment, true);
-  const std::int64_t need = predicted_need(plan, true);
+  const std::int64_t need = on_this_host(experiment, predicted_need(plan, true));
   if (need <= available) return "";
   const std::int64_t peak = predicted_peak(plan);
   return refuse(
@@ -90,13 +102,14 @@ std::string check_machine_memory(const Experiment& experiment, std::int64_t avai
 std::string check_verify_memory(const Experiment& experiment, std::int64_t available) {
   const auto plan = in_double(highest(experiment, true));
   const auto one = one_rank_plan(*plan, false);
-  const std::int64_t ranks = predicted_need(*plan, true);
-  const std::int64_t alone = predicted_need(*one, true);
+  const std::int64_t ranks = on_this_host(experiment, predicted_need(*plan, true));
+  const std::int64_t alone = copies_here(experiment) * predicted_need(*one, true);
   // Whole tensors of what was done stay: of the one rank its first gradients and each step's
   // parameters; and where it follows the mix (check/verify_follow.h), each step's gradients and
   // parameters of that, and parameters of its own.
   const std::int64_t steps = std::min<std::int64_t>(3, experiment.steps);
-  const std::int64_t kept = (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
+  const std::int64_t kept =
+      copies_here(experiment) * (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
   const std::int64_t need = std::max(ranks, alone) + kept;
   if (need <= available) return "";
   return refuse(

@@ -98,6 +98,9 @@ class Executor {
   // A program without a way back (plan/forward_only.h), on other data; shares storage as above.
   void evaluates(const Program& program, const StepInput& input);
 
+  // What evaluate() runs; null without evaluates().
+  Executor* evaluator() { return evaluator_.get(); }
+
   StepOutcome step(std::int64_t index, double lr);
   // The loss of a batch of that data. The ledger books what it takes.
   double evaluate(std::int64_t batch);

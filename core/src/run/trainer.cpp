@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/pack.h"
+#include "run/export_parameters.h"
 #include "run/not_finite.h"
 #include "run/rank_report.h"
 #include "run/ranks.h"
@@ -187,6 +188,7 @@ class Run {
       if (waits && mailbox_.wait_reported(step)) break;
     }
     executor.watch(nullptr);
+    if (experiment_.exporter) export_parameters(executor, *experiment_.exporter);
     keep(check.report());
   } catch (...) {
     mailbox_.fail(executor.rank());

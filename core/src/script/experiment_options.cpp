@@ -66,6 +66,10 @@ const Options& experiment_options() {
           .text("weights",
                 "initial weights: a safetensors file or folder with Hugging Face's names")
           .optional()
+          .any("export",
+               "where the weights go after the last step, as a folder that transformers loads: a "
+               "path, or { path = …, dtype = \"bf16\", shard = \"5GB\" }")
+          .optional()
           .text("name", "what the run is called; left out: the plan's mix")
           .optional()
           .text("log",
@@ -129,6 +133,20 @@ const Options& experiment_options() {
               "seconds = }; returns { name = number } for the run file; stop = true in it ends the "
               "run")
           .optional();
+  return options;
+}
+
+const Options& export_options() {
+  static const Options options =
+      Options()
+          .text("path", "the folder")
+          .positional("path")
+          .choice("dtype", {"fp64", "fp32", "bf16", "fp16"},
+                  "of the tensors; left out: the experiment's precision")
+          .optional()
+          .bytes("shard", "of a file at most, unless one tensor has more")
+          .at_least(1)
+          .fallback("5GB");
   return options;
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 // What runs of one experiment may differ in. Model and plan are in the plans' hashes, which know
 // more of them: where a schedule's file lies decides nothing.
-constexpr const char* of_the_run[] = {"name",  "log",   "overwrite", "timeout",
-                                      "force", "trace", "model",     "plan"};
+constexpr const char* of_the_run[] = {"name",  "log",   "overwrite", "timeout", "force",
+                                      "trace", "model", "plan",      "export"};
 
 Json without_places(const Json& value) {
   Json out = value;

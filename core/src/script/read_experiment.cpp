@@ -20,6 +20,7 @@
 #include "script/plan_memo.h"
 #include "script/priced_for.h"
 #include "script/read_data.h"
+#include "script/read_weights.h"
 #include "script/strategy_choice.h"
 
 namespace mw {
@@ -71,13 +72,14 @@ class Reader {
     make(sequence);
     if (experiment_.evaluation.data && experiment_.plan)
       experiment_.evaluation.plan = forward_only(*experiment_.plan);
-    read_weights();
+    read_weights(values_, experiment_, problems_);
     read_priced_for(values_, experiment_, problems_);
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
     experiment_.table = without_hidden(table_);
     identify();
+    experiment_.exporter = read_export(values_, experiment_);
     experiment_.make_strategy = [catalog = context_.catalog, reach = reach_](const Json& entry) {
       Problems found;
       const auto made = make_choice(entry, "plan", *catalog, reach, found, /*anywhere=*/true);
@@ -287,21 +289,6 @@ class Reader {
     } catch (const Error& error) {
       for (Problem p : error.problems()) {
         p.stage = Stage::script;
-        problems_.add(std::move(p));
-      }
-    }
-  }
-
-  void read_weights() {
-    if (!has("weights") || !experiment_.plan) return;
-    try {
-      experiment_.weights = std::make_shared<Weights>(values_.find_file(values_.text("weights")));
-      Problems found;
-      experiment_.weights->check(weight_specs(*experiment_.plan->graph), found);
-      problems_.add(found);
-    } catch (const Error& error) {
-      for (Problem p : error.problems()) {
-        p.key = "weights";
         problems_.add(std::move(p));
       }
     }

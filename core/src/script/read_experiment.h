@@ -16,6 +16,7 @@ namespace mw {
 // The keys of an experiment table.
 const Options& experiment_options();
 const Options& evaluate_options();  // of its `evaluate`
+const Options& export_options();    // of its `export`
 
 class PlanMemo;
 

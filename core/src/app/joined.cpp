@@ -1,0 +1,188 @@
+// Starts, joins and ends the processes of a command.
+#include "app/joined.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "app/commands.h"
+#include "base/find_file.h"
+#include "base/launch.h"
+#include "base/text.h"
+#include "meshwright/carrier.h"
+
+namespace mw {
+namespace {
+
+constexpr const char* alone = "threads";  // no communicator: each process by itself
+
+std::optional<Launch> launch_of(const ProcessArguments& arguments) {
+  if (arguments.communicator == alone) return std::nullopt;
+  auto launch = launched();
+  if (launch && !arguments.communicator.empty()) launch->communicator = arguments.communicator;
+  return launch;
+}
+
+std::unique_ptr<Carrier> carrier_of(const Launch& launch, PluginRegistry& plugins) {
+  const Registration* found = nullptr;
+  try {
+    found = &plugins.find(Kind::communicator, launch.communicator);
+  } catch (const Error& error) {
+    throw Error(
+        Stage::environment, "launch.communicator", "",
+        fmt::format("{} started {}, and there is nothing that connects them: {}", launch.by,
+                    plural(launch.processes, "process"), error.problems().front().message),
+        fmt::format("build it ({}), name another one with --communicator, or --communicator {} "
+                    "for a run in each process by itself",
+                    launch.communicator == "mpi" ? "install OpenMPI, then ./meshwright build"
+                                                 : "plugin " + launch.communicator,
+                    alone));
+  }
+  Problems problems;
+  const Values values = found->options().read(Json::object(), "communicator", problems);
+  problems.throw_if_any();
+  auto carrier = make<Carrier>(*found, values);
+  if (carrier->processes() != launch.processes) {
+    const int there = carrier->processes();
+    carrier->end(false);
+    throw Error(Stage::environment, "launch.apart", "",
+                fmt::format("{} started {}, and {} finds {}", launch.by,
+                            plural(launch.processes, "process"), found->name, there),
+                launch.by == "srun"
+                    ? "srun --mpi=pmix, or --mpi=pmi2: srun --mpi=list says what it has"
+                    : "start them with the mpirun of the MPI that it was built with");
+  }
+  return carrier;
+}
+
+// Which exit code an error stands for, and its problems.
+int tell(std::exception_ptr error, Output& output) {
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const Error& known) {
+    output.error(known);
+    return known.problems().front().code == "run.stopped" ? exit_interrupted : known.exit_code();
+  } catch (const std::exception& other) {
+    output.error(Error(problem_of(other)));
+    return exit_code_of(Stage::run);
+  }
+}
+
+// The words without --processes; what stands after "--" is the script's.
+std::vector<std::string> without_processes(const std::vector<std::string>& words) {
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") {
+      rest.insert(rest.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
+    if (words[i] == "--processes") {
+      ++i;
+    } else if (!words[i].starts_with("--processes=")) {
+      rest.push_back(words[i]);
+    }
+  }
+  return rest;
+}
+
+// As many as were asked for, on all cores, and with time to end a step when they are stopped.
+std::vector<std::string> launcher_words(const ProcessArguments& arguments) {
+  std::vector<std::string> words = {"mpirun",
+                                    "-n",
+                                    std::to_string(arguments.processes),
+                                    "--quiet",
+                                    "--bind-to",
+                                    "none",
+                                    "--oversubscribe",
+                                    "--mca",
+                                    "odls_base_sigkill_timeout",
+                                    "60"};
+  if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  return words;
+}
+
+}  // namespace
+
+std::string launcher_of(const ProcessArguments& arguments) {
+  return arguments.processes > 1 ? join(launcher_words(arguments), " ") : "";
+}
+
+bool is_silent_process(const ProcessArguments& arguments) {
+  const auto launch = launch_of(arguments);
+  return launch && launch->process > 0;
+}
+
+bool left_to_first(const std::string& command, const ProcessArguments& arguments) {
+  const auto launch = launch_of(arguments);
+  if (!launch) return false;
+  std::string hint;
+  if (command == "sweep") hint = "start it by itself: it starts a process for each of its cells";
+  if (command == "repl") hint = "start it by itself";
+  if (command == "--max-restarts")
+    hint = "meshwright run SCRIPT --max-restarts N --launcher \"mpirun -n 8\"";
+  if (!hint.empty()) {
+    throw Error(Stage::script, "launch.command", "",
+                fmt::format("{} is for one process, and {} started {}", command, launch->by,
+                            launch->processes),
+                hint);
+  }
+  return launch->process > 0;
+}
+
+void start_processes(const ProcessArguments& arguments) {
+  if (arguments.processes == 0) return;
+  if (const auto launch = launched()) {
+    if (launch->processes == arguments.processes) return;
+    throw Error(Stage::plan, "launch.processes", "",
+                fmt::format("--processes {}, and {} started {}", arguments.processes, launch->by,
+                            launch->processes),
+                "leave --processes out: it starts processes itself");
+  }
+  if (arguments.processes == 1) return;
+  std::vector<std::string> words = launcher_words(arguments);
+  words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  for (std::string& word : without_processes(arguments.words)) words.push_back(std::move(word));
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  ::execvp(raw.front(), raw.data());
+  throw Error(Stage::environment, "launch.mpirun", "",
+              fmt::format("--processes: mpirun cannot be started: {}", std::strerror(errno)),
+              "install OpenMPI (openmpi-bin), or start the processes by a launcher of your own");
+}
+
+Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Output& output)
+    : output_(output) {
+  const auto launch = launch_of(arguments);
+  if (!launch) {
+    if (arguments.communicator.empty() || arguments.communicator == alone) return;
+    plugins.find(Kind::communicator, arguments.communicator, "--communicator");
+    throw Error(Stage::environment, "launch.none", "",
+                fmt::format("--communicator {}: no launcher has started this process",
+                            arguments.communicator),
+                fmt::format("mpirun -n 8 meshwright run …, or --processes 8"));
+  }
+  processes_ = std::make_unique<Processes>(carrier_of(*launch, plugins));
+}
+
+int Joined::run(const std::function<int()>& command) {
+  if (processes_ == nullptr) return command();
+  std::exception_ptr own;
+  int code = 0;
+  try {
+    code = command();
+  } catch (...) {
+    own = std::current_exception();
+  }
+  return processes_->leave(std::move(own), code, [this](std::exception_ptr error) {
+    return tell(std::move(error), output_);
+  });
+}
+
+}  // namespace mw

@@ -1,0 +1,129 @@
+"""run --max-restarts: what is started again, what is not, and what is told of it."""
+import json
+
+import signal
+import subprocess
+import time
+import unittest
+
+import h5py
+
+from cases import BIN, ProgramCase
+
+# %s: more keys. `starts` has a line for each start.
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+io.open("starts", "a"):write("x\\n"):close()
+local starts = 0
+for _ in io.lines("starts") do starts = starts + 1 end
+local kill = "kill -9 $PPID; sleep 5"
+local e = {
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
+  data = mw.synthetic {}, sequence = 16, plan = { dp(2), tp(2) }, batch = 4,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 6, log = "a.h5",
+}
+%s
+mw.train(e)
+"""
+
+
+class Restarts(ProgramCase):
+    def restart(self, changes, *arguments, restarts=3):
+        self.write(SCRIPT % changes)
+        done = self.call("run", "script.lua", "--json", "--max-restarts", restarts, *arguments)
+        self.stderr = done.stderr
+        return done.returncode, self.lines(done)
+
+    def starts(self):
+        path = self.folder / "starts"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def events(self, kind):
+        with h5py.File(self.folder / "a.h5", locking=False) as f:
+            return [e["message"].decode() for e in f["events"][:] if e["kind"] == kind.encode()]
+
+    def test_a_run_that_is_killed(self):
+        code, (run,) = self.restart("e.observe = function(step) if starts < 3 and step == 2 then os.execute(kill) end end")
+        self.assertEqual((code, run["status"], run["restarts"], self.starts()), (0, "done", 2, 3), self.stderr[-2000:])
+        self.assertIn("restart 1 of 3 in 1 s: its process was ended by SIGKILL", self.stderr)
+        self.assertIn("restart 2 of 3 in 2 s: its process was ended by SIGKILL", self.stderr)
+        self.assertEqual(self.events("restarted")[-1], "restart 2 of 3, after: its process was ended by SIGKILL")
+
+    def test_other_settings_and_too_many(self):
+        code, lines = self.restart(
+            'e.checkpoint = { path = "checkpoints", every = 2 } e.steps = 40 '
+            "e.observe = function(step) if step == starts * 5 then error('fault ' .. starts) end end",
+            "--restart-with", "plan={dp(1)}", "--restart-with", "log=b-{seed}.h5", restarts=2)
+        runs = [line for line in lines if line["kind"] == "train"]
+        self.assertEqual((code, [run["ranks"] for run in runs]), (1, [4, 1, 1]), self.stderr[-2000:])
+        self.assertEqual([run.get("restarts") for run in runs], [None, 1, 2])
+        self.assertIn("not started again: 2 of 2 restarts used up; it failed: ", self.stderr)
+        # Each start went on from the checkpoint before the fault.
+        self.assertEqual([run["resumed"]["step"] for run in runs[1:]], [4, 10])
+
+    def test_what_is_not_started_again(self):
+        for change, exit_code, starts, said in (
+                # A fault that comes again.
+                ("e.observe = function(step) if step == 3 then error('always') end end", 1, 2, "it has failed so twice, at the same step"),
+                ("e.optimizer = mw.sgd { lr = 1e30 }", 1, 1, "NaN comes up again"),
+                ("e.optimizer = mw.sgd { lr = 1e30 } e.check = true", 1, 1, "NaN comes up again"),
+                ("error('a mistake')", 2, 1, "exit code 2 is no run that failed"),
+                ("e.plan = { dp(3) }", 3, 1, "exit code 3 is no run that failed"),
+                ("mw.verify, mw.train = mw.train, mw.verify mw.train(e) os.exit(1)", 1, 1, "no training has failed")):
+            with self.subTest(change):
+                (self.folder / "starts").unlink(missing_ok=True)
+                code, _ = self.restart(change)
+                self.assertEqual((code, self.starts()), (exit_code, starts), self.stderr[-2000:])
+                self.assertIn("not started again: " + said, self.stderr)
+
+    def test_signals_reach_the_run(self):
+        self.write(SCRIPT % "e.steps = 1000000 e.observe = function(step) io.stderr:write('at ', step, '\\n') end")
+        process = subprocess.Popen([BIN, "run", "script.lua", "--json", "--max-restarts", "3"], cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if line.strip() == "at 2":
+                break
+        process.send_signal(signal.SIGTERM)
+        stdout, _ = process.communicate(timeout=120)
+        run, = [json.loads(line) for line in stdout.splitlines()]
+        self.assertEqual((process.returncode, run["status"], self.starts()), (130, "interrupted", 1))
+        self.assertIn("SIGTERM", run["reason"])
+
+    def test_a_signal_while_it_waits(self):
+        self.write(SCRIPT % "os.execute(kill)")
+        process = subprocess.Popen([BIN, "run", "script.lua", "--max-restarts", "9"], cwd=self.folder,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if line.startswith("restart 2 of 9"):
+                break
+        process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        process.communicate(timeout=60)
+        self.assertEqual((process.returncode, self.starts()), (130, 2))
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_by_a_launcher(self):
+        """Here one that counts its starts, and itself ends as the run does."""
+        launcher = self.folder / "launcher"
+        launcher.write_text('#!/bin/sh\necho "$1" >> launched\nshift\n"$@"\n')
+        launcher.chmod(0o755)
+        code, (run,) = self.restart("e.observe = function(step) if starts < 2 then os.execute(kill) end end",
+                                    "--launcher", "./launcher 'two words'")
+        self.assertEqual((code, run["restarts"]), (0, 1), self.stderr[-2000:])
+        self.assertEqual((self.folder / "launched").read_text(), "two words\n" * 2)
+
+    def test_usage(self):
+        self.write(SCRIPT % "")
+        for arguments, environment in ((["-", "--max-restarts", "1"], {}), (["script.lua", "--restart-with", "steps=3"], {}),
+                                       (["script.lua", "--max-restarts", "-1"], {}),
+                                       (["script.lua", "--max-restarts", "1"],
+                                        {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"})):
+            with self.subTest(arguments):
+                done = self.call("run", *arguments, "--json", stdin="", **environment)
+                self.assertEqual((done.returncode, self.lines(done)[0]["code"]), (2, "usage.option"), done.stderr)
+        self.assertEqual(self.starts(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
