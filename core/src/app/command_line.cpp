@@ -176,6 +176,17 @@ void add_schedule_command(CLI::App& app, Arguments& arguments) {
   add_common(command, arguments);
 }
 
+void add_checkpoints_command(CLI::App& app, Arguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "checkpoints", "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken");
+  command->add_option("PATH", arguments.checkpoints.path, "a folder of checkpoints, or one of them")
+      ->required();
+  command->add_flag("--quick", arguments.checkpoints.quick,
+                    "without reading the files: their checksums are not compared");
+  command->footer("Example: meshwright checkpoints checkpoints/run");
+  add_json(command, arguments);
+}
+
 void add_trace_command(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "trace", "a run file's step as a Chrome trace or a drawing, measured beside predicted");
@@ -407,6 +418,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   commands["schedule"] = [](const Arguments& a, Output& o) {
     auto found = registry_of(a);
     return show_schedule(a.schedule, found, o);
+  };
+  add_checkpoints_command(app, arguments);
+  commands["checkpoints"] = [](const Arguments& a, Output& o) {
+    return list_checkpoints(a.checkpoints, o);
   };
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };

@@ -17,6 +17,7 @@ struct Arguments : ScriptArguments {
   bool json = false, quiet = false;
   ScheduleArguments schedule;
   TraceArguments trace;
+  CheckpointsArguments checkpoints;
   ReportArguments report;
   RunsArguments runs;
 };

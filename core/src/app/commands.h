@@ -88,6 +88,13 @@ struct TraceArguments {
 };
 int show_trace(const TraceArguments& arguments, Output& output);
 
+// The checkpoints in a folder, or one; 1 if one of them is broken.
+struct CheckpointsArguments {
+  std::string path;
+  bool quick = false;  // files are not read, only that they are there with their sizes
+};
+int list_checkpoints(const CheckpointsArguments& arguments, Output& output);
+
 // Runs and sweeps as one HTML page.
 struct ReportArguments {
   std::vector<std::string> runs;      // run files, run folders, sweep folders, folders of these

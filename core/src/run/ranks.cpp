@@ -56,7 +56,9 @@ void with_executors(RankRuntime& runtime, const Experiment& experiment, const Pl
     input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
     input.which = [&](std::int64_t step) { return experiment.which_plan(step); };
   } else {
-    input.first_sample = [&](std::int64_t step) { return step * plan.request.batch; };
+    input.first_sample = [&](std::int64_t step) {
+      return experiment.sample_offset + step * plan.request.batch;
+    };
   }
   runtime.run(
       [&](RankContext& context) {
@@ -80,7 +82,7 @@ void with_executors(RankRuntime& runtime, const Experiment& experiment, const Pl
           held_out.forward_only = true;
           executor.evaluates(experiment.evaluation.plan->program_of(context.rank), held_out);
         }
-        fill_parameters(executor, experiment);
+        if (!experiment.goes_on) fill_parameters(executor, experiment);
         body(executor, ledger);
       },
       options, experiment.device, plan.hash());
