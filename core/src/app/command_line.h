@@ -29,6 +29,14 @@ using Command = std::function<int(const Arguments&, Output&)>;
 // path of words that calls them ("plugins list").
 std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments);
 
+// The registry over the plugin path that was given; and the options that most commands share: the
+// plugin path, and --json.
+PluginRegistry registry_of(const Arguments& arguments);
+void add_common(CLI::App* command, Arguments& arguments, bool json = true);
+
+// schedule NAME.
+void add_schedule_command(CLI::App& app, Arguments& arguments,
+                          std::map<std::string, Command>& commands);
 // checkpoints PATH.
 void add_checkpoints_command(CLI::App& app, Arguments& arguments,
                              std::map<std::string, Command>& commands);
