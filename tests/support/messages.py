@@ -30,7 +30,7 @@ MESSAGES = {
     "checkpoint.broken": [r"checkpoint\.path: no checkpoint in \S+ is whole: the checkpoint \S+ is broken: .* \[take them away to "
                      r"begin anew, .*"],
     "checkpoint.differs": [r"(checkpoint\.path|resume\.from): the checkpoint \S+ is of another experiment: [\w.]+: .* there, .* "
-                     r"here.* \[(no run can go on from it; .*|a folder of its own, .*changed = true \})"],
+                     r"here.* \[(no run can go on from it; .*|a folder of its own, .*changed = true \}\])"],
     "checkpoint.folder": [r"checkpoint\.path: cannot write to \S+: .* \[name a folder that you may write to\]"],
     "checkpoint.in-use": [r"checkpoint\.path: another run writes its checkpoints to \S+, process \d+ \[give this one .*"],
     "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
