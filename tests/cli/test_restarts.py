@@ -118,13 +118,15 @@ class Restarts(ProgramCase):
 
     def test_usage(self):
         self.write(SCRIPT % "")
-        for arguments, environment in ((["-", "--max-restarts", "1"], {}), (["script.lua", "--restart-with", "steps=3"], {}),
-                                       (["script.lua", "--max-restarts", "-1"], {}),
-                                       (["script.lua", "--max-restarts", "1"],
-                                        {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"})):
+        for arguments, environment, why in (
+                (["-", "--max-restarts", "1"], {}, "usage.option"),
+                (["script.lua", "--restart-with", "steps=3"], {}, "usage.option"),
+                (["script.lua", "--max-restarts", "-1"], {}, "usage.option"),
+                (["script.lua", "--max-restarts", "1"], {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"},
+                 "launch.command")):
             with self.subTest(arguments):
                 done = self.call("run", *arguments, "--json", stdin="", **environment)
-                self.assertEqual((done.returncode, self.lines(done)[0]["code"]), (2, "usage.option"), done.stderr)
+                self.assertEqual((done.returncode, self.lines(done)[0]["code"]), (2, why), done.stderr)
         self.assertEqual(self.starts(), 0)
 
 

@@ -2,7 +2,6 @@
 #include "app/command_line.h"
 
 #include "app/model_text.h"
-#include "base/launch.h"
 #include "base/version.h"
 #include "plugin/module.h"
 
@@ -96,16 +95,6 @@ int run_restarting(const Arguments& arguments, Output& output) {
                 "--max-restarts: a script from standard input cannot be run twice",
                 "write it into a file");
   }
-  if (const auto launch = launched()) {
-    throw Error(
-        Stage::script, "usage.option", "",
-        fmt::format("--max-restarts: {} has started this process, and what it starts cannot "
-                    "join a second time",
-                    launch->by),
-        fmt::format("the other way round: meshwright run {} --max-restarts {} --launcher "
-                    "\"{} …\"",
-                    arguments.script, arguments.restarts.most, launch->by));
-  }
   std::vector<std::string> words = {"run", arguments.script};
   const auto add = [&](const char* option, const std::vector<std::string>& values) {
     for (const std::string& value : values) words.insert(words.end(), {option, value});
@@ -119,6 +108,7 @@ int run_restarting(const Arguments& arguments, Output& output) {
   if (arguments.quiet) words.emplace_back("--quiet");
   if (!arguments.words.empty()) words.emplace_back("--");
   words.insert(words.end(), arguments.words.begin(), arguments.words.end());
+  output.give_stdout_back();
   return run_with_restarts(arguments.restarts, words,
                            [&](const std::string& text) { output.note(text); });
 }
