@@ -27,6 +27,10 @@ MESSAGES = {
                      r"or write sp \{ n, .*"],
     "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "
                      r"\(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
+    "cluster.host": [r"cluster\.host: is missing, and the plan keeps tensors in host memory \[host = .*"],
+    "cluster.rate": [r"cluster\.device\.peak\d+: is missing, and the plan computes in \w+ \[give its .*"],
+    "cluster.room": [r"cluster\.nodes: \d+ ranks, and \d+ devices in \d+ nodes? \[nodes = \d+ or more, .*"],
+    "cluster.value": [r"(cluster|stack)(\.\w+|\[\d+\])+: .* \[.*"],
     "compare.count": [r"runs compare takes two runs or more; found 1 run \[name two run files, .*",
                       r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
     "compare.differs": [r"\w+: a has .*, b has .*; a comparison needs the same .*"],
