@@ -96,6 +96,11 @@ class PowerSgdReduction : public mw::BucketReduction {
     gradient_ = at::Tensor();
   }
 
+  std::vector<at::Tensor> state() override {
+    if (packing_.errors == 0) return {};
+    return {errors_, q_};
+  }
+
  private:
   void decompress() {
     for (const Part& p : packing_.parts) {

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-FLOORS = ("base mesh comm schedule model optimizer program plan input predict run check record report "
+FLOORS = ("base mesh comm schedule model optimizer program plan input predict checkpoint run check record report "
           "script plugin lua sweep app").split()
 MOST_LINES = 400
 MADE = "meshwright.d.lua"  # by the program
@@ -35,6 +35,7 @@ HOMES = {
     r"lua(lib|xlib|conf)?\.h(pp)?$|lauxlib\.h$": {"lua"},
     r"boost/dll/(?!alias)": {"plugin"},
     r"hdf5(_hl)?\.h$": {"record"},
+    r"xxhash\.h$": {"checkpoint"},
     r"CLI/": {"app"},
     r"histedit\.h$": {"app"},
     r"torch/csrc/distributed/": {"comm"},

@@ -58,6 +58,10 @@ class BucketReduction {
   // Leaves the sum over the ranks, or what stands for it, in the tensor:
   // bit for bit the same on all ranks.
   virtual void finish() = 0;
+  // What it keeps from step to step. Checkpoints hold it, and a run that goes on in the same mix
+  // writes it back into these tensors before the next reduction: as many each time, of the same
+  // shapes and dtypes. Called between reductions.
+  virtual std::vector<at::Tensor> state() { return {}; }
 };
 
 class ReductionHook : public Registered {

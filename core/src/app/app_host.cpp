@@ -91,7 +91,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   std::vector<Json> tables = experiments;
   for (Json& table : tables) {  // started again: it goes on where it can
     if (attempt_.restart() > 0 && verb == "train" && table.is_object() &&
-        table.contains("checkpoint"))
+        table.contains("checkpoint") && table.value("resume", Json(false)) == false)
       table["resume"] = true;
   }
   std::vector<Experiment> read = read_all(tables, context);

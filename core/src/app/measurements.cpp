@@ -36,8 +36,21 @@ double seconds_since_start() {
 }
 
 Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
-                           const RunOrigin& origin)
-    : experiment_(experiment), prediction_(prediction), log_(experiment, prediction, origin) {}
+                           const RunOrigin& origin, Checkpoints* checkpoints)
+    : experiment_(experiment),
+      prediction_(prediction),
+      checkpoints_(checkpoints),
+      log_(experiment, prediction, origin, checkpoints) {
+  if (checkpoints != nullptr) take_past();
+}
+
+void Measurements::add_held_out(std::int64_t step, const HeldOut& held_out) {
+  held_out_.push_back(
+      {{"step", step},
+       {"loss", held_out.loss},
+       {"tokens", experiment_.evaluation.batches * experiment_.plan->tokens_per_step()},
+       {"seconds", held_out.seconds}});
+}
 
 double Measurements::rate_of(const StepReport& report) const {
   return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
@@ -45,7 +58,7 @@ double Measurements::rate_of(const StepReport& report) const {
 
 std::string Measurements::add(const StepReport& report) {
   at_step_ = report.step;
-  if (losses_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
+  if (seconds_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
   losses_.push_back(report.loss);
   bubbles_.push_back(bubble_of(report));
   norms_.push_back(report.grad_norm);
@@ -61,16 +74,13 @@ std::string Measurements::add(const StepReport& report) {
   std::string news = look_for_divergence(report);
   if (report.held_out) {
     const HeldOut& held_out = *report.held_out;
-    held_out_.push_back(
-        {{"step", report.step},
-         {"loss", held_out.loss},
-         {"tokens", experiment_.evaluation.batches * experiment_.plan->tokens_per_step()},
-         {"seconds", held_out.seconds}});
+    add_held_out(report.step, held_out);
     news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
                         held_out.loss);
   }
   add_metrics(report);
-  log_.flush_if_due();
+  // A checkpoint is no more than what the file has.
+  report.checkpoint ? log_.flush() : log_.flush_if_due();
   at_step_ = report.step + 1;
   return news;
 }
@@ -201,7 +211,11 @@ RunStatus Measurements::conclude(bool interrupted) {
     if (!diverged_.empty()) reason_ = diverged_;
   }
   if (interrupted) return RunStatus::interrupted;
-  return diverged_.empty() ? RunStatus::done : RunStatus::failed;
+  if (!diverged_.empty()) return RunStatus::failed;
+  if (written_.empty() || written_.back().news.failed.empty()) return RunStatus::done;
+  reason_ = fmt::format("the checkpoint at its end is missing: {}", written_.back().news.failed);
+  log_.event(at_step_ - 1, -1, "failed", reason_);
+  return RunStatus::failed;
 }
 
 void Measurements::close(RunStatus status, const Json& result) {
@@ -346,6 +360,7 @@ Json Measurements::result(RunStatus status) const {
     result["loss_scale"] = loss_scale_;
     result["skipped_steps"] = skipped_;
   }
+  add_checkpoints(result);
   if (!loads_.empty()) result["experts"] = loads_.to_json();
   if (check_.steps > 0) {
     result["check"] = {{"tensors", check_.tensors},

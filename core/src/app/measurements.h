@@ -22,14 +22,20 @@ double seconds_since_start();
 
 class Measurements {
  public:
-  // Creates the run file if the experiment has one. `prediction` outlives this.
-  Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin);
+  // Creates the run file if the experiment has one. `prediction` and `checkpoints`, which may be
+  // null, outlive this.
+  Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
+               Checkpoints* checkpoints = nullptr);
 
   // After each step, on the first rank's thread. Returns what people should be told at
   // once; mostly nothing.
   std::string add(const StepReport& report);
   // Set by add() where `observe` asks that the run end after this step; null without `observe`.
   const std::atomic<bool>* end() const { return experiment_.observe ? &end_ : nullptr; }
+  // Of checkpoints that are complete or have failed since the last call; what people should be told.
+  std::vector<std::string> take_checkpoints();
+  // Of the steps of this process there are times; a run that went on from a checkpoint may have none.
+  bool ran() const { return !seconds_.empty(); }
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
@@ -75,12 +81,18 @@ class Measurements {
   std::string look_for_divergence(const StepReport& report);
   Json facts_of(const StepReport& report) const;
   void add_metrics(const StepReport& report);
+  void add_held_out(std::int64_t step, const HeldOut& held_out);
   Json memory() const;
   Json communication() const;
+  void take_past();  // of the checkpoint that the run goes on from
+  Json checkpoints() const;
+  void add_checkpoints(Json& result) const;
 
   const Experiment& experiment_;
   const Prediction& prediction_;
+  Checkpoints* checkpoints_;
   RunLog log_;
+  std::vector<CheckpointReport> written_;  // checkpoints, those that failed too
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ
   double loss_scale_ = 1;              // of the last step

@@ -65,6 +65,10 @@ const Fields train_fields = {
     {"held_out_loss", "number?", "of the last evaluation"},
     {"loss_scale", "number?", "of the last step"},
     {"skipped_steps", "integer[]?", "left out, as gradients overflowed"},
+    {"checkpoints", "table?",
+     "path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of "
+     "all; failed"},
+    {"resumed", "table?", "step, from, mix: the checkpoint that the run went on from"},
     {"experts", "table[]?", "load of each layer's experts"},
     {"check", "table?", "what check = true looked at"},
     {"predicted", "meshwright.Predicted", "the same run's prediction"},

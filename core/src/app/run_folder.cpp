@@ -67,7 +67,8 @@ RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, cons
   write_file(folder / "plan.txt", plan);
   write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
   if (is_stderr(folder / "output.txt")) return;  // all that is said goes there already
-  write_file(folder / "output.txt", "");
+  const bool goes_on = experiment.goes_on && fs::exists(folder / "output.txt", ignored);
+  if (!goes_on) write_file(folder / "output.txt", "");
   said_ = std::fopen((folder / "output.txt").c_str(), "ae");
   if (said_ == nullptr) fail(folder / "output.txt", errno);
 }

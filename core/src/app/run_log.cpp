@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 
 #include "app/trace_rows.h"
 #include "base/json_text.h"
@@ -17,7 +18,8 @@
 
 namespace mw {
 
-RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin)
+RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
+               const Checkpoints* resumed)
     : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty()) return;
   // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
@@ -58,7 +60,43 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
     for (SpanRow& row : rows.predicted(prediction.instructions[s]))
       info.predicted_trace.push_back(std::move(row));
   }
+  const bool goes_on = resumed != nullptr && resumed->from() != nullptr;
+  EarlierRows earlier;
+  if (goes_on) {
+    const CheckpointIndex& index = resumed->from()->index();
+    earlier = read_earlier(experiment.log, index.step, {experiment.hash, index.hash});
+  }
   writer_ = std::make_unique<RunWriter>(experiment.log, info);
+  if (goes_on) take_over(earlier, *resumed);
+}
+
+// What no log has of a step that is done, the checkpoint has.
+void RunLog::take_over(const EarlierRows& earlier, const Checkpoints& resumed) {
+  EarlierRows all = earlier;
+  std::map<std::int64_t, StepRow> rows;
+  for (std::size_t s = 0; s < resumed.past().size(); ++s) {
+    const PastStep& past = resumed.past()[s];
+    StepRow row;
+    row.step = static_cast<std::int64_t>(s);
+    row.seconds = past.seconds;
+    row.loss = past.loss;
+    row.grad_norm = past.grad_norm;
+    row.lr = past.lr;
+    if (row.step < experiment_.steps) {
+      row.tokens = experiment_.plan_at(row.step).tokens_per_step();
+      row.tokens_per_second = static_cast<double>(row.tokens) / row.seconds;
+    }
+    rows[row.step] = row;
+  }
+  for (const StepRow& row : earlier.steps) rows[row.step] = row;
+  all.steps.clear();
+  for (const auto& [step, row] : rows) all.steps.push_back(row);
+  writer_->take_over(all);
+  const CheckpointIndex& index = resumed.from()->index();
+  event(index.step, -1, "resumed",
+        fmt::format("from {}, written {} by {} on {} ranks", resumed.from()->folder().string(),
+                    index.created, index.mix, index.ranks));
+  writer_->flush();
 }
 
 void RunLog::write(const StepReport& report, const StepRow& row, const ExpertLoads& loads) {
@@ -198,6 +236,10 @@ void RunLog::set_result(const Json& result) {
 
 void RunLog::flush_if_due() {
   if (writer_) writer_->flush_if_due();
+}
+
+void RunLog::flush() {
+  if (writer_) writer_->flush();
 }
 
 void RunLog::finish(RunStatus status, const std::string& reason) {

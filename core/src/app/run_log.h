@@ -9,6 +9,7 @@
 
 #include "app/experts.h"
 #include "predict/prediction.h"
+#include "record/earlier_rows.h"
 #include "record/run_writer.h"
 #include "run/trainer.h"
 
@@ -22,8 +23,11 @@ struct RunOrigin {
 
 class RunLog {
  public:
-  // Creates the file if the experiment names one. Both references outlive this.
-  RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin);
+  // Creates the file if the experiment names one. Both references outlive this. `resumed`: null, or
+  // what the run goes on from; then the file has the rows of the steps before, as the log of the run
+  // that it goes on from has them, and /steps in any case.
+  RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
+         const Checkpoints* resumed = nullptr);
 
   void write(const StepReport& report, const StepRow& row, const ExpertLoads& loads);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
@@ -31,11 +35,13 @@ class RunLog {
   void event(std::int64_t step, int rank, const std::string& kind, const std::string& message);
   void set_result(const Json& result);  // what readers of the file cannot make of its tables
   void flush_if_due();
+  void flush();
   // See RunWriter.
   void finish(RunStatus status, const std::string& reason);
   std::string end_badly(RunStatus status, const std::string& reason);
 
  private:
+  void take_over(const EarlierRows& earlier, const Checkpoints& resumed);
   void write_memory(const std::vector<RankReport>& ranks);
   void write_rank(std::int64_t step, const RankReport& rank);
   void write_actions(const StepReport& report);

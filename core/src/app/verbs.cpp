@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "app/checkpoint_start.h"
 #include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
@@ -85,6 +86,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
   if (!losses.empty()) {
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+  }
+  if (measured.ran()) {
     if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
@@ -174,16 +177,6 @@ static std::string plan_note(const std::string& plan, const Experiment& experime
                      experiment.seed);
 }
 
-static LogClaim claim_log(const Experiment& experiment) {
-  if (experiment.log.empty()) return {};
-  check_writable(experiment.log);
-  RunFolder::check(experiment);
-  return {experiment.log,
-          {experiment.name, experiment.hash,
-           experiment.folder.empty() ? experiment.log : experiment.folder},
-          experiment.overwrite};
-}
-
 namespace {
 
 // Until the end of the scope, what is done where a rank's thread does not come back.
@@ -224,12 +217,14 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     return Json::object();
   }
   const std::string forced = check_machine_memory(experiment, this_device().memory);
-  LogClaim claim = claim_log(experiment);
+  CheckpointStart start = start_checkpoints(experiment);
+  if (start.setup.from) go_on_from(*start.setup.from, limited);
+  LogClaim claim = claim_log(experiment, start.setup.from.get());
   const Prediction prediction = prediction_of(experiment, this_machine());
   const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
                          experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
-  RunFolder folder(experiment, origin, plan);
+  RunFolder folder(limited, origin, plan);
   const auto note = [&](const std::string& text) {
     if (text.empty()) return;
     output.note(text);
@@ -240,7 +235,11 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   note(forced);
   note(claim.note());
   note(begin_export(experiment));
-  Measurements measured(experiment, prediction, origin);
+  for (const std::string& text : start.notes) note(text);
+  std::unique_ptr<Checkpoints> checkpoints;
+  if (start.used) checkpoints = std::make_unique<Checkpoints>(limited, std::move(start.setup));
+  if (checkpoints) note(checkpoints->left_behind());
+  Measurements measured(experiment, prediction, origin, checkpoints.get());
   measured.started_again(attempt);
   bool exported = false;
   const auto result_of = [&](RunStatus status) {
@@ -259,6 +258,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
+    if (checkpoints) checkpoints->break_off();
+    for (const std::string& text : measured.take_checkpoints()) note(text);
     const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
     output.result(result_of(status));
@@ -296,18 +297,22 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
                        seconds_now());
         if (!news.empty()) progress->note(news);
       }
+      for (const std::string& text : measured.take_checkpoints())
+        for (const auto& progress : shown) progress->note(text);
     };
     TrainOutcome outcome;
     try {
-      outcome = train(limited, stop_flag(), on_step, measured.end());
+      outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints.get());
       exported = finish_export(experiment);
     } catch (const RankFailed& error) {
       if (error.problems().front().code != "run.not-finite") throw;
       measured.stopped_diverging(error);
       attempt.failed(error.problems().front(), measured.steps());
     }
+    if (checkpoints) checkpoints->finish();
     for (const auto& progress : shown) progress->finish();
     shown.clear();
+    for (const std::string& text : measured.take_checkpoints()) note(text);
     measured.take(outcome.check);
     const RunStatus status = measured.conclude(outcome.interrupted);
     measured.close(status, result_of(status));

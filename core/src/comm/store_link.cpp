@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t most_bytes_of_value = std::size_t{4} << 20;  // the store refuses 8 MiB
 constexpr milliseconds beat{500};
-// What a wait in the store lasts: only then is it seen whether the other process lives.
-constexpr milliseconds longest_wait{1000};
+using Pause = std::chrono::duration<double, std::milli>;
+constexpr Pause shortest_pause{0.05}, longest_pause{5};
 constexpr milliseconds farewell_if_badly{3000};
 
 std::string text_of(const char* text) {
@@ -124,10 +124,10 @@ struct StoreLink::State {
   milliseconds timeout{}, patience{};
   std::vector<std::uint64_t> sent, taken;  // by process
   std::deque<std::string> own;             // to itself
-  // Of each process: its pulse when it was last looked at, and since when it is that.
+  // Of each process: its pulse when it was last looked at, and how many looks before have found the
+  // same. Looks are counted, not seconds: who is kept from looking himself misses nobody.
   struct Life {
-    std::int64_t beats = -1;
-    Clock::time_point since = Clock::now();
+    std::int64_t beats = -1, still = 0;
     bool ended = false;
   };
   mutable std::mutex mutex;  // of what follows
@@ -208,7 +208,7 @@ void StoreLink::State::run(int self) {
       Life& life = lives[p];
       life.ended = seen[p].ended;
       // Who has not come yet is waited for, by whoever needs it.
-      if (seen[p].beats != life.beats || seen[p].beats == 0) life.since = Clock::now();
+      life.still = seen[p].beats != life.beats || seen[p].beats == 0 ? 0 : life.still + 1;
       life.beats = seen[p].beats;
     }
     store_gone = gone;
@@ -230,7 +230,7 @@ bool StoreLink::lost(int process) const {
   const State& s = *state_;
   const std::lock_guard lock(s.mutex);
   const State::Life& life = s.lives.at(static_cast<std::size_t>(process));
-  return s.store_gone || life.ended || Clock::now() - life.since > s.patience;
+  return s.store_gone || life.ended || life.still * beat > s.patience;
 }
 
 void StoreLink::post(int to, std::string bytes) {
@@ -268,15 +268,14 @@ std::optional<std::string> StoreLink::take(int from, Milliseconds timeout) {
     throw Error(Stage::run, "process.lost", "", fmt::format("process {} {}", from, why));
   };
   try {
+    // Asked again and again: the store's own wait says on stderr that it took long.
+    Pause pause = shortest_pause;
     for (bool once_more = true; !s.words->check({key(0)});) {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+      // What it posted last is there before it is seen that it ended.
       if (lost(from) && !std::exchange(once_more, false)) gone("is gone");
-      if (left <= milliseconds(0)) return std::nullopt;
-      try {
-        s.words->wait({key(0)}, std::max(milliseconds(1), std::min(left, longest_wait)));
-      } catch (const c10::DistStoreError&) {
-        continue;  // not yet
-      }
+      if (Clock::now() >= deadline) return std::nullopt;
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, longest_pause);
     }
     std::string bytes = s.words->get_to_str(key(0));
     const std::size_t line = bytes.find('\n');
@@ -296,7 +295,6 @@ std::optional<std::string> StoreLink::take(int from, Milliseconds timeout) {
 void StoreLink::end(bool well) noexcept {
   State& s = *state_;
   try {
-    s.words->check({"end"});
     s.pulse->add(fmt::format("end/{}", at_.process), 1);
     if (at_.process != 0 || at_.hosted) return;
     const auto deadline = Clock::now() + (well ? s.timeout : farewell_if_badly);

@@ -33,6 +33,16 @@ struct Evaluation {
   }
 };
 
+// What a run writes of itself as it goes on, and whether it goes on from that.
+struct Checkpointing {
+  std::string path;        // a folder of checkpoints; empty: none
+  std::int64_t every = 0;  // steps; 0: at the end alone
+  std::int64_t keep = 0;   // of the newest; 0: all
+  bool resume = false;     // go on from the newest that is whole
+  std::string from;        // ... of this folder, or this one; empty: of `path`
+  bool changed = false;    // although the experiment is no longer the same
+};
+
 class HfExport;
 
 struct Experiment {
@@ -58,6 +68,10 @@ struct Experiment {
   std::string folder;      // run folder, where `log` names one: the run file lies in it
   bool overwrite = false;  // another run's log may be replaced
   Evaluation evaluation;
+  Checkpointing checkpoint;
+  bool goes_on = false;  // ranks take what they keep from a checkpoint, and initialise nothing
+  // Samples that a run which goes on with another batch has had beyond those of its steps' numbers.
+  std::int64_t sample_offset = 0;
   std::int64_t memory = 0;  // bytes that a rank may hold; 0: no limit
   bool force = false;       // started although this machine's memory does not suffice
   // That carry the ranks together; null: this one alone. A plan of one rank runs in each.
@@ -87,7 +101,7 @@ struct Experiment {
     return step_plans ? *step_plans->plans[which_plan(step)] : *plan;
   }
   std::int64_t first_sample(std::int64_t step) const {
-    return step_plans ? step_plans->first.at(step) : step * plan->request.batch;
+    return sample_offset + (step_plans ? step_plans->first.at(step) : step * plan->request.batch);
   }
 };
 

@@ -120,19 +120,20 @@ LossScaler::LossScaler(std::shared_ptr<const LossScale> policy) : policy_(std::m
 
 bool LossScaler::begin(std::int64_t step) {
   if (policy_ == nullptr) return false;
-  const double before = scale_;
-  scale_ = begun_ ? policy_->next(step, before, overflowed_, good_) : policy_->first();
-  const bool anew = begun_ && (overflowed_ || scale_ != before);
-  if (anew) good_ = 0;
-  begun_ = true;
-  overflowed_ = false;
+  const double before = state_.scale;
+  state_.scale =
+      state_.begun ? policy_->next(step, before, state_.overflowed, state_.good) : policy_->first();
+  const bool anew = state_.begun && (state_.overflowed || state_.scale != before);
+  if (anew) state_.good = 0;
+  state_.begun = true;
+  state_.overflowed = false;
   return anew;
 }
 
 double LossScaler::end(double scaled_norm) {
-  const double norm = scaled_norm / scale_;
-  overflowed_ = policy_ != nullptr && !std::isfinite(norm);
-  ++(overflowed_ ? left_out_ : good_);
+  const double norm = scaled_norm / state_.scale;
+  state_.overflowed = policy_ != nullptr && !std::isfinite(norm);
+  ++(state_.overflowed ? state_.left_out : state_.good);
   return norm;
 }
 

@@ -35,6 +35,13 @@ std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
                                                  std::function<Json(const std::vector<Json>&)> call,
                                                  Problems& problems);
 
+// What a factor goes on from.
+struct LossScalerState {
+  double scale = 1;
+  bool overflowed = false, begun = false;  // the last step did; there was one
+  std::int64_t good = 0, left_out = 0;
+};
+
 // One rank's factor from step to step.
 class LossScaler {
  public:
@@ -45,16 +52,17 @@ class LossScaler {
   bool begin(std::int64_t step);
   // After the norm of all gradients, still times the factor, is known. Returns the true one.
   double end(double scaled_norm);
-  double scale() const { return scale_; }
+  double scale() const { return state_.scale; }
   bool active() const { return policy_ != nullptr; }
-  bool overflowed() const { return overflowed_; }      // this step is left out
-  std::int64_t left_out() const { return left_out_; }  // steps so far
+  bool overflowed() const { return state_.overflowed; }      // this step is left out
+  std::int64_t left_out() const { return state_.left_out; }  // steps so far
+  // Between two steps.
+  const LossScalerState& state() const { return state_; }
+  void go_on_from(const LossScalerState& state) { state_ = state; }
 
  private:
   std::shared_ptr<const LossScale> policy_;
-  double scale_ = 1;
-  bool overflowed_ = false, begun_ = false;
-  std::int64_t good_ = 0, left_out_ = 0;
+  LossScalerState state_;
 };
 
 }  // namespace mw

@@ -22,6 +22,10 @@ class GuardedReduction final : public BucketReduction {
     call_plugin(
         speaker_, "ended a reduction", [&] { inner_->finish(); }, Stage::run);
   }
+  std::vector<at::Tensor> state() override {
+    return call_plugin(
+        speaker_, "gave what it keeps", [&] { return inner_->state(); }, Stage::run);
+  }
 
  private:
   const std::unique_ptr<BucketReduction> inner_;

@@ -79,7 +79,7 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
   const fs::path whole = fs::absolute(path_, error).lexically_normal();
   const bool there = fs::exists(path_, error) && fs::file_size(path_, error) > 0;
   try {
-    if (there && !overwrite) {
+    if (there && !overwrite && owner.continues.empty()) {
       const std::lock_guard guard(written_mutex);
       if (written_here().count(whole) > 0) {
         throw refused("log.twice",
@@ -90,7 +90,9 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
     }
     if (there) {
       const Found found = read_owner(path_);
-      if (found.hash == owner.hash) {
+      if (!owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash)) {
+        note_ = fmt::format("{} {}", log, owner.continued);
+      } else if (found.hash == owner.hash) {
         note_ = fmt::format("{} is replaced: an earlier run of this experiment ({}, {})", log,
                             found.status, found.created);
       } else if (overwrite) {

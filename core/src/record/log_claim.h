@@ -10,6 +10,9 @@ namespace mw {
 // "/" at its end.
 struct LogOwner {
   std::string name, hash, log;
+  // Of a run that goes on from a checkpoint: the hash of the one that wrote it, whose log this run
+  // may take over, and what the note says of it. Else empty.
+  std::string continues = {}, continued = {};
 };
 
 // Holds a log from before a run's first step to its end. The lock is the system's, on a hidden file

@@ -28,6 +28,7 @@
 namespace mw {
 
 class Hdf5File;
+struct EarlierRows;
 
 inline constexpr const char* run_schema = "meshwright.run/1";
 
@@ -65,6 +66,8 @@ class RunWriter {
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
 
+  // Before all others: the rows of the steps before a run's first (record/earlier_rows.h).
+  void take_over(const EarlierRows& earlier);
   // Each only buffers. The file gets rows in the order they were added.
   void add(const StepRow& row);
   void add(const CommunicationRow& row);

@@ -111,6 +111,9 @@ class Executor {
   at::Device device() const { return device_; }
   // What the gradients of the step are times (LossScaler).
   double loss_scale() const { return scaler_->scale(); }
+  // What beside the storage lasts from step to step, for checkpoints. Null: the bucket has no hook.
+  LossScaler& scaler() { return *scaler_; }
+  BucketReduction* hooked(int bucket) { return hooked_.at(bucket).get(); }
   // Whether the step's update is left out; known when gradients() is called.
   bool left_out() const { return outcome_.left_out; }
   Storage& storage() { return storage_; }

@@ -127,11 +127,12 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
 class Run {
  public:
   Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step,
-      const std::atomic<bool>* end)
+      const std::atomic<bool>* end, Checkpoints* checkpoints)
       : experiment_(experiment),
         stop_(stop),
         end_(end),
         on_step_(on_step),
+        checkpoints_(checkpoints),
         runtime_(runtime_of(experiment, *experiment.plan)),
         mailbox_(runtime_.here().front(), runtime_.here().size()) {}
 
@@ -146,12 +147,15 @@ class Run {
   void rank(Executor& executor, Ledger& ledger) try {
     Check check(experiment_.loss_scale != nullptr);
     if (experiment_.check) executor.watch(&check);
+    const std::int64_t first = checkpoints_ != nullptr ? checkpoints_->first_step() : 0;
+    if (checkpoints_ != nullptr) checkpoints_->begin(executor);
+    if (executor.rank() == 0) outcome_.steps = first;
     if (experiment_.stops_on_nan) executor.leaves_out_not_finite();
     ledger.reset_peaks();
     const bool leads = executor.rank() == runtime_.here().front();  // of those that are here
     const bool waits = end_ != nullptr || (experiment_.observe && !runtime_.alone());
     double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
-    for (std::int64_t step = 0; step < experiment_.steps; ++step) {
+    for (std::int64_t step = first; step < experiment_.steps; ++step) {
       StepOutcome done = executor.step(step, experiment_.schedule(step));
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
                         done.left_out, {}};
@@ -172,7 +176,11 @@ class Run {
         outcome_.interrupted = stop && step + 1 < experiment_.steps;
       }
       if (evaluates) report.held_out = evaluate(executor, ledger);
+      StepEnd at_end{step, done.loss, done.grad_norm, report.left_out,
+                     stop || step + 1 == experiment_.steps};
+      report.checkpoint = checkpoints_ != nullptr && checkpoints_->due(at_end);
       if (leads) {
+        if (executor.rank() == 0 && checkpoints_ != nullptr) remember(report);
         if (executor.rank() == 0 && on_step_) on_step_(report);
         const bool traced = !report.ranks.empty() && !report.ranks.front().instructions.empty();
         bool last = end_ != nullptr && *end_;
@@ -184,8 +192,12 @@ class Run {
         mailbox_.reported(step, last);
       }
       if (done.not_finite) throw_not_finite(executor, step, done);
-      if (stop) break;
-      if (waits && mailbox_.wait_reported(step)) break;
+      if (waits && !stop && mailbox_.wait_reported(step)) at_end.last = true;
+      if (checkpoints_ != nullptr && checkpoints_->due(at_end)) {
+        checkpoints_->after(executor, at_end);
+        if (leads) wall = seconds_of(CLOCK_MONOTONIC);
+      }
+      if (at_end.last) break;
     }
     executor.watch(nullptr);
     if (experiment_.exporter) export_parameters(executor, *experiment_.exporter);
@@ -226,6 +238,14 @@ class Run {
     return result;
   }
 
+  void remember(const StepReport& report) {
+    checkpoints_->note(PastStep{report.seconds, report.loss, report.grad_norm, report.lr,
+                                report.loss_scale, report.left_out});
+    if (report.held_out)
+      checkpoints_->note(
+          PastEvaluation{report.step, report.held_out->loss, report.held_out->seconds});
+  }
+
   void keep(const CheckReport& report) {
     const std::lock_guard lock(mutex_);
     if (outcome_.check.steps == 0 || report.seconds > outcome_.check.seconds)
@@ -235,6 +255,7 @@ class Run {
   const Experiment& experiment_;
   const std::atomic<bool>*stop_, *end_;
   const OnStep& on_step_;
+  Checkpoints* checkpoints_;
   RankRuntime runtime_;
   Mailbox mailbox_;
   std::mutex mutex_;      // of outcome_.check
@@ -244,8 +265,8 @@ class Run {
 }  // namespace
 
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
-                   const OnStep& on_step, const std::atomic<bool>* end) {
-  return Run(experiment, stop, on_step, end).run();
+                   const OnStep& on_step, const std::atomic<bool>* end, Checkpoints* checkpoints) {
+  return Run(experiment, stop, on_step, end, checkpoints).run();
 }
 
 }  // namespace mw

@@ -10,6 +10,7 @@
 #include "input/experiment.h"
 #include "meshwright/ledger.h"
 #include "run/check.h"
+#include "run/checkpoints.h"
 #include "run/executor.h"
 
 namespace mw {
@@ -45,6 +46,7 @@ struct StepReport {
   bool left_out = false;
   std::vector<RankReport> ranks;
   std::optional<HeldOut> held_out = {};
+  bool checkpoint = false;  // one of what follows this step is begun once it is reported
 };
 
 struct TrainOutcome {
@@ -62,7 +64,10 @@ using OnStep = std::function<void(const StepReport&)>;
 // naming the rank if one fails (run/ranks.h); what was reported until then stands. `stop`: set, in
 // any process, to end after the current step. `end`: may be null; else the ranks wait for `on_step`
 // after each step, and begin no other if it has set this.
+// `checkpoints`: null, or those of this experiment: the first step is theirs to say; the last one may
+// be under way at the end (Checkpoints::finish).
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
-                   const OnStep& on_step, const std::atomic<bool>* end = nullptr);
+                   const OnStep& on_step, const std::atomic<bool>* end = nullptr,
+                   Checkpoints* checkpoints = nullptr);
 
 }  // namespace mw

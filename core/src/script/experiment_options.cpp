@@ -81,6 +81,15 @@ const Options& experiment_options() {
                    "replaces its own without it")
           .fallback(false)
           .table(
+              "checkpoint",
+              "all that a run goes on from, now and then: { path = \"checkpoints/{name}\", every "
+              "= 100, keep = 3 }; one more at its end")
+          .optional()
+          .any("resume",
+               "true: the run goes on from the newest checkpoint of checkpoint.path, whatever mix "
+               "wrote it, or begins anew where there is none; { from = \"…\", changed = true }")
+          .fallback(false)
+          .table(
               "evaluate",
               "a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone "
               "by the run's own plan, after so many steps and after the last")

@@ -16,8 +16,12 @@ namespace {
 
 // What runs of one experiment may differ in. Model and plan are in the plans' hashes, which know
 // more of them: where a schedule's file lies decides nothing.
-constexpr const char* of_the_run[] = {"name",  "log",   "overwrite", "timeout", "force",
-                                      "trace", "model", "plan",      "export"};
+constexpr const char* of_the_run[] = {"name",  "log",  "overwrite",  "timeout", "force", "trace",
+                                      "model", "plan", "checkpoint", "resume",  "export"};
+
+constexpr const char* alike_to_resume[] = {"model",   "data",      "sequence", "batch",
+                                           "seed",    "precision", "schedule", "optimizer",
+                                           "weights", "loss_scale"};
 
 Json without_places(const Json& value) {
   Json out = value;
@@ -25,6 +29,16 @@ Json without_places(const Json& value) {
     out.erase("function");
   if (out.is_structured()) {
     for (auto& [key, item] : out.items()) item = without_places(item);
+  }
+  return out;
+}
+
+// What a function does cannot be compared: its code has the numbers of its lines.
+Json without_code(const Json& value) {
+  if (value.is_object() && value.contains("hash") && value.size() == 1) return "a function";
+  Json out = value;
+  if (out.is_structured()) {
+    for (auto& [key, item] : out.items()) item = without_code(item);
   }
   return out;
 }
@@ -104,7 +118,24 @@ Json identity_of(const Experiment& experiment) {
           {"experiment", experiment.resolved}};
 }
 
-std::string fill_in_log(const std::string& log, const Experiment& experiment, Problems& problems) {
+Json settings_to_resume(const Experiment& experiment) {
+  const Json all = without_code(without_places(experiment.resolved));
+  Json settings = Json::object();
+  for (const char* key : alike_to_resume)
+    if (all.contains(key)) settings[key] = all[key];
+  // How a batch is cut is the mix's; where it makes the batches of steps differ it is not.
+  if (experiment.step_plans) settings["microbatch"] = all.value("microbatch", Json());
+  if (experiment.data) settings["data"]["tokens"] = experiment.data->tokens();
+  // A schedule that ends with the run is another one where the run is longer.
+  const Json schedule = settings.value("schedule", Json::object());
+  if (schedule.is_object() && schedule.contains("kind") && schedule["kind"] != "constant" &&
+      !schedule.contains("total"))
+    settings["schedule"]["total"] = experiment.steps;
+  return settings;
+}
+
+std::string fill_in_path(const std::string& key, const std::string& log,
+                         const Experiment& experiment, Problems& problems) {
   std::string text;
   for (std::size_t at = 0; at < log.size();) {
     const std::size_t open = log.find('{', at), close = log.find('}', open);
@@ -120,8 +151,8 @@ std::string fill_in_log(const std::string& log, const Experiment& experiment, Pr
       text += experiment.hash;
     } else {
       const std::string near = did_you_mean(word, {"name", "seed", "hash"});
-      problems.add(Stage::options, "log.word", "log",
-                   fmt::format("log: {{{}}} stands for nothing", word),
+      problems.add(Stage::options, "log.word", key,
+                   fmt::format("{}: {{{}}} stands for nothing", key, word),
                    near.empty() ? "there are {name}, {seed} and {hash}" : near);
     }
     if (close == std::string::npos) break;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <set>
 #include <stdexcept>
 
 #include "base/chosen.h"
@@ -21,6 +20,7 @@
 #include "script/priced_for.h"
 #include "script/read_data.h"
 #include "script/read_weights.h"
+#include "script/run_keys.h"
 #include "script/strategy_choice.h"
 
 namespace mw {
@@ -117,9 +117,13 @@ class Reader {
     for (const auto& [key, value] : chosen_.items()) resolved_[key] = value;
     experiment_.resolved = std::move(resolved_);
     experiment_.hash = experiment_hash(experiment_);
-    if (!has("log")) return;
-    experiment_.log = fill_in_log(values_.text("log"), experiment_, problems_);
+    std::string& path = experiment_.checkpoint.path;
+    path = fill_in_path("checkpoint.path", path, experiment_, problems_);
+    if (has("checkpoint")) experiment_.resolved["checkpoint"]["path"] = path;
+    if (has("log"))
+      experiment_.log = fill_in_path("log", values_.text("log"), experiment_, problems_);
     problems_.throw_if_any();
+    if (!has("log")) return;
     experiment_.resolved["log"] = experiment_.log;
     if (experiment_.log.ends_with('/')) {
       experiment_.folder = experiment_.log;
@@ -238,7 +242,9 @@ class Reader {
       problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
                     "write what the run is called, or leave it out: the plan's mix");
     }
-    read_trace();
+    const auto given = [&](const char* key) { return has(key) ? values_.at(key) : Json(); };
+    experiment_.trace = read_trace(given("trace"), experiment_.steps, problems_);
+    experiment_.checkpoint = read_checkpointing(given("checkpoint"), given("resume"), problems_);
     if (has("observe")) {
       experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
                                 std::int64_t step, const Json& facts) {
@@ -252,22 +258,6 @@ class Reader {
     request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
-  }
-
-  // The first two steps warm up; where there are fewer, the last alone.
-  void read_trace() {
-    const std::int64_t last = experiment_.steps - 1;
-    std::set<std::int64_t> steps = {std::min<std::int64_t>(2, last), last};
-    if (has("trace")) steps.clear();
-    for (const Json& given : has("trace") ? values_.at("trace") : Json::array()) {
-      const auto step = whole_number(given);
-      if (step && *step >= 0) steps.insert(*step);
-      if (step && *step >= 0) continue;
-      problems_.add(Stage::options, "option.value", "trace",
-                    fmt::format("trace: {} is no step", describe(given)),
-                    "steps count from 0: trace = { 3, 100 }");
-    }
-    experiment_.trace = {steps.begin(), steps.end()};
   }
 
   void read_loss_scaling() {

@@ -1,0 +1,72 @@
+// Finds for each flat slot of a rank which elements of which parameters it holds, and whether the
+// rank is the one that writes them.
+#include "checkpoint/rank_contents.h"
+
+#include <algorithm>
+
+#include "checkpoint/checkpoint.h"
+#include "meshwright/optimizer.h"
+
+namespace mw {
+namespace {
+
+// Ranks that differ on atoms which cut neither the parameter nor the slot keep the same; so do the
+// stages that share a bucket.
+bool is_first_of_replicas(const RankView& rank, const Bucket& bucket,
+                          const ProgramParameter& parameter, const Slot& slot) {
+  const Program& program = rank.program();
+  if (!bucket.stages.empty() && bucket.stages.front() != program.stage) return false;
+  for (std::size_t a = 0; a < rank.at().size(); ++a) {
+    if (static_cast<int>(a) == program.stage_atom || rank.at()[a] == 0) continue;
+    if (!parameter.stored[a].is_shard() && !slot.layout[a].is_shard()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ParameterPlace place_of(const RankView& rank, int parameter) {
+  const Program& program = rank.program();
+  const ProgramParameter& p = program.parameters[parameter];
+  const Value& value = program.graph->value(p.value);
+  ParameterPlace place{value.name, {}, {}};
+  for (const Dim dim : value.dims) {
+    place.shape.push_back(program.graph->size(dim));
+    const Range range = local_range(dim, place.shape.back(), p.stored, program.mesh, rank.at());
+    place.box.offsets.push_back(range.offset);
+    place.box.sizes.push_back(range.size);
+  }
+  return place;
+}
+
+std::vector<KeptSlice> kept_slices(const RankView& rank) {
+  const Program& program = rank.program();
+  std::vector<KeptSlice> kept;
+  for (const Bucket& bucket : program.buckets) {
+    const FlatSlots& flat = bucket.flat;
+    std::vector<std::pair<int, std::string>> slots = {
+        {flat.master >= 0 ? flat.master : flat.stored, ""}};
+    for (std::size_t s = 0; s < flat.states.size(); ++s)
+      slots.emplace_back(flat.states[s], bucket.rule->states.at(s));
+    for (const auto& [slot, state] : slots) {
+      const Range part = rank.part(slot);
+      for (const int p : bucket.parameters) {
+        const Range all = rank.place(p);
+        const std::int64_t begin = std::max(part.offset, all.offset);
+        const std::int64_t end = std::min(part.offset + part.size, all.offset + all.size);
+        if (begin >= end) continue;
+        ParameterPlace place = place_of(rank, p);
+        kept.push_back(
+            {state.empty() ? parameter_tensor(place.name) : state_tensor(state, place.name),
+             std::move(place.shape),
+             {std::move(place.box), begin - all.offset, end - begin},
+             slot,
+             begin - part.offset,
+             is_first_of_replicas(rank, bucket, program.parameters[p], program.slots[slot])});
+      }
+    }
+  }
+  return kept;
+}
+
+}  // namespace mw
