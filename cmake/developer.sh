@@ -32,6 +32,22 @@ verb_build() {
   unlock
 }
 
+# PyTorch for the tests' Python: the wheel that libtorch comes from, without what its CUDA side needs.
+# That loads all the same if each library that it names is there, and no CPU calls any of them: empty
+# ones stand in, for some gigabytes.
+install_test_torch() {
+  local venv=$1 site folder name
+  name=$(pins wheel | sed -n 's/^torch .* //p')
+  "$venv/bin/python" -m pip install --quiet --no-deps "$cache/wheels/$name" </dev/null >&2 || return
+  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
+  folder=$site/nvidia/cu13/lib
+  mkdir -p "$folder" && cp "$root"/.deps/libtorch/nvidia/cu13/lib/*.so* "$folder/" || return
+  for name in $(readelf -d "$site"/torch/lib/lib{torch_cuda,torch_python,torch_nvshmem}.so |
+    sed -n 's/.*(NEEDED).*\[\(lib\(cu\|nccl\|nvshmem\)[^]]*\)\]/\1/p' | sort -u); do
+    [[ -e $folder/$name ]] || c++ -shared -Wl,-soname,"$name" -o "$folder/$name" -x c++ - </dev/null || return
+  done
+}
+
 # The tests' Python packages, in the cache folder, made anew when the pins change.
 ensure_venv() {
   local venv=$cache/venv want
@@ -44,6 +60,7 @@ ensure_venv() {
     rm -rf "$venv"
     "$(system_python)" -m venv "$venv" &&
       "$venv/bin/python" -m pip install --quiet $want </dev/null >&2 &&
+      install_test_torch "$venv" &&
       printf '%s\n' "$want" >"$venv/.complete"
   ) || die "cannot install the tests' Python packages"
 }

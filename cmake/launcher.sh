@@ -96,10 +96,19 @@ fetch_wheels() {
 # Names the content of .deps/libtorch, so that new pins are noticed.
 parts_id() { for kind in wheel "$@"; do pins "$kind"; done | sha256sum; }
 
+# nvcc, and NCCL's header beside it or among the system's.
+has_cuda_toolkit() {
+  local nvcc
+  nvcc=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+  [[ -x $nvcc ]] && [[ -e ${nvcc%/bin/nvcc}/include/nccl.h || -e /usr/include/nccl.h ]]
+}
+
 # .deps/libtorch: the parts of the wheels that the preset needs, all of them or no folder at all.
 ensure_libtorch() {
   local target=$root/.deps/libtorch fresh=$root/.deps/libtorch.new kinds=(keep)
-  if [[ $1 == cuda ]]; then kinds=(keep cuda); fi
+  # With the toolkit there, a test compiles and links the module that needs them.
+  local cuda=
+  if [[ $1 == cuda ]] || has_cuda_toolkit; then cuda=1 kinds=(keep cuda); fi
   grep -qxF "$(parts_id "${kinds[@]}")" "$target/.complete" 2>/dev/null && return 0
   (
     lock "$cache/wheels.lock"
@@ -112,7 +121,7 @@ ensure_libtorch() {
     "$fresh" "${kinds[@]}" >&2 || die "cannot unpack the wheels in $cache/wheels"
   # What the CUDA build unpacks serves the CPU build too.
   parts_id keep >"$fresh/.complete"
-  if [[ $1 == cuda ]]; then parts_id keep cuda >>"$fresh/.complete"; fi
+  if [[ $cuda ]]; then parts_id keep cuda >>"$fresh/.complete"; fi
   rm -rf "$target"
   mv "$fresh" "$target"
 }

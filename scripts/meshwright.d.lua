@@ -223,7 +223,7 @@ local mw = {}
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
 ---@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, a plugin's policy, or a function of an op (default "none")
 ---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
----@field device? "cpu" where ranks compute (default "cpu")
+---@field device? "cpu"|"cuda" where ranks compute: on this machine's CPUs, or each on one of its GPUs; where there are more ranks than GPUs, some share one (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
 ---@field schedule? meshwright.Schedule|fun(step: integer): number of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step
 ---@field steps integer how many optimizer steps (1 .. 2147483647)

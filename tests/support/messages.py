@@ -79,10 +79,14 @@ MESSAGES = {
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "kit.folder": [r"\"\w+\" is there already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
-    "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
+    "kit.kind": [r"there is no template of a communicator: .* \[write a class of .*", r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
                  r"a plugin cannot bring a \w+ in this version \[kinds: \w+(, \w+)*\]",
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
+    "launch.command": [r"(sweep|repl|--max-restarts) is for one process, and \w+ started \d+ \[.*"],
+    "launch.communicator": [r"\w+ started \d+ processes, and there is nothing that connects them: .* \[build it .*"],
+    "launch.processes": [r"--processes \d+, and \w+ started \d+ \[leave --processes out: .*"],
+    "launch.ranks": [r"plan: the plan .* has \d+ ranks?, and \d+ process(es)? were started.* \[start \d+ process.*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
     "log.foreign": [r"log: cannot write .* \[(remove it, or name another file|name another folder, .*)\]"],
     "log.in-use": [r"log: .* is being written by another run(, process \d+)? \[give this one a log of its own, log = \".*\"; .*"],
@@ -172,7 +176,7 @@ MESSAGES = {
     "pipeline.times": [r"pp\.times has \d+ entries for \d+ virtual stages \[.*"],
     "plan.ranks": [r"plan: .* = \d+ ranks; a mesh has 16777216 at most \[use fewer ways\]",
                    r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it "
-                     r"\(meshwright plan, mw\.plan\), or use fewer ways\]"],
+                     r"\(meshwright plan, mw\.plan\), use fewer ways, or start more processes\]"],
     "plan.size": [r"(model: its parameters|batch: the tensors of a step) would have \S+ elements, more than a plan "
                      r"can hold .* \[make \w+ smaller .*",
                   r"microbatch: .* (works|microbatches) .*more than a plan can hold.* \[.*", r"\d+ stages x \d+ "

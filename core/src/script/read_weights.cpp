@@ -15,12 +15,6 @@ bool has(const Values& values, const char* key) {
   return values.has(key) && !values.at(key).is_null();
 }
 
-at::ScalarType dtype_named(const std::string& name) {
-  static const std::map<std::string, at::ScalarType> all = {
-      {"fp64", at::kDouble}, {"fp32", at::kFloat}, {"bf16", at::kBFloat16}, {"fp16", at::kHalf}};
-  return all.at(name);
-}
-
 // The first stage that holds each parameter.
 std::vector<int> owners_of(const Plan& plan, const std::vector<WeightSpec>& specs) {
   std::map<std::string, int> stages;
@@ -55,6 +49,21 @@ void read_weights(const Values& values, Experiment& experiment, Problems& proble
   }
 }
 
+at::ScalarType export_dtype(const std::string& name) {
+  static const std::map<std::string, at::ScalarType> all = {
+      {"fp64", at::kDouble}, {"fp32", at::kFloat}, {"bf16", at::kBFloat16}, {"fp16", at::kHalf}};
+  return all.at(name);
+}
+
+std::filesystem::path export_folder(const std::string& path) {
+  const auto folder = std::filesystem::absolute(path + "/.").lexically_normal().parent_path();
+  if (path.empty() || folder == folder.root_path()) {
+    throw Error(Stage::options, "export.folder", "export",
+                "export: \"" + path + "\" is no folder to write", "name one that is not there yet");
+  }
+  return folder;
+}
+
 std::shared_ptr<HfExport> read_export(const Values& values, const Experiment& experiment) {
   if (!has(values, "export")) return nullptr;
   Problems problems;
@@ -62,15 +71,8 @@ std::shared_ptr<HfExport> read_export(const Values& values, const Experiment& ex
   problems.throw_if_any();
   const PlanRequest& request = experiment.plan->request;
   ExportSettings settings;
-  // Without a "/" at its end, which would leave the folder no name of its own.
-  settings.folder = std::filesystem::absolute(given.text("path") + "/.").lexically_normal();
-  settings.folder = settings.folder.parent_path();
-  if (settings.folder == settings.folder.root_path()) {
-    throw Error(Stage::options, "export.folder", "export",
-                "export: \"" + given.text("path") + "\" is no folder to write",
-                "name one that is not there yet");
-  }
-  settings.dtype = given.has("dtype") ? dtype_named(given.text("dtype"))
+  settings.folder = export_folder(given.text("path"));
+  settings.dtype = given.has("dtype") ? export_dtype(given.text("dtype"))
                                       : scalar_type(experiment.plan->programs.front().dtype);
   settings.most_bytes = given.integer("shard");
   settings.overwrite = experiment.overwrite;

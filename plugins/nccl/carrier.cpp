@@ -1,0 +1,37 @@
+// Joins the processes, and makes a source for each run.
+#include "carrier.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "meshwright/error.h"
+#include "source.h"
+
+namespace nccl {
+namespace {
+
+// A communicator that fails is to be taken down, and nothing else: how the run ends is the core's.
+mw::Rendezvous ready() {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
+  return mw::rendezvous();
+}
+
+}  // namespace
+
+NcclCarrier::NcclCarrier() : link_(ready()) {}
+
+std::unique_ptr<mw::CommunicatorSource> NcclCarrier::connect(
+    const std::vector<std::vector<int>>& ranks, at::DeviceType device,
+    std::chrono::milliseconds timeout) {
+  if (device != at::kCUDA) {
+    throw mw::Error(
+        mw::Stage::options, "device.nccl", "device",
+        fmt::format("device: NCCL connects GPUs, and the ranks are on {}",
+                    c10::DeviceTypeName(device, /*lower_case=*/true)),
+        "device = \"cuda\"; CPUs of several machines are connected by mpi (mpirun, srun)");
+  }
+  return std::make_unique<Source>(link_, fmt::format("run{}", runs_++), ranks, timeout);
+}
+
+}  // namespace nccl

@@ -1,0 +1,164 @@
+// Hands checked calls to ProcessGroupNCCL, and follows each until its rank waits for it.
+#include "group_backend.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "meshwright/error.h"
+
+namespace nccl {
+namespace {
+
+c10d::ReduceOp reduce_op(mw::comm::Combine combine) {
+  using mw::comm::Combine;
+  switch (combine) {
+    case Combine::sum:
+      return c10d::ReduceOp::SUM;
+    case Combine::average:
+      return c10d::ReduceOp::AVG;
+    case Combine::product:
+      return c10d::ReduceOp::PRODUCT;
+    case Combine::min:
+      return c10d::ReduceOp::MIN;
+    case Combine::max:
+      return c10d::ReduceOp::MAX;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+// A collective of NCCL's under way. wait() makes the rank's stream wait for it, not the host.
+class Followed final : public c10d::Work {
+ public:
+  Followed(Source& source, c10::intrusive_ptr<c10d::Work> work, std::string call, int rank,
+           std::vector<at::Tensor> kept, std::vector<at::Tensor> results, c10d::OpType type)
+      : Work(rank, type),
+        source_(source),
+        work_(std::move(work)),
+        call_(std::move(call)),
+        kept_(std::move(kept)),
+        results_(std::move(results)) {}
+
+  bool isCompleted() override { return work_->isCompleted(); }
+  bool isSuccess() const override { return work_->isSuccess(); }
+  std::vector<at::Tensor> result() override { return results_; }
+  void synchronize() override { wait(kNoTimeout); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    source_.check();
+    try {
+      work_->wait(timeout);
+    } catch (const std::exception& error) {
+      source_.check();  // that another rank has failed comes first
+      throw mw::Error(mw::Stage::run, "collective.nccl", "",
+                      fmt::format("{}: NCCL says: {}", call_, first_line(error.what())));
+    }
+    return true;
+  }
+
+ private:
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+  Source& source_;
+  c10::intrusive_ptr<c10d::Work> work_;
+  const std::string call_;
+  const std::vector<at::Tensor> kept_, results_;
+};
+
+}  // namespace
+
+GroupBackend::GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group,
+                           int index, std::chrono::milliseconds timeout)
+    : CheckedBackend(axis, group, index, timeout),
+      source_(source),
+      members_(group),
+      index_(index),
+      device_(c10::cuda::current_device()),
+      name_(fmt::format("{}/{}", axis, fmt::join(group, "-"))) {}
+
+GroupPtr& GroupBackend::all() {
+  if (!group_) {
+    source_.check_devices(axis(), members_, global_rank(), device_);
+    group_ = source_.join(name_, index_, static_cast<int>(members_.size()), device_);
+  }
+  return group_;
+}
+
+GroupPtr& GroupBackend::pair(int from, int to, int tag) {
+  GroupPtr& group = pairs_[{from, to, tag}];
+  if (!group) {
+    const int peer = members_.at(static_cast<std::size_t>(from == index_ ? to : from));
+    source_.check_devices(axis(), {global_rank(), peer}, global_rank(), device_);
+    group = source_.join(fmt::format("{}/{}>{}/{}", name_, from, to, tag), index_ == from ? 0 : 1,
+                         2, device_);
+  }
+  return group;
+}
+
+GroupBackend::WorkPtr GroupBackend::followed(WorkPtr work, Issue issue) {
+  return c10::make_intrusive<Followed>(
+      source_, std::move(work), fmt::format("{} on '{}'", issue.call.describe(), axis()),
+      global_rank(), std::move(issue.tensors), std::move(issue.results), issue.type);
+}
+
+GroupBackend::WorkPtr GroupBackend::issue(Issue issue) {
+  using mw::Collective;
+  c10d::ProcessGroupNCCL& nccl = *all();
+  const mw::comm::Call& call = issue.call;
+  WorkPtr work;
+  switch (call.op) {
+    case Collective::all_reduce: {
+      c10d::AllreduceOptions options;
+      options.reduceOp = reduce_op(call.combine);
+      std::vector<at::Tensor> tensors{issue.out};
+      work = nccl.allreduce(tensors, options);
+      break;
+    }
+    case Collective::all_gather:
+      work = nccl._allgather_base(issue.out, issue.in, {});
+      break;
+    case Collective::reduce_scatter: {
+      c10d::ReduceScatterOptions options;
+      options.reduceOp = reduce_op(call.combine);
+      work = nccl._reduce_scatter_base(issue.out, issue.in, options);
+      break;
+    }
+    case Collective::all_to_all: {
+      std::vector<std::int64_t> out_splits = call.out_splits, in_splits = call.in_splits;
+      work = nccl.alltoall_base(issue.out, issue.in, out_splits, in_splits, {});
+      break;
+    }
+    case Collective::broadcast: {
+      c10d::BroadcastOptions options;
+      options.rootRank = call.root;
+      std::vector<at::Tensor> tensors{issue.out};
+      work = nccl.broadcast(tensors, options);
+      break;
+    }
+    case Collective::barrier: {
+      // NCCL's own barrier guesses a device.
+      const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(device_));
+      std::vector<at::Tensor> one{at::zeros({1}, at::TensorOptions().device(device))};
+      work = nccl.allreduce(one, {});
+      issue.tensors = one;
+      break;
+    }
+    case Collective::send:
+    case Collective::recv:
+      throw std::logic_error("sends and recvs come in pairs");
+  }
+  return followed(std::move(work), std::move(issue));
+}
+
+GroupBackend::WorkPtr GroupBackend::issue_pair(Issue issue, int peer, int tag) {
+  const bool sends = issue.call.op == mw::Collective::send;
+  GroupPtr& nccl = sends ? pair(index_, peer, tag) : pair(peer, index_, tag);
+  std::vector<at::Tensor> tensors{sends ? issue.in : issue.out};
+  WorkPtr work = sends ? nccl->send(tensors, 1, tag) : nccl->recv(tensors, 0, tag);
+  return followed(std::move(work), std::move(issue));
+}
+
+}  // namespace nccl

@@ -1,0 +1,43 @@
+// A rank's backend in a group over several processes: ProcessGroupNCCL, behind the checks and the
+// pairing of sends that Communicator promises.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "meshwright/backend.h"
+#include "source.h"
+
+namespace nccl {
+
+class GroupBackend final : public mw::comm::CheckedBackend {
+ public:
+  // Of the GPU that is the calling thread's now.
+  GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group, int index,
+               std::chrono::milliseconds timeout);
+  const std::string getBackendName() const override { return "nccl"; }
+
+ protected:
+  WorkPtr issue(Issue issue) override;
+  WorkPtr issue_pair(Issue issue, int peer, int tag) override;
+
+ private:
+  GroupPtr& all();
+  GroupPtr& pair(int from, int to, int tag);
+  WorkPtr followed(WorkPtr work, Issue issue);
+
+  Source& source_;
+  const std::vector<int> members_;
+  const int index_, device_;
+  const std::string name_;
+  GroupPtr group_;
+  // NCCL takes what two ranks send to each other in the order in which it is issued, and a send
+  // before a recv on one communicator waits for the other side's recv. So each direction and tag has
+  // a communicator of its own.
+  std::map<std::tuple<int, int, int>, GroupPtr> pairs_;
+};
+
+}  // namespace nccl

@@ -1,0 +1,140 @@
+"""Models that transformers saved give its logits here under tp x pp, train, and load there again with the logits that
+they have here; sharded files with an index on both sides."""
+
+import json
+
+import numpy as np
+import safetensors.numpy
+
+import cases
+import hf
+
+BOUND = 1e-5  # of the largest logit; what is seen, about 1e-6, is printed
+LLAMA = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 64, "initializer_range": 0.2,
+         "rope_theta": 5e4, "bos_token_id": 1, "eos_token_id": 2}
+DEEPSEEK = {**LLAMA, "moe_intermediate_size": 24, "n_routed_experts": 4, "n_shared_experts": 2,
+            "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5}
+DECODER = "layers = 2, hidden = 32, heads = 4, vocab = 64, ffn = 48, rope_theta = 5e4"
+DEEPSEEK_OURS = ("experts = 4, top_k = 2, expert_ffn = 24, shared_experts = 2, dense_layers = 1, score = \"sigmoid\", "
+                 "balance = \"bias\", scale = 1.5")
+LATENT = {"q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
+          "num_key_value_heads": 4}
+# transformers' configuration, and the same model here
+MODELS = {
+    "llama": ("LlamaConfig", LLAMA, f"mw.llama {{ {DECODER}, kv_heads = 2, norm_eps = 1e-6 }}"),
+    "tied": ("LlamaConfig", {**LLAMA, "tie_word_embeddings": True, "num_key_value_heads": 4},
+             f"mw.llama {{ {DECODER}, norm_eps = 1e-6, tied = true }}"),
+    "mistral": ("MistralConfig", {**LLAMA, "sliding_window": 6},
+                f"mw.llama {{ {DECODER}, kv_heads = 2, norm_eps = 1e-6, window = 6 }}"),
+    "mixtral": ("MixtralConfig", {**LLAMA, "num_local_experts": 4},
+                f"mw.moe {{ {DECODER}, kv_heads = 2, experts = 4, top_k = 2 }}"),
+    "gpt2": ("GPT2Config", {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16,
+                            "initializer_range": 0.2, "bos_token_id": 1, "eos_token_id": 2},
+             "mw.gpt { layers = 2, hidden = 32, heads = 4, vocab = 64 }"),
+    "deepseek": ("DeepseekV3Config", {**DEEPSEEK, **LATENT, "num_mtp_layers": 0},
+                 "mw.moe { " + DECODER + ", " + DEEPSEEK_OURS + ", norm_eps = 1e-6, q_lora_rank = 16, kv_lora_rank = 8, "
+                 "qk_rope_head_dim = 4, qk_nope_head_dim = 8, v_head_dim = 8 }"),
+    "deepseek-2": ("DeepseekV2Config", {**DEEPSEEK, **LATENT, "n_group": None, "topk_group": None},
+                   "mw.moe { " + DECODER + ", experts = 4, top_k = 2, expert_ffn = 24, shared_experts = 2, "
+                   "dense_layers = 1, normalise = false, scale = 1.5, norm_eps = 1e-6, q_lora_rank = 16, "
+                   "kv_lora_rank = 8, qk_rope_head_dim = 4, qk_nope_head_dim = 8, v_head_dim = 8 }"),
+    "glm": ("Glm4MoeConfig", {**DEEPSEEK, "partial_rotary_factor": 1.0, "num_mtp_layers": 0, "head_dim": 8},
+            "mw.moe { " + DECODER + ", kv_heads = 2, " + DEEPSEEK_OURS + " }"),
+}
+
+SCRIPT = """\
+local mw = require "meshwright"
+local tp, pp, dp, zero, ep = mw.plugins("tp", "pp", "dp", "zero", "ep")
+mw.train {
+  model = %s,
+  data = mw.synthetic {}, sequence = 16,
+  plan = { pp(2), tp(2) },
+  batch = 4, microbatch = 2,
+  weights = "%s", %s
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 2,
+}
+"""
+
+
+class Transformers(cases.ProgramCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.torch, cls.transformers = hf.load()
+
+    def script_of(self, model, weights, more=""):
+        path = self.folder / "script.lua"
+        path.write_text(SCRIPT % (model, weights, more))
+        return path
+
+    def logits(self, *settings):
+        """Tokens and logits of the script's first batch, as the program computes them."""
+        self.only("logits", "script.lua", "-o", "logits.safetensors", *settings)
+        found = safetensors.numpy.load_file(self.folder / "logits.safetensors")
+        return found["tokens"], found["logits"]
+
+    def theirs(self, model, tokens):
+        with self.torch.no_grad():
+            return model(self.torch.from_numpy(tokens)).logits.numpy()
+
+    def same(self, name, ours, theirs):
+        self.assertGreater(np.abs(theirs).max(), 0.5)  # of order 1: else a bound would say little
+        worst = np.abs(ours - theirs).max()
+        print(f"{name}: logits up to {np.abs(theirs).max():.1f} differ by {worst:.1e} at most")
+        self.assertLessEqual(worst, BOUND * np.abs(theirs).max())
+
+    def round_trip(self, name, *settings):
+        kind, config, ours = MODELS[name]
+        model = self.transformers.AutoModelForCausalLM.from_config(getattr(self.transformers, kind)(**config)).eval()
+        model.save_pretrained(self.folder / "theirs", max_shard_size="20KB")
+        self.assertTrue((self.folder / "theirs/model.safetensors.index.json").exists())
+        self.script_of(ours, "theirs", 'export = { path = "ours", shard = "20KB" },')
+        tokens, logits = self.logits(*settings)
+        before = self.theirs(model, tokens)
+        self.same(f"{name}, imported", logits, before)
+
+        run = self.only("run", "script.lua", *settings)
+        self.assertEqual(run["export"], str((self.folder / "ours").resolve()))
+        index = json.loads((self.folder / "ours/model.safetensors.index.json").read_text())
+        self.assertGreater(len(set(index["weight_map"].values())), 2)
+        back, info = self.transformers.AutoModelForCausalLM.from_pretrained(self.folder / "ours",
+                                                                            output_loading_info=True)
+        self.assertEqual({key: list(value) for key, value in info.items() if value}, {})
+        self.assertIs(type(back), type(model))
+        self.assertEqual((back.config.bos_token_id, back.config.eos_token_id), (1, 2))
+        tokens, logits = self.logits("--set", "weights=ours", "--set", "plan={}")
+        after = self.theirs(back.eval(), tokens)
+        self.same(f"{name}, trained and exported", logits, after)
+        self.assertGreater(np.abs(after - before).max(), 1e-3)  # it was trained
+
+    def test_llama(self):
+        self.round_trip("llama")
+
+    def test_tied_llama(self):
+        self.round_trip("tied")
+
+    def test_mistral(self):
+        self.round_trip("mistral")
+
+    def test_mixtral(self):
+        self.round_trip("mixtral")
+
+    def test_mixtral_in_shards(self):
+        self.round_trip("mixtral", "--set", "plan={zero{2, stage=3}, ep(2)}")
+
+    def test_gpt2(self):
+        self.round_trip("gpt2")
+
+    def test_deepseek(self):
+        self.round_trip("deepseek")
+
+    def test_deepseek_2(self):
+        self.round_trip("deepseek-2")
+
+    def test_deepseek_without_latents(self):
+        self.round_trip("glm")
+
+
+if __name__ == "__main__":
+    cases.unittest.main(verbosity=2)
