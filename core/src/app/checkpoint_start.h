@@ -21,8 +21,8 @@ struct CheckpointStart {
 // checkpoints of another experiment; none that is whole.
 CheckpointStart start_checkpoints(const Experiment& experiment);
 
-// Holds the experiment's log, if it has one. `from`: the checkpoint that the run goes on from, whose
-// log it takes over; null: it begins anew.
+// Holds the experiment's log, if it has one. `from`: the checkpoint that the run goes on from,
+// whose log it takes over; null: it begins anew.
 LogClaim claim_log(const Experiment& experiment, const Checkpoint* from);
 
 // Tells the experiment that its ranks begin with that checkpoint.

@@ -32,9 +32,11 @@ class Measurements {
   std::string add(const StepReport& report);
   // Set by add() where `observe` asks that the run end after this step; null without `observe`.
   const std::atomic<bool>* end() const { return experiment_.observe ? &end_ : nullptr; }
-  // Of checkpoints that are complete or have failed since the last call; what people should be told.
+  // Of checkpoints that are complete or have failed since the last call; what people should be
+  // told.
   std::vector<std::string> take_checkpoints();
-  // Of the steps of this process there are times; a run that went on from a checkpoint may have none.
+  // Of the steps of this process there are times; a run that went on from a checkpoint may have
+  // none.
   bool ran() const { return !seconds_.empty(); }
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }

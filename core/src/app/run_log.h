@@ -24,8 +24,8 @@ struct RunOrigin {
 class RunLog {
  public:
   // Creates the file if the experiment names one. Both references outlive this. `resumed`: null, or
-  // what the run goes on from; then the file has the rows of the steps before, as the log of the run
-  // that it goes on from has them, and /steps in any case.
+  // what the run goes on from; then the file has the rows of the steps before, as the log of the
+  // run that it goes on from has them, and /steps in any case.
   RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
          const Checkpoints* resumed = nullptr);
 

@@ -15,8 +15,8 @@ struct CheckpointEntry {
 
 // "step-00000100".
 std::string checkpoint_name(std::int64_t step);
-// Those of a folder, by step. None where there is no such folder. A path that is a checkpoint itself
-// is the only one.
+// Those of a folder, by step. None where there is no such folder. A path that is a checkpoint
+// itself is the only one.
 std::vector<CheckpointEntry> checkpoints_in(const std::filesystem::path& path);
 
 // The folder in which a checkpoint is written before it has its name.

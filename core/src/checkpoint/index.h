@@ -1,5 +1,5 @@
-// The index of a checkpoint: which slice of which tensor lies in which file, and all that a run goes
-// on from beside its tensors.
+// The index of a checkpoint: which slice of which tensor lies in which file, and all that a run
+// goes on from beside its tensors.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,8 @@ struct CheckpointIndex {
 
   // With a checksum over all of it.
   std::string text() const;
-  // Throws Error (options, checkpoint.broken) that says what is wrong with the text: no JSON, another
-  // format, a wrong checksum, slices that do not make up their tensor.
+  // Throws Error (options, checkpoint.broken) that says what is wrong with the text: no JSON,
+  // another format, a wrong checksum, slices that do not make up their tensor.
   static CheckpointIndex read(const std::string& text);
 };
 

@@ -57,8 +57,8 @@ class CheckpointWriter {
 
   // Waits until no checkpoint of another step is under way.
   void wait_for_room(std::int64_t step);
-  // From each rank's thread, once for each checkpoint, after wait_for_room(). `facts`: of rank 0 all
-  // of the index but files and tensors.
+  // From each rank's thread, once for each checkpoint, after wait_for_room(). `facts`: of rank 0
+  // all of the index but files and tensors.
   void hand_over(std::int64_t step, int rank, std::vector<StoredPiece> pieces,
                  std::optional<CheckpointIndex> facts);
   // Waits for what is under way.

@@ -88,7 +88,8 @@ void RunWriter::take_over(const EarlierRows& earlier) {
   for (const StepRow& row : earlier.steps) add(row);
   for (std::size_t r = 0; r < earlier.series_steps.size(); ++r) {
     std::vector<std::pair<std::string, double>> metrics;
-    for (const mw::Series& series : earlier.series) metrics.emplace_back(series.name, series.values[r]);
+    for (const mw::Series& series : earlier.series)
+      metrics.emplace_back(series.name, series.values[r]);
     add_series(earlier.series_steps[r], metrics);
   }
   began_ -= std::chrono::duration_cast<std::chrono::steady_clock::duration>(

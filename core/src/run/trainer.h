@@ -59,13 +59,13 @@ struct TrainOutcome {
 // one already.
 using OnStep = std::function<void(const StepReport&)>;
 
-// Runs the experiment's steps, in all of its processes alike; `on_step` is called, and `end` read, in
-// the first of them. Throws Error (plan) before any rank starts if there are too many, Error (run)
-// naming the rank if one fails (run/ranks.h); what was reported until then stands. `stop`: set, in
-// any process, to end after the current step. `end`: may be null; else the ranks wait for `on_step`
-// after each step, and begin no other if it has set this.
-// `checkpoints`: null, or those of this experiment: the first step is theirs to say; the last one may
-// be under way at the end (Checkpoints::finish).
+// Runs the experiment's steps, in all of its processes alike; `on_step` is called, and `end` read,
+// in the first of them. Throws Error (plan) before any rank starts if there are too many, Error
+// (run) naming the rank if one fails (run/ranks.h); what was reported until then stands. `stop`:
+// set, in any process, to end after the current step. `end`: may be null; else the ranks wait for
+// `on_step` after each step, and begin no other if it has set this.
+// `checkpoints`: null, or those of this experiment: the first step is theirs to say; the last one
+// may be under way at the end (Checkpoints::finish).
 TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
                    const OnStep& on_step, const std::atomic<bool>* end = nullptr,
                    Checkpoints* checkpoints = nullptr);

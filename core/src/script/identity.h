@@ -11,8 +11,8 @@ namespace mw {
 
 // 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
 // takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
-// name, log, overwrite, timeout, force, trace, checkpoint, resume, and the files in which functions stand (their code
-// has the numbers of its lines).
+// name, log, overwrite, timeout, force, trace, checkpoint, resume, and the files in which functions
+// stand (their code has the numbers of its lines).
 std::string experiment_hash(const Experiment& experiment);
 
 // { name =, hash =, seed =, experiment = }: what results carry.
@@ -27,9 +27,9 @@ Json resolved_value(const Json& value);
 std::string fill_in_path(const std::string& key, const std::string& path,
                          const Experiment& experiment, Problems& problems);
 
-// What a run that goes on from a checkpoint of another must have alike: model, data, batch, optimizer
-// and its schedule, seed, precision, initial weights. What it may have otherwise is the mix, and how
-// and for how long it runs.
+// What a run that goes on from a checkpoint of another must have alike: model, data, batch,
+// optimizer and its schedule, seed, precision, initial weights. What it may have otherwise is the
+// mix, and how and for how long it runs.
 Json settings_to_resume(const Experiment& experiment);
 
 }  // namespace mw
