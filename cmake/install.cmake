@@ -32,6 +32,8 @@ foreach(name IN ITEMS lua clusters scripts docs examples)
           PATTERN "*.py" EXCLUDE)
 endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/kit/templates" DESTINATION share/meshwright)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/reference" DESTINATION share/meshwright
+        PATTERN "*.py" EXCLUDE)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/src/report/page" DESTINATION share/meshwright)
 # Where it is a link, what it leads to.
 get_filename_component(chart_js "${MESHWRIGHT_CHART_JS}" REALPATH)

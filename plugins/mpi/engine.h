@@ -104,7 +104,7 @@ class Engine {
   void conclude(Query& query);
   void check_queries();
   void check_ended(Round& round);
-  void lost(int process, const std::string& why);
+  void lost(int process, const std::string& why, bool dead = true);
   void heard(int from, const std::string& bytes);
   void hear_arrival(int from, Unpack& message);
   void hear_answer(int from, Unpack& message);

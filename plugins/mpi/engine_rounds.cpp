@@ -132,7 +132,7 @@ void Engine::rank_ended(std::uint32_t run, int rank) {
   }
 }
 
-void Engine::lost(int which, const std::string& why) {
+void Engine::lost(int which, const std::string& why, bool dead) {
   const auto p = static_cast<std::size_t>(which);
   // What it still had to say is in the ring.
   while (link_->near(which) && link_->receive_near(which, receiver_)) {
@@ -143,7 +143,7 @@ void Engine::lost(int which, const std::string& why) {
   const auto text =
       left ? fmt::format("{} has ended", name) : fmt::format("{} died: {}", name, why);
   if (!left) gone_[p] = 1;
-  link_->forget(which);
+  if (dead) link_->forget(which);  // one that said goodbye waits for ours
   {
     const std::lock_guard guard(inbox_lock_);
     if (silent_[p].empty()) {
@@ -210,7 +210,7 @@ void Engine::heard(int from, const std::string& bytes) {
     case Message::goodbye:
       all_clean_ = message.number<bool>() && all_clean_;
       left_[static_cast<std::size_t>(from)] = 1;
-      lost(from, "");
+      lost(from, "", false);
       break;
   }
 }

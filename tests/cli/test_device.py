@@ -25,7 +25,7 @@ class Device(ProgramCase):
                 self.assertEqual(self.lines(done)[-1]["kind"], "error")  # no result: nothing has run
 
     def test_another_word_is_none(self):
-        self.refused(2, "option.value device", "plan", self.write(SCRIPT % ("dp(2)", 'e.device = "gpu"')))
+        self.refused(2, "option.choice device", "plan", self.write(SCRIPT % ("dp(2)", 'e.device = "gpu"')))
 
 
 if __name__ == "__main__":

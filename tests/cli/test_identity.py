@@ -81,6 +81,16 @@ class Identity(ProgramCase):
         a, b = self.all("run", self.write(HEAD + "mw.plan(e {}) mw.plan(e { microbatch = 8 })"))
         self.assertEqual(a["hash"], b["hash"])
 
+    def test_a_text_edited_in_place_is_another_experiment(self):
+        text = self.folder / "own.txt"
+        script = self.write(HEAD + 'mw.plan(e { model = mw.gpt { layers = 1, hidden = 16, heads = 2, vocab = 256 }, data = mw.text "own.txt" })')
+        hashes = []
+        for content in ("a rose is " * 200, "a rosE is " * 200, "a rose is " * 200):
+            text.write_text(content)
+            hashes.append(self.only("run", script)["hash"])
+        self.assertNotEqual(hashes[0], hashes[1], "one letter in it differs")
+        self.assertEqual(hashes[0], hashes[2])
+
     def test_results_and_file_have_it_all(self):
         script = self.write(HEAD + 'mw.train(e { name = "a b", plan = { zero { 2, stage = 2 } }, log = "runs/{name}-{seed}.h5" })')
         run = self.only("run", script, "--set", "seed=3", "--set", "optimizer.lr=0.5", "--set", "steps=1")

@@ -11,7 +11,9 @@ import pages
 from pages import SOURCE
 
 # Pages whose blocks of a language another test takes and runs.
-TAKEN = {("docs/plugins.md", "cpp"): "tests/cli/test_kit.py", ("docs/plugins.md", "cmake"): "tests/cli/test_kit.py",
+TAKEN = {("docs/checkpoints.md", "lua"): "tests/cli/test_checkpoints.py",
+         ("docs/checkpoints.md", "python"): "tests/cli/test_checkpoints.py",
+         ("docs/plugins.md", "cpp"): "tests/cli/test_kit.py", ("docs/plugins.md", "cmake"): "tests/cli/test_kit.py",
          ("docs/plugins.md", "lua"): "tests/cli/test_kit.py", ("docs/plugins.md", "sh"): "tests/cli/test_kit.py",
          ("docs/strategies.md", "lua"): "tests/cli/test_own_strategies.py",
          ("docs/models.md", "lua"): "tests/cli/test_own_model.py",

@@ -305,6 +305,19 @@ class Ended(SweepCase):
 
 
 class Other(SweepCase):
+    def test_cells_with_one_plan_are_predicted_alike(self):
+        self.sweep_script("over = { steps = { 2, 3 }, plan = { { dp(2) }, { tp(2) } }, seed = { 1, 2 } },")
+        rows = list(self.cells("--predict").values())
+        self.assertEqual(len({row["hash"] for row in rows}), 8)
+        for row in rows:
+            self.assertEqual((row["predicted"]["hash"], row["predicted"]["seed"]), (row["hash"], row["values"]["seed"] == "2" and 2 or 1))
+            self.assertEqual(str(row["predicted"]["experiment"]["steps"]), row["values"]["steps"])
+        own = ("hash", "seed", "experiment")
+        for plan in ("dp(2)", "tp(2)"):
+            alike = [{key: value for key, value in row["predicted"].items() if key not in own}
+                     for row in rows if row["values"]["plan"] == plan]
+            self.assertEqual(alike, alike[:1] * 4)
+
     def test_predicted_only(self):
         self.sweep_script("""over = { plan = { { dp(8) }, { zero { 8, stage = 3 } }, { tp(3) } },
           ["model.hidden"] = { 16, 32, 64, 128 }, batch = { 8, 16, 24, 32, 40 } },""")

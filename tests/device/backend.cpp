@@ -4,7 +4,6 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "clocks.h"
@@ -20,15 +19,6 @@ struct EventState {
 
 int index_or_current(c10::Device d) {
   return d.has_index() ? d.index() : current_device();
-}
-
-bool holds(const Clock& clock, const Clock& other) {
-  Clock both = clock;
-  join(both, other);
-  both.resize(std::max(clock.size(), other.size()));
-  Clock own = clock;
-  own.resize(both.size());
-  return own == both;
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -108,6 +98,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const std::lock_guard lock(s.mutex);
     ++s.counts[static_cast<std::size_t>(stream.device_index())].waits;
     join(s.clocks[index_of(stream)], static_cast<EventState*>(event)->clock);
+    look_for_missing(index_of(stream));
   }
   bool queryEvent(void* event) const override {
     return event == nullptr || holds(host_clock(), static_cast<EventState*>(event)->clock);
@@ -173,13 +164,21 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
 }  // namespace
 
-bool orders(c10::Stream stream, const c10::Event& event) {
+bool leave_out(c10::Stream stream, const c10::Event& event) {
   const auto* known = static_cast<EventState*>(event.eventId());
   if (known == nullptr) return false;
-  const std::lock_guard lock(state().mutex);
-  Clock now = state().clocks[index_of(stream)];
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  Clock now = s.clocks[index_of(stream)];
   join(now, host_clock());
-  return !holds(now, known->clock);
+  if (holds(now, known->clock)) return false;
+  s.missing = Missing{index_of(stream), known->clock};
+  return true;
+}
+
+bool made_up_for() {
+  const std::lock_guard lock(state().mutex);
+  return state().missing && state().missing->made_up_for;
 }
 
 at::Device device(int index) {

@@ -60,6 +60,16 @@ void join(Clock& to, const Clock& from) {
   if (to.size() < from.size()) to.resize(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) to[i] = std::max(to[i], from[i]);
 }
+bool holds(const Clock& clock, const Clock& other) {
+  for (std::size_t i = 0; i < other.size(); ++i)
+    if (other[i] > (i < clock.size() ? clock[i] : 0)) return false;
+  return true;
+}
+void look_for_missing(std::uint32_t stream) {
+  State& s = state();
+  if (s.missing && s.missing->stream == stream && holds(s.clocks[stream], s.missing->clock))
+    s.missing->made_up_for = true;
+}
 Clock& host_clock() {
   return clock_of_host;
 }
@@ -69,6 +79,7 @@ Stamp enqueue(const std::string& op, std::uint32_t stream, const std::vector<Use
   const std::lock_guard lock(s.mutex);
   Clock& clock = s.clocks[stream];
   join(clock, clock_of_host);
+  look_for_missing(stream);
   if (clock.size() <= stream) clock.resize(stream + 1);
   const Stamp stamp{stream, ++clock[stream]};
   ++s.counts[s.streams[stream].device].ops;
@@ -161,6 +172,7 @@ std::int64_t reset() {
     if (block->device >= 0) block->stream = static_cast<std::uint32_t>(block->device);
   }
   s.copying.clear();
+  s.missing.reset();
   s.streams.resize(static_cast<std::size_t>(s.devices));
   s.clocks.assign(static_cast<std::size_t>(s.devices), Clock());
   s.last_stream.assign(static_cast<std::size_t>(s.devices), 0);

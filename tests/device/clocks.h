@@ -58,6 +58,13 @@ struct Copying {
   bool to_host;
 };
 
+// A wait that was left out.
+struct Missing {
+  std::uint32_t stream;
+  Clock clock;
+  bool made_up_for = false;
+};
+
 struct StreamInfo {
   int device, number;  // its number on the device: what reports say
 };
@@ -75,6 +82,7 @@ struct State {
   std::vector<at::Generator> generators;
   std::vector<Copying> copying;
   std::vector<std::string> reports;
+  std::optional<Missing> missing;
   std::map<std::string, std::int64_t> host_waits;
 };
 State& state();  // never destroyed: tensors outlive static objects
@@ -87,6 +95,9 @@ std::uint32_t index_of(c10::Stream stream);
 c10::Stream stream_at(std::uint32_t index);
 
 void join(Clock& to, const Clock& from);
+bool holds(const Clock& clock, const Clock& other);
+// Under the lock: the stream's clock has grown.
+void look_for_missing(std::uint32_t stream);
 Clock& host_clock();  // of the calling thread
 
 // Enters an op: its place in the order, and a report for each access that is out of order.

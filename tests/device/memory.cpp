@@ -86,6 +86,15 @@ Block* new_block(int device, std::size_t size) {
     ++count.blocks;
   }
   s.blocks[block->first] = block;
+  // An allocator gives memory back as soon as it is free in the order of the stream that it was
+  // handed out on: another stream must come after all that may have used it before.
+  if (device >= 0) {
+    const Clock& clock = s.clocks[block->stream];
+    if (block->stream < clock.size() && clock[block->stream] > 0) {
+      block->accesses.push_back(
+          {0, size, block->stream, clock[block->stream], "what had it before", true});
+    }
+  }
   return block;
 }
 

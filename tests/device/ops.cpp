@@ -127,7 +127,7 @@ class Call {
     if (from.nbytes() == 0) return owned(nullptr, on);
     Block* block = new_block(on, from.nbytes());
     std::memcpy(block->host, from.data(), from.nbytes());
-    block->accesses.push_back({0, block->size, stamp.stream, stamp.time, op, true});
+    block->accesses.assign(1, {0, block->size, stamp.stream, stamp.time, op, true});
     new_.push_back(block);
     return owned(block, on);
   }

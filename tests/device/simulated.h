@@ -42,9 +42,11 @@ Counts counts(int device);
 // Waits of the host by what declared them.
 std::map<std::string, std::int64_t> host_waits();
 
-// Whether a wait of the stream for the event puts anything before what this thread queues there next
-// that is not before it already.
-bool orders(c10::Stream stream, const c10::Event& event);
+// The stream does not wait for the event, although it should: one such wait at a time is left out.
+// False if the wait would order nothing that is not in order already.
+bool leave_out(c10::Stream stream, const c10::Event& event);
+// Whether other waits have since ordered all that this one would have.
+bool made_up_for();
 
 // While it lives, waits of this thread for a device are reported unless they are declared.
 class NoHostWaits {

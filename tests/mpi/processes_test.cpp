@@ -33,13 +33,14 @@ TEST_CASE("Sums and maxima are those of one thread in rank order, bit for bit",
     for (const auto dtype : all_dtypes) {
       // Nothing; one element; a rest in a vector; several blocks, more than are sent ahead.
       for (const std::int64_t count : {0, 1, 1001, 700'001}) {
+        if (count > 1001 && dtype != at::kFloat) continue;
         for (const auto op : {Reduction::sum, Reduction::max}) {
           auto tensor = values(dtype, count, context.rank);
           comm->all_reduce(tensor, op, {}).wait();
           if (count > 0 && !at::equal(tensor, reduced(dtype, count, group, op))) ++wrong;
         }
       }
-      const std::int64_t part = 40'003;
+      const std::int64_t part = 4'003;
       const auto count = part * context.ranks;
       auto kept = at::empty({part}, dtype);
       comm->reduce_scatter(kept, values(dtype, count, context.rank), Reduction::sum, {}).wait();
@@ -60,7 +61,7 @@ TEST_CASE("Gathers, exchanges, broadcasts, sends and recvs move the right elemen
       if (!at::equal(got, expected)) ++wrong;
     };
     for (const auto dtype : all_dtypes) {
-      for (const std::int64_t part : {5, 150'003}) {
+      for (const std::int64_t part : {5, 15'003}) {
         const auto count = part * ranks;
         auto gathered = at::empty({count}, dtype);
         comm->all_gather(gathered, values(dtype, part, me), {}).wait();
@@ -132,7 +133,7 @@ TEST_CASE("Groups over part of the processes, in any order, beside each other",
     auto other = make_communicator(*context.source, "back", backwards, ranks - 1 - me, nullptr);
     // Ranks wait for several under way in orders of their own, and start them in others: what one
     // group does never waits for another.
-    for (int trial = 0; trial < 20; ++trial) {
+    for (int trial = 0; trial < 10; ++trial) {
       std::mt19937 random(static_cast<unsigned>(trial * 100 + me));
       std::vector<at::Tensor> tensors;
       std::vector<Pending> pending(4);
@@ -151,7 +152,7 @@ TEST_CASE("Groups over part of the processes, in any order, beside each other",
       }
       std::shuffle(order.begin(), order.end(), random);
       for (const int i : order) pending[static_cast<std::size_t>(i)].wait();
-      if (trial > 2) continue;
+      if (trial > 0) continue;
       const auto& all = world->group();
       if (!at::equal(tensors[0], reduced(at::kFloat, 60'000, all, Reduction::sum))) ++wrong;
       if (!at::equal(tensors[1], reduced(at::kFloat, 60'001, half, Reduction::sum))) ++wrong;
@@ -166,7 +167,7 @@ TEST_CASE("A run after a run, and messages of processes beside both", "[.][colle
   auto& all = carrier();
   const int me = all.process();
   for (int round = 0; round < 3; ++round) {
-    const std::string text(round == 2 ? 5'000'000 : 10, static_cast<char>('a' + me));
+    const std::string text(round == 2 ? 700'000 : 10, static_cast<char>('a' + me));
     for (int p = 0; p < all.processes(); ++p) all.post(p, text + std::to_string(round));
     none_failed(run([&](RankContext& context) {
       auto tensor = at::ones({10});
@@ -175,12 +176,18 @@ TEST_CASE("A run after a run, and messages of processes beside both", "[.][colle
     for (int p = 0; p < all.processes(); ++p) {
       const auto got = all.take(p, std::chrono::seconds(60));
       REQUIRE(got);
-      CHECK(*got == std::string(text.size(), static_cast<char>('a' + p)) + std::to_string(round));
+      // Not compared by Catch2, which would print all of it.
+      const bool right =
+          *got == std::string(text.size(), static_cast<char>('a' + p)) + std::to_string(round);
+      INFO(fmt::format("round {}, from {}: {} bytes, {}…{}", round, p, got->size(),
+                       got->substr(0, 5), got->substr(got->size() - 3)));
+      CHECK(right);
     }
-    CHECK(!all.take(0, std::chrono::milliseconds(1)));
   }
 }
 
 TEST_CASE("Ends", "[.][collectives][failures]") {
+  // All but this one's own are here.
+  CHECK(!carrier().take(carrier().process(), std::chrono::milliseconds(1)));
   carrier().end(true);
 }

@@ -86,7 +86,7 @@ local tables = {}
 local function add(name, rows) tables[#tables + 1] = { name = name, rows = rows } end
 
 -- Narayanan et al. 2021, equation 3: operations with full recompute.
-local function flops_recomputed(B, s, l, h, V) return 96 * B * s * l * h * h * (1 + s / (6 * h) + V / (16 * l * h)) end
+local function flops_recomputed(B, s, l, h, V) return 96.0 * B * s * l * h * h * (1 + s / (6 * h) + V / (16 * l * h)) end
 
 -- Microbatch and interleave are those of Megatron-LM's examples/sc21/run_table_1.sh, where they are published;
 -- where not, what fits.
@@ -201,7 +201,7 @@ local function mcore()
   local rows = {}
   for _, r in ipairs(csv "megatron_core_h100") do
     local B, s, l, h, V = r.batch, 4096, r.layers, r.hidden, 131072
-    local flops = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h))
+    local flops = 72.0 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h))
     local choice = mcore_choice[r.params_B]
     rows[#rows + 1] = {
       name = r.params_B .. "B", published = flops / (r.gpus * r.tflops_gpu * 1e12), cluster = "dgx-h100",
@@ -220,13 +220,13 @@ local function llama3()
   for i, r in ipairs(csv "llama3_table4") do
     local ways = i == 3 and 8 or r.dp
     local B, s = r.batch_per_dp * ways, r.seq
-    local flops = B * s * (6 * 405e9 + 6 * 126 * 16384 * s)
+    local flops = 1.0 * B * s * (6 * 405e9 + 6 * 126 * 16384 * s)
     rows[#rows + 1] = {
       name = ("cp %d on %d"):format(r.cp, r.gpus), published = flops / (r.gpus * r.tflops_gpu * 1e12),
       cluster = "dgx-h100-llama3", stack = "llama3",
       model = mw.llama { layers = 126, hidden = 16384, heads = 128, kv_heads = 8, ffn = 53248, vocab = 128256 },
       sequence = s, batch = B, microbatch = 1, tp = 8, pp = 16, dp = ways, cp = r.cp > 1 and r.cp or nil, zero = 1,
-      sp = r.cp == 1, chunks = 8, layout = layout, fp32_gradients = true,
+      sp = true, chunks = 8, layout = layout, fp32_gradients = true,
     }
   end
   return rows

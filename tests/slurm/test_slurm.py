@@ -84,7 +84,7 @@ class InSlurm(ProgramCase):
 
     def test_a_sweep_by_job_array(self):
         self.write(SCRIPT.replace("mw.train(e)", "mw.sweep { name = 's', base = e, over = { seed = { 1, 2, 3 } } }:go()") %
-                   "e.steps = 3")
+                   "e.steps = 3 e.log = nil")
         printed = self.call("sweep", "script.lua", "--print", "sbatch", "--time", "600")
         self.assertEqual(printed.returncode, 0, printed.stderr)
         (self.folder / "job.sh").write_text(printed.stdout)

@@ -27,6 +27,20 @@ MESSAGES = {
                      r"or write sp \{ n, .*"],
     "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "
                      r"\(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
+    "checkpoint.broken": [r"checkpoint\.path: no checkpoint in \S+ is whole: the checkpoint \S+ is broken: .* \[take them away to "
+                     r"begin anew, .*"],
+    "checkpoint.differs": [r"(checkpoint\.path|resume\.from): the checkpoint \S+ is of another experiment: [\w.]+: .* there, .* "
+                     r"here.* \[(no run can go on from it; .*|a folder of its own, .*changed = true \}\])"],
+    "checkpoint.folder": [r"checkpoint\.path: cannot write to \S+: .* \[name a folder that you may write to\]"],
+    "checkpoint.in-use": [r"checkpoint\.path: another run writes its checkpoints to \S+, process \d+ \[give this one .*"],
+    "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
+                        r"there is no checkpoint in \S+ \[name the path of .*"],
+    "checkpoint.taken": [r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
+                      r"resume\.from: \S+ has later checkpoints than step \d+, up to step \d+ \[give the run .*"],
+    "cluster.host": [r"cluster\.host: is missing, and the plan keeps tensors in host memory \[host = .*"],
+    "cluster.rate": [r"cluster\.device\.peak\d+: is missing, and the plan computes in \w+ \[give its .*"],
+    "cluster.room": [r"cluster\.nodes: \d+ ranks, and \d+ devices in \d+ nodes? \[nodes = \d+ or more, .*"],
+    "cluster.value": [r"(cluster|stack)(\.\w+|\[\d+\])+: .* \[.*"],
     "compare.count": [r"runs compare takes two runs or more; found 1 run \[name two run files, .*",
                       r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
     "compare.differs": [r"\w+: a has .*, b has .*; a comparison needs the same .*"],
@@ -69,16 +83,20 @@ MESSAGES = {
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "kit.folder": [r"\"\w+\" is there already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
-    "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
+    "kit.kind": [r"there is no template of a communicator: .* \[write a class of .*", r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
                  r"a plugin cannot bring a \w+ in this version \[kinds: \w+(, \w+)*\]",
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
+    "launch.command": [r"(sweep|repl|--max-restarts) is for one process, and \w+ started \d+ \[.*"],
+    "launch.communicator": [r"\w+ started \d+ processes, and there is nothing that connects them: .* \[build it .*"],
+    "launch.processes": [r"--processes \d+, and \w+ started \d+ \[leave --processes out: .*"],
+    "launch.ranks": [r"plan: the plan .* has \d+ ranks?, and \d+ process(es)? were started.* \[start \d+ process.*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
     "log.foreign": [r"log: cannot write .* \[(remove it, or name another file|name another folder, .*)\]"],
     "log.in-use": [r"log: .* is being written by another run(, process \d+)? \[give this one a log of its own, log = \".*\"; .*"],
     "log.taken": [r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*"],
     "log.twice": [r"log: .* has been written by a run of this script already \[give each run a log of its own: .*"],
-    "log.word": [r"log: \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
+    "log.word": [r"(log|checkpoint\.path): \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],
     "memory.machine": [r"plan: .* does not fit: \d+ ranks of up to .*, .* together, against .* of memory here \[.*",
@@ -127,7 +145,8 @@ MESSAGES = {
                      r"them\]"],
     "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = \d+( or \d+)?\]",
                        r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
-    "option.missing": [rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
+    "option.missing": [r"resume needs to know where checkpoints lie, .* \[write checkpoint = .*",
+                       rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
@@ -145,7 +164,8 @@ MESSAGES = {
     "option.unknown": [r"over\.\S+: an experiment has no key \"\w+\" \[(did you mean \"\w+\"\?|an axis of .*)?\]",
                        r"model\.\w+ is not a known option \(in \".*\"\) \[.*",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [r"trace: .* is no step \[steps count from 0: trace = .*",
+    "option.value": [r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
+                     r"trace: .* is no step \[steps count from 0: trace = .*",
                      rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
                      r"optimizer\.betas: these are not two \[for example .*\]",
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
@@ -160,7 +180,7 @@ MESSAGES = {
     "pipeline.times": [r"pp\.times has \d+ entries for \d+ virtual stages \[.*"],
     "plan.ranks": [r"plan: .* = \d+ ranks; a mesh has 16777216 at most \[use fewer ways\]",
                    r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it "
-                     r"\(meshwright plan, mw\.plan\), or use fewer ways\]"],
+                     r"\(meshwright plan, mw\.plan\), use fewer ways, or start more processes\]"],
     "plan.size": [r"(model: its parameters|batch: the tensors of a step) would have \S+ elements, more than a plan "
                      r"can hold .* \[make \w+ smaller .*",
                   r"microbatch: .* (works|microbatches) .*more than a plan can hold.* \[.*", r"\d+ stages x \d+ "

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <system_error>
 
+#include "app/run_folder.h"
 #include "base/text.h"
 #include "checkpoint/settings.h"
 #include "meshwright/error.h"
 #include "meshwright/options.h"
+#include "record/run_path.h"
 #include "run/ranks.h"
 #include "script/identity.h"
 
@@ -213,6 +215,19 @@ CheckpointStart start_checkpoints(const Experiment& experiment) {
   if (!processes->first() && !chosen.empty())
     start.setup.from = std::make_shared<Checkpoint>(chosen);
   return start;
+}
+
+LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
+  if (experiment.log.empty()) return {};
+  check_writable(experiment.log);
+  RunFolder::check(experiment);
+  LogOwner owner{experiment.name, experiment.hash,
+                 experiment.folder.empty() ? experiment.log : experiment.folder};
+  if (from != nullptr) {
+    owner.continues = from->index().hash;
+    owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
+  }
+  return {experiment.log, owner, experiment.overwrite};
 }
 
 void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {

@@ -1,7 +1,7 @@
 // `meshwright checkpoints`: what lies in a folder of checkpoints, and whether it is whole.
 #include <fmt/format.h>
 
-#include "app/commands.h"
+#include "app/command_line.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
@@ -37,6 +37,22 @@ Json about_checkpoint(const CheckpointEntry& entry, bool quick) {
 }
 
 }  // namespace
+
+void add_checkpoints_command(CLI::App& app, Arguments& arguments,
+                             std::map<std::string, Command>& commands) {
+  CLI::App* command = app.add_subcommand(
+      "checkpoints", "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken");
+  command->add_option("PATH", arguments.checkpoints.path, "a folder of checkpoints, or one of them")
+      ->required();
+  command->add_flag("--quick", arguments.checkpoints.quick,
+                    "without reading the files: their checksums are not compared");
+  command->add_flag("--json", arguments.json,
+                    "one JSON object a line on stdout; people's text on stderr");
+  command->footer("Example: meshwright checkpoints checkpoints/run");
+  commands["checkpoints"] = [](const Arguments& a, Output& o) {
+    return list_checkpoints(a.checkpoints, o);
+  };
+}
 
 int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
   const std::vector<CheckpointEntry> there = checkpoints_in(arguments.path);

@@ -2,14 +2,30 @@
 #include "app/command_line.h"
 
 #include "app/model_text.h"
-#include "base/launch.h"
 #include "base/version.h"
 #include "plugin/module.h"
 
 namespace mw {
-namespace {
 
-constexpr double most_time = 1e12;  // in any unit: sums of them stay exact enough
+PluginRegistry registry_of(const Arguments& arguments) {
+  return PluginRegistry(PluginRegistry::search_path(arguments.plugin_path));
+}
+
+static void add_json(CLI::App* command, Arguments& arguments) {
+  command->add_flag("--json", arguments.json,
+                    "one JSON object a line on stdout; people's text on stderr");
+}
+
+void add_common(CLI::App* command, Arguments& arguments, bool json) {
+  command
+      ->add_option("--plugin-path", arguments.plugin_path,
+                   "a folder of plugins, searched first; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FOLDER");
+  if (json) add_json(command, arguments);
+}
+
+namespace {
 
 void add_settings(CLI::App* command, Arguments& arguments) {
   command
@@ -37,20 +53,6 @@ CLI::App* add_script_command(CLI::App& app, Arguments& arguments, const std::str
       "What stands after -- is the script's: arg[1], arg[2], ...\nExample: meshwright " + name +
       " " + example);
   return command;
-}
-
-void add_json(CLI::App* command, Arguments& arguments) {
-  command->add_flag("--json", arguments.json,
-                    "one JSON object a line on stdout; people's text on stderr");
-}
-
-void add_common(CLI::App* command, Arguments& arguments, bool json = true) {
-  command
-      ->add_option("--plugin-path", arguments.plugin_path,
-                   "a folder of plugins, searched first; may be repeated")
-      ->allow_extra_args(false)
-      ->type_name("FOLDER");
-  if (json) add_json(command, arguments);
 }
 
 void add_processes(CLI::App* command, ProcessArguments& arguments) {
@@ -93,16 +95,6 @@ int run_restarting(const Arguments& arguments, Output& output) {
                 "--max-restarts: a script from standard input cannot be run twice",
                 "write it into a file");
   }
-  if (const auto launch = launched()) {
-    throw Error(
-        Stage::script, "usage.option", "",
-        fmt::format("--max-restarts: {} has started this process, and what it starts cannot "
-                    "join a second time",
-                    launch->by),
-        fmt::format("the other way round: meshwright run {} --max-restarts {} --launcher "
-                    "\"{} …\"",
-                    arguments.script, arguments.restarts.most, launch->by));
-  }
   std::vector<std::string> words = {"run", arguments.script};
   const auto add = [&](const char* option, const std::vector<std::string>& values) {
     for (const std::string& value : values) words.insert(words.end(), {option, value});
@@ -116,75 +108,9 @@ int run_restarting(const Arguments& arguments, Output& output) {
   if (arguments.quiet) words.emplace_back("--quiet");
   if (!arguments.words.empty()) words.emplace_back("--");
   words.insert(words.end(), arguments.words.begin(), arguments.words.end());
+  output.give_stdout_back();
   return run_with_restarts(arguments.restarts, words,
                            [&](const std::string& text) { output.note(text); });
-}
-
-PluginRegistry registry_of(const Arguments& arguments) {
-  return PluginRegistry(PluginRegistry::search_path(arguments.plugin_path));
-}
-
-// For the help of `schedule`: only when it is printed are plugins loaded for it.
-std::string schedulers_text(const Arguments& arguments) {
-  std::string text = "Schedulers:\n";
-  try {
-    PluginRegistry plugins = registry_of(arguments);
-    plugins.use_all();
-    for (const Registration* one : plugins.list(Kind::scheduler))
-      text += fmt::format("  {:14}{}\n", one->name, one->doc);
-  } catch (const Error& error) {  // no such folder
-    text += fmt::format("  {}\n", error.what());
-  }
-  return text + "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8";
-}
-
-void add_schedule_command(CLI::App& app, Arguments& arguments) {
-  CLI::App* command =
-      app.add_subcommand("schedule", "draw, check and time a pipeline schedule, without a model");
-  ScheduleArguments& a = arguments.schedule;
-  command
-      ->add_option("NAME", a.name,
-                   "a scheduler, built in or of a plugin (below), or a CSV file of compute actions "
-                   "(2F0, 1I3, ...)")
-      ->required();
-  command->add_option("--stages", a.stages, "stages; of a file: its rows")
-      ->check(CLI::Range(1, 1 << 16));
-  command->add_option("--microbatches", a.microbatches, "microbatches of a step")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--chunks", a.chunks, "virtual stages of each stage")
-      ->check(CLI::Range(1, 1024));
-  command
-      ->add_option("--times", a.times,
-                   "of a stage's work on one microbatch: forward, input's gradient, weights' "
-                   "gradient (default 1,1,1); a chunk takes its share")
-      ->delimiter(',')
-      ->expected(1, 3)
-      ->check(CLI::Range(1e-12, most_time))
-      ->type_name("F,I,W");
-  command->add_option("--send", a.send, "from one stage to the next, in the same unit")
-      ->check(CLI::Range(0.0, most_time))
-      ->type_name("TIME");
-  command
-      ->add_option("--memory", a.memory,
-                   "limit of the activations of a stage, in microbatches of the whole stage")
-      ->check(CLI::Range(1e-6, most_time))
-      ->type_name("MICROBATCHES");
-  command->add_option("--csv", a.csv, "write the order in PyTorch's CSV form")->type_name("FILE");
-  command->add_option("--svg", a.svg, "write the drawing")->type_name("FILE");
-  command->add_option("--trace", a.trace, "write a Chrome trace")->type_name("FILE");
-  command->footer([&arguments] { return schedulers_text(arguments); });
-  add_common(command, arguments);
-}
-
-void add_checkpoints_command(CLI::App& app, Arguments& arguments) {
-  CLI::App* command = app.add_subcommand(
-      "checkpoints", "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken");
-  command->add_option("PATH", arguments.checkpoints.path, "a folder of checkpoints, or one of them")
-      ->required();
-  command->add_flag("--quick", arguments.checkpoints.quick,
-                    "without reading the files: their checksums are not compared");
-  command->footer("Example: meshwright checkpoints checkpoints/run");
-  add_json(command, arguments);
 }
 
 void add_trace_command(CLI::App& app, Arguments& arguments) {
@@ -346,6 +272,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->add_option("--html", arguments.html,
                    "write a page too: the mesh and who holds what, the timeline, memory over time")
       ->type_name("FILE");
+  add_priced_for(app.get_subcommand("plan"), arguments);
   scripted(
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
@@ -414,22 +341,16 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
   };
   add_kit_commands(*plugins, arguments, commands);
 
-  add_schedule_command(app, arguments);
-  commands["schedule"] = [](const Arguments& a, Output& o) {
-    auto found = registry_of(a);
-    return show_schedule(a.schedule, found, o);
-  };
-  add_checkpoints_command(app, arguments);
+  add_schedule_command(app, arguments, commands);
+  add_checkpoints_command(app, arguments, commands);
   add_export_command(app, arguments, commands);
-  commands["checkpoints"] = [](const Arguments& a, Output& o) {
-    return list_checkpoints(a.checkpoints, o);
-  };
   add_trace_command(app, arguments);
   commands["trace"] = [](const Arguments& a, Output& o) { return show_trace(a.trace, o); };
   add_report_command(app, arguments);
   commands["report"] = [](const Arguments& a, Output& o) { return show_report(a.report, o); };
 
   add_runs_commands(app, arguments, commands);
+  add_bench_command(app, arguments, commands);
 
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),

@@ -29,12 +29,29 @@ using Command = std::function<int(const Arguments&, Output&)>;
 // path of words that calls them ("plugins list").
 std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments);
 
+// The registry over the plugin path that was given; and the options that most commands share: the
+// plugin path, and --json.
+PluginRegistry registry_of(const Arguments& arguments);
+void add_common(CLI::App* command, Arguments& arguments, bool json = true);
+
+// schedule NAME.
+void add_schedule_command(CLI::App& app, Arguments& arguments,
+                          std::map<std::string, Command>& commands);
+// checkpoints PATH.
+void add_checkpoints_command(CLI::App& app, Arguments& arguments,
+                             std::map<std::string, Command>& commands);
 // export.
 void add_export_command(CLI::App& app, Arguments& arguments,
                         std::map<std::string, Command>& commands);
 
 // runs list, show, compare, export, tail.
 void add_runs_commands(CLI::App& app, Arguments& arguments,
+                       std::map<std::string, Command>& commands);
+
+// --cluster, --nodes and --stack of a command that plans scripts.
+void add_priced_for(CLI::App* command, Arguments& arguments);
+// bench prediction.
+void add_bench_command(CLI::App& app, Arguments& arguments,
                        std::map<std::string, Command>& commands);
 
 }  // namespace mw

@@ -30,6 +30,8 @@ struct ScriptArguments {
   std::string logits;              // of logits: the file to write
   bool force = false;              // start what this machine's memory is predicted not to hold
   Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go
+  std::string cluster, stack;      // what plans are priced for; empty: as the script says
+  int nodes = 0;                   // of the cluster; 0: its own number
   ProcessArguments processes;      // of run, verify and compare
   Restarts restarts;               // of run
   std::string attempt;             // of a process that run_with_restarts has started; or empty
@@ -44,6 +46,9 @@ int run_sweep_cell(const std::string& file, Output& output);
 // Each mw.train is one of the two experiments: of two scripts, or of one.
 int run_compared(const ScriptArguments& arguments, Output& output);
 int run_repl(const ScriptArguments& arguments, Output& output);
+// Every row of the tables of tests/reference as a plan on its cluster; the script's `words` say
+// which.
+int bench_prediction(const ScriptArguments& arguments, Output& output);
 
 // All plugins of the path: name, version, summary, file; broken ones with their reasons.
 int list_plugins(PluginRegistry& plugins, Output& output);

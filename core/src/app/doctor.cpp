@@ -21,20 +21,20 @@ namespace {
 
 enum class Verdict { ok, warning, failed };
 
-struct Check {
+struct Finding {
   std::string name;
   Verdict verdict = Verdict::ok;
   std::string found, hint;
 };
 
-Check check_hdf5() {
+Finding check_hdf5() {
   const Hdf5Version version = hdf5_version();
   if (version.compatible) return {"HDF5", Verdict::ok, version.running, ""};
   return {"HDF5", Verdict::failed, version.running,
           fmt::format("built with {}: rebuild with ./meshwright build", version.built)};
 }
 
-Check check_lua() {
+Finding check_lua() {
   const fs::path init = lua_library() / "meshwright/init.lua";
   const bool there = fs::exists(init);
   return {"Lua", there ? Verdict::ok : Verdict::failed,
@@ -42,8 +42,8 @@ Check check_lua() {
           there ? "" : "the file is missing: build or install again"};
 }
 
-std::vector<Check> check_plugins(PluginRegistry& plugins) {
-  std::vector<Check> checks;
+std::vector<Finding> check_plugins(PluginRegistry& plugins) {
+  std::vector<Finding> checks;
   std::vector<std::string> good;
   for (const PluginFile& plugin : plugins.files()) {
     if (plugin.problem.empty()) {
@@ -59,7 +59,7 @@ std::vector<Check> check_plugins(PluginRegistry& plugins) {
   return checks;
 }
 
-Check check_writable_folder(const std::string& name, const fs::path& folder) {
+Finding check_writable_folder(const std::string& name, const fs::path& folder) {
   // The nearest folder that exists decides whether the rest can be made.
   fs::path there = folder;
   while (!fs::exists(there) && there.has_parent_path() && there != there.parent_path())
@@ -69,7 +69,7 @@ Check check_writable_folder(const std::string& name, const fs::path& folder) {
           ok ? "" : there.string() + " is not writable"};
 }
 
-Check check_openmp() {
+Finding check_openmp() {
   const char* policy = std::getenv("OMP_WAIT_POLICY");
   const bool passive =
       policy != nullptr && (std::string(policy) == "PASSIVE" || std::string(policy) == "passive");
@@ -84,21 +84,21 @@ Check check_openmp() {
 }  // namespace
 
 int doctor(PluginRegistry& plugins, Output& output) {
-  std::vector<Check> checks = {
+  std::vector<Finding> checks = {
       {"program", Verdict::ok, version_line() + ", " + toolchain, ""},
       {"machine", Verdict::ok, fmt::format("{}, {} cores", cpu_model(), core_count()), ""},
       {"CPU kernels", Verdict::ok, at::get_cpu_capability(), ""},
       check_hdf5(),
       check_lua(),
       check_openmp()};
-  for (Check& check : check_plugins(plugins)) checks.push_back(std::move(check));
+  for (Finding& check : check_plugins(plugins)) checks.push_back(std::move(check));
   checks.push_back(check_writable_folder("run files", fs::current_path() / "runs"));
   checks.push_back(check_writable_folder("cache", cache_folder()));
 
   static constexpr const char* words[] = {"ok", "warning", "failed"};
   TextTable table({"", "", ""});
   bool failed = false;
-  for (const Check& check : checks) {
+  for (const Finding& check : checks) {
     const auto verdict = static_cast<int>(check.verdict);
     failed = failed || check.verdict == Verdict::failed;
     output.result({{"kind", "check"},

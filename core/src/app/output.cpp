@@ -57,6 +57,14 @@ void Output::mute() {
   ::close(nowhere);
 }
 
+void Output::give_stdout_back() {
+  if (lines_ == STDOUT_FILENO) return;
+  std::fflush(stdout);
+  ::dup2(lines_, STDOUT_FILENO);
+  ::close(lines_);
+  lines_ = STDOUT_FILENO;
+}
+
 void Output::result(const Json& object) {
   if (!json_ || muted_) return;
   Json line = object;

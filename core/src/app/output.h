@@ -26,6 +26,8 @@ class Output {
   void text(const std::string& text);
   // From here on, stdout is for document() alone: all else goes to stderr.
   void keep_stdout();
+  // Undoes that, for a process that only starts another one, which has lines of its own.
+  void give_stdout_back();
   // What somebody saves or pipes on, quiet or not: stdout as it was; with --json stderr.
   void document(const std::string& text);
   // From here on only error() says anything, and stdout goes nowhere: another process speaks.

@@ -28,6 +28,14 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
                              Output& output) {
   ScriptOptions options;
   options.settings = arguments.settings;
+  const auto quoted = [](const std::string& text) { return json_text(Json(text)); };
+  if (!arguments.cluster.empty()) {
+    options.settings.push_back(
+        fmt::format("cluster=mw.cluster({}{})", quoted(arguments.cluster),
+                    arguments.nodes > 0 ? fmt::format(", {{ nodes = {} }}", arguments.nodes) : ""));
+  }
+  if (!arguments.stack.empty())
+    options.settings.push_back(fmt::format("stack=mw.stack({})", quoted(arguments.stack)));
   options.words = arguments.words;
   options.train_as = train_as;
   options.library = lua_library();
@@ -219,6 +227,13 @@ int run_compared(const ScriptArguments& arguments, Output& output) {
     }
     return host.exit_code();
   });
+}
+
+int bench_prediction(const ScriptArguments& arguments, Output&) {
+  ScriptArguments script = arguments;
+  script.script = (lua_library().parent_path() / "reference/prediction.lua").string();
+  Output output(/*json=*/false, /*quiet=*/true);
+  return run_script(script, "plan", output);
 }
 
 int run_repl(const ScriptArguments& arguments, Output& output) {

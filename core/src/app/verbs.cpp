@@ -177,19 +177,6 @@ static std::string plan_note(const std::string& plan, const Experiment& experime
                      experiment.seed);
 }
 
-static LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
-  if (experiment.log.empty()) return {};
-  check_writable(experiment.log);
-  RunFolder::check(experiment);
-  LogOwner owner{experiment.name, experiment.hash,
-                 experiment.folder.empty() ? experiment.log : experiment.folder};
-  if (from != nullptr) {
-    owner.continues = from->index().hash;
-    owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
-  }
-  return {experiment.log, owner, experiment.overwrite};
-}
-
 namespace {
 
 // Until the end of the scope, what is done where a rank's thread does not come back.

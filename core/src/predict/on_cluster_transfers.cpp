@@ -61,7 +61,9 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   Library library;
   library.hierarchical = stack_.hierarchical;
   if (group.data) library.nics = stack_.data_share;
-  const double slows = device_.slowed * traffic_share(cluster_, group.placed, library);
+  const double slows = group.data && stack_.data_slowed >= 0
+                           ? stack_.data_slowed
+                           : device_.slowed * traffic_share(cluster_, group.placed, library);
   double seconds = collective_seconds(cluster_, transfer.op, static_cast<double>(transfer.payload),
                                       group.placed, library);
   if (backward_gathers_.contains(&i)) seconds *= stack_.backward_gathers;

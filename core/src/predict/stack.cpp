@@ -45,6 +45,9 @@ const Options& stack_options() {
         .range(1.0, 3.0)
         .fallback(1.0);
     share("data_share", "of a node's NICs that a collective of data axes gets", 1);
+    o.number("data_slowed", "of each second of theirs, what compute loses beside them")
+        .range(0.0, 1.0)
+        .optional();
     o.boolean("hierarchical", "gathers over nodes take the best of ring and hierarchy")
         .fallback(true);
     o.boolean("scattered_sends", "ranks of a stage send a part each, and gather it")
@@ -97,6 +100,7 @@ Stack read_stack(const Json& table, const std::string& path, Problems& problems)
   stack.update_gathers_hidden = v.flag("update_gathers_hidden");
   stack.backward_gathers = v.number("backward_gathers");
   stack.data_share = v.number("data_share");
+  if (v.has("data_slowed")) stack.data_slowed = v.number("data_slowed");
   stack.hierarchical = v.flag("hierarchical");
   stack.scattered_sends = v.flag("scattered_sends");
   stack.stages_wait = v.flag("stages_wait");

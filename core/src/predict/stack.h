@@ -38,8 +38,10 @@ struct Stack {
       0;                    // of a parameter in a step, norm and casts among them; 0: the program's
   double hidden_model = 0;  // share of collectives of model axes that products hide
   bool update_gathers_hidden = false;  // parameters are gathered beside the next step's forward
-  double backward_gathers = 1;   // how often parameters kept in shards are gathered for backward
-  double data_share = 1;         // of a node's NICs that a collective of data axes gets
+  double backward_gathers = 1;  // how often parameters kept in shards are gathered for backward
+  double data_share = 1;        // of a node's NICs that a collective of data axes gets
+  double data_slowed =
+      -1;  // compute loses so much of each second beside them; below 0: the device's
   bool hierarchical = true;      // gathers and scatters over nodes take the best of both algorithms
   bool scattered_sends = false;  // a stage's ranks send a part each, and gather it
   bool stages_wait = false;      // a stage spends the time of each send and receive on it

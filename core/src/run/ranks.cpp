@@ -17,7 +17,21 @@
 namespace mw {
 namespace {
 constexpr std::int64_t filled_at_a_time = 1 << 16;  // elements
+
+// How many ranks of this machine are those of processes before this one.
+int ranks_before_here(RankRuntime& runtime) {
+  const Processes* processes = runtime.processes();
+  if (processes == nullptr) return 0;
+  const auto host = [&](int process) {
+    const std::string name = processes->name_of(process);
+    return name.substr(std::min(name.find(" on "), name.size()));
+  };
+  int before = 0;
+  for (int p = 0; p < processes->index(); ++p) before += host(p) == host(processes->index());
+  return before * static_cast<int>(runtime.here().size());
 }
+
+}  // namespace
 
 void check_thread_ranks(const Plan& plan, const Processes* processes) {
   const int copies = processes == nullptr ? 1 : processes->count();
@@ -60,11 +74,12 @@ void with_executors(RankRuntime& runtime, const Experiment& experiment, const Pl
       return experiment.sample_offset + step * plan.request.batch;
     };
   }
+  const int before = ranks_before_here(runtime);
   runtime.run(
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
-        const at::Device device = device_of(
-            experiment.device, context.rank - runtime.here().front(), context.rank, plan.ranks());
+        const int local = before + context.rank - runtime.here().front();
+        const at::Device device = device_of(experiment.device, local, context.rank, plan.ranks());
         const DeviceScope on_device(device);
         Ledger ledger;
         if (limited && experiment.memory > 0) {

@@ -2,6 +2,6 @@
 #include "../forged.h"
 
 inline constexpr mw::Registration early[] = {
-    {mw::Kind::communicator, "wire", "sends by itself", nullptr, nullptr}};
+    {mw::Kind::cluster, "racks", "a hall of them", nullptr, nullptr}};
 
 FORGED_PLUGIN(reserved, descriptor.registrations = early;)

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""CPU seconds per step of one mix as threads of one process, as processes over MPI, and (where a
+baseline is given) of the same mix by the baseline trainer over gloo, in turns on one machine.
+
+What a step costs is found from outside and alike for all: the CPU seconds of a long run less those
+of a short one, over the steps between, all processes and their threads included."""
+import argparse
+import json
+import pathlib
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+
+import train  # the sizes, mixes and the baseline's command line
+
+MIXES = ["dp4", "tp4", "zero3-4", "pp4-1f1b"]
+MPIRUN = "mpirun --allow-run-as-root --oversubscribe --bind-to none -n {ranks}"
+
+
+def cpu_of(command, text):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, env=train.ENVIRONMENT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{text} failed ({done.returncode}): {shlex.join(map(str, command))}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def ours(a, mix, steps):
+    s, m = train.SIZES[a.size], train.MIXES[mix]
+    model = ", ".join(f"{key}={s[key]}" for key in ("layers", "hidden", "heads", "ffn", "vocab"))
+    settings = [f"model=llama{{{model}}}", f"plan={m['plan']}", f"sequence={s['sequence']}", f"batch={s['batch']}",
+                f"steps={steps}", f'data=text{{"{a.data}", order="sequential"}}']
+    if "microbatches" in m:
+        settings.append(f"microbatch={s['batch'] // m['microbatches']}")
+    sets = [part for setting in settings for part in ("--set", setting)]
+    return [a.meshwright, "run", train.ROOT / "bench/mixes.lua", "--quiet", *sets]
+
+
+def theirs(a, mix, steps):
+    s, m = train.SIZES[a.size], train.MIXES[mix]
+    python, *rest = shlex.split(a.baseline)
+    name, *options = m["theirs"]
+    shape = [f"--{key}={s[key]}" for key in ("layers", "hidden", "heads", "ffn", "vocab", "batch")]
+    return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={m['ranks']}", *rest, *shape,
+            f"--seq={s['sequence']}", "--threads=1", f"--mix={name}", *options, f"--steps={steps}", "--lr=0.001",
+            f"--data={a.data}"]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--meshwright", default=str(train.ROOT / "build/bin/meshwright"))
+    p.add_argument("--baseline", metavar="COMMAND", help="'python path/to/train.py'; see README.md")
+    p.add_argument("--mixes", default=",".join(MIXES))
+    p.add_argument("--size", default="tiny", choices=list(train.SIZES))
+    p.add_argument("--steps", default="4,12", help="of the short and of the long run")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--data", default=str(train.ROOT / ".deps/text/gcide.txt"))
+    p.add_argument("--json", metavar="FILE")
+    a = p.parse_args()
+    a.data = str(pathlib.Path(a.data).resolve())
+    short, long = map(int, a.steps.split(","))
+    rows = []
+    print(f"{'mix':10} {'threads':>9} {'mpi':>9} {'gloo':>9}   mpi/threads  gloo/mpi   (CPU seconds a step)")
+    for mix in a.mixes.split(","):
+        ranks = train.MIXES[mix]["ranks"]
+        sides = {"threads": lambda n: ours(a, mix, n),
+                 "mpi": lambda n: [*shlex.split(MPIRUN.format(ranks=ranks)), *ours(a, mix, n)]}
+        if a.baseline:
+            sides["gloo"] = lambda n: theirs(a, mix, n)
+        taken = {side: [] for side in sides}
+        for _ in range(a.rounds):
+            for side, command in sides.items():
+                spent = [cpu_of(command(n), f"{mix} by {side}") for n in (short, long)]
+                taken[side].append((spent[1] - spent[0]) / (long - short))
+        row = {"mix": mix, **{side: statistics.median(values) for side, values in taken.items()}, "all": taken}
+        rows.append(row)
+        gloo = f"{row['gloo']:9.3f}" if "gloo" in row else f"{'-':>9}"
+        ratio = f"{row['gloo'] / row['mpi']:9.2f}" if "gloo" in row else f"{'-':>9}"
+        print(f"{mix:10} {row['threads']:9.3f} {row['mpi']:9.3f} {gloo}   {row['mpi'] / row['threads']:11.2f} {ratio}", flush=True)
+    if a.json:
+        pathlib.Path(a.json).write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What becomes of checkpoints when processes die, disks are full, files are cut off, and folders are another's."""
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import h5py
+
+from cases import BIN, ProgramCase
+
+# %s: more keys; the later of two equal ones counts.
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp, zero, pp = mw.plugins("dp", "tp", "zero", "pp")
+local e = {
+  model = mw.llama { layers = 1, hidden = 16, heads = 4, ffn = 24, vocab = 30 },
+  data = mw.synthetic {}, sequence = 8, plan = { zero { 2, stage = 3 } }, batch = 4, threads = 1,
+  optimizer = mw.adamw { lr = 1e-2 }, steps = 6, timeout = 120, checkpoint = { path = "ck", every = 1 },
+}
+%s
+mw.train(e)
+"""
+KILLS = 4
+
+
+class CheckpointFiles(ProgramCase):
+    def train(self, more="", **environment):
+        return self.only("run", self.write(SCRIPT % more))
+
+    def says(self, more, *arguments):
+        """What a run that succeeds says, and its result."""
+        done = self.call("run", self.write(SCRIPT % more), "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr, self.lines(done)[-1]
+
+    def listed(self, path="ck", code=0):
+        done = self.call("checkpoints", path, "--json")
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return self.lines(done)
+
+    def file(self, step, name="rank-00001.safetensors"):
+        return self.folder / f"ck/step-{step:08}/{name}"
+
+    def test_what_is_kept_and_listed(self):
+        result = self.train("e.checkpoint.keep = 2")
+        self.assertEqual((result["checkpoints"]["written"], result["checkpoints"]["last"]), (6, 6))
+        self.assertEqual(sorted(os.listdir(self.folder / "ck")), [".lock", "step-00000005", "step-00000006"])
+        rows = self.listed()
+        self.assertEqual([(row["step"], row["whole"], row["ranks"], row["mix"], row["tokens"]) for row in rows],
+                         [(step, True, 2, "zero{2, stage=3}", step * 32) for step in (5, 6)])
+        self.assertEqual(rows[0]["bytes"], sum(self.file(5, f"rank-{rank:05}.safetensors").stat().st_size
+                                               for rank in range(2)))
+        self.assertIn("whole", self.call("checkpoints", "ck").stdout)
+        # At the end alone, and in a folder by the run's name.
+        result = self.train('e.checkpoint = { path = "{name}-{seed}" }; e.name = "mine"; e.seed = 3')
+        self.assertEqual(os.listdir(self.folder / "mine-3"), [".lock", "step-00000006"])
+        # All done: nothing is left to do, and all losses are there.
+        said, again = self.says('e.checkpoint = { path = "{name}-{seed}" }; e.name = "mine"; e.seed = 3; e.resume = true')
+        self.assertIn("nothing is left to do", said)
+        self.assertEqual(again["losses"], result["losses"])
+
+    def test_a_broken_one_is_found_and_the_one_before_is_taken(self):
+        whole = self.train('e.checkpoint.path = "other"')
+        self.train("e.observe = function(step) return { stop = step == 4 } end")
+
+        def flip(path):
+            text = bytearray(path.read_bytes())
+            text[-5] ^= 1
+            path.write_bytes(text)
+
+        def cut(path):
+            os.truncate(path, path.stat().st_size // 2)
+
+        def zeros(path):
+            path.write_bytes(bytes(path.stat().st_size))
+
+        breaks = [(5, lambda: flip(self.file(5))), (4, lambda: cut(self.file(4))), (3, lambda: self.file(3).unlink()),
+                  (2, lambda: cut(self.file(2, "index.json")))]
+        for step, damage in breaks:
+            damage()
+            rows = self.listed(code=1)
+            self.assertEqual([row["step"] for row in rows if row["broken"]], list(range(step, 6)))
+        self.assertEqual(self.listed("ck/step-00000001")[0]["step"], 1)
+        shutil.copytree(self.folder / "ck", self.folder / "all")
+        said, resumed = self.says("e.resume = true")
+        self.assertEqual(said.count("is broken"), 4)
+        self.assertEqual(resumed["resumed"]["step"], 1)
+        self.assertEqual(resumed["losses"], whole["losses"])
+        self.assertTrue(all(row["whole"] for row in self.listed()))  # those that were broken are new, or gone
+        # None whole: refused, since to begin anew is not what was asked for.
+        zeros(self.folder / "all/step-00000001/rank-00000.safetensors")
+        self.refused(2, "checkpoint.broken checkpoint.path", "run", self.write(SCRIPT % 'e.resume = true; e.checkpoint.path = "all"'))
+
+    def test_whose_they_are(self):
+        said, first = self.says("e.steps = 3; e.resume = true")
+        self.assertIn("there is no checkpoint in ck yet: the run begins anew", said)
+        named = self.only("run", self.write(SCRIPT.replace("mw.train(e)", "mw.plan(e)") % "e.steps = 3; e.checkpoint = nil"))
+        self.assertEqual(first["hash"], named["hash"])
+        other = "e.model = mw.llama { layers = 1, hidden = 16, heads = 4, ffn = 32, vocab = 30 }"
+        for more, problem in [
+                (other, "checkpoint.taken checkpoint.path"),
+                (other + "; e.resume = true", "checkpoint.differs checkpoint.path"),
+                ("e.optimizer = mw.sgd { lr = 1e-2 }; e.resume = { changed = true }", "checkpoint.differs checkpoint.path"),
+                ("e.optimizer = mw.adamw { lr = 1 }; e.resume = true", "checkpoint.differs checkpoint.path"),
+                ("e.seed = 1", "checkpoint.taken checkpoint.path"),
+                ('e.resume = { from = "nowhere" }; e.checkpoint = nil', "checkpoint.missing resume.from"),
+                ('e.resume = { from = "ck/step-00000001" }', "checkpoint.taken resume.from"),
+                ("e.resume = true; e.checkpoint = nil", "option.missing checkpoint"),
+                ("e.resume = 3", "option.value resume"),
+                ('e.checkpoint.path = ""', "option.value checkpoint.path"),
+                ('e.checkpoint.path = "{nme}"', "log.word checkpoint.path"),
+                ("e.checkpoint.keep = 0", "option.range checkpoint.keep"),
+                ('e.checkpoint.path = "script.lua"', "checkpoint.folder checkpoint.path"),
+                ('e.checkpoint.path = "/proc/none"', "checkpoint.folder checkpoint.path")]:
+            with self.subTest(more):
+                error = self.refused(2, problem, "run", self.write(SCRIPT % more))
+                if "lr = 1 }" in more:
+                    self.assertIn("optimizer.lr: 0.01 there, 1", error["message"])
+        # What may differ, where it is meant; the data goes on where it was.
+        said, changed = self.says("e.optimizer = mw.adamw { lr = 1e-3 }; e.batch = 2; e.steps = 5; e.resume = { changed = true }")
+        self.assertIn("changed since then: batch: 4 there, 2 here; optimizer.lr", said)
+        self.assertEqual(changed["losses"][:3], first["losses"])
+        self.assertEqual([row["tokens"] for row in self.listed()], [32, 64, 96, 96 + 16, 96 + 32])
+        # Another's may be overwritten.
+        self.train(other + "; e.overwrite = true; e.steps = 2")
+        self.assertEqual([row["step"] for row in self.listed()], [1, 2])
+
+    def test_one_run_at_a_time(self):
+        script = self.write(SCRIPT % 'e.steps = 1000000; e.checkpoint.every = 1000000; e.observe = function(step) if '
+                                     'step == 0 then io.stderr:write("begun\\n") end end')
+        process = subprocess.Popen([BIN, "run", script, "--quiet"], cwd=self.folder, stderr=subprocess.PIPE)
+        try:
+            while b"begun" not in process.stderr.readline():
+                self.assertIsNone(process.poll())
+            self.refused(2, "checkpoint.in-use checkpoint.path", "run", self.write(SCRIPT % ""))
+            process.send_signal(signal.SIGTERM)  # writes one, and leaves
+            process.communicate(timeout=300)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        self.assertEqual(process.returncode, 130)
+        row, = self.listed()
+        self.assertTrue(row["whole"] and row["step"] >= 1)
+
+    def test_a_disk_that_is_full(self):
+        # Files of this many bytes at most: too few for what a rank writes.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+        script = self.write(SCRIPT % "e.steps = 3")
+        done = subprocess.run([BIN, "run", script, "--json"], cwd=self.folder, capture_output=True, text=True,
+                              preexec_fn=limit, timeout=300)
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((done.returncode, result["status"], result["steps"]), (1, "failed", 3), done.stderr)
+        self.assertIn("File too large", result["reason"])
+        self.assertEqual([failed["step"] for failed in result["checkpoints"]["failed"]], [1, 2, 3])
+        self.assertEqual(os.listdir(self.folder / "ck"), [".lock"])
+        # What was whole before stays.
+        self.train("e.steps = 2")
+        subprocess.run([BIN, "run", self.write(SCRIPT % "e.resume = true; e.checkpoint.keep = 1"), "--json"], cwd=self.folder,
+                       capture_output=True, preexec_fn=limit, timeout=300)
+        self.assertEqual([(row["step"], row["whole"]) for row in self.listed()], [(1, True), (2, True)])
+
+    def test_what_is_not_finite_is_not_kept(self):
+        done = self.call("run", self.write(SCRIPT % "e.schedule = function(step) return step < 3 and 1e-2 or 1e30 end"), "--json")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertTrue(all(row["whole"] for row in self.listed()))
+
+    def test_killed_at_random_moments(self):
+        steps = 60
+        more = f'e.steps = {steps}; e.log = "run.h5"; e.checkpoint = {{ path = "ck", every = 2, keep = 2 }}; e.resume = true'
+        whole = self.train(f'e.steps = {steps}; e.checkpoint = nil')
+        chance = random.Random(7)
+        kills, reached = 0, []
+        script = self.write(SCRIPT % (more + '; e.observe = function() os.execute("sleep 0.01") end'))
+        for _ in range(50):
+            process = subprocess.Popen([BIN, "run", script, "--json"], cwd=self.folder, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+            began = time.monotonic()
+            while process.poll() is None and not (self.folder / "ck/.lock").exists() and time.monotonic() < began + 60:
+                time.sleep(0.01)
+            try:
+                out, err = process.communicate(timeout=0.5 + chance.random() if kills < KILLS else 300)
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                kills += 1
+            there = [row for row in self.listed() if row["kind"] == "checkpoint"] if self.saved() else []
+            self.assertTrue(all(row["whole"] for row in there), there)
+            reached.append(there[-1]["step"] if there else 0)
+            self.assertEqual(reached, sorted(reached))
+        self.assertEqual(process.returncode, 0, err.decode())
+        self.assertGreaterEqual(kills, 1, "too fast to be killed")
+        result = json.loads(out.decode().splitlines()[-1])
+        self.assertEqual(result["losses"], whole["losses"])
+        with h5py.File(self.folder / "run.h5", locking=False) as file:
+            self.assertEqual(file["steps"]["step"].tolist(), list(range(steps)))
+            self.assertEqual(file["steps"]["loss"].tolist(), whole["losses"])
+        self.assertEqual([row["step"] for row in self.listed()], [steps - 2, steps])
+        self.assertEqual(sorted(os.listdir(self.folder / "ck"))[0], ".lock")
+
+    def saved(self):
+        return (self.folder / "ck").is_dir() and any(name.startswith("step-") for name in os.listdir(self.folder / "ck"))
+
+
+if __name__ == "__main__":
+    unittest.main()

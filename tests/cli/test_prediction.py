@@ -1,0 +1,51 @@
+# label: cli
+"""Plans priced for described clusters: a few rows of each published table, what the command line and
+scripts say of the machine, and what is refused."""
+import json
+import os
+import subprocess
+import unittest
+
+from cases import BIN, Case, matrix
+
+# Mean absolute error in per cent that a table's rows stay within, and the rows of it that every run
+# of the tests plans (all of them: label matrix).
+TABLES = {
+    "korthikanti5": (2.5, 9), "narayanan1": (3.5, 10), "narayanan2-ptdp": (2, 6), "narayanan2-zero3": (11, 6),
+    "megatron-core": (5, 9), "llama3": (2, 3), "mpt-a100": (5.5, 61), "mpt-h100": (4.5, 52),
+    "vtrain-multi": (8, 73), "vtrain-single": (8.5, 300),
+}
+FEW = ["korthikanti5", "narayanan2-ptdp", "llama3"]
+
+
+def rows_of(tables):
+    done = subprocess.run([BIN, "bench", "prediction", "--json", *tables], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    rows = {}
+    for line in done.stdout.splitlines():
+        row = json.loads(line)
+        rows.setdefault(row["table"], []).append(row)
+    return rows
+
+
+class Prediction(Case):
+    def holds(self, tables):
+        rows = rows_of(tables)
+        self.assertEqual(sorted(rows), sorted(tables))
+        for table, (bound, count) in TABLES.items():
+            if table not in tables:
+                continue
+            errors = [100 * abs(row["predicted"] / row["published"] - 1) for row in rows[table]]
+            self.assertEqual(len(errors), count)
+            self.assertLessEqual(sum(errors) / count, bound, table)
+
+    def test_few_tables_err_as_little_as_they_should(self):
+        self.holds(FEW)
+
+    @matrix
+    def test_all_tables_err_as_little_as_they_should(self):
+        self.holds(list(TABLES))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,183 @@
+// Described clusters: kernels and collectives by hand, and what is refused.
+#include <catch2/catch.hpp>
+
+#include "clusters.h"
+#include "predict/device_time.h"
+#include "predict/network.h"
+#include "predict/prediction.h"
+#include "setups.h"
+#include "support/problems.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+Json cluster_table() {
+  return {{"name", "mine"},
+          {"nodes", 2},
+          {"device",
+           {{"name", "device"},
+            {"peak16", 1e14},
+            {"memory", "16GiB"},
+            {"bandwidth", 1e12},
+            {"bandwidth_share", 0.8},
+            {"gemm", 0.8}}},
+          {"node", {{"devices", 4}, {"bandwidth", 1e11}}},
+          {"network", {{"nic", 1e10}}}};
+}
+
+// "code key" of the first problem.
+std::string refused(const Json& table) {
+  Problems problems;
+  read_cluster(table, "cluster", problems);
+  REQUIRE_FALSE(problems.empty());
+  return problems.list().front().code + " " + problems.list().front().key;
+}
+
+Cluster two_nodes() {
+  Cluster c = round_cluster(4);
+  c.nodes = 2;
+  c.network = {1e9, 1, 1e-5, 1e-6, 1, 0};
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("A product takes whole tiles, one for each unit at least") {
+  DeviceType d = round_cluster().device;
+  d.kernel = 0;
+  CHECK(gemm_seconds(d, Dtype::bf16, 1000, 1000, 1000) == Approx(2e9 / 1e11));
+  d.units = 10;
+  d.tiles = {{100, 100, 1}};
+  CHECK(gemm_seconds(d, Dtype::bf16, 1000, 1000, 1000) == Approx(2e9 / 1e11));
+  CHECK(gemm_seconds(d, Dtype::bf16, 1001, 1000, 1000) == Approx(2.2e9 / 1e11));
+  // One tile keeps one unit of ten busy.
+  CHECK(gemm_seconds(d, Dtype::bf16, 100, 100, 1000) == Approx(2e7 / 1e10));
+  d.tile_k = 500;
+  CHECK(gemm_seconds(d, Dtype::bf16, 1000, 1000, 1000) == Approx(3e9 / 1e11));
+  // Of a thin one the bytes decide: 2 bytes of each element.
+  CHECK(gemm_seconds(d, Dtype::bf16, 1, 1000000, 1) > 2e6 * 2 / 1e10);
+}
+
+TEST_CASE("The slower of device and host decides") {
+  const DeviceType d = round_cluster().device;
+  CHECK(phase_seconds(d, 1, 0) == 1);
+  CHECK(phase_seconds(d, 1, 0.1) == Approx(1).epsilon(1e-4));
+  CHECK(phase_seconds(d, 0.1, 1) == Approx(1).epsilon(1e-4));
+  CHECK(phase_seconds(d, 1, 1) == Approx(std::pow(2, 1 / 4.5)));
+}
+
+TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
+  Cluster c = round_cluster(8);
+  const Placed all = place(c, {0, 1, 2, 3});
+  CHECK(all.nodes == 1);
+  const double ring = 2 * 0.75 * 1e9 / 1e10 + 6 * 1e-5;
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(ring));
+  CHECK(collective_seconds(c, Collective::all_gather, 1e9, all, {}) == Approx(ring / 2));
+  c.node.curves = {{4, {{1e6, 1e-4}, {1e8, 1e-3}}}};
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e6, all, {}) == Approx(1e-4));
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e7, all, {}) ==
+        Approx(std::sqrt(1e-4 * 1e-3)));
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(1e-2));
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e6, place(c, {5}), {}) == 0);
+}
+
+TEST_CASE("All groups of a node share its NICs") {
+  const Cluster c = two_nodes();
+  const Placed one = place(c, {0, 4}), four = place(c, {0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(one.nodes == 2);
+  CHECK(one.in_node == 1);
+  CHECK(four.in_node == 4);
+  // A group with one rank in a node has one device's share, one with four has four.
+  const double alone = collective_seconds(c, Collective::all_reduce, 1e9, one, {}),
+               together = collective_seconds(c, Collective::all_reduce, 1e9, four, {});
+  CHECK(alone == Approx(1e9 / 1e9).epsilon(0.01));
+  CHECK(together == Approx(2 * 7.0 / 8 * 1e9 / 4e9).epsilon(0.01));
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e9, one, {0.5, true}) ==
+        Approx(2 * alone).epsilon(0.01));
+  CHECK(send_seconds(c, 1e9, 0, 1) == Approx(0.1).epsilon(0.01));
+  CHECK(send_seconds(c, 1e9, 3, 4) == Approx(1).epsilon(0.01));
+}
+
+TEST_CASE("Above a pod the tree may be slower") {
+  Cluster c = two_nodes();
+  c.network.pod = 1;
+  const double full = collective_seconds(c, Collective::all_reduce, 1e9, place(c, {0, 4}), {});
+  c.network.oversubscription = 7;
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e9, place(c, {0, 4}), {}) ==
+        Approx(7 * full).epsilon(0.01));
+}
+
+TEST_CASE("A torus gives each dim of it that a group spans two links") {
+  Cluster c = round_cluster(4);
+  c.nodes = 4;
+  c.torus = {{4, 4}, 1e9, 1, 0};
+  const auto seconds = [&](const std::vector<int>& ranks) {
+    return collective_seconds(c, Collective::all_reduce, 1e9, place(c, ranks), {});
+  };
+  CHECK(seconds({0, 1, 2, 3}) == Approx(2 * 0.75 / 2));   // a ring of four, both ways round
+  CHECK(seconds({0, 1}) == Approx(2 * 0.5 / 1));          // a piece of it is a line
+  CHECK(seconds({0, 4, 8, 12}) == Approx(2 * 0.75 / 2));  // the other dim
+  std::vector<int> all(16);
+  for (int k = 0; k < 16; ++k) all[k] = k;
+  CHECK(seconds(all) == Approx(2 * 15.0 / 16 / 4));
+}
+
+TEST_CASE("A cluster that lacks something is refused with its key") {
+  Problems none;
+  CHECK(read_cluster(cluster_table(), "cluster", none).devices() == 8);
+  CHECK(none.empty());
+  Json table = cluster_table();
+  table["node"].erase("bandwidth");
+  CHECK(refused(table) == "cluster.value cluster.node.bandwidth");
+  table = cluster_table();
+  table.erase("network");
+  CHECK(refused(table) == "cluster.value cluster.network");
+  table = cluster_table();
+  table["network"]["nic"] = 0;
+  CHECK(refused(table) == "option.range cluster.network.nic");
+  table = cluster_table();
+  table["device"]["peek16"] = 1e14;
+  CHECK(refused(table) == "option.unknown cluster.device.peek16");
+  table = cluster_table();
+  table["torus"] = {{"shape", {2, 2}}, {"bandwidth", 1e9}};
+  CHECK(refused(table) == "cluster.value cluster.torus.shape");
+}
+
+TEST_CASE("A plan that the cluster cannot hold is refused") {
+  const Experiment e = experiment(llama({dp(4)}));
+  Cluster small = round_cluster(2);
+  small.device.peak32 = 0;
+  Problems problems;
+  check_placed(*e.plan, ClusterMachine(small, round_stack()), problems);
+  CHECK(codes(problems) == "cluster.room cluster.rate");
+}
+
+TEST_CASE("Times are told of a machine that could run the plan alone") {
+  const Experiment e = experiment(llama({dp(4)}));
+  CHECK(predict(*e.plan, round_machine()).timed);
+  Device little = round_device();
+  little.memory = 1 << 16;
+  const Prediction p = predict(*e.plan, SharedCores(little));
+  CHECK_FALSE(p.timed);
+  const Json json = p.to_json();
+  for (const char* key : {"step_seconds", "tokens_per_second", "mfu", "hfu", "priced_for"})
+    CHECK_FALSE(json.contains(key));
+  CHECK(json.contains("bubble_fraction"));
+  CHECK_FALSE(json["communication"][0].contains("seconds"));
+}
+
+TEST_CASE("An axis that crosses nodes takes longer than one that does not") {
+  Cluster c = two_nodes();
+  const auto gradients = [&](const std::vector<StrategyChoice>& plan) {
+    const Experiment e = experiment(llama(plan));
+    double seconds = 0;
+    for (const CommunicationForecast& each :
+         predict(*e.plan, ClusterMachine(c, round_stack())).communication) {
+      if (each.key.axis == "tp" && each.key.phase == "forward") seconds += each.seconds;
+    }
+    return seconds;
+  };
+  CHECK(gradients({tp(4), dp(2)}) > 2 * gradients({dp(2), tp(4)}));
+}
