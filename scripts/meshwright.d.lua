@@ -27,6 +27,7 @@ local mw = {}
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
+---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
@@ -66,11 +67,16 @@ local mw = {}
 ---@field held_out_loss? number of the last evaluation
 ---@field loss_scale? number of the last step
 ---@field skipped_steps? integer[] left out, as gradients overflowed
+---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
+---@field resumed? table step, from, mix: the checkpoint that the run went on from
 ---@field experts? table[] load of each layer's experts
 ---@field check? table what check = true looked at
 ---@field predicted meshwright.Predicted the same run's prediction
+---@field restarts? integer how many starts of the script have failed before this one
+---@field last_collectives? table[] of a run that failed: where each rank was
 ---@field log? string the run file
 ---@field folder? string the run folder
+---@field export? string the folder with the weights after the last step
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
 ---@field seed integer
@@ -109,11 +115,16 @@ local mw = {}
 ---@field held_out_loss? number of the last evaluation
 ---@field loss_scale? number of the last step
 ---@field skipped_steps? integer[] left out, as gradients overflowed
+---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
+---@field resumed? table step, from, mix: the checkpoint that the run went on from
 ---@field experts? table[] load of each layer's experts
 ---@field check? table what check = true looked at
 ---@field predicted meshwright.Predicted the same run's prediction
+---@field restarts? integer how many starts of the script have failed before this one
+---@field last_collectives? table[] of a run that failed: where each rank was
 ---@field log? string the run file
 ---@field folder? string the run folder
+---@field export? string the folder with the weights after the last step
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
 ---@field seed integer
@@ -139,6 +150,7 @@ local mw = {}
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
+---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
@@ -229,15 +241,21 @@ local mw = {}
 ---@field steps integer how many optimizer steps (1 .. 2147483647)
 ---@field seed? integer of the initial weights and of the order of the data (default 0) (0 .. 9223372036854775807)
 ---@field weights? string initial weights: a safetensors file or folder with Hugging Face's names
+---@field export? any where the weights go after the last step, as a folder that transformers loads: a path, or { path = …, dtype = "bf16", shard = "5GB" }
 ---@field name? string what the run is called; left out: the plan's mix
 ---@field log? string the run file (HDF5), or with a "/" at its end a folder for it and for what belongs to it; {name}, {seed} and {hash} stand for the run's
 ---@field overwrite? boolean a log that is another experiment's may be replaced; a run of the same one replaces its own without it (default false)
+---@field checkpoint? table all that a run goes on from, now and then: { path = "checkpoints/{name}", every = 100, keep = 3 }; one more at its end
+---@field resume? any true: the run goes on from the newest checkpoint of checkpoint.path, whatever mix wrote it, or begins anew where there is none; { from = "…", changed = true } (default false)
 ---@field evaluate? table a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone by the run's own plan, after so many steps and after the last
+---@field cluster? table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run does not look at it
+---@field stack? table the software that a plan on a cluster is priced for: mw.stack("megatron-core"); this project's own if left out
 ---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (1 B .. 1 EiB)
 ---@field force? boolean start although the ranks are predicted to need more memory than this machine has (default false)
 ---@field check? boolean assert while training that replicas have equal bits, tensors lie as the plan says, and nothing is NaN or Inf; names parameters without a gradient (default false)
 ---@field timeout? number how long a rank waits for the others in a collective, and a function of the script may take, before the run ends (default 300) (0.001 .. 1000000000)
+---@field on_nan? "stop"|"continue" what a loss or a gradient norm that is NaN or Inf does: end the run before the optimizer's step, naming where it comes up first; or nothing. Steps that a loss scale leaves out are neither (default "stop")
 ---@field trace? any[] steps of which the run file has every op and transfer, for meshwright trace: { 3, 100 }; {}: none. If left out, the third and the last
 ---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? called after each step with its index and { loss =, grad_norm =, lr =, tokens =, seconds = }; returns { name = number } for the run file; stop = true in it ends the run
 
@@ -581,6 +599,12 @@ function mw.microbatch.ramp(options) end
 ---@overload fun(options?: meshwright.plugin.ep|integer): meshwright.Strategy
 ---@class meshwright.make.ep
 
+---@class meshwright.plugin.mpi
+
+---ranks in several processes, that mpirun or srun started
+---@overload fun(options?: meshwright.plugin.mpi): meshwright.Communicator
+---@class meshwright.make.mpi
+
 ---@class meshwright.plugin.pp
 ---@field ways integer stages that the layers are split into (1 .. 65536)
 ---@field [1]? integer the same as ways
@@ -629,7 +653,7 @@ function mw.microbatch.ramp(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "dp"|"ep"|"pp"|"sp"|"tp"|"zero"
+---@param ... "dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -783,6 +807,7 @@ function mw.strategy(strategy) end
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
+---@overload fun(name: "mpi"): meshwright.make.mpi
 ---@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "sp"): meshwright.make.sp
 ---@overload fun(name: "tp"): meshwright.make.tp

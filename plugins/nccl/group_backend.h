@@ -35,8 +35,8 @@ class GroupBackend final : public mw::comm::CheckedBackend {
   const std::string name_;
   GroupPtr group_;
   // NCCL takes what two ranks send to each other in the order in which it is issued, and a send
-  // before a recv on one communicator waits for the other side's recv. So each direction and tag has
-  // a communicator of its own.
+  // before a recv on one communicator waits for the other side's recv. So each direction and tag
+  // has a communicator of its own.
   std::map<std::tuple<int, int, int>, GroupPtr> pairs_;
 };
 

@@ -1,5 +1,5 @@
-// The ranks of one run: which process has which, the groups that were asked for, and how all of them
-// end when one fails.
+// The ranks of one run: which process has which, the groups that were asked for, and how all of
+// them end when one fails.
 #pragma once
 
 #include <atomic>

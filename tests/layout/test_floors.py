@@ -20,7 +20,7 @@ HOMES_OF_HEADERS = {
     "mesh": "mesh placement",
     "comm": "carrier communicator ledger reduction_hook store_link world",
     "schedule": "replay schedule",
-    "model": "autograd_op block_op builder graph kernel model op ops",
+    "model": "autograd_op block_op builder graph hf_config kernel model op ops",
     "program": "program",
     "optimizer": "optimizer",
     "plan": "microbatch passes recompute strategy",

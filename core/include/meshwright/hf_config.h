@@ -1,6 +1,6 @@
-// What Hugging Face's transformers calls a model: its architecture, and the keys of its config.json.
-// A model whose class is an HfModel too is exported with a config.json, and the config.json beside
-// imported weights is held to it.
+// What Hugging Face's transformers calls a model: its architecture, and the keys of its
+// config.json. A model whose class is an HfModel too is exported with a config.json, and the
+// config.json beside imported weights is held to it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace mw {
 
 // A key of config.json with what it has to be for this model.
 struct HfKey {
-  // The name that is written, then other names that files have; "rope_parameters.rope_theta" lies in
-  // a table.
+  // The name that is written, then other names that files have; "rope_parameters.rope_theta" lies
+  // in a table.
   std::vector<std::string> names;
   Json value;
   std::string option;  // of the model, which says the same; empty: it is so of every such model

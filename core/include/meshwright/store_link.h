@@ -30,9 +30,9 @@ struct Rendezvous {
   std::string attempt = "0";  // of a launcher that starts processes again
 };
 
-// Of this environment: MASTER_ADDR and MASTER_PORT where they are set (as torchrun does); else, under
-// srun, the first machine of the step, and under mpirun on one machine, that, with a port that
-// follows from the job. Throws Error (environment, "launch.address") where no address follows;
+// Of this environment: MASTER_ADDR and MASTER_PORT where they are set (as torchrun does); else,
+// under srun, the first machine of the step, and under mpirun on one machine, that, with a port
+// that follows from the job. Throws Error (environment, "launch.address") where no address follows;
 // (launch.alone) where no launcher has started this process as one of several.
 Rendezvous rendezvous();
 // ... of that environment: for tests.

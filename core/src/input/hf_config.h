@@ -1,5 +1,5 @@
-// config.json of Hugging Face's transformers: what one beside weights says is held to the model, and
-// one is written beside weights that are exported.
+// config.json of Hugging Face's transformers: what one beside weights says is held to the model,
+// and one is written beside weights that are exported.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -34,7 +34,8 @@ std::string hash_of(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().extension() != ".safetensors") continue;
     try {
-      const auto& metadata = SafetensorsFile(entry.path()).metadata();
+      const SafetensorsFile file(entry.path());
+      const auto& metadata = file.metadata();
       const auto found = metadata.find(hash_key);
       return found == metadata.end() ? "" : found->second;
     } catch (const Error&) {

@@ -59,8 +59,8 @@ class SafetensorsFile {
 // What the format calls a dtype, "F32"; empty where it has none.
 std::string safetensors_dtype(at::ScalarType type);
 
-// A file that is written tensor by tensor, in any order: under a temporary name beside `path`, which
-// it gets once it is complete.
+// A file that is written tensor by tensor, in any order: under a temporary name beside `path`,
+// which it gets once it is complete.
 class SafetensorsWriter {
  public:
   struct Entry {

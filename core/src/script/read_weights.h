@@ -14,8 +14,8 @@ namespace mw {
 // plan, or the key.
 void read_weights(const Values& values, Experiment& experiment, Problems& problems);
 
-// The export of an experiment that was found right; null without the key. Throws Error (options) for
-// what the key's table does not take.
+// The export of an experiment that was found right; null without the key. Throws Error (options)
+// for what the key's table does not take.
 std::shared_ptr<HfExport> read_export(const Values& values, const Experiment& experiment);
 
 // The folder that a path names, whether it ends with "/" or not. Throws Error (options,

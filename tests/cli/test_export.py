@@ -1,0 +1,141 @@
+"""What a run exports, by PyPI's safetensors: names, shapes and dtypes, files of a bounded size; what an export may not
+replace; and a config.json that says another model than the script's."""
+
+import json
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+import cases
+
+SCRIPT = """\
+local mw = require "meshwright"
+local tp, pp, dp, zero, ep = mw.plugins("tp", "pp", "dp", "zero", "ep")
+mw.train {
+  model = mw.llama { layers = 2, hidden = 32, heads = 4, kv_heads = 2, ffn = 48, vocab = 64 },
+  data = mw.synthetic {}, sequence = 16,
+  plan = {}, batch = 4,
+  export = "out",
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 2, precision = "fp64",
+}
+"""
+OWN = """\
+local mw = require "meshwright"
+mw.train {
+  model = mw.model {
+    name = "own", layers = 1, dims = { hidden = 16, ffn = 16, vocab = 32 },
+    block = function(x) return x + x:rms_norm():mlp() end,
+  },
+  data = mw.synthetic {}, sequence = 8, batch = 2, export = "out", optimizer = mw.sgd { lr = 0.1 }, steps = 1,
+}
+"""
+MIXTRAL = ("--set", "model=mw.moe { layers = 1, hidden = 32, heads = 4, ffn = 48, vocab = 64, experts = 4, top_k = 2, "
+           "balance = \"bias\" }")
+
+
+def tensors(folder):
+    found = {}
+    for file in folder.glob("*.safetensors"):
+        found.update(safetensors.numpy.load_file(file))
+    return found
+
+
+class Export(cases.ProgramCase):
+    def setUp(self):
+        super().setUp()
+        self.write(SCRIPT)
+        self.out = self.folder / "out"
+
+    def test_every_mix_exports_the_same(self):
+        self.only("run", "script.lua")
+        one = tensors(self.out)
+        self.assertEqual(one["model.layers.1.self_attn.k_proj.weight"].shape, (16, 32))
+        with safetensors.safe_open(self.out / "model.safetensors", "numpy") as file:
+            self.assertEqual(file.metadata()["format"], "pt")
+        config = json.loads((self.out / "config.json").read_text())
+        self.assertEqual((config["architectures"], config["dtype"]), (["LlamaForCausalLM"], "float64"))
+        for plan in ("{pp(2), tp(2)}", "{zero{4, stage=3}}", '{zero{2, stage=1}, pp{2, schedule="zbv", chunks=2}}'):
+            settings = ["--set", f"plan={plan}", "--set", "overwrite=true", "--set", 'export={path="out", shard="9KB"}']
+            if "zbv" in plan:
+                settings += ["--set", "model.layers=4"]
+                self.only("run", "script.lua", "--set", "model.layers=4", "--set", "overwrite=true")
+                one = tensors(self.out)
+            self.only("run", "script.lua", *settings)
+            index = json.loads((self.out / "model.safetensors.index.json").read_text())
+            many = tensors(self.out)
+            self.assertEqual(set(index["weight_map"]), set(many))
+            self.assertEqual(index["metadata"]["total_size"], sum(a.nbytes for a in many.values()))
+            for file in set(index["weight_map"].values()):
+                held = safetensors.numpy.load_file(self.out / file)
+                self.assertTrue(len(held) == 1 or sum(a.nbytes for a in held.values()) <= 9000, file)
+            self.assertEqual(set(many), set(one))
+            worst = max(np.abs(many[name] - one[name]).max() for name in one)
+            self.assertLessEqual(worst, 1e-10, plan)
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith(".")], [])
+
+    def test_dtypes(self):
+        self.only("run", "script.lua", "--set", "precision=bf16", "--set", 'export={path="out", dtype="fp32"}')
+        masters = tensors(self.out)["model.norm.weight"]
+        self.assertEqual(masters.dtype, np.float32)
+        self.assertTrue((masters.view(np.uint32) & 0xFFFF).any())  # more than bf16 holds: the optimizer's own
+        self.assertEqual(json.loads((self.out / "config.json").read_text())["dtype"], "float32")
+
+    def test_what_is_there_is_not_replaced(self):
+        self.only("run", "script.lua")
+        self.only("run", "script.lua")  # its own
+        self.out.joinpath("mine.txt").write_text("mine")
+        done = self.call("run", "script.lua", "--json", "--set", "seed=1")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        error, = [line for line in self.lines(done) if line["kind"] == "error"]
+        self.assertEqual((error["code"], error["key"]), ("export.taken", "export"))
+        self.assertTrue(self.out.joinpath("mine.txt").exists())
+        done = self.call("run", "script.lua", "--json", "--set", "export.size=3")
+        self.assertEqual(done.returncode, 2)
+
+    def test_a_model_that_transformers_lack(self):
+        for script, words, name in ((OWN, "no model of this kind", "layers.0.mlp.up.weight"),
+                                    (SCRIPT, "chooses without a bias", "model.norm.weight")):
+            self.write(script)
+            more = MIXTRAL if script is SCRIPT else ()
+            done = self.call("run", "script.lua", "--set", "overwrite=true", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("no config.json", done.stderr)
+            self.assertIn(words, done.stderr)
+            self.assertFalse((self.out / "config.json").exists())
+            self.assertIn(name, tensors(self.out))
+
+    def test_config_of_another_model(self):
+        self.only("run", "script.lua")
+        given = ("--set", "weights=out", "--set", "export=nil")
+        self.only("plan", "script.lua", *given)
+        config = json.loads((self.out / "config.json").read_text())
+        config["num_hidden_layers"] = 3
+        config["rope_parameters"]["rope_theta"] = 5e5
+        config["rms_norm_eps"] = 1e-6
+        config["tie_word_embeddings"] = True
+        (self.out / "config.json").write_text(json.dumps(config))
+        done = self.call("plan", "script.lua", "--json", *given)
+        errors = [line for line in self.lines(done) if line["kind"] == "error"]
+        self.assertEqual({(e["code"], e["key"]) for e in errors}, {("weights.config", "weights")})
+        said = "\n".join(e["message"] for e in errors)
+        for both in ("num_hidden_layers is 3, and the model has layers = 2", "rope_theta is 500000.0", "10000.0",
+                     "rms_norm_eps is 1e-06", "1e-05", "tie_word_embeddings is true, and the model has tied = false"):
+            self.assertIn(both, said)
+        self.assertIn("layers = 3", [e["hint"] for e in errors])
+
+    def test_logits_do_not_depend_on_the_mix(self):
+        def logits(*settings):
+            self.only("logits", "script.lua", "-o", "logits.safetensors", *settings)
+            return safetensors.numpy.load_file(self.folder / "logits.safetensors")
+        one = logits()
+        self.assertEqual(one["logits"].shape, (4, 16, 64))
+        for plan in ("{dp(2), tp(2)}", "{pp(2), zero{2, stage=3}}"):
+            other = logits("--set", f"plan={plan}", "--set", "microbatch=1")
+            np.testing.assert_array_equal(other["tokens"], one["tokens"])
+            self.assertLessEqual(np.abs(other["logits"] - one["logits"]).max(), 1e-10)
+        self.assertFalse(self.out.exists())  # nothing is trained, and nothing exported
+
+
+if __name__ == "__main__":
+    cases.unittest.main(verbosity=2)
