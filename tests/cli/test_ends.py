@@ -231,7 +231,7 @@ class Ends(ProgramCase):
         self.assertEqual((lines[0]["status"], lines[1]["kind"]), ("failed", "error"))
         self.assertEqual(lines[1]["code"], "run-file.access")
         status, reason, events, steps = self.file()
-        self.assertEqual((status, [event[0] for event in events]), ("failed", ["failed"]))
+        self.assertEqual((status, [event[0] for event in events]), ("failed", ["rank"] * 4 + ["failed"]))
         self.assertIn("File too large", reason)
         self.assertGreater(steps, 0)
 

@@ -29,9 +29,9 @@ JOB = """\
 exec srun --mpi=pmix %s run script.lua --json >result.jsonl
 """
 # As many steps as it takes to be interrupted in the middle.
-LONG = """e.steps = 600
-e.checkpoint = { path = "checkpoints", every = 50 }
-e.observe = function(step) if step %% 100 == 0 then os.execute("sleep 0.2") end end
+LONG = """e.steps = 80
+e.checkpoint = { path = "checkpoints", every = 10 }
+e.observe = function(step) os.execute("sleep 0.05") end
 """
 
 
@@ -95,8 +95,8 @@ class InSlurm(ProgramCase):
 
     def test_a_training_that_is_put_back_goes_on(self):
         """By the warning before the time limit, as Slurm sends it: the run ends itself, its job asks to be put back."""
-        self.write(SCRIPT % LONG.replace("%%", "%"))
-        alone = self.losses(LONG.replace("%%", "%"))
+        self.write(SCRIPT % LONG)
+        alone = self.losses(LONG.replace("sleep 0.05", "true"))
         script = SOURCE / "scripts/slurm/train.sbatch"
         environment = {**self.slurm.environment, "MESHWRIGHT": BIN}
         job = int(subprocess.run(["sbatch", "--parsable", "--ntasks=2", "--output=job.txt", script, "script.lua"],
@@ -112,7 +112,7 @@ class InSlurm(ProgramCase):
         self.assertEqual(self.slurm.restarts(job), 1, self.output("job.txt")[-4000:])
         with h5py.File(self.folder / "runs/a.h5") as f:
             self.assertEqual(f.attrs["status"], b"done" if isinstance(f.attrs["status"], bytes) else "done")
-            self.assertEqual(list(f["steps"]["step"][:]), list(range(600)))
+            self.assertEqual(list(f["steps"]["step"][:]), list(range(80)))
             for mine, theirs in zip(f["steps"]["loss"][:], alone):
                 self.assertAlmostEqual(mine, theirs, delta=1e-12)
 

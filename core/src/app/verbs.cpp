@@ -278,6 +278,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
     ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
     ranks_failed(error);
+    claim.let_go();
     output.error(error);
     std::fflush(nullptr);
     ::_exit(exit_code_of(Stage::run));

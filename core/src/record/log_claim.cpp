@@ -182,9 +182,14 @@ LogClaim::LogClaim(LogClaim&& other) noexcept
       lock_(std::exchange(other.lock_, -1)) {}
 
 LogClaim::~LogClaim() {
+  let_go();
+}
+
+void LogClaim::let_go() noexcept {
   if (lock_ < 0) return;
   ::unlink(lock_path_.c_str());
   ::close(lock_);
+  lock_ = -1;
 }
 
 }  // namespace mw

@@ -36,6 +36,8 @@ class LogClaim {
   // The run is done. Until then the file that it replaces lies beside the log, as NAME.earlier.h5,
   // and stays there if the run does not come so far.
   void done();
+  // Gives the log free now, in a process that ends without destroying this.
+  void let_go() noexcept;
 
  private:
   void lock();
