@@ -72,6 +72,7 @@ local function seconds(row)
     main_gradients = row.fp32_gradients and "fp32" or "compute", recompute = row.recompute or "none",
     optimizer = mw.adamw { lr = 1e-4 }, steps = 1, cluster = cluster, stack = stack,
   })
+  if not good and tostring(result):find "interrupted" then error(result, 0) end
   if not good then return nil, tostring(result) end
   return result.step_seconds, nil, result
 end

@@ -149,7 +149,12 @@ constexpr const char* chart_types =
     "---@field bars (string|number)[][] a group each: its name, and a number for each of the "
     "series\n\n"
     "---Writes a page of horizontal bars and their numbers.\n---@param chart meshwright.BarChart\n"
-    "---@return string file\nfunction mw.bar_chart(chart) end\n\n";
+    "---@return string file\nfunction mw.bar_chart(chart) end\n\n"
+    "---Hardware that a plan is priced for: of clusters/, or a file by its path.\n"
+    "---@param name string\n---@param changes? table of its keys: { nodes = 8 }\n"
+    "---@return table\nfunction mw.cluster(name, changes) end\n\n"
+    "---The software on a cluster.\n---@param name string\n---@param changes? table\n"
+    "---@return table\nfunction mw.stack(name, changes) end\n\n";
 
 constexpr const char* load_types =
     "---A run's result, read back from its file: what mw.train returned, with its steps and "
