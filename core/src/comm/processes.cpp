@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/pack.h"
 #include "base/version.h"
-#include "meshwright/plugin.h"
 
 namespace mw {
 namespace {
@@ -36,17 +35,17 @@ void members(Pack& pack, Refusal& refusal) {
 }
 
 struct Greeting {
-  std::string version, toolchain, host, machine;
+  std::string version, host, machine;
 };
 template <class Pack>
 void members(Pack& pack, Greeting& greeting) {
-  pack(greeting.version, greeting.toolchain, greeting.host, greeting.machine);
+  pack(greeting.version, greeting.host, greeting.machine);
 }
 
 Greeting own_greeting() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  Greeting greeting{version_line(), toolchain, host.data(), ""};
+  Greeting greeting{version_line(), host.data(), ""};
   // Hosts of one name are one machine only if they were started together.
   std::ifstream("/proc/sys/kernel/random/boot_id") >> greeting.machine;
   return greeting;
@@ -242,10 +241,10 @@ void Processes::greet() {
     hosts_[p] = greetings[p].host + "\n" + greetings[p].machine;
   for (std::size_t p = 1; p < greetings.size(); ++p) {
     const Greeting &one = greetings[p], &other = greetings[0];
-    if (one.version == other.version && one.toolchain == other.toolchain) continue;
+    if (one.version == other.version) continue;
     throw Error(Stage::environment, "process.version", "",
-                fmt::format("{} runs {} ({}), {} runs {} ({})", name_of(static_cast<int>(p)),
-                            one.version, one.toolchain, name_of(0), other.version, other.toolchain),
+                fmt::format("{} runs {}, {} runs {}", name_of(static_cast<int>(p)), one.version,
+                            name_of(0), other.version),
                 "install the same build on all hosts");
   }
 }
