@@ -1,5 +1,5 @@
--- DGX B200: 8 B200 joined by NVLink 5 (900 GB/s each way) and 8 InfiniBand NICs of 400 Gb/s ("NVIDIA DGX B200
--- Datasheet", 2024).
+-- DGX B200: 8 B200 joined by NVLink 5 (900 GB/s each way) and 8 InfiniBand NICs of 400 Gb/s
+-- ("NVIDIA DGX B200 Datasheet", 2024).
 local include = ...
 return {
   name = "b200",

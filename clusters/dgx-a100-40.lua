@@ -1,5 +1,5 @@
--- DGX A100 with 40 GB a GPU, whose memory is slower, and 8 InfiniBand NICs of 200 Gb/s ("NVIDIA DGX A100 System
--- Architecture", 2020).
+-- DGX A100 with 40 GB a GPU, whose memory is slower, and 8 InfiniBand NICs of 200 Gb/s ("NVIDIA DGX
+-- A100 System Architecture", 2020).
 local include = ...
 return {
   name = "dgx-a100-40",

@@ -1,4 +1,5 @@
--- DGX A100 with 80 GB a GPU and 8 InfiniBand NICs of 200 Gb/s ("NVIDIA DGX A100 System Architecture", 2021).
+-- DGX A100 with 80 GB a GPU and 8 InfiniBand NICs of 200 Gb/s ("NVIDIA DGX A100 System
+-- Architecture", 2021).
 local include = ...
 return {
   name = "dgx-a100-80",

@@ -1,6 +1,6 @@
--- Where Llama 3 405B was trained: nodes of 8 H100-80GB with HBM3 at 700 W, 8 RoCE NICs of 400 Gb/s, a three-layer
--- Clos network whose pods of 3,072 GPUs have full rate within and 1:7 above (Grattafiori et al. 2024, "The Llama 3
--- Herd of Models", section 3.3.1).
+-- Where Llama 3 405B was trained: nodes of 8 H100-80GB with HBM3 at 700 W, 8 RoCE NICs of 400 Gb/s,
+-- a three-layer Clos network whose pods of 3,072 GPUs have full rate within and 1:7 above
+-- (Grattafiori et al. 2024, "The Llama 3 Herd of Models", section 3.3.1).
 local include = ...
 return {
   name = "dgx-h100-llama3",

@@ -1,5 +1,5 @@
--- DGX H100: 8 H100 joined by NVLink 4 (450 GB/s each way) and 8 NDR InfiniBand NICs of 400 Gb/s ("NVIDIA DGX H100
--- Datasheet", 2023).
+-- DGX H100: 8 H100 joined by NVLink 4 (450 GB/s each way) and 8 NDR InfiniBand NICs of 400 Gb/s
+-- ("NVIDIA DGX H100 Datasheet", 2023).
 local include = ...
 return {
   name = "dgx-h100",

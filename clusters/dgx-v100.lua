@@ -1,5 +1,5 @@
--- DGX-2H-like nodes of 8 V100 joined by NVLink 2 (150 GB/s each way), 4 EDR InfiniBand NICs of 100 Gb/s ("NVIDIA
--- DGX-1 with Tesla V100 System Architecture", 2017, WP-08437).
+-- DGX-2H-like nodes of 8 V100 joined by NVLink 2 (150 GB/s each way), 4 EDR InfiniBand NICs of 100
+-- Gb/s ("NVIDIA DGX-1 with Tesla V100 System Architecture", 2017, WP-08437).
 local include = ...
 return {
   name = "dgx-v100",

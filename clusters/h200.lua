@@ -1,4 +1,5 @@
--- Nodes of 8 H200: the H100 with 141 GB of faster memory ("NVIDIA H200 Tensor Core GPU Datasheet", 2024).
+-- Nodes of 8 H200: the H100 with 141 GB of faster memory ("NVIDIA H200 Tensor Core GPU Datasheet",
+-- 2024).
 local include = ...
 return {
   name = "h200",

@@ -1,5 +1,5 @@
--- Where DeepSeek-V3 was trained: nodes of 8 H800 with NVLink cut to 200 GB/s each way, 8 InfiniBand NICs of 400
--- Gb/s (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.1).
+-- Where DeepSeek-V3 was trained: nodes of 8 H800 with NVLink cut to 200 GB/s each way, 8 InfiniBand
+-- NICs of 400 Gb/s (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.1).
 local include = ...
 return {
   name = "h800",

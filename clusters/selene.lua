@@ -1,5 +1,6 @@
--- Selene, NVIDIA's cluster of DGX A100: nodes of 8 A100-80GB joined by NVLink 3 and NVSwitch (600 GB/s both ways),
--- 8 HDR InfiniBand NICs of 200 Gb/s for training, a fat tree at full rate (Narayanan et al. 2021, section 5).
+-- Selene, NVIDIA's cluster of DGX A100: nodes of 8 A100-80GB joined by NVLink 3 and NVSwitch (600
+-- GB/s both ways), 8 HDR InfiniBand NICs of 200 Gb/s for training, a fat tree at full rate
+-- (Narayanan et al. 2021, section 5).
 local include = ...
 return {
   name = "selene",

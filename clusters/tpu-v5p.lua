@@ -1,5 +1,6 @@
--- TPU v5p: 459 TFLOP/s bf16, 95 GB at 2.765 TB/s, hosts of 4 chips, a 3-D torus with 4,800 Gb/s a chip (Google
--- Cloud, "TPU v5p" documentation, 2024). Of another size than this cube of 64 chips: nodes and torus.shape.
+-- TPU v5p: 459 TFLOP/s bf16, 95 GB at 2.765 TB/s, hosts of 4 chips, a 3-D torus with 4,800 Gb/s a
+-- chip (Google Cloud, "TPU v5p" documentation, 2024). Of another size than this cube of 64 chips:
+-- nodes and torus.shape.
 local include = ...
 return {
   name = "tpu-v5p", nodes = 16,

@@ -1,5 +1,5 @@
--- The cluster that vTrain's authors measured on: nodes of 8 A100-80GB, 4 HDR InfiniBand NICs of 200 Gb/s, 100 Gb/s
--- a GPU (Bang et al. 2024, MICRO, section IV).
+-- The cluster that vTrain's authors measured on: nodes of 8 A100-80GB, 4 HDR InfiniBand NICs of 200
+-- Gb/s, 100 Gb/s a GPU (Bang et al. 2024, MICRO, section IV).
 local include = ...
 return {
   name = "vtrain",

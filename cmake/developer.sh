@@ -32,9 +32,9 @@ verb_build() {
   unlock
 }
 
-# PyTorch for the tests' Python: the wheel that libtorch comes from, without what its CUDA side needs.
-# That loads all the same if each library that it names is there, and no CPU calls any of them: empty
-# ones stand in, for some gigabytes.
+# PyTorch for the tests' Python: the wheel that libtorch comes from, without what its CUDA side
+# needs. That loads all the same if each library that it names is there, and no CPU calls any of
+# them: empty ones stand in, for some gigabytes.
 install_test_torch() {
   local venv=$1 site folder name
   name=$(pins wheel | sed -n 's/^torch .* //p')

@@ -83,8 +83,8 @@ function(meshwright_add_own_plugins folder output)
     if(NOT files)
       continue()
     endif()
-    # What a plugin alone needs, it finds itself: plugin.cmake sets MESHWRIGHT_PLUGIN_LINK to what is
-    # linked, or MESHWRIGHT_PLUGIN_LEFT_OUT to why it cannot be built here.
+    # What a plugin alone needs, it finds itself: plugin.cmake sets MESHWRIGHT_PLUGIN_LINK to what
+    # is linked, or MESHWRIGHT_PLUGIN_LEFT_OUT to why it cannot be built here.
     unset(MESHWRIGHT_PLUGIN_LINK)
     unset(MESHWRIGHT_PLUGIN_LEFT_OUT)
     include("${path}/plugin.cmake" OPTIONAL)

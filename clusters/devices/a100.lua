@@ -1,5 +1,6 @@
--- NVIDIA A100 SXM. Rates and memory: data sheet "NVIDIA A100 Tensor Core GPU" (2021), dense. The rest, from
--- bandwidth_share on, is one set for all A100, fitted on the tables of tests/reference
+-- What one NVIDIA A100 SXM can do, and how well it does it.
+-- Rates and memory: data sheet "NVIDIA A100 Tensor Core GPU" (2021), dense. The
+-- rest, from bandwidth_share on, is one set for all A100, fitted on the tables of tests/reference
 -- (kernel, smooth and optimizer were set by hand).
 local include = ...
 return function(changes)

@@ -1,6 +1,8 @@
--- NVIDIA B200. Rates and memory: NVIDIA "Blackwell Architecture Technical Brief" (2024), dense; of large products
--- 1,745 TFLOP/s were measured (Bekman, "Machine Learning Engineering", on matmul FLOPS). No step was published
--- that this could be fitted on: shares are the H100's, the product's by that measurement.
+-- What one NVIDIA B200 can do, and how well it does it.
+-- Rates and memory: NVIDIA "Blackwell Architecture Technical Brief" (2024), dense; of
+-- large products 1,745 TFLOP/s were measured (Bekman, "Machine Learning Engineering", on matmul
+-- FLOPS). No step was published that this could be fitted on: shares are the H100's, the product's
+-- by that measurement.
 local include = ...
 return function(changes)
   local device = {

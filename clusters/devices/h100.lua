@@ -1,6 +1,7 @@
--- NVIDIA H100 SXM. Rates and memory: data sheet "NVIDIA H100 Tensor Core GPU" (2023), dense. The rest, from
--- bandwidth_share on, is fitted on the tables of tests/reference; what was not is the A100's. Flash attention 3:
--- Shah et al. 2024, about 600 TFLOP/s forward.
+-- What one NVIDIA H100 SXM can do, and how well it does it.
+-- Rates and memory: data sheet "NVIDIA H100 Tensor Core GPU" (2023), dense. The
+-- rest, from bandwidth_share on, is fitted on the tables of tests/reference; what was not is the
+-- A100's. Flash attention 3: Shah et al. 2024, about 600 TFLOP/s forward.
 local include = ...
 return function(changes)
   local device = {

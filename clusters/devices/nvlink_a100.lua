@@ -1,6 +1,6 @@
--- All-reduces among 2, 4 and 8 A100 of a node over NVLink 3, measured with nccl-tests (out of place) by
--- the authors of vTrain (Bang et al. 2024, MICRO; MIT licence); all points of 1 MiB to 1 GiB are in
--- tests/reference/nccl_ar_a100_*.csv. Of each size the median of those within 3 %.
+-- All-reduces among 2, 4 and 8 A100 of a node over NVLink 3, measured with nccl-tests (out of
+-- place) by the authors of vTrain (Bang et al. 2024, MICRO; MIT licence); all points of 1 MiB to 1
+-- GiB are in tests/reference/nccl_ar_a100_*.csv. Of each size the median of those within 3 %.
 local MiB = 2 ^ 20
 return {
   {

@@ -1,6 +1,7 @@
--- Google TPU, compiled by XLA: a step is one program, so that the host launches nothing op by op. Shares are
--- guesses between published model FLOPs utilisations (Chowdhery et al. 2022, PaLM: 46 % of v4) and 1; nothing is
--- fitted. Products have no tiles here: 128 x 128 systolic arrays are small against training's shapes.
+-- Google TPU, compiled by XLA: a step is one program, so that the host launches nothing op by op.
+-- Shares are guesses between published model FLOPs utilisations (Chowdhery et al. 2022, PaLM: 46 %
+-- of v4) and 1; nothing is fitted. Products have no tiles here: 128 x 128 systolic arrays are small
+-- against training's shapes.
 local include = ...
 return function(changes)
   local device = {

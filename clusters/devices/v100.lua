@@ -1,5 +1,6 @@
--- NVIDIA V100 SXM2. Rates and memory: data sheet "NVIDIA V100 Tensor Core GPU" (2020). No step was published that
--- this could be fitted on: shares are the A100's.
+-- What one NVIDIA V100 SXM2 can do, and how well it does it.
+-- Rates and memory: data sheet "NVIDIA V100 Tensor Core GPU" (2020). No step was
+-- published that this could be fitted on: shares are the A100's.
 local include = ...
 return function(changes)
   local device = {

@@ -1,5 +1,5 @@
--- MosaicML's LLM Foundry with PyTorch FSDP as its README's table of throughputs has it (2023): flash attention 1,
--- elementwise ops in eager PyTorch, an optimizer that is not fused.
+-- MosaicML's LLM Foundry with PyTorch FSDP as its README's table of throughputs has it (2023):
+-- flash attention 1, elementwise ops in eager PyTorch, an optimizer that is not fused.
 local include = ...
 return {
   name = "fsdp-mpt",

@@ -1,5 +1,6 @@
--- PyTorch's fully_shard with torch.compile: flash attention 2, elementwise ops fused by Inductor, a fused optimizer
--- (torchtitan: Liang et al. 2024). Not fitted: no table of it is among tests/reference.
+-- PyTorch's fully_shard with torch.compile: flash attention 2, elementwise ops fused by Inductor, a
+-- fused optimizer (torchtitan: Liang et al. 2024). Not fitted: no table of it is among
+-- tests/reference.
 local include = ...
 return {
   name = "fsdp2",

@@ -1,5 +1,5 @@
--- Meta's trainer of Llama 3 405B (Grattafiori et al. 2024, section 3.3.2): flash attention 3, asynchronous sends,
--- ZeRO-1 with overlapped collectives; TP's are not hidden.
+-- Meta's trainer of Llama 3 405B (Grattafiori et al. 2024, section 3.3.2): flash attention 3,
+-- asynchronous sends, ZeRO-1 with overlapped collectives; TP's are not hidden.
 local include = ...
 return {
   name = "llama3",

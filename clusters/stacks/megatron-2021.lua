@@ -1,5 +1,6 @@
--- Megatron-LM as of Narayanan et al. 2021: gradients are added up in fp32 by a kernel of its own (2 bytes read, 4
--- read and written), reduced in fp32 after the last microbatch; all-reduces of TP block.
+-- Megatron-LM as of Narayanan et al. 2021: gradients are added up in fp32 by a kernel of its own (2
+-- bytes read, 4 read and written), reduced in fp32 after the last microbatch; all-reduces of TP
+-- block.
 local include = ...
 return {
   name = "megatron-2021",

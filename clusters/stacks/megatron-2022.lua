@@ -1,5 +1,5 @@
--- Megatron-LM as of Korthikanti et al. 2022: the weights' gradients are added up in fp32 by the product itself.
--- Backward's all-reduce of TP runs beside them: tp { overlap = true } in the plan.
+-- Megatron-LM as of Korthikanti et al. 2022: the weights' gradients are added up in fp32 by the
+-- product itself. Backward's all-reduce of TP runs beside them: tp { overlap = true } in the plan.
 local include = ...
 return {
   name = "megatron-2022",

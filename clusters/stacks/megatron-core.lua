@@ -1,6 +1,6 @@
--- Megatron-Core as its table of H100 throughputs has it (2024): flash attention 2 (Transformer Engine), collectives
--- of TP in pieces beside their products, the distributed optimizer with both of its collectives overlapped, sends
--- overlapped.
+-- Megatron-Core as its table of H100 throughputs has it (2024): flash attention 2 (Transformer
+-- Engine), collectives of TP in pieces beside their products, the distributed optimizer with both
+-- of its collectives overlapped, sends overlapped.
 local include = ...
 return {
   name = "megatron-core",

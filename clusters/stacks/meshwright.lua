@@ -1,5 +1,5 @@
--- This project's own program: one kernel for each op as its footprint has it, launched from C++; PyTorch's flash
--- attention 2. What the program overlaps overlaps.
+-- This project's own program: one kernel for each op as its footprint has it, launched from C++;
+-- PyTorch's flash attention 2. What the program overlaps overlaps.
 local include = ...
 return {
   name = "meshwright",

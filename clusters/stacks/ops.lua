@@ -1,8 +1,8 @@
--- What streams through memory, by an op's kind: passes over its output's elements, kernels, ops of the host.
--- `dropout`: halves of a pass for masks. `fused`: bias, dropout and residual add are one kernel, bias and
--- activation another (Korthikanti et al. 2022, section 4, counts the tensors; Megatron-LM's fused kernels). What a
--- residual add's backward costs (the bias' gradient, and dropout's) stands with the norm's, as a program has no
--- instruction for it.
+-- What streams through memory, by an op's kind: passes over its output's elements, kernels, ops of
+-- the host. `dropout`: halves of a pass for masks. `fused`: bias, dropout and residual add are one
+-- kernel, bias and activation another (Korthikanti et al. 2022, section 4, counts the tensors;
+-- Megatron-LM's fused kernels). What a residual add's backward costs (the bias' gradient, and
+-- dropout's) stands with the norm's, as a program has no instruction for it.
 return function(dropout, fused)
   local mask = dropout and 0.5 or 0
   local add = 3 + mask + (fused and 0 or 1)

@@ -1,5 +1,5 @@
--- Megatron-LM as vTrain's authors measured it (Bang et al. 2024): gradients are summed and reduced in fp16, nothing
--- overlaps.
+-- Megatron-LM as vTrain's authors measured it (Bang et al. 2024): gradients are summed and reduced
+-- in fp16, nothing overlaps.
 local include = ...
 return {
   name = "vtrain",

@@ -1,5 +1,5 @@
--- DeepSpeed's ZeRO-3 as Narayanan et al. 2021 measured it (section 5.2): Megatron-LM's kernels, parameters gathered
--- by rings that have one of a node's 8 NICs.
+-- DeepSpeed's ZeRO-3 as Narayanan et al. 2021 measured it (section 5.2): Megatron-LM's kernels,
+-- parameters gathered by rings that have one of a node's 8 NICs.
 local include = ...
 return {
   name = "zero3-2021",

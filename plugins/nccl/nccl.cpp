@@ -1,4 +1,4 @@
-// The plugin's descriptor.
+// Registers what carries processes over NCCL.
 #include "carrier.h"
 #include "meshwright/plugin.h"
 

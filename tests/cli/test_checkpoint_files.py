@@ -1,4 +1,5 @@
-"""What becomes of checkpoints when processes die, disks are full, files are cut off, and folders are another's."""
+"""What becomes of checkpoints when processes die, disks are full, files are cut off, and folders
+are another's."""
 import json
 import os
 import random

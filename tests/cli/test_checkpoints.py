@@ -1,4 +1,5 @@
-"""Checkpoints: a run that goes on is the run that was never interrupted, in its own mix bit for bit, in any
+"""Checkpoints: a run that goes on is the run that was never interrupted, in its own mix bit for
+bit, in any
 other to rounding."""
 import json
 import subprocess

@@ -189,7 +189,8 @@ class Ends(ProgramCase):
         self.ended(code, lines, "failed", "failed", "check: ", 1)
 
     def test_a_training_that_diverges_stops(self):
-        # Before the update, at the first op where NaN comes up; plans whose ranks hold other parts, and steps of other plans.
+        # Before the update, at the first op where NaN comes up; plans whose ranks hold other parts,
+        # and steps of other plans.
         for change in ("", "e.plan = { mw.plugin('zero') { 2, stage = 3 }, tp(2) }", "e.plan = { mw.plugin('pp')(2), tp(2) } e.model.layers = 2 "
                        "e.microbatch = 2", "e.microbatch = function(step) return { batch = step < 1 and 4 or 8 } end"):
             with self.subTest(change):

@@ -1,4 +1,5 @@
-"""What a run exports, by PyPI's safetensors: names, shapes and dtypes, files of a bounded size; what an export may not
+"""What a run exports, by PyPI's safetensors: names, shapes and dtypes, files of a bounded size;
+what an export may not
 replace; and a config.json that says another model than the script's."""
 
 import json

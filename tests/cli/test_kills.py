@@ -1,7 +1,9 @@
-"""Trainings that are killed again and again, while they start, compute, and write checkpoints: nothing hangs, no checkpoint is
-lost, the run file can be read, and what comes out in the end are the losses of a run that nobody killed.
+"""Trainings that are killed again and again, while they start, compute, and write checkpoints:
+nothing hangs, no checkpoint is lost, the run file can be read, and what comes out in the end are
+the losses of a run that nobody killed.
 
-MESHWRIGHT_KILLS=50 kills so many times, half of them a process of several; the normal run makes a few."""
+MESHWRIGHT_KILLS=50 kills so many times, half of them a process of several; the normal run makes a
+few."""
 import json
 import os
 import pathlib

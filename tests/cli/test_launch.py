@@ -1,4 +1,5 @@
-"""What commands do where a launcher has started several processes, as its environment says: who does them, what is
+"""What commands do where a launcher has started several processes, as its environment says: who
+does them, what is
 refused, and that the others are silent. Real processes are tests/mpi's."""
 import unittest
 

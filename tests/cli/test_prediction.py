@@ -1,5 +1,6 @@
 # label: cli
-"""Plans priced for described clusters: a few rows of each published table, what the command line and
+"""Plans priced for described clusters: a few rows of each published table, what the command line
+and
 scripts say of the machine, and what is refused."""
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""Models that transformers saved give its logits here under tp x pp, train, and load there again with the logits that
+"""Models that transformers saved give its logits here under tp x pp, train, and load there again
+with the logits that
 they have here; sharded files with an index on both sides."""
 
 import json

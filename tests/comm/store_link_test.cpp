@@ -40,7 +40,8 @@ std::uint16_t free_port() {
   return c10d::TCPStore("127.0.0.1", options).getPort();
 }
 
-// What a process of several does: tells each what it knows of it, much or little, and hears the same.
+// What a process of several does: tells each what it knows of it, much or little, and hears the
+// same.
 void exchange(mw::StoreLink& link) {
   const int n = link.at().processes, self = link.at().process;
   const auto message = [](int from, int to, int number) {

@@ -1,4 +1,5 @@
-"""Processes that meet at a store on this machine, in the environments of torchrun, srun and mpirun: every
+"""Processes that meet at a store on this machine, in the environments of torchrun, srun and
+mpirun: every
 message arrives, and one that is killed is missed by the others within seconds."""
 # label: unit
 

@@ -101,8 +101,8 @@ TEST_CASE("A rank that does not come is named, with what it did last", "[.][fail
   // Whoever came first to the end of its patience has told the others.
   if (carrier().process() == 0) {
     CHECK_THAT(errors[0], Contains(fmt::format("rank {}", last)) || Contains("rank 0"));
-    CHECK_THAT(errors[0], Contains("last completed barrier") ||
-                              Contains("has completed no collective"));
+    CHECK_THAT(errors[0],
+               Contains("last completed barrier") || Contains("has completed no collective"));
   }
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
 }

@@ -1,5 +1,5 @@
-"""The module for NCCL compiles and links wherever the CUDA toolkit is, and nothing else that is built needs libtorch's
-CUDA side."""
+"""What carries processes over NCCL compiles and links wherever the CUDA toolkit is, and nothing
+else that is built needs libtorch's CUDA side."""
 # label: unit
 
 import os

@@ -146,7 +146,9 @@ TEST_CASE("... on this CPU's kernels, whatever threads they have", "[kernels][sa
   setup.threads = threads;
   DYNAMIC_SECTION((is_gpt ? "gpt " : "llama ") << name_of(precision) << " on " << threads) {
     check(setup);
-    CHECK(predict(*experiment(setup).plan, SharedCores(round_device(2)), threads).fullest().memory.measured);
+    CHECK(predict(*experiment(setup).plan, SharedCores(round_device(2)), threads)
+              .fullest()
+              .memory.measured);
   }
 }
 

@@ -1,9 +1,9 @@
 // Pipelines priced: closed forms on devices of their own, shared cores, and where stages meet.
 #include <catch2/catch.hpp>
 
+#include "clusters.h"
 #include "plan/work.h"
 #include "predict/prediction.h"
-#include "clusters.h"
 #include "setups.h"
 #include "support/problems.h"
 

@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 #include <ctime>
 
+#include "clusters.h"
 #include "predict/prediction.h"
 #include "predict/price.h"
-#include "clusters.h"
 #include "setups.h"
 
 using namespace mw;

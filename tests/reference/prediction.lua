@@ -1,7 +1,8 @@
 -- What `meshwright bench prediction` runs: every row of the tables of this folder as a plan of this
--- project's own, priced for the cluster and the stack that it was measured on; predicted beside published.
--- Arguments: names of tables (all if none is given), "rows" for each row, "json" for a line of JSON a row,
--- and changes of a device or a stack for fits, such as h100.gemm=0.62 or megatron-core.hidden_model=0.6.
+-- project's own, priced for the cluster and the stack that it was measured on; predicted beside
+-- published. Arguments: names of tables (all if none is given), "rows" for each row, "json" for a
+-- line of JSON a row, and changes of a device or a stack for fits, such as h100.gemm=0.62 or
+-- megatron-core.hidden_model=0.6.
 local mw                   = require "meshwright"
 local pp, dp, tp, sp, zero = mw.plugins("pp", "dp", "tp", "sp", "zero")
 local folder               = arg[0]:match "^(.*)/" or "."
@@ -89,8 +90,8 @@ local function add(name, rows) tables[#tables + 1] = { name = name, rows = rows 
 -- Narayanan et al. 2021, equation 3: operations with full recompute.
 local function flops_recomputed(B, s, l, h, V) return 96.0 * B * s * l * h * h * (1 + s / (6 * h) + V / (16 * l * h)) end
 
--- Microbatch and interleave are those of Megatron-LM's examples/sc21/run_table_1.sh, where they are published;
--- where not, what fits.
+-- Microbatch and interleave are those of Megatron-LM's examples/sc21/run_table_1.sh, where they are
+-- published; where not, what fits.
 local sc21 = {
   [1.7] = { 16, 1 }, [3.6] = { 16, 1 }, [7.5] = { 16, 1 }, [18.4] = { 8, 1 }, [39.1] = { 4, 1 }, [76.1] = { 2, 3 },
   [145.6] = { 2, 2 }, [310.1] = { 1, 2 }, [529.6] = { 1, 3 }, [1008.0] = { 1, 1 },
@@ -191,8 +192,8 @@ local function mpt(device)
   return rows
 end
 
--- Microbatch and interleave are not published: by one rule for every row, the fastest by prediction that fits 80 GB
--- (of microbatches 1, 2, 4 and of chunks that divide a stage's layers).
+-- Microbatch and interleave are not published: by one rule for every row, the fastest by prediction
+-- that fits 80 GB (of microbatches 1, 2, 4 and of chunks that divide a stage's layers).
 local mcore_choice = {
   [1.7] = { 4, 1 }, [7.1] = { 4, 1 }, [16] = { 4, 1 }, [32] = { 4, 1 }, [70] = { 2, 42 }, [119] = { 2, 23 },
   [177] = { 2, 16 }, [314] = { 1, 12 }, [462] = { 1, 7 },
@@ -215,7 +216,8 @@ end
 
 local function llama3()
   local rows = {}
-  -- One layer less on the first and on the last of 128 virtual stages (Grattafiori et al. 2024, section 3.3.2).
+  -- One layer less on the first and on the last of 128 virtual stages (Grattafiori et al. 2024,
+  -- section 3.3.2).
   local layout = {}
   for k = 1, 128 do layout[k] = (k == 1 or k == 128) and 0 or 1 end
   for i, r in ipairs(csv "llama3_table4") do

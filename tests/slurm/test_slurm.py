@@ -1,4 +1,5 @@
-"""Trainings and sweeps as jobs of a real Slurm, on loopback: by srun, as a job array, and put back into the queue."""
+"""Trainings and sweeps as jobs of a real Slurm, on loopback: by srun, as a job array, and put back
+into the queue."""
 import json
 import os
 import subprocess

@@ -1,8 +1,8 @@
 """PyTorch and transformers, for the tests that hold imports and exports to them.
 
 PyTorch is the wheel that libtorch comes from. Its CUDA side names libraries that no CPU calls; the
-tests' environment has empty ones in their place, so their symbols must not be looked for before they
-are called."""
+tests' environment has empty ones in their place, so their symbols must not be looked for before
+they are called."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""A Slurm of the tests' own: munged, slurmctld and slurmd on this machine's loopback, with all that they keep in a
+"""A Slurm of the tests' own: munged, slurmctld and slurmd on this machine's loopback, with all
+that they keep in a
 temporary folder. One node, as many processors as asked for, whatever the machine has."""
 import atexit
 import ctypes
@@ -84,7 +85,8 @@ class Slurm:
     """Starts the daemons; stop() ends them and all jobs. Commands run with the environment `environment`."""
 
     def __init__(self, cpus=8):
-        # A socket's path may have 107 characters, and munged asks that nobody else may write to the folders around it.
+        # A socket's path may have 107 characters, and munged asks that nobody else may write to the
+        # folders around it.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir="/run" if os.access("/run", os.W_OK) else None))
         self.daemons = []
         self.logs = []

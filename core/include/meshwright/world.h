@@ -31,8 +31,8 @@ class Aborted : public Error {
       : Error(Stage::run, "run.aborted", "", std::move(message), std::move(hint)) {}
 };
 
-// Thrown by a collective's wait where some rank did not come in time. It is the cause of a failed run
-// only if nothing else is: the rank that was waited for may have failed, and not said so yet.
+// Thrown by a collective's wait where some rank did not come in time. It is the cause of a failed
+// run only if nothing else is: the rank that was waited for may have failed, and not said so yet.
 class WaitedInVain : public Error {
  public:
   using Error::Error;
@@ -54,8 +54,8 @@ struct RankPlace {
 };
 const char* name_of(RankPlace::State state);  // "computes", ...
 
-// What run_ranks throws if a rank failed: its error, with the rank in front, and where each rank was
-// at the time (none where no rank had begun).
+// What run_ranks throws if a rank failed: its error, with the rank in front, and where each rank
+// was at the time (none where no rank had begun).
 class RankFailed : public Error {
  public:
   RankFailed(int rank, std::vector<Problem> problems, std::vector<RankPlace> places = {})

@@ -23,9 +23,9 @@ struct ProcessArguments {
 // This process is one of several, and not the first one; what is printed is another's.
 bool is_silent_process(const ProcessArguments& arguments);
 
-// Starts as many copies of this program as were asked for, in place of this process; returns if none
-// were, or if this is one of them. Throws Error if they cannot be started, or if a launcher has
-// started another number.
+// Starts as many copies of this program as were asked for, in place of this process; returns if
+// none were, or if this is one of them. Throws Error if they cannot be started, or if a launcher
+// has started another number.
 void start_processes(const ProcessArguments& arguments);
 
 // The words that start those processes, for a shell; empty if none were asked for.
@@ -41,8 +41,8 @@ class Joined {
   Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Output& output);
 
   Processes* processes() const { return processes_.get(); }  // null: this one alone
-  // Runs the command, which returns its exit code or throws, and ends all processes with that of the
-  // first. What failed is printed once.
+  // Runs the command, which returns its exit code or throws, and ends all processes with that of
+  // the first. What failed is printed once.
   int run(const std::function<int()>& command);
 
  private:

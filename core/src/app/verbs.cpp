@@ -103,8 +103,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// Predicts the experiment on the machine. Where its steps differ: the times of the largest batch, the highest
-// memory of any step, the bytes of the last one.
+// Predicts the experiment on the machine. Where its steps differ: the times of the largest batch,
+// the highest memory of any step, the bytes of the last one.
 Prediction prediction_of(const Experiment& experiment, const Machine& machine) {
   const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   const bool traced = !experiment.log.empty() && !experiment.trace.empty();

@@ -33,7 +33,8 @@ std::int64_t milliseconds_now() {
 }
 
 // Whether it asks for more than the signals before it. SIGUSR1 never does, and SIGTERM does not
-// after it: a batch system's early warning, and its time limit. Whoever presses Ctrl-C twice means it.
+// after it: a batch system's early warning, and its time limit. Whoever presses Ctrl-C twice means
+// it.
 bool urges(int number) {
   if (number == SIGUSR1) return false;
   const std::int64_t now = milliseconds_now(), before = urged_at.exchange(now);

@@ -1,6 +1,6 @@
 // The wish to stop, set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 and polled by whoever runs long:
-// training stops after the current step. A second signal kills the process at once, but for SIGUSR1,
-// the first one that is not SIGINT again within a second, and the first after SIGUSR1.
+// training stops after the current step. A second signal kills the process at once, but for
+// SIGUSR1, the first one that is not SIGINT again within a second, and the first after SIGUSR1.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Reads JSON files.
+// Reads files that hold JSON, and says what is wrong with one.
 #include "base/json_file.h"
 
 #include <fstream>

@@ -15,8 +15,8 @@ struct Launcher {
   const char* besides;  // is there too; null: nothing else
 };
 
-// The first that fits: mpirun may itself run under Slurm. A step of srun's has SLURM_STEP_NUM_TASKS;
-// what sbatch runs on the first node has not, though it has SLURM_NTASKS.
+// The first that fits: mpirun may itself run under Slurm. A step of srun's has
+// SLURM_STEP_NUM_TASKS; what sbatch runs on the first node has not, though it has SLURM_NTASKS.
 constexpr std::array launchers{
     Launcher{"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpi", nullptr},
     Launcher{"mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "mpi", nullptr},

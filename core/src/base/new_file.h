@@ -16,8 +16,8 @@ int create_unguessable(const std::filesystem::path& folder, const std::string& n
 // Writes all of `text`; false with errno if it could not.
 bool write_whole(int file, const char* text, std::size_t size);
 
-// Replaces the file, or that behind a symbolic link, or makes it: whoever reads it finds the old one
-// or the whole new one, on the disk. Returns errno; 0: done.
+// Replaces the file, or that behind a symbolic link, or makes it: whoever reads it finds the old
+// one or the whole new one, on the disk. Returns errno; 0: done.
 int replace_whole(const std::filesystem::path& path, std::string_view text);
 
 // The file that a path means where it is a symbolic link, through all links, whether it is there or

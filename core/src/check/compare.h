@@ -89,8 +89,8 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
                       Problems& problems);
 
 // Throws Error (plan) for more ranks than threads, Error (run) if a rank fails. `stop`: set to end
-// after the current step. Every process of the experiments calls it; the outcome is the first one's,
-// on others there is none.
+// after the current step. Every process of the experiments calls it; the outcome is the first
+// one's, on others there is none.
 CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t steps = 2,
                        const std::atomic<bool>* stop = nullptr);
 

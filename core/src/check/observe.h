@@ -64,9 +64,9 @@ class StoppedAll : public Stopped {
 void throw_if_any_stopped(const Experiment& experiment, bool stopped);
 
 // Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
-// watcher, in its thread, of the ranks that are here. Throws StoppedAll, after all ranks have ended,
-// if `stop` was set before the last step (of a plan of one rank, which each process runs by itself,
-// Stopped), and Error (run) if a rank fails.
+// watcher, in its thread, of the ranks that are here. Throws StoppedAll, after all ranks have
+// ended, if `stop` was set before the last step (of a plan of one rank, which each process runs by
+// itself, Stopped), and Error (run) if a rank fails.
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);

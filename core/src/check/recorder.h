@@ -54,8 +54,8 @@ struct WholeTensor {
   double stored = 0;  // of a parameter that is read: how far from that which is stored
 };
 
-// Where ranks are in several processes each has a recorder, and what they recorded comes together in
-// the first one's when the run has ended (gather()); only that completes tensors.
+// Where ranks are in several processes each has a recorder, and what they recorded comes together
+// in the first one's when the run has ended (gather()); only that completes tensors.
 //
 // Puts rows of microbatches together, and sums or averages what has no rows: a loss of an op over
 // the batch is a sum over microbatches, anything else is the same for all. Operands are recorded

@@ -250,7 +250,8 @@ void Processes::greet() {
 }
 
 // Of a question and its answer, the other clock's reading lies between: the narrowest of some
-// bounds is kept. If they allow no difference there is none: processes of one machine share a clock.
+// bounds is kept. If they allow no difference there is none: processes of one machine share a
+// clock.
 void Processes::measure_clock() {
   constexpr const char* what = "the clock";
   double least = -std::numeric_limits<double>::infinity(), most = -least;

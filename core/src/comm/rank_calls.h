@@ -67,7 +67,8 @@ class RankRecords {
 
 // A table of them, a line a rank, for people.
 std::string table_of(const std::vector<RankPlace>& places);
-// One of its lines: "412 collectives done, the last all-reduce on dp (gradients); waits 5.0 s in …".
+// One of its lines: "412 collectives done, the last all-reduce on dp (gradients); waits 5.0 s in
+// …".
 std::string text_of(const RankPlace& place);
 
 }  // namespace mw::comm

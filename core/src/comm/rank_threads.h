@@ -42,8 +42,8 @@ void members(Pack& pack, RanksEnd& end) {
 RanksEnd end_by_exception(int rank);
 
 // Runs `body` for each of `here`, ranks of `source`, in a thread of its own with so many threads of
-// ATen's, and joins them all. Ranks that fail stop those of the whole source; one that then does not
-// come back within `patience` hangs (on_hang).
+// ATen's, and joins them all. Ranks that fail stop those of the whole source; one that then does
+// not come back within `patience` hangs (on_hang).
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
                           const std::function<void(RankContext&)>& body,
                           std::chrono::milliseconds patience);

@@ -19,9 +19,9 @@ std::string words_of_computed(const Instruction& instruction);
 std::string words_of_moved(const Instruction& instruction);
 
 // After a step that was left out as its loss or norm is not finite (StepOutcome::not_finite): all
-// ranks compute it once more, now looking at each tensor, and the rank that meets a NaN or Inf first
-// throws Error (run, "run.not-finite") with the step and the place. Updates nothing. If nobody meets
-// one all throw it, without a place.
+// ranks compute it once more, now looking at each tensor, and the rank that meets a NaN or Inf
+// first throws Error (run, "run.not-finite") with the step and the place. Updates nothing. If
+// nobody meets one all throw it, without a place.
 [[noreturn]] void throw_not_finite(Executor& executor, std::int64_t step, const StepOutcome& done);
 
 }  // namespace mw

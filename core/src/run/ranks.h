@@ -1,5 +1,5 @@
-// The ranks of a plan that this process carries, as threads, each with an executor that is ready for
-// step 0.
+// The ranks of a plan that this process carries, as threads, each with an executor that is ready
+// for step 0.
 #pragma once
 
 #include <atomic>

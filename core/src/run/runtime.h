@@ -41,11 +41,11 @@ class RankRuntime {
   // Seconds of the clock that all ranks share, from those of this process' (base/clock.h).
   double shared_clock(double seconds) const;
 
-  // Runs `body` on every rank that is here, each in a thread of its own, and returns when the run is
-  // over in all processes. If a rank fails, the ranks of all processes are stopped, and the first
-  // cause is thrown in all of them, RankFailed (world.h); Stopped if a rank threw that; ProcessFailed
-  // if a process was not there. `agreed`: what the run computes (a hash): processes that differ in it
-  // are refused.
+  // Runs `body` on every rank that is here, each in a thread of its own, and returns when the run
+  // is over in all processes. If a rank fails, the ranks of all processes are stopped, and the
+  // first cause is thrown in all of them, RankFailed (world.h); Stopped if a rank threw that;
+  // ProcessFailed if a process was not there. `agreed`: what the run computes (a hash): processes
+  // that differ in it are refused.
   using Body = std::function<void(RankContext&)>;
   void run(const Body& body, const RankOptions& options, at::DeviceType device = at::kCPU,
            const std::string& agreed = "");
