@@ -669,6 +669,18 @@ function mw.plugins(...) end
 ---@return string file
 function mw.bar_chart(chart) end
 
+---Hardware that a plan is priced for: of clusters/, or a file by its path.
+---@param name string
+---@param changes? table of its keys: { nodes = 8 }
+---@return table
+function mw.cluster(name, changes) end
+
+---The software on a cluster.
+---@param name string
+---@param changes? table
+---@return table
+function mw.stack(name, changes) end
+
 ---A run's result, read back from its file: what mw.train returned, with its steps and metrics.
 ---Of a folder of runs, a sweep's too, a list of them.
 ---@param file string a run file, the folder of a run or of a sweep, or a folder of these
