@@ -209,6 +209,9 @@ void Round::local_copies() {
         copy_bytes(taker.out + from * bytes, giver.in, bytes);
       } else if (call_.op == Collective::broadcast && from == call_.root) {
         copy_bytes(taker.out, giver.in, bytes);
+      } else if (call_.op == Collective::send || call_.op == Collective::recv) {
+        // A pair of this process in a group of several: the first member sends to the second.
+        if (from == 0 && to == 1) copy_bytes(taker.out, giver.in, bytes);
       } else if (call_.op == Collective::all_to_all) {
         copy_bytes(taker.out + sum_before(taker.call.out_splits, from) * bytes,
                    giver.in + sum_before(giver.call.in_splits, to) * bytes,
