@@ -93,7 +93,8 @@ TEST_CASE("All groups of a node share its NICs") {
   const double alone = collective_seconds(c, Collective::all_reduce, 1e9, one, {}),
                together = collective_seconds(c, Collective::all_reduce, 1e9, four, {});
   CHECK(alone == Approx(1e9 / 1e9).epsilon(0.01));
-  CHECK(together == Approx(2 * 7.0 / 8 * 1e9 / 4e9).epsilon(0.01));
+  // Among four within each node, then a quarter of it across: less than one ring of all takes.
+  CHECK(together == Approx(2 * 3.0 / 4 * 1e9 / 1e10 + 1e9 / 4 / 1e9).epsilon(0.01));
   CHECK(collective_seconds(c, Collective::all_reduce, 1e9, one, {0.5, true}) ==
         Approx(2 * alone).epsilon(0.01));
   CHECK(send_seconds(c, 1e9, 0, 1) == Approx(0.1).epsilon(0.01));
@@ -151,7 +152,7 @@ TEST_CASE("A plan that the cluster cannot hold is refused") {
   small.device.peak32 = 0;
   Problems problems;
   check_placed(*e.plan, ClusterMachine(small, round_stack()), problems);
-  CHECK(codes(problems) == "cluster.room cluster.rate");
+  CHECK(codes(problems) == "cluster.room cluster.nodes; cluster.rate cluster.device.peak32");
 }
 
 TEST_CASE("Times are told of a machine that could run the plan alone") {
@@ -170,6 +171,7 @@ TEST_CASE("Times are told of a machine that could run the plan alone") {
 
 TEST_CASE("An axis that crosses nodes takes longer than one that does not") {
   Cluster c = two_nodes();
+  c.node.latency = 1e-7;  // these tensors are small
   const auto gradients = [&](const std::vector<StrategyChoice>& plan) {
     const Experiment e = experiment(llama(plan));
     double seconds = 0;
