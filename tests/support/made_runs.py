@@ -29,7 +29,7 @@ mw.train(experiment("runs/dp.h5", { dp(2) }, {
 }))
 mw.train(experiment("runs/slow.h5", { dp(2) }, { steps = 4, optimizer = mw.adamw { lr = 1e-2 }, seed = 7 }))
 mw.train(experiment("runs/stages.h5", { pp(2) }))
-mw.train(experiment("runs/worse.h5", { dp(2) }, { optimizer = mw.sgd { lr = 1e30 } }))
+mw.train(experiment("runs/worse.h5", { dp(2) }, { optimizer = mw.sgd { lr = 1e30 }, on_nan = "continue" }))
 """
 
 

@@ -192,17 +192,22 @@ class IfRanksHang {
 };
 
 // In a process that only carries ranks: what there is to say the first one says.
-void carry_ranks(const Experiment& experiment) {
+Json carry_ranks(Experiment experiment) {
   check_machine_memory(experiment, this_device().memory);
-  const IfRanksHang if_ranks_hang([](const RankFailed&) {
-    std::fflush(nullptr);
-    ::_exit(exit_code_of(Stage::run));
-  });
+  CheckpointStart start = start_checkpoints(experiment);
+  if (start.setup.from) go_on_from(*start.setup.from, experiment);
+  std::unique_ptr<Checkpoints> checkpoints;
+  if (start.used) checkpoints = std::make_unique<Checkpoints>(experiment, std::move(start.setup));
+  const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
   try {
-    train(experiment, stop_flag(), nullptr);
-  } catch (const RankFailed& error) {
-    if (error.problems().front().code != "run.not-finite") throw;  // the run has come to its end
+    train(experiment, stop_flag(), nullptr, nullptr, checkpoints.get());
+    if (checkpoints) checkpoints->finish();
+  } catch (const std::exception& error) {
+    if (checkpoints) checkpoints->break_off();
+    const auto* failed = dynamic_cast<const RankFailed*>(&error);  // or the run has come to its end
+    if (failed == nullptr || failed->problems().front().code != "run.not-finite") throw;
   }
+  return Json::object();
 }
 
 }  // namespace
@@ -212,10 +217,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   check_thread_ranks(*experiment.plan, experiment.processes);
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
-  if (experiment.processes != nullptr && !experiment.processes->first()) {
-    carry_ranks(limited);
-    return Json::object();
-  }
+  if (experiment.processes != nullptr && !experiment.processes->first())
+    return carry_ranks(std::move(limited));
   const std::string forced = check_machine_memory(experiment, this_device().memory);
   CheckpointStart start = start_checkpoints(experiment);
   if (start.setup.from) go_on_from(*start.setup.from, limited);
