@@ -79,7 +79,7 @@ TEST_CASE("each way of failing has its own reason") {
 TEST_CASE("a kind that nothing makes things of is refused with those that there are") {
   const auto verdict = mw::open_module(test_plugins() / "reserved.so");
   CHECK_THAT(verdict.problem, Contains("cluster") && Contains("no use for one yet"));
-  CHECK_THAT(verdict.hint, Contains("strategy, scheduler, model, op, data"));
+  CHECK_THAT(verdict.hint, Contains("strategy, scheduler, communicator, model, op, data"));
   CHECK_THAT(verdict.hint, Contains("communicator") && !Contains("cluster"));
 }
 

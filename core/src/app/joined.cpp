@@ -136,7 +136,7 @@ bool left_to_first(const std::string& command, const ProcessArguments& arguments
   return launch->process > 0;
 }
 
-void start_processes(const ProcessArguments& arguments) {
+void start_processes(const ProcessArguments& arguments, Output& output) {
   if (arguments.processes == 0) return;
   if (const auto launch = launched()) {
     if (launch->processes == arguments.processes) return;
@@ -152,6 +152,7 @@ void start_processes(const ProcessArguments& arguments) {
   std::vector<char*> raw;
   for (std::string& word : words) raw.push_back(word.data());
   raw.push_back(nullptr);
+  output.give_stdout_back();  // --json keeps it apart, and what follows begins with this one's
   ::execvp(raw.front(), raw.data());
   throw Error(Stage::environment, "launch.mpirun", "",
               fmt::format("--processes: mpirun cannot be started: {}", std::strerror(errno)),

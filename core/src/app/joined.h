@@ -26,7 +26,7 @@ bool is_silent_process(const ProcessArguments& arguments);
 // Starts as many copies of this program as were asked for, in place of this process; returns if
 // none were, or if this is one of them. Throws Error if they cannot be started, or if a launcher
 // has started another number.
-void start_processes(const ProcessArguments& arguments);
+void start_processes(const ProcessArguments& arguments, Output& output);
 
 // The words that start those processes, for a shell; empty if none were asked for.
 std::string launcher_of(const ProcessArguments& arguments);

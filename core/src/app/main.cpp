@@ -83,7 +83,7 @@ std::string text_of(const CLI::App& app, const CLI::ParseError& error,
 
 // Where a launcher started several processes, or several were asked for: whether this one has to do
 // with the command.
-bool divide(const std::string& command, Arguments& arguments) {
+bool divide(const std::string& command, Arguments& arguments, Output& output) {
   static constexpr const char* joined[] = {"run", "verify", "compare"};
   if (std::find(std::begin(joined), std::end(joined), command) == std::end(joined))
     return !left_to_first(command, arguments.processes);
@@ -93,7 +93,7 @@ bool divide(const std::string& command, Arguments& arguments) {
     left_to_first("--max-restarts", arguments.processes);
     return true;
   }
-  start_processes(arguments.processes);
+  start_processes(arguments.processes, output);
   return true;
 }
 
@@ -146,7 +146,7 @@ int run_main(int argc, char** argv) {
   try {
     output.emplace(arguments.json, arguments.quiet);
     if (silent) output->mute();
-    if (!divide(path, arguments)) return 0;
+    if (!divide(path, arguments, *output)) return 0;
     return commands.at(path)(arguments, *output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);
