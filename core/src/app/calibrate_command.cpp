@@ -1,9 +1,15 @@
 // `meshwright calibrate`: measures this machine, fits what predictions read, and replaces the
 // cluster file of this machine once all of it is there.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 
 #include "app/calibrate.h"
 #include "app/command_line.h"
@@ -28,14 +34,34 @@ std::string now_text() {
   return text;
 }
 
-void write_calibration(const std::filesystem::path& file, const Calibration& calibration) {
+Error cannot_write(const std::filesystem::path& file, int why) {
+  return Error(Stage::environment, "calibration.write", "",
+               fmt::format("cannot write {}: {}", file.string(), std::strerror(why)),
+               "name another file: meshwright calibrate -o FILE");
+}
+
+// Before a minute is spent on what could not be kept.
+void check_folder(const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   std::error_code error;
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
-  if (const int why = replace_whole(file, calibration.to_json().dump(1) + "\n"); why != 0) {
-    throw Error(Stage::environment, "calibration.write", "",
-                fmt::format("cannot write {}: {}", file.string(), std::strerror(why)),
-                "name another file: meshwright calibrate -o FILE");
-  }
+  std::filesystem::create_directories(folder, error);
+  if (error) throw cannot_write(file, error.value());
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) throw cannot_write(file, errno);
+}
+
+// Seconds that all cores together have worked since the machine was started; 0: not known.
+double worked_by_all() {
+  std::ifstream stat("/proc/stat");
+  std::string word;
+  double user = 0, nice = 0, system = 0;
+  if (!(stat >> word >> user >> nice >> system)) return 0;
+  return (user + nice + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+double worked_here() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 // A rate of products by their size, of what the ops ran.
@@ -80,11 +106,11 @@ std::string text_of(const Calibration& c, const std::filesystem::path& file, dou
                ms(m.predicted_cpu)});
   }
   return fmt::format(
-      "{} of {}, calibrated in {:.0f} s\n{}\n{}\n{}\n  {} fitted: steps {:.1f} % off on average, "
+      "{} of {}, calibrated in {:.0f} s\n{}\n{}\n{}\n  {} mixes fitted: steps {:.1f} % off on "
+      "average, "
       "core seconds {:.1f} %\n  file: {}\n",
       plural(c.cores, "core"), c.cpu, seconds, products_text(c), transfers_text(c),
-      mixes.text("  "), plural(static_cast<int>(c.mixes.size()), "mix"), 100 * c.step_error,
-      100 * c.cpu_error, file.string());
+      mixes.text("  "), c.mixes.size(), 100 * c.step_error, 100 * c.cpu_error, file.string());
 }
 
 class Calibrator {
@@ -96,6 +122,24 @@ class Calibrator {
   }
 
   Calibration run() {
+    const double start = seconds_now(), all = worked_by_all(), own = worked_here();
+    Calibration c = measure();
+    c.others_cores =
+        std::max(0.0, worked_by_all() - all - (worked_here() - own)) / (seconds_now() - start);
+    if (c.others_cores > quiet) {
+      output_.note(fmt::format(
+          "other programs had {:.1f} cores meanwhile: wall seconds are theirs too. Calibrate "
+          "again when the machine does nothing else",
+          c.others_cores));
+    }
+    return c;
+  }
+
+ private:
+  // Cores of other programs beside which a calibration is still this machine's.
+  static constexpr double quiet = 0.15;
+
+  Calibration measure() {
     Calibration c;
     c.date = now_text();
     c.cpu = cpu_model();
@@ -124,7 +168,6 @@ class Calibrator {
     return c;
   }
 
- private:
   void say(const std::string& what) {
     throw_if_stopped();
     output_.note(what);
@@ -140,9 +183,11 @@ int calibrate(const CalibrateArguments& arguments, PluginRegistry& plugins, Outp
   const double start = seconds_now();
   const std::filesystem::path file =
       arguments.file.empty() ? calibration_file() : std::filesystem::path(arguments.file);
+  check_folder(file);
   const Calibration c = Calibrator({arguments.quick}, plugins, output).run();
   throw_if_stopped();
-  write_calibration(file, c);
+  if (const int why = replace_whole(file, c.to_json().dump(1) + "\n"); why != 0)
+    throw cannot_write(file, why);
   const double seconds = seconds_now() - start;
   Json result{{"kind", "calibration"}, {"file", file.string()}, {"seconds", seconds}};
   result.update(c.to_json());

@@ -107,6 +107,7 @@ Json Calibration::to_json() const {
   }
   json["step_error"] = step_error;
   json["cpu_error"] = cpu_error;
+  json["others_cores"] = others_cores;
   return json;
 }
 
@@ -138,6 +139,7 @@ Calibration Calibration::from_json(const Json& json) {
   }
   c.step_error = at_least_0(json, "step_error");
   c.cpu_error = at_least_0(json, "cpu_error");
+  c.others_cores = at_least_0(json, "others_cores");
   return c;
 }
 

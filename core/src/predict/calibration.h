@@ -55,6 +55,7 @@ struct Calibration {
   std::vector<CalibratedMix> mixes;
   // Means of |predicted / measured - 1| over the mixes.
   double step_error = 0, cpu_error = 0;
+  double others_cores = 0;  // that other programs had while it was measured
 
   const SharedCosts& shared(int ranks) const { return ranks > cores ? many : few; }
   // Of reals that were not measured: as of those with the nearest bytes. Null if nothing was.
