@@ -84,6 +84,7 @@ TEST_CASE("No fitted rate is negative, and one sample is met") {
   const std::vector<double> factors = fit_factors({{1, 2}, {2, 1}}, {5, 4});
   CHECK(factors.at(0) == Approx(1));
   CHECK(factors.at(1) == Approx(2));
+  CHECK(fit_factors({{1, 2}, {2, 1}}, {-5, -4}, {1, 1}) == std::vector<double>{0, 0});
 }
 
 TEST_CASE("What a library does at some sizes alone stands in the ratio") {

@@ -42,33 +42,37 @@ void fit_group(const std::vector<const MeasuredMix*>& mixes, const Calibration& 
                SharedCosts& costs) {
   costs = {};
   if (mixes.empty()) return;
+  // Several ranks take no less than they do one by one: what is fitted is what is beyond that.
   std::vector<std::vector<double>> rows;
-  std::vector<double> wanted;
+  std::vector<double> beyond, of, calls;
   const SharedCores machine(calibration.device, std::make_shared<Calibration>(calibration));
-  std::vector<double> calls;
   for (const MeasuredMix* mix : mixes) {
     const Plan& plan = *mix->experiment.plan;
     const Sums sums = sums_of(plan, *machine.by_core_seconds(), calibration);
-    const double ranks = plan.ranks(), cpu = mix->measured.cpu;
+    const double ranks = plan.ranks();
     rows.push_back({sums.work, sums.transfers, sums.calls, ranks});
-    wanted.push_back(std::max(0.1 * cpu, cpu - calibration.step * ranks));
+    of.push_back(mix->measured.cpu);
+    beyond.push_back(of.back() - sums.work - sums.transfers - calibration.step * ranks);
     calls.push_back(sums.calls / ranks);
   }
-  const std::vector<double> factors = fit_factors(rows, wanted);
-  costs.work = factors[0];
-  costs.transfer = factors[1];
+  const std::vector<double> factors = fit_factors(rows, beyond, of);
+  costs.work = 1 + factors[0];
+  costs.transfer = 1 + factors[1];
   costs.call = factors[2];
   costs.step = factors[3];
   Calibration fitted = calibration;
   fitted.few = fitted.many = costs;
   rows.clear();
-  wanted.clear();
+  beyond.clear();
+  of.clear();
   for (std::size_t m = 0; m < mixes.size(); ++m) {
-    rows.push_back({predicted(*mixes[m], fitted).step_seconds, calls[m]});
-    wanted.push_back(mixes[m]->measured.seconds);
+    const double step = predicted(*mixes[m], fitted).step_seconds;
+    rows.push_back({step, calls[m]});
+    of.push_back(mixes[m]->measured.seconds);
+    beyond.push_back(of.back() - step);
   }
-  const std::vector<double> wall = fit_factors(rows, wanted);
-  costs.wall = wall[0];
+  const std::vector<double> wall = fit_factors(rows, beyond, of);
+  costs.wall = 1 + wall[0];
   costs.idle = wall[1];
 }
 

@@ -19,7 +19,7 @@ namespace mw {
 // What instructions are told apart by: "linear forward", "start", "apply".
 std::string work_kind(const Program& program, const Instruction& instruction);
 
-// What several ranks add to what they take one by one; each is at least 0.
+// What several ranks add to what they take one by one. Factors are 1 or more, seconds 0 or more.
 struct SharedCosts {
   double work = 1;      // of instructions: caches and memory are shared, and change hands
   double transfer = 1;  // of collectives, over what they take one after the other

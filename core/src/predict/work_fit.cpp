@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 namespace mw {
@@ -66,42 +65,45 @@ LogCurve ratios(const std::vector<WorkSample>& samples, const WorkFit& fit) {
 }  // namespace
 
 std::vector<double> fit_factors(const std::vector<std::vector<double>>& rows,
-                                const std::vector<double>& wanted) {
+                                const std::vector<double>& wanted, std::vector<double> of) {
+  if (of.empty()) of = wanted;
   const std::size_t n = rows.empty() ? 0 : rows.front().size();
   std::vector<double> best(n, 0);
-  double least = std::numeric_limits<double>::infinity();
+  double least = 0;  // with no factor
+  for (std::size_t r = 0; r < rows.size(); ++r) least += std::pow(wanted[r] / of[r], 2);
   // Every set of factors that are not zero: there are a handful of factors.
   for (unsigned set = 1; set < (1U << n); ++set) {
-    std::vector<std::size_t> of;
+    std::vector<std::size_t> taken;
     std::vector<double> scale;
     for (std::size_t k = 0; k < n; ++k) {
       if ((set >> k & 1U) == 0) continue;
       double square = 0;
-      for (std::size_t r = 0; r < rows.size(); ++r) square += std::pow(rows[r][k] / wanted[r], 2);
+      for (std::size_t r = 0; r < rows.size(); ++r) square += std::pow(rows[r][k] / of[r], 2);
       if (square <= 0) break;
-      of.push_back(k);
+      taken.push_back(k);
       scale.push_back(1 / std::sqrt(square));
     }
-    if (of.size() != static_cast<std::size_t>(__builtin_popcount(set)) || of.size() > rows.size())
+    if (taken.size() != static_cast<std::size_t>(__builtin_popcount(set)) ||
+        taken.size() > rows.size())
       continue;
-    std::vector<std::vector<double>> a(of.size(), std::vector<double>(of.size(), 0));
-    std::vector<double> x(of.size(), 0);
+    std::vector<std::vector<double>> a(taken.size(), std::vector<double>(taken.size(), 0));
+    std::vector<double> x(taken.size(), 0);
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      for (std::size_t i = 0; i < of.size(); ++i) {
-        const double left = rows[r][of[i]] / wanted[r] * scale[i];
-        x[i] += left;
-        for (std::size_t j = 0; j < of.size(); ++j)
-          a[i][j] += left * rows[r][of[j]] / wanted[r] * scale[j];
+      for (std::size_t i = 0; i < taken.size(); ++i) {
+        const double left = rows[r][taken[i]] / of[r] * scale[i];
+        x[i] += left * wanted[r] / of[r];
+        for (std::size_t j = 0; j < taken.size(); ++j)
+          a[i][j] += left * rows[r][taken[j]] / of[r] * scale[j];
       }
     }
     if (!solve(a, x) || std::any_of(x.begin(), x.end(), [](double v) { return v < 0; })) continue;
     std::vector<double> factors(n, 0);
-    for (std::size_t i = 0; i < of.size(); ++i) factors[of[i]] = x[i] * scale[i];
+    for (std::size_t i = 0; i < taken.size(); ++i) factors[taken[i]] = x[i] * scale[i];
     double error = 0;
     for (std::size_t r = 0; r < rows.size(); ++r) {
       double sum = 0;
       for (std::size_t k = 0; k < n; ++k) sum += rows[r][k] * factors[k];
-      error += std::pow(sum / wanted[r] - 1, 2);
+      error += std::pow((sum - wanted[r]) / of[r], 2);
     }
     if (error < least * (1 - 1e-9)) {
       least = error;

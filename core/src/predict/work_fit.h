@@ -31,9 +31,10 @@ struct WorkFit {
 // counts is the relative error, so that a tiny instruction's is as good as a large one's.
 WorkFit fit_work(const std::vector<WorkSample>& samples);
 
-// Factors, none negative, for which the sums of rows times factors come nearest to `wanted`, by
-// relative error. Rows are of one length; `wanted` is positive.
+// Factors, none negative, for which the sums of rows times factors come nearest to `wanted`. Rows
+// are of one length. What counts are errors as a share of `of`, which is positive; empty: of
+// `wanted`, which then is.
 std::vector<double> fit_factors(const std::vector<std::vector<double>>& rows,
-                                const std::vector<double>& wanted);
+                                const std::vector<double>& wanted, std::vector<double> of = {});
 
 }  // namespace mw
