@@ -66,9 +66,6 @@ class StageClock {
   double seconds(const StageTransfer& t) const {
     return pricer_.transfer_seconds(*t.start, run().microbatch);
   }
-  double sent(const StageTransfer& t, double now) {
-    return pricer_.sent(*t.start, run().microbatch, now);
-  }
   const Segment& segment() const { return program_.segments[run().segment]; }
   const Program& program() const { return program_; }
   bool meets() const { return !done() && totals_[run().segment]; }
@@ -209,14 +206,13 @@ class Simulation {
     busy_[s] = false;
     runs_[s].emplace_back(started_[s], now_);
     for (const StageTransfer& t : clock.sends()) {
-      const double there = clock.sent(t, now_);
       if (traced_) {
         const auto& code = clock.segment().code;
         sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
-                            static_cast<int>(t.start - code.data()), clock.run().microbatch,
-                            there - clock.seconds(t), there});
+                            static_cast<int>(t.start - code.data()), clock.run().microbatch, now_,
+                            now_ + clock.seconds(t)});
       }
-      messages_[{t.tag, clock.run().microbatch}] = there;
+      messages_[{t.tag, clock.run().microbatch}] = now_ + clock.seconds(t);
     }
     const Segment& segment = clock.segment();
     if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {

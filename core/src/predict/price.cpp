@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/interrupt.h"
 #include "program/footprint.h"
@@ -25,9 +24,8 @@ struct Priced {
 };
 struct PricedSegment {
   std::vector<Priced> code;
-  WorkTime beside;      // what a run does beside its instructions
-  double host = 0;      // seconds of the host that launches them
-  std::set<int> links;  // of its transfers, those between stages apart
+  WorkTime beside;  // what a run does beside its instructions
+  double host = 0;  // seconds of the host that launches them
 };
 
 }  // namespace pricing
@@ -47,15 +45,15 @@ class Pricer::State {
     rank_ = &ranks_.of(what.microbatch);
     const std::pair segment(what.segment, ranks_.kind(what.microbatch));
     ++runs_;
-    auto [code, missing] = priced_.try_emplace(segment);
-    if (missing) code->second = price(program_.segments[what.segment]);
-    const PricedSegment& priced = code->second;
-    const bool quiet = !keeps_ && settled(priced);
+    const bool quiet = !keeps_ && settled();
     const auto found = known_.find(segment);
     if (quiet && found != known_.end()) {
       repeat(found->second);
       return;
     }
+    auto [code, missing] = priced_.try_emplace(segment);
+    if (missing) code->second = price(program_.segments[what.segment]);
+    const PricedSegment& priced = code->second;
     const Run before = run_;
     now_ = {InstructionTime::Kind::own, what.segment, -1, what.microbatch, 0, 0};
     for (const Priced& p : priced.code) {
@@ -65,7 +63,7 @@ class Pricer::State {
     work(priced.beside.seconds);
     const double own = run_.clock - before.clock;
     work(machine_->run_seconds(own, priced.host + priced.beside.host) - own);
-    if (quiet && settled(priced)) known_[segment] = difference(run_, before);
+    if (quiet && settled()) known_[segment] = difference(run_, before);
   }
 
   double clock() const { return run_.clock; }
@@ -78,28 +76,10 @@ class Pricer::State {
     run_.exposed += seconds;
     run_.lanes[lane].exposed += seconds;
   }
-  const TransferCost& cost_of(const Instruction& i, int microbatch) {
-    const auto [found, missing] = stage_costs_.try_emplace({&i, ranks_.kind(microbatch)});
-    if (missing) {
-      const RankView& rank = ranks_.of(microbatch);
-      found->second = machine_->transfer(rank, i, footprint(rank, i, Asks::work).transfers.at(0));
-    }
-    return found->second;
-  }
-  double sent(const Instruction& i, int microbatch, double time) {
-    const TransferCost& cost = cost_of(i, microbatch);
-    if (!overlaps_) return time + cost.seconds;
-    // Beside a collective both have half of the link, and the collective ends the later for it.
-    double& free = links_[cost.link];
-    const double there =
-        std::min(std::max(free, time) + cost.seconds, time + (free > time ? 2 : 1) * cost.seconds);
-    for (auto& [pending, begun] : flights_) {
-      for (Underway& underway : begun) {
-        if (underway.cost.link == cost.link && underway.end > time) underway.end += cost.seconds;
-      }
-    }
-    free = std::max(free, time) + cost.seconds;
-    return there;
+  double transfer_seconds(const Instruction& i, int microbatch) const {
+    const RankView& rank = ranks_.of(microbatch);
+    const Footprint made = footprint(rank, i, Asks::work);
+    return machine_->transfer(rank, i, made.transfers.at(0)).seconds;
   }
 
   StepTime times() const {
@@ -128,10 +108,9 @@ class Pricer::State {
     int lane = -1, kept = -1;
   };
 
-  // Nothing is under way that the segment waits for or competes with.
-  bool settled(const PricedSegment& segment) const {
+  bool settled() const {
     return flights_.empty() && std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
-             return link.second <= run_.clock || !segment.links.contains(link.first);
+             return link.second <= run_.clock;
            });
   }
   static Run difference(const Run& after, const Run& before) {
@@ -222,13 +201,7 @@ class Pricer::State {
   PricedSegment price(const Segment& segment) {
     PricedSegment priced;
     priced.code.reserve(segment.code.size());
-    for (const Instruction& i : segment.code) {
-      priced.code.push_back(price(i, priced.host));
-      const Priced& last = priced.code.back();
-      for (const Timed& transfer : last.transfers) {
-        if (!last.between_stages) priced.links.insert(transfer.cost.link);
-      }
-    }
+    for (const Instruction& i : segment.code) priced.code.push_back(price(i, priced.host));
     priced.beside = machine_->beside(*rank_, segment);
     return priced;
   }
@@ -265,9 +238,8 @@ class Pricer::State {
   std::map<std::pair<int, int>, Run> known_;
   std::map<std::pair<int, int>, PricedSegment> priced_;
   std::vector<CommunicationKey> keys_;
-  std::map<std::pair<const Instruction*, int>, TransferCost> stage_costs_;  // by kind too
-  std::map<int, double> links_;                                             // when each is free
-  std::map<int, std::vector<Underway>> flights_;                            // by pending
+  std::map<int, double> links_;                   // when each is free
+  std::map<int, std::vector<Underway>> flights_;  // by pending
   bool keeps_ = false;
   std::size_t runs_ = 0;
   InstructionTime now_;  // which instruction is played
@@ -292,10 +264,7 @@ void Pricer::transferred(const Instruction& wait, double seconds) {
   state_->transferred(wait, seconds);
 }
 double Pricer::transfer_seconds(const Instruction& start, int microbatch) const {
-  return state_->cost_of(start, microbatch).seconds;
-}
-double Pricer::sent(const Instruction& start, int microbatch, double time) {
-  return state_->sent(start, microbatch, time);
+  return state_->transfer_seconds(start, microbatch);
 }
 void Pricer::keep_times() {
   state_->keep_times();

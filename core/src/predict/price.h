@@ -43,8 +43,6 @@ class Pricer {
   // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
   void transferred(const Instruction& start, double seconds);
   double transfer_seconds(const Instruction& start, int microbatch) const;
-  // When a send that can begin at `time` is done: after what is on its link, which it occupies.
-  double sent(const Instruction& start, int microbatch, double time);
   StepTime times() const;
   // From now on the times of instructions are kept, by this clock; `run` counts the runs of
   // segments, in which a time began and ended.
