@@ -29,6 +29,8 @@ local mw = {}
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
+---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
+---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
@@ -152,6 +154,8 @@ local mw = {}
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
+---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
+---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
