@@ -357,6 +357,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
 
   add_runs_commands(app, arguments, commands);
   add_bench_command(app, arguments, commands);
+  add_calibrate_command(app, arguments, commands);
 
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),

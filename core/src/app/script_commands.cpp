@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
+#include "predict/calibration.h"
 #include "report/page.h"
 #include "report/plan_page.h"
 
@@ -159,6 +160,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
 }  // namespace
 
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
+  if (const std::string& why = this_calibration().why; !why.empty()) output.note(why);
   return run_script(
       arguments, train_as, output, std::nullopt, [&] { return read_script(arguments.script); },
       /*sweeps=*/false);
