@@ -41,6 +41,7 @@ const Fields prediction_fields = {
     {"memory_needed", "integer", "bytes of all ranks that share a memory"},
     {"memory_limit", "integer", "bytes that there are"},
     {"fits", "boolean", ""},
+    {"nearly_full", "boolean", "fits, and fills more than 95 % of what there is"},
     {"held_out_seconds", "number?", "of one evaluation"},
 };
 

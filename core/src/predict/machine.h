@@ -72,6 +72,10 @@ class Machine {
   // Bytes; of all ranks together (with what they keep in host memory), or of each.
   virtual std::int64_t memory() const = 0;
   virtual bool memory_together() const = 0;
+  // What calls of libraries' kernels allocate there; null: what they do on this machine.
+  virtual const DeviceScratch* scratch() const { return nullptr; }
+  // Bytes that a rank's libraries keep beside the program's tensors.
+  virtual std::int64_t kept_by_libraries() const { return 0; }
 };
 
 }  // namespace mw

@@ -83,8 +83,10 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
   double slowest = -1;
   const auto kinds = rank_classes(program);
   for (const RankClass& kind : kinds) {
-    const RankView rank(program, kind.at);
-    const MemoryForecast memory = forecast_memory(rank);
+    const RankView rank(program, kind.at, 0, machine.scratch());
+    MemoryForecast memory = forecast_memory(rank);
+    memory[Category::buffers] += machine.kept_by_libraries();
+    memory.peak += machine.kept_by_libraries();
     together.add(kind, memory);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
     if (const Machine* cores = machine.by_core_seconds()) {
@@ -138,7 +140,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.cpu_seconds += stage.cpu;
     last = stage;
     peak = std::max(peak, stage.forecast.memory.peak);
-    slowest.emplace_back(program, stage.slowest);
+    slowest.emplace_back(program, stage.slowest, 0, machine.scratch());
     ranks.push_back(stage.slowest);
   }
   for (const Program& program : plan.programs) {
@@ -199,6 +201,11 @@ const StageForecast& Prediction::fullest() const {
   });
 }
 
+bool Prediction::nearly_full() const {
+  return fits &&
+         static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(memory_limit);
+}
+
 Json Prediction::to_json() const {
   Json json;
   json["ranks"] = ranks;
@@ -237,6 +244,7 @@ Json Prediction::to_json() const {
   json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;
+  json["nearly_full"] = nearly_full();
   if (held_out_seconds && timed) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }

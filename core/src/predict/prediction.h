@@ -53,6 +53,9 @@ struct Prediction {
   // of the rank that needs most.
   std::int64_t memory_needed = 0, memory_limit = 0;
   bool fits = true;
+  // Fits, and leaves so little that an allocator frees and asks again.
+  static constexpr double nearly_full_share = 0.95;
+  bool nearly_full() const;
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
   // The stage with the highest peak.

@@ -157,6 +157,14 @@ std::string print(const Plan& plan, const Prediction& p) {
                       p.ranks, format_bytes(peak),
                       format_bytes(static_cast<double>(p.memory_needed)), format_bytes(limit));
   }
+  if (p.nearly_full()) {
+    text += fmt::format(
+        "  nearly full: {} of {}; an allocator that frees and asks again there can slow steps by "
+        "15 "
+        "to 30 %, which is not priced\n",
+        format_bytes(static_cast<double>(p.memory_needed)),
+        format_bytes(static_cast<double>(p.memory_limit)));
+  }
   return text;
 }
 
