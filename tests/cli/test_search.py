@@ -58,7 +58,7 @@ class Search(ProgramCase):
         self.assertEqual(self.forms(found["best"][0])["zero"].get("stage"), 3)
 
     def test_thirty_billion_on_a_node_is_cut_or_sharded(self):
-        found = self.found(B30, H100 % 1, FEW)
+        found = self.found(B30, H100 % 1, 'strategies = { "dp", "zero", "tp", "pp" }, schedules = { "1f1b" }')
         forms = self.forms(found["best"][0])
         self.assertTrue("tp" in forms or forms.get("zero", {}).get("stage") == 3, found["best"][0]["plan"])
 
@@ -94,10 +94,10 @@ class Search(ProgramCase):
         self.assertEqual(again["peak_bytes"], best["predicted"]["peak_bytes"])
 
     def test_the_closed_form_orders_as_the_events_do(self):
-        found = self.found(B7, H100 % 2, FEW, "checked = 60", 'strategies = { "dp", "zero", "tp", "pp" }')
+        found = self.found(B7, H100 % 2, FEW, "checked = 24", 'strategies = { "dp", "zero", "tp", "pp" }')
         form = [one["closed_form_seconds"] for one in found["checked"]]
         events = [one["predicted"]["step_seconds"] for one in found["checked"]]
-        self.assertGreaterEqual(len(form), 60)
+        self.assertGreaterEqual(len(form), 24)
         errors = [abs(a / b - 1) for a, b in zip(form, events)]
         self.assertLess(sum(errors) / len(errors), 0.10)
         n, a, b = len(form), ranks(form), ranks(events)
@@ -118,7 +118,7 @@ class Search(ProgramCase):
         self.assertEqual(done.returncode, 3)
         problem = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual((problem["code"], problem["key"]), ("search.memory", "memory"))
-        self.assertIn("tp(8)", problem["message"])
+        self.assertIn("GiB too much", problem["message"])
 
     def test_a_batch_that_no_plan_divides(self):
         text = SEARCH % ", ".join([B1.replace("batch = 64", "batch = 7"), H100 % 1, 'strategies = { "dp", "zero" }'])
