@@ -29,6 +29,8 @@ local mw = {}
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
+---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
+---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
@@ -152,6 +154,8 @@ local mw = {}
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
+---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
+---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
@@ -211,6 +215,26 @@ local mw = {}
 ---@field reported? table errors and bounds of loss and norm
 ---@field moved_choices? integer tokens that went to other experts
 ---@field both_off? boolean
+---@field text string what print shows
+
+---@class meshwright.SearchResult: meshwright.Result
+---@field kind "search"
+---@field status "done"|"interrupted"
+---@field priced_for string the cluster and the stack
+---@field ranks integer of each plan
+---@field rank_memory_limit integer bytes
+---@field candidates integer that were priced
+---@field refused integer that the strategies or the model do not allow
+---@field fitting integer of the candidates, by the closed form
+---@field probes integer plans of few layers, of which the closed form has its terms
+---@field seconds number all of the search
+---@field probing_seconds number of that, plans of few layers
+---@field pricing_seconds number ... pricing the candidates
+---@field checking_seconds number ... planning the best whole
+---@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, closed_form_seconds, closed_form_bytes; the fastest first
+---@field edge table[] of those planned whole: nothing has less memory and is as fast
+---@field checked table[] all that were planned whole, in the order of the closed form
+---@field why string what limits the best one, and what its neighbours lose
 ---@field text string what print shows
 
 ---What `observe` is told of a step.
@@ -279,6 +303,11 @@ function mw.verify(experiment) end
 ---@param b meshwright.Experiment
 ---@return meshwright.CompareResult
 function mw.compare(a, b) end
+
+---Recommends a plan for a model on a cluster, and says why.
+---@param experiment meshwright.Experiment
+---@return meshwright.SearchResult
+function mw.search(experiment) end
 
 ---@class meshwright.op.rms_norm
 ---@field name? string of the op and its parameters
