@@ -217,6 +217,26 @@ local mw = {}
 ---@field both_off? boolean
 ---@field text string what print shows
 
+---@class meshwright.SearchResult: meshwright.Result
+---@field kind "search"
+---@field status "done"|"interrupted"
+---@field priced_for string the cluster and the stack
+---@field ranks integer of each plan
+---@field rank_memory_limit integer bytes
+---@field candidates integer that were priced
+---@field refused integer that the strategies or the model do not allow
+---@field fitting integer of the candidates, by the closed form
+---@field probes integer plans of few layers, of which the closed form has its terms
+---@field seconds number all of the search
+---@field probing_seconds number of that, plans of few layers
+---@field pricing_seconds number ... pricing the candidates
+---@field checking_seconds number ... planning the best whole
+---@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, closed_form_seconds, closed_form_bytes; the fastest first
+---@field edge table[] of those planned whole: nothing has less memory and is as fast
+---@field checked table[] all that were planned whole, in the order of the closed form
+---@field why string what limits the best one, and what its neighbours lose
+---@field text string what print shows
+
 ---What `observe` is told of a step.
 ---@class meshwright.Facts
 ---@field loss number
@@ -283,6 +303,11 @@ function mw.verify(experiment) end
 ---@param b meshwright.Experiment
 ---@return meshwright.CompareResult
 function mw.compare(a, b) end
+
+---Recommends a plan for a model on a cluster, and says why.
+---@param experiment meshwright.Experiment
+---@return meshwright.SearchResult
+function mw.search(experiment) end
 
 ---@class meshwright.op.rms_norm
 ---@field name? string of the op and its parameters

@@ -246,6 +246,10 @@ MESSAGES = {
                        r"there is no mw\.\w+ \[.*"],
     "script.unreadable": [r".*: (there is no such script|this is a folder, not a script|this is compiled Lua, and "
                      r"scripts are text) \[.*"],
+    "search.batch": [r"batch: \d+ sequences? cannot be split over the data's ranks of any mix of \d+ ranks \[nearest: batch = \d+\]"],
+    "search.cluster": [r"cluster is missing: a search is for described hardware \[cluster = .*"],
+    "search.memory": [r"memory: none of \d+ candidates fits \d+ ranks of .*; the nearest is plan = .*: .*, .* too much \[.*"],
+    "search.none": [r"no mix of .* on \d+ ranks is possible: \d+ were refused \[allow more .*"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
     "set.value": [r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
                   r"expression\]"],

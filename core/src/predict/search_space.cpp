@@ -72,17 +72,19 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
 // The form, and what it says that would hold less, of as many ranks.
 std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms = {plain};
+  std::vector<Json> known;  // options as the strategy has them
   for (std::size_t f = 0; f < forms.size() && forms.size() < 16; ++f) {
     const auto made = asked(request.base, entry_of(forms[f], 2));
     if (!made) continue;
+    known.push_back(made->options);
     for (const Lighter& variant : lighter_of(*made)) {
       if (variant.options.contains("ways")) continue;
       Form form = forms[f];
       form.options.update(variant.options);
-      const bool known = std::any_of(forms.begin(), forms.end(), [&](const Form& other) {
-        return other.options == form.options;
-      });
-      if (!known && asked(request.base, entry_of(form, 2))) forms.push_back(std::move(form));
+      const auto other = asked(request.base, entry_of(form, 2));
+      if (!other || std::find(known.begin(), known.end(), other->options) != known.end()) continue;
+      known.push_back(other->options);
+      forms.push_back(std::move(form));
     }
   }
   return forms;

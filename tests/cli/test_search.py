@@ -1,0 +1,140 @@
+# label: cli
+"""The search for a mix: the textbook's answers, plans that can be planned again, the closed form
+beside the events, and what is refused."""
+import json
+import subprocess
+import unittest
+
+from cases import BIN, ProgramCase
+
+SEARCH = """\
+local mw = require "meshwright"
+mw.search {
+  precision = "bf16", optimizer = mw.adamw { lr = 1e-4 }, best = 3, checked = 8,
+  %s
+}
+"""
+B1 = "model = mw.llama { layers = 16, hidden = 2048, heads = 32, ffn = 5632, vocab = 32000 }, sequence = 2048, batch = 64"
+B7 = "model = mw.llama { layers = 32, hidden = 4096, heads = 32, ffn = 11008, vocab = 32000 }, sequence = 2048, batch = 64"
+B13 = "model = mw.llama { layers = 40, hidden = 5120, heads = 40, ffn = 13824, vocab = 32000 }, sequence = 2048, batch = 64"
+B30 = "model = mw.llama { layers = 60, hidden = 6656, heads = 52, ffn = 17920, vocab = 32000 }, sequence = 2048, batch = 64"
+B200 = "model = mw.gpt { layers = 96, hidden = 13312, heads = 104, vocab = 51200 }, sequence = 2048, batch = 256"
+H100 = 'cluster = mw.cluster("dgx-h100", { nodes = %d })'
+FEW = 'schedules = { "1f1b", "interleaved" }'
+
+
+def ranks(values):
+    """Places in the order of their values."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    places = [0] * len(values)
+    for place, i in enumerate(order):
+        places[i] = place
+    return places
+
+
+class Search(ProgramCase):
+    def found(self, *keys):
+        text = SEARCH % ", ".join(keys)
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def forms(self, one):
+        return {entry["plugin"]: entry for entry in one["entries"]}
+
+    def test_one_billion_on_a_node_is_data_parallel(self):
+        found = self.found(B1, H100 % 1, FEW)
+        self.assertEqual(found["kind"], "search")
+        self.assertLessEqual(set(self.forms(found["best"][0])), {"dp", "zero"})
+        for one in found["best"]:
+            self.assertLessEqual(one["predicted"]["peak_bytes"], found["rank_memory_limit"])
+        times = [one["predicted"]["step_seconds"] for one in found["best"]]
+        self.assertEqual(times, sorted(times))
+        self.assertIn("compute", found["why"])
+        self.assertIn("microbatch = ", found["why"])
+
+    def test_thirteen_billion_without_tp_and_pp_is_sharded_whole(self):
+        found = self.found(B13, 'cluster = mw.cluster("dgx-a100-40", { nodes = 2 })', 'strategies = { "dp", "zero" }')
+        self.assertEqual(self.forms(found["best"][0])["zero"].get("stage"), 3)
+
+    def test_thirty_billion_on_a_node_is_cut_or_sharded(self):
+        found = self.found(B30, H100 % 1, 'strategies = { "dp", "zero", "tp", "pp" }, schedules = { "1f1b" }')
+        forms = self.forms(found["best"][0])
+        self.assertTrue("tp" in forms or forms.get("zero", {}).get("stage") == 3, found["best"][0]["plan"])
+
+    def test_two_hundred_billion_take_tp_in_the_node_stages_and_data(self):
+        found = self.found(B200, H100 % 8, 'schedules = { "1f1b" }, microbatch = { 1, 2 }, strategies = { "dp", "zero", "tp", "sp", "pp" }')
+        forms = self.forms(found["best"][0])
+        self.assertLessEqual(forms.get("tp", {"ways": 1})["ways"], 8)
+        self.assertIn("tp", forms)
+        self.assertIn("pp", forms)
+
+    def test_seven_billion_need_sixteen_bytes_a_parameter_under_plain_dp(self):
+        # Mixed-precision Adam: 2 + 2 of bf16 parameters and gradients, 4 + 4 + 4 of master and states.
+        text = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.plan { precision = "bf16", data = mw.synthetic {}, '
+                'plan = { dp(8) }, microbatch = 1, steps = 1, optimizer = mw.adamw { lr = 1e-4 }, %s, %s }' % (B7, H100 % 1))
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=120)
+        plan = json.loads(done.stdout.splitlines()[-1])
+        stage = plan["memory"][0]
+        state = stage["parameters"] + stage["gradients"] + stage["optimizer"]
+        self.assertAlmostEqual(state / plan["parameters"], 16, delta=0.05)
+        self.assertGreater(state, 0.95 * 112e9 * plan["parameters"] / 7e9)
+        self.assertFalse(plan["fits"])
+
+    def test_a_recommended_plan_is_planned_again_as_it_was(self):
+        found = self.found(B1, H100 % 1, FEW)
+        best = found["best"][0]
+        text = ('local mw = require "meshwright"\nlocal dp, zero, tp, sp, pp = mw.plugins("dp", "zero", "tp", "sp", "pp")\n'
+                'mw.plan { precision = "bf16", data = mw.synthetic {}, steps = 1, optimizer = mw.adamw { lr = 1e-4 }, '
+                'plan = %s, microbatch = %d, recompute = "%s", %s, %s }'
+                % (best["plan"], best["microbatch"], best["recompute"], B1, H100 % 1))
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=120)
+        again = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual(again["step_seconds"], best["predicted"]["step_seconds"])
+        self.assertEqual(again["peak_bytes"], best["predicted"]["peak_bytes"])
+
+    def test_the_closed_form_orders_as_the_events_do(self):
+        found = self.found(B7, H100 % 2, FEW, "checked = 24", 'strategies = { "dp", "zero", "tp", "pp" }')
+        form = [one["closed_form_seconds"] for one in found["checked"]]
+        events = [one["predicted"]["step_seconds"] for one in found["checked"]]
+        self.assertGreaterEqual(len(form), 24)
+        errors = [abs(a / b - 1) for a, b in zip(form, events)]
+        self.assertLess(sum(errors) / len(errors), 0.10)
+        n, a, b = len(form), ranks(form), ranks(events)
+        spearman = 1 - 6 * sum((x - y) ** 2 for x, y in zip(a, b)) / (n * (n * n - 1))
+        self.assertGreater(spearman, 0.8)
+
+    def test_what_is_wrong_is_said_at_once_by_key(self):
+        text = SEARCH % (B1 + ', strategies = { "dq" }, bset = 3')
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=60)
+        problems = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual({(p["code"], p["key"]) for p in problems},
+                         {("search.cluster", "cluster"), ("option.value", "strategies[1]"), ("option.unknown", "bset")})
+
+    def test_where_nothing_fits_the_nearest_is_told(self):
+        text = SEARCH % ", ".join([B30, 'cluster = mw.cluster("dgx-a100-40", { nodes = 1 }), strategies = { "dp", "tp" }', 'memory = "4GiB"'])
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 3)
+        problem = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((problem["code"], problem["key"]), ("search.memory", "memory"))
+        self.assertIn("GiB too much", problem["message"])
+
+    def test_a_batch_that_no_plan_divides(self):
+        text = SEARCH % ", ".join([B1.replace("batch = 64", "batch = 7"), H100 % 1, 'strategies = { "dp", "zero" }'])
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=60)
+        problem = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((problem["code"], problem["key"], problem["hint"]), ("search.batch", "batch", "nearest: batch = 8"))
+
+    def test_the_command_takes_a_training(self):
+        text = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.train { plan = { dp(2) }, steps = 10, '
+                'data = mw.synthetic {}, optimizer = mw.adamw { lr = 1e-4 }, precision = "bf16", checked = 4, %s }'
+                % B1.replace("layers = 16", "layers = 4"))
+        done = subprocess.run([BIN, "search", "-", "--cluster", "dgx-h100", "--nodes", "1", "--json"], input=text,
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(done.stdout.splitlines()[-1])["candidates"], 100)
+
+
+if __name__ == "__main__":
+    unittest.main()
