@@ -7,6 +7,7 @@ return {
   node = {
     devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_share = 0.992,
   },
-  network = { nic = 12.5e9, share = 0.88, latency = 15e-6, hop = 6e-6 },
+  -- Two devices share a NIC: a group that has some of a node's devices gets no NIC to itself.
+  network = { nic = 12.5e9, share = 0.88, latency = 15e-6, hop = 6e-6, partial = 0.5 },
   host = { link = 25e9, memory = 20e9 },  -- PCIe 4 x16 as copies reach it; a share of the host's DRAM
 }

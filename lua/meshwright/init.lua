@@ -191,6 +191,29 @@ local described = require "meshwright.cluster"
 function mw.cluster(...) return described.cluster(select(2, arguments(...))) end
 function mw.stack(...) return described.stack(select(2, arguments(...))) end
 
+--- mw.goodput { plan = result, mtbf = 1.8e8, checkpoint_seconds = 30, restart_seconds = 600 }: the share of
+--- its time in which a run that fails, writes checkpoints and restarts gets on. Instead of a plan's result:
+--- step_seconds and devices.
+function mw.goodput(...)
+  local _, given = arguments(...)
+  if type(given) ~= "table" then return core.goodput(given) end
+  local request = {}
+  for key, value in pairs(given) do request[key] = value end
+  local plan = request.plan
+  request.plan = nil
+  if type(plan) == "table" then
+    if type(plan.predicted) == "table" then plan = plan.predicted end
+    request.step_seconds = request.step_seconds or rawget(plan, "step_seconds")
+    request.devices = request.devices or rawget(plan, "ranks")
+    if not request.step_seconds then
+      core.refuse("mw.goodput: the plan has no step_seconds", "name a cluster in its experiment, or give step_seconds")
+    end
+  elseif plan ~= nil then
+    core.refuse(("mw.goodput: plan is a %s"):format(type(plan)), "give what mw.plan returned, or step_seconds and devices")
+  end
+  return core.goodput(request)
+end
+
 --- mw.bar_chart { file = "chart.html", … }: horizontal bars, as a page.
 mw.bar_chart = require "meshwright.chart"
 

@@ -1,12 +1,13 @@
 -- Mixtral 8x22B (Mistral AI 2024: 140.6 B parameters, 39 B of them for a token; the shapes of its
--- config.json) as Megatron-Core's benchmarks train it: 256 GPUs, TP 4, PP 4, EP 8, 4096 tokens in
--- bf16, the optimizer's state in parts (Liu et al. 2025, "MoE Parallel Folding", has the folding:
--- EP borrows ranks of data parallelism). Batch and chunks are ours.
--- `./meshwright plan scripts/published/mixtral-8x22b.lua` resolves and prices it.
+-- config.json) as Megatron-Core trains it on 128 H100 in bf16 with 4,096 tokens, the optimizer's
+-- state in parts: 46.3 % MFU (Liu et al. 2025, "MoE Parallel Folding", arXiv:2504.14960, without
+-- folding; with it 49.3 %). TP 2, EP 4, PP 8 and a batch of 256 are as others report that run
+-- (github.com/zhebrak/llm-cluster-simulator, docs/BENCHMARKS.md); chunks are ours.
+-- `./meshwright plan scripts/published/mixtral-8x22b.lua`
 local mw                   = require "meshwright"
 local pp, zero, tp, sp, ep = mw.plugins("pp", "zero", "tp", "sp", "ep")
 
-mw.train {
+local plan = mw.plan {
   model = mw.moe {
     layers = 56, hidden = 6144, heads = 48, kv_heads = 8, ffn = 16384, vocab = 32768,
     experts = 8, top_k = 2, balance = "aux", aux_weight = 0.001,
@@ -14,14 +15,19 @@ mw.train {
   },
   data = mw.synthetic {}, sequence = 4096,
   plan = {
-    pp { 4, schedule = "interleaved", chunks = 7 },    -- 28 virtual stages of 2 layers
-    zero { 16, stage = 1 },
-    tp(4), sp(),
-    ep(8),                                             -- an expert to a rank, on zero's ranks
+    pp { 8, schedule = "interleaved", chunks = 7 },    -- 56 virtual stages of a layer
+    zero { 8, stage = 1 },
+    tp(2), sp(),
+    ep(4),                                             -- two experts to a rank, on zero's ranks: a node
   },
   batch = 256, microbatch = 1,
   precision = "bf16", main_gradients = "fp32",
   optimizer = mw.adamw { lr = 1e-4, clip = 1.0 },
   schedule = mw.cosine { warmup = 200 },
   steps = 2000,
+  cluster = mw.cluster("dgx-h100", { nodes = 16 }), stack = mw.stack "megatron-core",
 }
+
+local published = plan.flops_per_step / (0.463 * 128 * 989e12)
+print(("mixtral-8x22b: %.2f s a step predicted, %.2f s published (%+.1f %%)"):format(plan.step_seconds, published,
+  100 * (plan.step_seconds / published - 1)))

@@ -1,5 +1,7 @@
-"""Published configurations resolve: parameters, ranks and axes as their reports say, in seconds."""
+"""Published configurations: parameters, ranks and axes as their reports say, and steps within 10 % of
+what was published."""
 
+import re
 import resource
 import unittest
 
@@ -7,7 +9,7 @@ from cases import SOURCE, ProgramCase
 
 # Parameters as published, in billions; ranks; the mix.
 CONFIGURATIONS = {
-    "mixtral-8x22b": (140.6, 256, "pp{4, schedule=interleaved, chunks=7} x zero(16) x tp(4) x sp() x ep(8)"),
+    "mixtral-8x22b": (140.6, 128, "pp{8, schedule=interleaved, chunks=7} x zero(8) x tp(2) x sp() x ep(4)"),
     "deepseek-v3": (671.0, 2048, "pp{16, layout={3,4,4,4,4,4,4,4,4,4,4,4,4,4,3,3}} x zero(128) x ep(64)"),
 }
 
@@ -44,6 +46,19 @@ class Published(ProgramCase):
                    vocab * h + layers * attention + dense * mlp + (layers - dense) * (9 * expert + router),
                    layers * 2 * s * heads * (192 + 128), 15360 * s)
 
+
+    def errors(self, name):
+        """Per cent, of each step that the script prints beside what was published."""
+        done = self.run_cli("plan", "--quiet", SOURCE / "scripts/published" / f"{name}.lua")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [float(error) for error in re.findall(r"published \(([+-][\d.]+) %\)", done.stdout)]
+
+    def test_steps_are_within_ten_per_cent_of_published_ones(self):
+        for name, steps in {"gpt3-175b": 1, "megatron-1t": 1, "llama3-405b": 2}.items():
+            errors = self.errors(name)
+            self.assertEqual(len(errors), steps, name)
+            for error in errors:
+                self.assertLessEqual(abs(error), 10, name)
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -1,11 +1,13 @@
 -- What `meshwright bench prediction` runs: every row of the tables of this folder as a plan of this
 -- project's own, priced for the cluster and the stack that it was measured on; predicted beside
 -- published. Arguments: names of tables (all if none is given), "rows" for each row, "json" for a
--- line of JSON a row, and changes of a device or a stack for fits, such as h100.gemm=0.62 or
--- megatron-core.hidden_model=0.6.
+-- line of JSON a row, and changes for fits: of a device or a stack, such as h100.gemm=0.62 or
+-- megatron-core.hidden_model=0.6, and of every cluster's node or network, such as network.share=0.9.
 local mw                   = require "meshwright"
 local pp, dp, tp, sp, zero = mw.plugins("pp", "dp", "tp", "sp", "zero")
 local folder               = arg[0]:match "^(.*)/" or "."
+
+local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
 
 local function csv(name)
   local rows, keys = {}, nil
@@ -44,7 +46,8 @@ local device_of = { selene = "a100", vtrain = "a100", ["dgx-a100-80"] = "a100", 
   ["dgx-h100-llama3"] = "h100" }
 
 local function machine(cluster, stack, ranks)
-  return mw.cluster(cluster, { nodes = (ranks + 7) // 8, device = changes[device_of[cluster]] or {} }),
+  return mw.cluster(cluster, { nodes = (ranks + 7) // 8, device = changes[device_of[cluster]] or {},
+      node = changes.node or {}, network = changes.network or {} }),
     mw.stack(stack, changes[stack] or {})
 end
 
@@ -156,7 +159,7 @@ local function vtrain(file)
       name = ("h%d l%d on %d: batch %d, microbatch %d, tp %d, dp %d, pp %d"):format(r["hidden size"], r["# layers"],
         r["# GPUs"], r["global batch"], r["micro batch"], r["tensor parallelism"], r["data parallelism"],
         r["pipeline parallelism"]),
-      group = ("%d %d %d"):format(r["hidden size"], r["# layers"], r["# GPUs"]),
+      group = ("h%d l%d on %d, batch %d"):format(r["hidden size"], r["# layers"], r["# GPUs"], r["global batch"]),
       published = r["iteration time (ms)"] / 1e3, cluster = "vtrain", stack = "vtrain",
       model = gpt(r["hidden size"], r["attention heads"], r["# layers"], 51200), sequence = r["sequence length"],
       batch = r["global batch"], microbatch = r["micro batch"], tp = r["tensor parallelism"],
@@ -246,6 +249,9 @@ add("mpt-h100", function() return mpt "h100" end)
 add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
 add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 
+-- Memory comes last, in tables of its own.
+local memories = { { name = "zero1-memory", rows = memory.zero1 }, { name = "korthikanti-memory", rows = memory.korthikanti } }
+
 -- --- What comes out ---
 
 local function median(list)
@@ -256,31 +262,87 @@ end
 
 local function line(text, ...) if not json then print(text:format(...)) end end
 
+local function report(name, row, unit)
+  if not json then return end
+  print(('{"table":"%s","row":"%s","group":"%s","predicted":%s,"published":%.9g,"unit":"%s"}'):format(name, row.name,
+    row.group or "", row.predicted and ("%.9g"):format(row.predicted) or "null", row.published, unit))
+end
+
+-- Of the groups of plans for one model, batch and number of devices that have so many plans.
+local function tell_ranking(rows)
+  local groups, names = {}, {}
+  for _, row in ipairs(rows) do
+    if row.group and row.predicted then
+      if not groups[row.group] then
+        groups[row.group] = { {}, {} }
+        names[#names + 1] = row.group
+      end
+      table.insert(groups[row.group][1], row.predicted)
+      table.insert(groups[row.group][2], row.published)
+    end
+  end
+  local told, least, most = 0, 1, 0
+  for _, name in ipairs(names) do
+    local predicted, published = table.unpack(groups[name])
+    if #predicted >= 8 then
+      local spearman, regret = ranking.spearman(predicted, published), ranking.regret(predicted, published)
+      told, least, most = told + 1, math.min(least, spearman), math.max(most, regret)
+      if each or #names <= 4 then
+        line("  %-40s %3d plans: Spearman %.3f, regret %.1f %%", name, #predicted, spearman, 100 * regret)
+      end
+    end
+  end
+  if told > 0 then
+    line("  ranking in %d groups of 8 plans or more: Spearman at least %.3f, regret at most %.1f %%", told, least,
+      100 * most)
+  end
+end
+
 line("%-18s %5s %8s %8s %8s %8s", "table", "rows", "mean", "median", "max", "bias")
 for _, table_ in ipairs(tables) do
   if not any or wanted[table_.name] then
     local errors, sum, bias, most, failed = {}, 0, 0, 0, 0
-    for _, row in ipairs(table_.rows()) do
-      local predicted, why, result = seconds(row)
-      if predicted then
-        local error_ = predicted / row.published - 1
+    local rows = table_.rows()
+    for _, row in ipairs(rows) do
+      local why, result
+      row.predicted, why, result = seconds(row)
+      if row.predicted then
+        local error_ = row.predicted / row.published - 1
         errors[#errors + 1] = math.abs(error_)
         sum, bias, most = sum + math.abs(error_), bias + error_, math.max(most, math.abs(error_))
         if each then
-          line("  %-70s %9.3f s %9.3f s published %+6.1f %%  bubble %4.1f %%  %s", row.name, predicted, row.published,
-            100 * error_, 100 * result.bubble_fraction, result.fits and "" or "does not fit")
+          line("  %-70s %9.3f s %9.3f s published %+6.1f %%  bubble %4.1f %%  %s", row.name, row.predicted,
+            row.published, 100 * error_, 100 * result.bubble_fraction,
+            not result.fits and "does not fit" or result.nearly_full and "nearly full" or "")
         end
       else
         failed = failed + 1
         line("  %-40s no plan: %s", row.name, why)
       end
-      if json then
-        print(('{"table":"%s","row":"%s","predicted":%s,"published":%.9g}'):format(table_.name, row.name,
-          predicted and ("%.9g"):format(predicted) or "null", row.published))
-      end
+      report(table_.name, row, "s")
     end
     local n = math.max(#errors, 1)
     line("%-18s %5d %6.1f %% %6.1f %% %6.1f %% %+6.1f %%%s", table_.name, #errors, 100 * sum / n, 100 * median(errors),
       100 * most, 100 * bias / n, failed > 0 and ("  (%d rows without a plan)"):format(failed) or "")
+    tell_ranking(rows)
+  end
+end
+for _, table_ in ipairs(memories) do
+  if not any or wanted[table_.name] then
+    local errors, bias, most, exact = {}, 0, 0, 0
+    for _, row in ipairs(table_.rows(csv)) do
+      local error_ = row.predicted / row.published - 1
+      errors[#errors + 1] = math.abs(error_)
+      bias, most, exact = bias + error_, math.max(most, math.abs(error_)), exact + (row.exact and 1 or 0)
+      if each then
+        line("  %-70s %9.3f %s %8.3f %s published %+6.1f %%", row.name, row.predicted, row.unit, row.published, row.unit,
+          100 * error_)
+      end
+      report(table_.name, row, row.unit)
+    end
+    local sum, n = 0, #errors
+    for _, error_ in ipairs(errors) do sum = sum + error_ end
+    line("%-18s %5d %6.1f %% %6.1f %% %6.1f %% %+6.1f %%%s", table_.name, n, 100 * sum / n, 100 * median(errors),
+      100 * most, 100 * bias / n, exact > 0 and ("  (%d as printed, to the last digit)"):format(exact) or "")
   end
 end

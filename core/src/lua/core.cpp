@@ -13,6 +13,7 @@
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/block_op.h"
+#include "predict/goodput.h"
 #include "report/bars_page.h"
 #include "report/page.h"
 #include "script/script_strategy.h"
@@ -250,6 +251,21 @@ int core_bar_chart(lua_State* lua) {
   return 0;
 }
 
+// goodput(table) -> a table of shares and intervals
+int core_goodput(lua_State* lua) {
+  if (lua_type(lua, 1) != LUA_TTABLE) {
+    throw Error(Stage::script, "script.argument", "",
+                fmt::format("mw.goodput takes a table; got {}", luaL_typename(lua, 1)),
+                "mw.goodput { plan = result, mtbf = …, checkpoint_seconds = …, restart_seconds = … "
+                "}");
+  }
+  Problems problems;
+  const GoodputRequest request = read_goodput(to_json(lua, 1, "goodput"), "goodput", problems);
+  problems.throw_if_any();
+  push_json(lua, to_json(goodput(request), request));
+  return 1;
+}
+
 // unknown(key, { known, … }, called): there is none of that name; "mw." and the key if not called
 // otherwise
 int core_unknown(lua_State* lua) {
@@ -278,6 +294,7 @@ int open_core(lua_State* lua) {
                                        {"place", guarded<core_place>},
                                        {"refuse", guarded<placed<core_refuse>>},
                                        {"bar_chart", guarded<placed<core_bar_chart>>},
+                                       {"goodput", guarded<placed<core_goodput>>},
                                        {"sweep", guarded<core_sweep>},
                                        {"sweep_go", guarded<core_sweep_go>},
                                        {"sweep_report", guarded<core_sweep_report>},

@@ -48,9 +48,11 @@ const Options& device_options() {
     Options o;
     o.text("name", "what it is called");
     rate(o, "peak16", "dense operations a second of bf16 and fp16");
+    rate(o, "peak8", "... of fp8").optional();
     rate(o, "peak32", "... of fp32").optional();
     rate(o, "peak64", "... of fp64").optional();
     o.bytes("memory", "its memory").at_least(1);
+    o.bytes("workspace", "that the library of products keeps of it").fallback(0);
     rate(o, "bandwidth", "bytes a second of its memory");
     share(o, "bandwidth_share", "of that, what streaming kernels achieve");
     share(o, "gemm", "of the peak, what large matrix products reach");
@@ -103,6 +105,8 @@ const Options& network_options() {
     seconds(o, "hop", "of a step of a ring that crosses nodes");
     o.number("oversubscription", "of the tree above a pod").range(1.0, 1e3).fallback(1.0);
     o.integer("pod", "nodes that reach one another at full rate; 0: all").at_least(0).fallback(0);
+    share(o, "partial", "of the NICs' share, for groups of several ranks of a node but not all")
+        .fallback(1.0);
     return o;
   }();
   return options;
@@ -173,9 +177,11 @@ class Reader {
     DeviceType& d = cluster_.device;
     d.name = v->text("name");
     d.peak16 = v->number("peak16");
+    d.peak8 = v->has("peak8") ? v->number("peak8") : 0;
     d.peak32 = v->has("peak32") ? v->number("peak32") : 0;
     d.peak64 = v->has("peak64") ? v->number("peak64") : 0;
     d.memory = v->integer("memory");
+    d.workspace = v->integer("workspace");
     d.bandwidth = v->number("bandwidth");
     d.bandwidth_share = v->number("bandwidth_share");
     d.gemm = v->number("gemm");
@@ -269,7 +275,8 @@ class Reader {
                         v->number("latency"),
                         v->number("hop"),
                         v->number("oversubscription"),
-                        v->int32("pod")};
+                        v->int32("pod"),
+                        v->number("partial")};
   }
 
   void read_torus(const Json& table) {

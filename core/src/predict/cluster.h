@@ -21,8 +21,9 @@ struct GemmTile {
 // Rates are per second, sizes in bytes, times in seconds, shares between 0 and 1.
 struct DeviceType {
   std::string name;
-  double peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
+  double peak8 = 0, peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
   std::int64_t memory = 0;
+  std::int64_t workspace = 0;     // that the library of products keeps
   double bandwidth = 0;           // of its memory
   double bandwidth_share = 0;     // ... that kernels achieve which stream through it
   double gemm = 0;                // of the peak, of large products: clocks under power among it
@@ -69,6 +70,9 @@ struct Network {
   double hop = 0;               // of a step of a ring that crosses nodes
   double oversubscription = 1;  // of the tree above the nodes of a pod
   int pod = 0;                  // nodes that reach one another at full rate; 0: all
+  // Of their NICs' share, what a group gets that has several ranks of a node, but not all: each of
+  // its rings goes in and out by one NIC.
+  double partial = 1;
 };
 // A torus instead of nodes and network: each device is joined to two in each dim.
 struct Torus {

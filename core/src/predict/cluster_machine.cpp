@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/text.h"
 #include "predict/on_cluster.h"
@@ -13,6 +15,17 @@ namespace mw {
 std::string ClusterMachine::name() const {
   return fmt::format("{}: {} of {} {}, stack {}", cluster_.name, plural(cluster_.nodes, "node"),
                      cluster_.node.devices, cluster_.device.name, stack_.name);
+}
+
+std::int64_t FlashScratch::of(const LibraryCall& call, int element) const {
+  const std::string_view name = call.name;
+  if (!name.starts_with("attention")) return 0;
+  const auto& s = call.sizes;  // batch, heads, queries, keys, head_dim, value_dim, sight
+  // Another width for values: operands are copied, filled up to the wider.
+  const std::int64_t wide = std::max(s[4], s[5]), filled = wide > s[5] ? 1 : s[4] < s[5] ? 2 : 0;
+  const std::int64_t copies = filled * s[0] * s[1] * std::max(s[2], s[3]) * wide * element;
+  if (name != "attention backward") return copies;
+  return copies + 4 * s[0] * s[1] * s[2] * (wide + 1);  // and the sum of each row
 }
 
 std::unique_ptr<RankMachine> ClusterMachine::of_rank(const RankView& view, int, int) const {
@@ -52,6 +65,12 @@ void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& pro
                  fmt::format("cluster.nodes: {} ranks, and {} devices in {}", plan.ranks(),
                              cluster.devices(), plural(cluster.nodes, "node")),
                  fmt::format("nodes = {} or more, or a plan of fewer ranks", nodes));
+  }
+  if (machine.stack().product_bits == 8 && cluster.device.peak8 <= 0) {
+    problems.add(Stage::plan, "cluster.rate", "cluster.device.peak8",
+                 fmt::format("cluster.device.peak8: is missing, and the stack {} multiplies in fp8",
+                             machine.stack().name),
+                 "give its dense operations a second, or name another stack");
   }
   const Dtype dtype = plan.programs.front().dtype;
   if (cluster.device.peak(dtype) <= 0) {

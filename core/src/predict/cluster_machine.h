@@ -6,8 +6,16 @@
 #include "predict/cluster.h"
 #include "predict/machine.h"
 #include "predict/stack.h"
+#include "program/scratch.h"
 
 namespace mw {
+
+// Products take none beside the library's own workspace; flash attention's backward adds up the
+// queries' gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2).
+class FlashScratch final : public DeviceScratch {
+ public:
+  std::int64_t of(const LibraryCall& call, int element) const override;
+};
 
 class ClusterMachine final : public Machine {
  public:
@@ -26,6 +34,8 @@ class ClusterMachine final : public Machine {
   double stragglers(int ranks) const override;
   std::int64_t memory() const override { return cluster_.device.memory; }
   bool memory_together() const override { return false; }
+  const DeviceScratch* scratch() const override { return &kernels_; }
+  std::int64_t kept_by_libraries() const override { return cluster_.device.workspace; }
 
   const Cluster& cluster() const { return cluster_; }
   const Stack& stack() const { return stack_; }
@@ -33,6 +43,7 @@ class ClusterMachine final : public Machine {
  private:
   Cluster cluster_;
   Stack stack_;
+  FlashScratch kernels_;
 };
 
 // What a script's `cluster` and `stack` describe (null: this project's own stack); null with

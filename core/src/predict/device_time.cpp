@@ -25,9 +25,9 @@ double tiled(const DeviceType& device, double peak, double m, double n, double k
 }  // namespace
 
 double gemm_seconds(const DeviceType& device, Dtype dtype, double m, double n, double k,
-                    double batch, double share) {
+                    double batch, double share, int bits) {
   if (m <= 0 || n <= 0 || k <= 0 || batch <= 0) return 0;
-  const double peak = device.peak(dtype);
+  const double peak = bits == 8 ? device.peak8 : device.peak(dtype);
   const double work =
       device.tiles.empty() ? 2 * m * n * k * batch / peak : tiled(device, peak, m, n, k, batch);
   const double bytes = bytes_of(dtype) * batch * (m * k + k * n + m * n);

@@ -46,7 +46,8 @@ double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
 
 double nic(const Network& network, const Placed& where, const Library& library) {
   const double tree = where.one_pod ? 1 : network.oversubscription;
-  return network.nic * network.share * library.nics / tree;
+  const bool partial = where.in_node > 1 && where.in_node < where.of_node;
+  return network.nic * network.share * library.nics * (partial ? network.partial : 1) / tree;
 }
 
 // ... among ranks of several nodes. Every group of a node runs at once, so that one of g ranks owns
@@ -97,6 +98,7 @@ double links_used(const std::vector<int>& shape, const std::vector<int>& ranks) 
 Placed place(const Cluster& cluster, const std::vector<int>& ranks) {
   Placed where;
   where.ranks = static_cast<int>(ranks.size());
+  where.of_node = cluster.node.devices;
   if (!cluster.torus.shape.empty()) {
     where.torus_links = links_used(cluster.torus.shape, ranks);
     return where;
@@ -149,6 +151,20 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
   }
   // The other collectives are one of the two halves that an all-reduce is made of.
   return whole ? seconds : seconds / 2;
+}
+
+double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
+                        const Library& library, const RowExchange& rows) {
+  const double nodes = where.nodes;
+  if (!rows.by_node || where.torus_links > 0 || nodes < 2 || rows.copies <= 1)
+    return collective_seconds(cluster, Collective::all_to_all, bytes, where, library);
+  // Nodes that a row's copies reach, if each goes to any rank alike.
+  double reached = nodes * (1 - std::pow(1 - 1 / nodes, rows.copies));
+  if (rows.most_nodes > 0) reached = std::min(reached, static_cast<double>(rows.most_nodes));
+  const double outside = bytes * reached / rows.copies * (nodes - 1) / nodes;
+  const double inside = bytes * (where.in_node - 1) / where.in_node;
+  return least_seconds + std::max(outside / nic(cluster.network, where, library),
+                                  inside / (cluster.node.bandwidth * cluster.node.share));
 }
 
 double send_seconds(const Cluster& cluster, double bytes, int from, int to) {

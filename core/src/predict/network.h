@@ -15,11 +15,19 @@ struct Placed {
   int in_node = 1;  // at most, in one node
   int nodes = 1;
   bool one_pod = true;
+  int of_node = 1;         // devices that a node has
   double torus_links = 0;  // of a device that the ranks can use at once, shared ones in part
 };
 
 // `ranks`: ascending; each a device, counted through the nodes.
 Placed place(const Cluster& cluster, const std::vector<int>& ranks);
+
+// An exchange of rows, each of which goes to several ranks.
+struct RowExchange {
+  double copies = 1;     // of each row, to ranks chosen evenly
+  int most_nodes = 0;    // that a row's copies go to, by the router's choice; 0: any
+  bool by_node = false;  // one copy goes to each node, which hands it on by its own links
+};
 
 // How a library carries out what crosses nodes.
 struct Library {
@@ -30,6 +38,9 @@ struct Library {
 // Seconds of a collective. `bytes`: of a rank's larger buffer (Transfer::payload).
 double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
                           const Library& library);
+// Of an all-to-all of rows, `bytes` as above.
+double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
+                        const Library& library, const RowExchange& rows);
 // Of a message from one device to another.
 double send_seconds(const Cluster& cluster, double bytes, int from, int to);
 // The traffic that the collective puts through a device, against one that stays in a node.

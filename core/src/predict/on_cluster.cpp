@@ -149,7 +149,17 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const 
   const double own = width, weights = piece == Piece::wgrad ? m * n * batch : 0;
   if (batch == 1) width = joined_width(view, index, own);
   const double part = own / width;
-  WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch), 0};
+  const Op& op = program_.graph->ops()[index];
+  const bool experts = op.kind() == "expert_linear";
+  // Embedding and output projection keep the program's numbers.
+  const int bits = op.layer >= 0 ? stack_.product_bits : 0;
+  WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
+                                    experts ? stack_.grouped : 1, bits),
+                0};
+  if (bits > 0) {  // activations and their gradients; weights are once a step
+    const double narrowed = m * k + (piece == Piece::wgrad ? k * n : 0);
+    time.seconds += part * streams(stack_.product_casts * batch * narrowed, 1);
+  }
   if (piece == Piece::wgrad && sums_gradients_)
     time.seconds += streams(stack_.gradient_sum * weights, 0);
   time.host = launches(part * (piece == Piece::wgrad ? 2 : 1), piece != Piece::forward);

@@ -45,6 +45,8 @@ class OnCluster final : public RankMachine {
   const Where& where(const RankSet& set);
   double send(const Instruction& instruction, const Transfer& transfer);
   double shift(const Transfer& transfer);
+  int link_to(const Instruction& instruction) const;
+  TransferCost exchange(const Transfer& transfer);
   bool of_role(const RankSet& set, Role role) const;
 
   const Program& program_;

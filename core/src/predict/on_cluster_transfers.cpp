@@ -37,6 +37,35 @@ double OnCluster::send(const Instruction& i, const Transfer& transfer) {
          collective_seconds(cluster_, Collective::all_gather, bytes, ranks, {});
 }
 
+// Sends inside a node go beside its collectives: a switch takes both.
+int OnCluster::link_to(const Instruction& i) const {
+  Coordinates peer = at_;
+  peer[program_.stage_atom] = i.move.peer;
+  const int devices = cluster_.node.devices;
+  const bool inside =
+      cluster_.torus.shape.empty() && program_.mesh.rank(peer) / devices == rank_ / devices;
+  return inside ? 2 : 1;
+}
+
+// Tokens on their way to their experts, or back.
+TransferCost OnCluster::exchange(const Transfer& transfer) {
+  const Placed& placed = where(transfer.set).placed;
+  const Sparse& sparse = program_.graph->sparse;
+  RowExchange rows;
+  rows.most_nodes = stack_.exchange_nodes;
+  rows.by_node = stack_.by_node;
+  if (!sparse.dims.empty())
+    rows.copies = sparse.share * static_cast<double>(program_.graph->size(sparse.dims.front()));
+  const double seconds = exchange_seconds(
+      cluster_, stack_.exchanged * static_cast<double>(transfer.payload), placed, {}, rows);
+  const double slows = stack_.exchange_slowed >= 0
+                           ? stack_.exchange_slowed
+                           : device_.slowed * traffic_share(cluster_, placed, {});
+  // What is hidden costs what it slows.
+  const double hidden = stack_.hidden_exchange;
+  return {seconds * (1 - hidden + hidden * slows), placed.nodes > 1 ? 1 : 0, slows};
+}
+
 // Round a ring all wait for its slowest hop.
 double OnCluster::shift(const Transfer& transfer) {
   const std::vector<int> ranks = program_.ranks_of(transfer.set, rank_);
@@ -53,10 +82,11 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (transfer.op == Collective::send || transfer.op == Collective::recv) {
     const bool stages = program_.stage_atom >= 0 && transfer.set.atoms.size() == 1 &&
                         transfer.set.atoms.front() == program_.stage_atom;
-    if (stages) return {send(i, transfer), 1, 0};
+    if (stages) return {send(i, transfer), link_to(i), 0};
     if (transfer.op == Collective::recv) return {};  // its sender counts it
     return {shift(transfer), 1, device_.slowed};
   }
+  if (transfer.op == Collective::all_to_all && !i.move.lands.empty()) return exchange(transfer);
   const Where& group = where(transfer.set);
   Library library;
   library.hierarchical = stack_.hierarchical;

@@ -36,6 +36,7 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
 struct StageRanks {
   StageForecast forecast;
   Coordinates slowest;
+  double cpu = 0;             // core seconds of a step, of all its ranks together
   double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
 
@@ -82,10 +83,18 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
   double slowest = -1;
   const auto kinds = rank_classes(program);
   for (const RankClass& kind : kinds) {
-    const RankView rank(program, kind.at);
-    const MemoryForecast memory = forecast_memory(rank);
+    const RankView rank(program, kind.at, 0, machine.scratch());
+    MemoryForecast memory = forecast_memory(rank);
+    memory[Category::buffers] += machine.kept_by_libraries();
+    memory.peak += machine.kept_by_libraries();
     together.add(kind, memory);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
+    if (const Machine* cores = machine.by_core_seconds()) {
+      const StepTime alone = price_step(rank, *cores, threads);
+      double own = alone.compute;
+      for (const auto& [key, transfer] : alone.transfers) own += transfer.seconds;
+      found.cpu += own * static_cast<double>(kind.ranks);
+    }
     const double seconds = kinds.size() == 1 ? 0 : price_step(rank, machine, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
@@ -128,9 +137,10 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   for (const Program& program : plan.programs) {
     const StageRanks stage = look_at(program, machine, threads, together);
     p.stages.push_back(stage.forecast);
+    p.cpu_seconds += stage.cpu;
     last = stage;
     peak = std::max(peak, stage.forecast.memory.peak);
-    slowest.emplace_back(program, stage.slowest);
+    slowest.emplace_back(program, stage.slowest, 0, machine.scratch());
     ranks.push_back(stage.slowest);
   }
   for (const Program& program : plan.programs) {
@@ -167,6 +177,8 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   p.timed =
       (machine.room() == 0 || p.ranks <= machine.room()) && (p.fits || !machine.memory_together());
 
+  p.step_error = machine.error();
+
   const double tokens = static_cast<double>(plan.tokens_per_step());
   p.peak_flops = machine.peak(p.ranks, dtype, threads);
   p.tokens_per_second = tokens / p.step_seconds;
@@ -187,6 +199,11 @@ const StageForecast& Prediction::fullest() const {
   return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
     return a.memory.peak < b.memory.peak;
   });
+}
+
+bool Prediction::nearly_full() const {
+  return fits &&
+         static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(memory_limit);
 }
 
 Json Prediction::to_json() const {
@@ -212,6 +229,8 @@ Json Prediction::to_json() const {
   if (timed) {
     json["priced_for"] = priced_for;
     json["step_seconds"] = step_seconds;
+    if (step_error > 0) json["step_error"] = step_error;
+    if (cpu_seconds > 0) json["cpu_seconds"] = cpu_seconds;
     json["compute_seconds"] = compute_seconds;
     json["exposed_seconds"] = exposed_seconds;
     json["tokens_per_second"] = tokens_per_second;
@@ -225,6 +244,7 @@ Json Prediction::to_json() const {
   json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;
+  json["nearly_full"] = nearly_full();
   if (held_out_seconds && timed) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }

@@ -42,6 +42,8 @@ struct Prediction {
   std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
   std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
+  double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
+  double step_error = 0;       // Machine::error
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
   double peak_flops = 0;  // per second, of the ranks' devices together
@@ -51,6 +53,9 @@ struct Prediction {
   // of the rank that needs most.
   std::int64_t memory_needed = 0, memory_limit = 0;
   bool fits = true;
+  // Fits, and leaves so little that an allocator frees and asks again.
+  static constexpr double nearly_full_share = 0.95;
+  bool nearly_full() const;
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
   // The stage with the highest peak.

@@ -38,6 +38,22 @@ const Options& stack_options() {
     bytes("loss_backward", "...");
     bytes("embedding_backward", "of an element of the embedding's gradient");
     bytes("optimizer_bytes", "of a parameter in a step; 0: the program's");
+    o.integer("product_bits", "of linears' operands: 8; 0: the program's").range(0, 8).fallback(0);
+    bytes("product_casts", "of each element that is narrowed for products");
+    o.number("grouped", "of a product's rate, products of many experts at once")
+        .range(0.01, 1.0)
+        .fallback(1.0);
+    o.number("exchanged", "of an exchange's bytes, by narrower numbers than the program's")
+        .range(0.01, 2.0)
+        .fallback(1.0);
+    o.integer("exchange_nodes", "nodes that a token's copies go to; 0: any")
+        .range(0, 65536)
+        .fallback(0);
+    o.boolean("by_node", "a token goes once to each node, which hands it on").fallback(false);
+    share("hidden_exchange", "share of exchanges that another microbatch's compute hides", 0);
+    o.number("exchange_slowed", "of each second of a hidden one, what compute loses")
+        .range(0.0, 1.0)
+        .optional();
     share("hidden_model", "share of collectives of model axes that products hide", 0);
     o.boolean("update_gathers_hidden", "parameters are gathered beside the next forward")
         .fallback(false);
@@ -96,6 +112,20 @@ Stack read_stack(const Json& table, const std::string& path, Problems& problems)
   stack.loss_backward = v.number("loss_backward");
   stack.embedding_backward = v.number("embedding_backward");
   stack.optimizer_bytes = v.number("optimizer_bytes");
+  stack.product_bits = v.int32("product_bits");
+  stack.product_casts = v.number("product_casts");
+  stack.grouped = v.number("grouped");
+  stack.exchanged = v.number("exchanged");
+  stack.exchange_nodes = v.int32("exchange_nodes");
+  stack.by_node = v.flag("by_node");
+  stack.hidden_exchange = v.number("hidden_exchange");
+  if (v.has("exchange_slowed")) stack.exchange_slowed = v.number("exchange_slowed");
+  if (stack.product_bits != 0 && stack.product_bits != 8) {
+    const std::string key = path + ".product_bits";
+    problems.add(Stage::options, "cluster.value", key,
+                 fmt::format("{}: got {}", key, stack.product_bits),
+                 "8 for products in fp8, 0 for the program's own numbers");
+  }
   stack.hidden_model = v.number("hidden_model");
   stack.update_gathers_hidden = v.flag("update_gathers_hidden");
   stack.backward_gathers = v.number("backward_gathers");

@@ -11,10 +11,12 @@
 #include "program/scalar_type.h"
 
 namespace mw {
-RankView::RankView(const Program& program, Coordinates at, std::int64_t batch)
+RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
+                   const DeviceScratch* scratch)
     : program_(program),
       at_(std::move(at)),
       batch_(batch),
+      scratch_(scratch),
       bytes_(program.slots.size()),
       places_(program.parameters.size()),
       dims_(program.graph->ops().size()),
@@ -85,6 +87,10 @@ Scratch RankView::workspace(int op, Piece piece, int ring_step) const {
   Scratch& most = known->second;
   most.bytes = of.workspace;
   for (const LibraryCall& call : of.calls) {
+    if (scratch_ != nullptr) {
+      most.bytes = std::max(most.bytes, call.beside + scratch_->of(call, bytes_of(program_.dtype)));
+      continue;
+    }
     const Scratch scratch = scratch_book().of(call, scalar_type(program_.dtype), program_.threads);
     most.bytes = std::max(most.bytes, call.beside + scratch.bytes);
     most.measured = most.measured && scratch.measured;
@@ -195,7 +201,7 @@ RankViews::RankViews(std::shared_ptr<const RankView> largest) {
     kind_.push_back(static_cast<int>(known - sizes.begin()));
     if (known != sizes.end()) continue;
     sizes.push_back(size);
-    views_.push_back(std::make_shared<const RankView>(program, first.at(), size));
+    views_.push_back(std::make_shared<const RankView>(program, first.at(), size, first.scratch()));
   }
 }
 

@@ -38,18 +38,21 @@ struct DataCut {
 class RankView {
  public:
   // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches
-  // of that size; 0: the graph's.
-  RankView(const Program& program, Coordinates at, std::int64_t batch = 0);
+  // of that size; 0: the graph's. `scratch`: of libraries' kernels on a device, which outlives
+  // this; null: as they are on this machine.
+  RankView(const Program& program, Coordinates at, std::int64_t batch = 0,
+           const DeviceScratch* scratch = nullptr);
 
   const Program& program() const { return program_; }
   const Coordinates& at() const { return at_; }
   std::int64_t batch() const { return batch_; }
+  const DeviceScratch* scratch() const { return scratch_; }
   std::int64_t bytes(int slot) const { return bytes_[slot]; }
   // `ring_step`: of an op that computes in ring steps.
   const LocalDims& dims(int op, int ring_step = 0) const;
   const Cost& cost(int op, Piece piece, int ring_step = 0) const;
-  // Bytes that live only inside a piece, where this machine computes it;
-  // an estimate if one of its library calls is.
+  // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
+  // if one of its library calls is.
   Scratch workspace(int op, Piece piece, int ring_step = 0) const;
   // Whether it is at the start of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
@@ -74,6 +77,7 @@ class RankView {
   const Program& program_;
   const Coordinates at_;
   const std::int64_t batch_;
+  const DeviceScratch* scratch_;
   std::vector<std::int64_t> bytes_;
   std::vector<Range> shards_;                                   // of each bucket
   std::vector<Range> places_;                                   // of each parameter

@@ -50,6 +50,14 @@ class ScratchBook {
   std::map<std::string, std::int64_t> known_, fresh_;  // by call, type and threads
 };
 
+// What calls of libraries' kernels allocate on a device that is not this machine's CPU.
+class DeviceScratch {
+ public:
+  virtual ~DeviceScratch() = default;
+  // Of one call alone, with reals of `element` bytes.
+  virtual std::int64_t of(const LibraryCall& call, int element) const = 0;
+};
+
 // That of the process, in cache_folder().
 ScratchBook& scratch_book();
 

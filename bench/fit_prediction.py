@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Fits the shares of a type of device to the published steps that `meshwright bench prediction`
+plans: one set for each type, nothing row by row.
+
+Each share is changed a little, all rows are predicted anew, and the logarithms of the predictions
+are taken as straight lines in those of the shares. Of all sets within bounds, the one with the least
+mean error is found by least squares whose weights are one over the errors; this is repeated from
+there. `--only` fits on some tables and prints the errors of all: what a fit on Korthikanti's table
+alone says of the others.
+
+    bench/fit_prediction.py a100 --rounds 2
+    bench/fit_prediction.py a100 --only korthikanti5 --keys gemm,bandwidth_share
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Of each type of device: the tables with steps on it, and what is fitted: a key of the device, or
+# of nodes and networks, with its bounds.
+DEVICES = {
+    "a100": {
+        "tables": ["korthikanti5", "narayanan1", "narayanan2-ptdp", "narayanan2-zero3", "mpt-a100", "vtrain-multi",
+                   "vtrain-single"],
+        "keys": {
+            "gemm": (0.6, 0.95), "bandwidth_share": (0.5, 0.95), "tile_k": (10, 300), "batched": (0.3, 1.0),
+            "launch": (2e-5, 1e-4), "backward_launch": (0.3, 1.0), "microbatch": (1e-4, 5e-3), "smooth": (2, 12),
+            "slowed": (0.05, 0.9), "node.curve_share": (0.6, 1.1), "network.share": (0.6, 1.0),
+            "network.partial": (0.4, 1.0),
+        },
+    },
+    "h100": {
+        "tables": ["megatron-core", "llama3", "mpt-h100"],
+        "keys": {
+            "gemm": (0.4, 0.9), "bandwidth_share": (0.5, 0.95), "tile_k": (10, 300), "launch": (1e-5, 1e-4),
+            "slowed": (0.05, 0.9),
+        },
+    },
+}
+# Mean errors in per cent that tables are held to, which weigh them.
+BOUNDS = {
+    "korthikanti5": 2.5, "narayanan1": 3.5, "narayanan2-ptdp": 2, "narayanan2-zero3": 9, "mpt-a100": 5.5,
+    "vtrain-multi": 7, "vtrain-single": 7, "megatron-core": 5, "llama3": 2, "mpt-h100": 4.5,
+}
+
+
+def word(device, key, value):
+    return f"{key}={value:.6g}" if "." in key else f"{device}.{key}={value:.6g}"
+
+
+def predict(program, tables, words):
+    """{(table, row): (predicted, published)}"""
+    done = subprocess.run([program, "bench", "prediction", "--json", *tables, *words], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    rows = {}
+    for line in done.stdout.splitlines():
+        row = json.loads(line)
+        if row.get("predicted") and row.get("unit", "s") == "s":
+            rows[row["table"], row["row"], len(rows)] = (row["predicted"], row["published"])
+    return rows
+
+
+def standing(device):
+    """The shares as the device's file has them; of nodes and networks those of clusters/vtrain.lua."""
+    import re
+    shares = {}
+    files = {"": ROOT / f"clusters/devices/{device}.lua", "cluster": ROOT / "clusters/vtrain.lua"}
+    for key in DEVICES[device]["keys"]:
+        text = files["cluster" if "." in key else ""].read_text()
+        found = re.search(rf"\b{key.split('.')[-1]} = ([\d.e+-]+)", text if "." not in key else text.split(
+            key.split(".")[0] + " = ", 1)[1])
+        shares[key] = float(found.group(1)) if found else 1.0
+    return shares
+
+
+def summary(rows):
+    means = {}
+    for (table, *_), (predicted, published) in rows.items():
+        means.setdefault(table, []).append(abs(predicted / published - 1))
+    return {table: 100 * float(np.mean(errors)) for table, errors in means.items()}
+
+
+def fit(program, device, tables, keys, rounds):
+    shares = standing(device)
+    bounds = DEVICES[device]["keys"]
+    for round_ in range(rounds):
+        words = [word(device, k, v) for k, v in shares.items()]
+        base = predict(program, tables, words)
+        print(f"round {round_}: " + ", ".join(f"{t} {e:.2f} %" for t, e in summary(base).items()), flush=True)
+        names = list(base)
+        at = np.log([base[n][0] for n in names])
+        to = np.log([base[n][1] for n in names])
+        slopes = np.zeros((len(names), len(keys)))
+        step = 0.03
+        for j, key in enumerate(keys):
+            changed = dict(shares, **{key: shares[key] * (1 + step)})
+            rows = predict(program, tables, [word(device, k, v) for k, v in changed.items()])
+            slopes[:, j] = (np.log([rows[n][0] for n in names]) - at) / np.log(1 + step)
+        counts = {}
+        for name in names:
+            counts[name[0]] = counts.get(name[0], 0) + 1
+        weight = np.array([1 / counts[n[0]] / BOUNDS[n[0]] for n in names])
+        low = np.array([np.log(bounds[k][0] / shares[k]) for k in keys])
+        high = np.array([np.log(bounds[k][1] / shares[k]) for k in keys])
+        low, high = np.maximum(low, -0.25), np.minimum(high, 0.25)  # straight no further
+        change = np.zeros(len(keys))
+        for _ in range(200):
+            left = to - at - slopes @ change
+            w = weight / np.maximum(np.abs(left), 0.003)
+            # A little is asked for every change: shares that no row tells of stay.
+            normal = slopes.T @ (w[:, None] * slopes) + 0.02 * np.eye(len(keys))
+            change = np.clip(change + 0.5 * np.linalg.solve(normal, slopes.T @ (w * left) - 0.02 * change), low, high)
+        shares.update({k: shares[k] * float(np.exp(c)) for k, c in zip(keys, change)})
+        print("  " + ", ".join(f"{k} = {shares[k]:.4g}" for k in keys), flush=True)
+    return shares
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("device", choices=DEVICES)
+    parser.add_argument("--only", help="tables to fit on, by commas; all of the device if left out")
+    parser.add_argument("--keys", help="what is fitted, by commas; all if left out")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--program", default=os.environ.get("MESHWRIGHT", str(ROOT / "meshwright")))
+    given = parser.parse_args()
+    of = DEVICES[given.device]
+    tables = given.only.split(",") if given.only else of["tables"]
+    keys = given.keys.split(",") if given.keys else list(of["keys"])
+    shares = fit(given.program, given.device, tables, keys, given.rounds)
+    rows = predict(given.program, of["tables"], [word(given.device, k, v) for k, v in shares.items()])
+    print("all tables: " + ", ".join(f"{t} {e:.2f} %" for t, e in summary(rows).items()))
+    for key, value in shares.items():
+        print(f"{key} = {value:.4g}")
+
+
+if __name__ == "__main__":
+    main()

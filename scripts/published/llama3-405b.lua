@@ -1,0 +1,29 @@
+-- Llama 3 405B on 8,192 and on 16,384 H100: TP 8, PP 16, 16 M tokens a step; 430 and 400 TFLOP/s a
+-- GPU (Grattafiori et al. 2024, "The Llama 3 Herd of Models", table 4 and section 3.3.2: one layer
+-- less on the first and on the last virtual stage, ZeRO-1's sharding with gradients reduced once).
+-- How many virtual stages a rank has is not published; of one layer each here.
+-- `./meshwright plan scripts/published/llama3-405b.lua`
+local mw               = require "meshwright"
+local pp, zero, tp, sp = mw.plugins("pp", "zero", "tp", "sp")
+
+local sequence, layout = 8192, {}
+for k = 1, 128 do layout[k] = (k == 1 or k == 128) and 0 or 1 end
+
+for _, row in ipairs { { gpus = 8192, dp = 64, tflops = 430 }, { gpus = 16384, dp = 128, tflops = 400 } } do
+  local batch = 2048
+  local plan = mw.plan {
+    model = mw.llama { layers = 126, hidden = 16384, heads = 128, kv_heads = 8, ffn = 53248, vocab = 128256 },
+    data = mw.synthetic {}, sequence = sequence,
+    plan = {
+      pp { 16, schedule = "interleaved", chunks = 8, layout = layout },
+      zero { row.dp, stage = 1, bucket = "256MiB" }, tp(8), sp(),
+    },
+    batch = batch, microbatch = 1, precision = "bf16", main_gradients = "fp32",
+    optimizer = mw.adamw { lr = 8e-5 }, steps = 1,
+    cluster = mw.cluster("dgx-h100-llama3", { nodes = row.gpus // 8 }), stack = mw.stack "llama3",
+  }
+  local flops = 1.0 * batch * sequence * (6 * 405e9 + 6 * 126 * 16384 * sequence)
+  local published = flops / (row.gpus * row.tflops * 1e12)
+  print(("llama3-405b on %d: %.2f s a step predicted, %.2f s published (%+.1f %%)"):format(row.gpus, plan.step_seconds,
+    published, 100 * (plan.step_seconds / published - 1)))
+end
