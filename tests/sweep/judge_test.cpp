@@ -2,6 +2,7 @@
 // almost nothing may differ.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
