@@ -181,7 +181,7 @@ class Wrong(SweepCase):
           { dp(2) }, { dp(2), misbehaving("abort") }, { dp(2), misbehaving("allocate") },
           { dp(2), misbehaving { "hang", call = 3 } }, { dp(2), misbehaving("wrong") } } }, same_loss_as = "dp(2)",""")
         late, = self.cells("--time", "5", "--only", "hang", code=4).values()
-        self.assertRegex(late["reason"], r"^over its time limit: not done after 5 s$")
+        self.assertRegex(late["reason"], r"^over its time limit: not done after 5 s(; its last words: step .*)?$")
         rows = self.cells("--memory", "1536MiB", code=4)
         self.assertEqual(self.states(rows), {name: "done" if name == "dp(2)" else "failed" for name in rows})
         of = {name.split("how=")[-1].strip(")"): row for name, row in rows.items()}

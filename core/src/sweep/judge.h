@@ -9,10 +9,15 @@
 
 namespace mw {
 
-// How far losses may lie from those of the cell that they are to equal, relative to them, where the
-// script does not say: rounding moves them by about an epsilon of the precision a step, and
-// training lets that grow; what is wrong in a mix moves them by far more.
-double loss_tolerance(const std::string& precision);
+// How far losses may lie from those of the cell that they are to equal, relative to them.
+struct LossBound {
+  double first = 0;    // in the first steps, in which rounding has had no time to grow
+  double later = 0;    // from then on
+  bool grows = false;  // later, also some times what they differed by before: rounding grows
+                       // from step to step, while what is wrong makes a leap
+};
+// Where the script does not say.
+LossBound loss_bound(const std::string& precision);
 
 // The cell that `cell` is compared with: the one of that name, or the one that has the text as the
 // value of an axis and all other values alike; of those that have not all axes, the one that shares
@@ -23,10 +28,10 @@ int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::str
 void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key);
 
 // Sets status and reason of a result whose run is done: "failed" where a loss differs from the
-// reference's by more than the tolerance, else "done". Null `reference`: there is nothing to
+// reference's by more than the bound, else "done". Null `reference`: there is nothing to
 // compare with, and `why` says so. Leaves under "same_loss_as" what was found.
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
-           double tolerance);
+           const LossBound& bound);
 
 // Cells that differ in nothing but seed and repeat, as indices, in order of the first.
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells);

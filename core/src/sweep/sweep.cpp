@@ -215,10 +215,11 @@ class Sweep {
     const Json& reference = rows_[other];
     const bool there = reference.value("trained", false);
     if (!there && pending(other) && !last) return;  // its turn comes
-    const double tolerance = sweep_.tolerance.value_or(loss_tolerance(planned_[i].precision));
+    const LossBound bound = sweep_.tolerance ? LossBound{*sweep_.tolerance, *sweep_.tolerance}
+                                             : loss_bound(planned_[i].precision);
     const std::string why =
         fmt::format("{} is {}", quote(cells_[other].name), reference.value("status", "queued"));
-    judge(rows_[i], cells_[other].name, there ? &reference : nullptr, why, tolerance);
+    judge(rows_[i], cells_[other].name, there ? &reference : nullptr, why, bound);
     states_[i] = state_of(rows_[i]);
     if (!writes_) return;
     const auto written = folder_.result(cells_[i], planned_[i].hash);

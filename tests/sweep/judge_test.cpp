@@ -1,0 +1,75 @@
+// Whether losses are another cell's: rounding that grows is no fault, a leap is one, and early
+// almost nothing may differ.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "sweep/judge.h"
+
+using namespace mw;
+
+namespace {
+
+// Losses whose relative differences from a reference of ones are these.
+Json judged(const std::vector<double>& differences, const LossBound& bound) {
+  Json own = {{"losses", Json::array()}}, reference = own;
+  for (const double d : differences) {
+    own["losses"].push_back(std::isnan(d) ? Json() : Json(1 + d));
+    reference["losses"].push_back(1.0);
+  }
+  judge(own, "dp(2)", &reference, "", bound);
+  return own;
+}
+
+// From 1e-7 in the first ten steps on, `growth` times as much each step, to a tenth at most.
+std::vector<double> growing(double growth, int steps) {
+  std::vector<double> list(10, 1e-7);
+  while (static_cast<int>(list.size()) < steps) list.push_back(std::min(0.1, growth * list.back()));
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("rounding that grows little by little is no fault") {
+  const LossBound fp32 = loss_bound("fp32");
+  const Json calm = judged(std::vector<double>(300, 9e-6), fp32);
+  CHECK(calm["status"] == "done");
+  CHECK(calm["reason"].is_null());
+  const Json hot = judged(growing(1.5, 300), fp32);
+  CHECK(hot["status"] == "done");
+  CHECK(hot["same_loss_as"]["difference"].get<double>() == Approx(0.1));
+  CHECK(hot["reason"].get<std::string>().find("grown little by little from 1e-07") !=
+        std::string::npos);
+}
+
+TEST_CASE("what is wrong is found") {
+  const LossBound fp32 = loss_bound("fp32");
+  SECTION("early, however little") {
+    std::vector<double> drift;  // a decay that is left out: a little more each step
+    for (int s = 0; s < 100; ++s) drift.push_back(3e-6 * s);
+    const Json found = judged(drift, fp32);
+    CHECK(found["status"] == "failed");
+    CHECK(found["reason"].get<std::string>().find("step 4 ") != std::string::npos);
+  }
+  SECTION("a leap later") {
+    std::vector<double> leap(100, 1e-7);
+    for (int s = 50; s < 100; ++s) leap[s] = 2e-3;
+    CHECK(judged(leap, fp32)["status"] == "failed");
+    leap = growing(1.5, 20);  // and one from what has grown
+    leap.push_back(0.05);
+    CHECK(judged(leap, fp32)["status"] == "failed");
+  }
+  SECTION("no number") {
+    std::vector<double> list = growing(1.5, 60);
+    list.back() = std::nan("");
+    CHECK(judged(list, fp32)["status"] == "failed");
+  }
+}
+
+TEST_CASE("a tolerance that is given holds for every step") {
+  const LossBound given{1e-3, 1e-3};
+  CHECK(judged({9e-4, 9e-4}, given)["status"] == "done");
+  CHECK(judged(growing(1.5, 300), given)["status"] == "failed");
+}
