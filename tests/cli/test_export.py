@@ -137,6 +137,31 @@ class Export(cases.ProgramCase):
             self.assertLessEqual(np.abs(other["logits"] - one["logits"]).max(), 1e-10)
         self.assertFalse(self.out.exists())  # nothing is trained, and nothing exported
 
+    def test_a_checkpoint_exports_what_its_run_does(self):
+        """Of slices that other mixes cut: dense weights and experts, whole files and small ones."""
+        for plan, model in (("{pp(2), zero{2, stage=2}}", ()), ("{zero{2, stage=3}, ep(2)}", MIXTRAL)):
+            with self.subTest(plan):
+                self.only("run", "script.lua", "--set", f"plan={plan}", *model, "--set", 'checkpoint={path="kept"}',
+                          "--set", "overwrite=true")
+                own = tensors(self.out)
+                result = self.only("export", "kept", "-o", "again", "--overwrite", "--shard", "9KB")
+                self.assertEqual((result["kind"], result["step"]), ("export", 2))
+                again = tensors(self.folder / "again")
+                self.assertEqual(set(again), set(own))
+                for tensor, values in own.items():
+                    np.testing.assert_array_equal(again[tensor], values, tensor)
+                # Of the experts with their biases there is none, of both.
+                written = {folder: json.loads((self.folder / folder / "config.json").read_text()) for folder in ("out", "again")
+                           if (self.folder / folder / "config.json").exists()}
+                self.assertIn(len(written), (0, 2))
+                self.assertEqual(written.get("again"), written.get("out"))
+                self.assertEqual(bool(written), not model)
+                self.assertGreater(len(list((self.folder / "again").glob("*.safetensors"))), 1)
+        self.only("export", "kept/step-00000002", "-o", "half", "--dtype", "fp16")
+        name = "model.embed_tokens.weight"
+        np.testing.assert_array_equal(tensors(self.folder / "half")[name], own[name].astype(np.float16))
+        self.refused(2, "checkpoint.missing", "export", "nowhere", "-o", "out")
+
 
 if __name__ == "__main__":
     cases.unittest.main(verbosity=2)

@@ -8,6 +8,7 @@ SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 CODES = set(re.findall(r"(?m)^\| `(\S+)` \|", (SOURCE / "docs/errors.md").read_text()))
 
 NAME, NUMBER, NEAREST = r"[\w.\[\]]+", r"-?[\d.e+]+", r"\[nearest: "
+PROCESS = r"process \d+( on \S+)?"
 MESSAGES = {
     "axis.cannot-borrow": [r"\w+\(\d+\) cannot borrow ranks of \w+(, \w+)* \(\d+ ranks\) \[possible: \d+(, \d+)*\]"],
     "axis.cannot-share": [r"sp\(\d+\)(: ulysses = \d+)? cannot share out \d+ heads( of each rank of tp)? "
@@ -198,6 +199,17 @@ MESSAGES = {
     "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
                      r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],
     "plugin.unknown": [r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
+    "process.apart": [rf"{PROCESS} is at .*, {PROCESS} at .* \[a script must call the same verbs, .*",
+                      rf"{PROCESS} has come to its end, {PROCESS} is at .* \[a script must call the same verbs, .*",
+                      rf"mw\.\w+ on {PROCESS} is not that of {PROCESS}: .* is .* there and .* \[a script must give the same tables .*",
+                      rf"{PROCESS} would run \S+, {PROCESS} would run \S+ \[a script must give the same tables .*"],
+    "process.device": [r"MPI carries tensors of the CPU, and ranks are to run on \w+\. \[Use device = \"cpu\", .*"],
+    "process.join": [r"MPI: \w+ failed: .* \[Try `mpirun -n 2 hostname` .*", r"MPI is in use in this process already\. \[.*"],
+    "process.lost": [rf"(On rank \d+: )?(P|p)rocess \d+ (\(pid \d+ on \S+\) )?(died: .*|has ended|has left while its ranks ran)"
+                     r"\.?( \(rank.*)? \[\]"],
+    "process.over": [r"the processes have parted after an earlier failure \[what fails in one process .*"],
+    "process.silent": [rf"{PROCESS} waited .* for {PROCESS}, which has said nothing: .* \[look at what that process does; .*"],
+    "process.version": [rf"{PROCESS} runs .*, {PROCESS} runs .* \[install the same build on all hosts\]"],
     "recompute.fit": [r"recompute: with all of it a rank still holds .* at most, above the .* asked for \[a "
                      r"smaller microbatch, .*"],
     "rule.dim": [r"ep\(\d+\): the model has no experts \[leave ep out, or take mw\.moe .*"],
@@ -227,6 +239,10 @@ MESSAGES = {
                      r"good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
                         r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ "
                      r"chunks has \d+ \[set chunks, .*"],
+    "run.hang": [r"(On rank \d+: )?ranks? [\d, to and]+ (has|have) not come back from what (it is|they are) on, so that this process "
+                 r"ends now.* \[.*\]"],
+    "run.not-finite": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was left out.* \[a lower "
+                       r"learning rate, clip, .*"],
     "runs.baseline": [r"--baseline \w+: none of these runs \[(did you mean|they are: ).*"],
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
