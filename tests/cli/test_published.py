@@ -49,7 +49,7 @@ class Published(ProgramCase):
 
     def errors(self, name):
         """Per cent, of each step that the script prints beside what was published."""
-        done = self.run_cli("plan", "--quiet", SOURCE / "scripts/published" / f"{name}.lua")
+        done = self.call("plan", "--quiet", SOURCE / "scripts/published" / f"{name}.lua")
         self.assertEqual(done.returncode, 0, done.stderr)
         return [float(error) for error in re.findall(r"published \(([+-][\d.]+) %\)", done.stdout)]
 
