@@ -26,7 +26,6 @@ set(test_environment
   "MESHWRIGHT_SOURCE=${PROJECT_SOURCE_DIR}"
   "MESHWRIGHT_BUILD=${PROJECT_BINARY_DIR}"
   "MESHWRIGHT_TEST_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins"
-  "MESHWRIGHT_COPIED_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/copied-plugins"
   "PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support"
   OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0)
 
@@ -38,20 +37,6 @@ target_include_directories(catch_main PRIVATE "${PROJECT_SOURCE_DIR}/core/src")
 add_custom_target(test_plugins)
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
                            "${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins" test_plugins)
-
-# plugins/zero under another name, as a stranger would copy it.
-set(copies "${PROJECT_BINARY_DIR}/copies/zero2")
-file(GLOB originals CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/zero/*")
-foreach(original IN LISTS originals)
-  set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${original}")
-  get_filename_component(name "${original}" NAME)
-  file(READ "${original}" text)
-  string(REPLACE zero zero2 text "${text}")
-  string(REPLACE zero zero2 name "${name}")
-  file(CONFIGURE OUTPUT "${copies}/${name}" CONTENT "${text}" @ONLY)
-endforeach()
-meshwright_add_own_plugins("${PROJECT_BINARY_DIR}/copies"
-                           "${PROJECT_BINARY_DIR}/lib/meshwright/copied-plugins" test_plugins)
 
 # meshwright_add_test(NAME LABEL COST COMMAND…)
 function(meshwright_add_test name label cost)

@@ -1,23 +1,18 @@
 """The kit, as someone from outside has it: installed, and nothing of the source folder. What
-`plugins new` writes of each kind builds and passes, the examples and the docs' snippets do, a form
-that ships passes as a stranger's, and what is wrong with a plugin is said with what to do.
+`plugins new` writes of each kind builds and passes, the examples and the docs' snippets do, and
+what is wrong with a plugin is said with what to do. Forms that ship, as a stranger's: test_copied.
 
-A compile takes most of its time for headers. So one kind and the stranger's form are built as
-their authors do; of all else the text is compiled as one file."""
+A compile takes most of its time for headers. So one kind is built as its authors do; of all else
+the text is compiled as one file."""
 import json
-import os
-import pathlib
 import re
-import shutil
 import subprocess
-import tempfile
 import unittest
 
-import cases
 from cases import SOURCE, TEST_PLUGINS
+from kit import KitCase
 from problems import problems
 
-BUILD = os.environ["MESHWRIGHT_BUILD"]
 KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule"]
 LUA_KINDS = ["strategy", "scheduler", "model"]
 EXAMPLES = ["tp2d", "kfkb", "topk", "lion", "parallel"]
@@ -29,61 +24,9 @@ mw.train {
   sequence = 8, plan = { %s }, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 3,
 }
 """
-PROJECT = """\
-cmake_minimum_required(VERSION 3.25)
-project(own LANGUAGES CXX)
-set(CMAKE_BUILD_TYPE Release)
-find_package(Meshwright REQUIRED)
-%s
-"""
-STRANGERS = """\
-local mw = require "meshwright"
-local mine, zero, ep, tp, pp = mw.plugins("mine", "zero", "ep", "tp", "pp")
-local sizes = { layers = 4, hidden = 24, heads = 4, kv_heads = 2, ffn = 40, vocab = 50 }
-local moe = { experts = 4, top_k = 2 }
-for key, value in pairs(sizes) do moe[key] = value end
-local function e(plan, more)
-  local table = { model = mw.llama(sizes), data = mw.synthetic {}, sequence = 8, plan = plan, batch = 8, microbatch = 1,
-                  optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
-  for key, value in pairs(more or {}) do table[key] = value end
-  return table
-end
-mw.verify(e { mine { 2, stage = 3, prefetch = 2 }, tp(2) })
-mw.verify(e { mine { 2, stage = 1, offload = "optimizer" } })
-mw.verify(e({ mine { 4, stage = 2 }, ep(2) }, { model = mw.moe(moe) }))
-mw.verify(e { pp(2), mine { 2, stage = 3 } })
-mw.plan(e({ zero { 2, stage = 1 } }, { memory = "1KiB" }))
-mw.plan(e({ mine { 2, stage = 1 } }, { memory = "1KiB" }))
-"""
 
 
-class Kit(cases.ProgramCase):
-    @classmethod
-    def setUpClass(cls):
-        temporary = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(temporary.cleanup)
-        cls.prefix = pathlib.Path(temporary.name, "prefix")
-        done = subprocess.run(["cmake", "--install", BUILD, "--prefix", cls.prefix], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        cls.environment = dict(os.environ, MESHWRIGHT_PREFIX=str(cls.prefix), CMAKE_BUILD_PARALLEL_LEVEL="1",
-                               PATH=f"{cls.prefix}/bin:{os.environ['PATH']}")
-        if shutil.which("ccache"):
-            cls.environment |= {
-                "CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": temporary.name, "CCACHE_NOHASHDIR": "1",
-                "CCACHE_PCH_EXTSUM": "1", "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime"}
-
-    def shell(self, *command, code=0):
-        done = subprocess.run(list(map(str, command)), cwd=self.folder, env=self.environment, capture_output=True,
-                              text=True, timeout=900)
-        self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
-        return done
-
-    def build(self, source):
-        self.shell("cmake", "-S", source, "-B", self.folder / "build", "-G", "Ninja",
-                   f"-DCMAKE_PREFIX_PATH={self.prefix}")
-        self.shell("cmake", "--build", self.folder / "build")
-        return self.folder / "build"
-
+class Kit(KitCase):
     def tried_out(self, *arguments, code=0):
         """The checks of plugins test, by name: their status."""
         done = self.shell(self.prefix / "bin/meshwright", "plugins", "test", *arguments, "--json", code=code)
@@ -185,22 +128,6 @@ class Kit(cases.ProgramCase):
         said = self.shell("cmake", "--build", self.folder / "build", "--target", "help").stdout
         for name in EXAMPLES:
             self.assertIn(f"plugin_{name}: phony", said)
-
-    def test_a_strangers_form(self):
-        """plugins/zero, copied under another name and built by its author: it is what ours is."""
-        source = self.folder / "strangers"
-        source.mkdir()
-        for file in (SOURCE / "plugins/zero").iterdir():
-            (source / file.name.replace("zero", "mine")).write_text(file.read_text().replace("zero", "mine"))
-        (source / "CMakeLists.txt").write_text(PROJECT % (
-            "set(CMAKE_UNITY_BUILD ON)\nmeshwright_add_plugin(mine mine.cpp shard_storage.cpp)"))
-        build = self.build(source)
-        results = self.lines(self.shell("meshwright", "run", self.write(STRANGERS), "--plugin-path", build, "--json"))
-        verdicts, hints = ([line for line in results if line["kind"] == kind] for kind in ("verify", "plan"))
-        self.assertEqual([line["verdict"] for line in verdicts], ["equal"] * 4)
-        own, copied = (line["hint"] for line in hints)
-        self.assertRegex(copied, r"mine \{ 2, [^}]*stage = 3")
-        self.assertEqual(own, copied.replace("mine", "zero"))
 
     def test_nothing_points_into_the_source_folder(self):
         """But for libtorch, which the kit can have too."""

@@ -202,13 +202,18 @@ class Trace(ProgramCase):
                       and other["ts"] <= one["ts"] and one["ts"] + one["dur"] <= other["ts"] + other["dur"]]
             self.assertTrue(beside)
 
+    @staticmethod
+    def counters(events, process):
+        memory = collections.defaultdict(list)
+        for e in events:
+            if e["ph"] == "C" and e["pid"] == process:
+                memory[e["name"]].append(e["args"])
+        return memory
+
     def test_memory_over_the_step(self):
         run = self.run_once("dp(2)", "e.trace = { 2 }")
         _, events = self.trace()
-        memory = collections.defaultdict(list)
-        for e in events:
-            if e["ph"] == "C":
-                memory[e["name"]].append(e["args"])
+        memory = self.counters(events, 1)
         self.assertEqual(set(memory), {"rank 0 memory", "rank 1 memory"})
         for values in memory.values():
             self.assertGreater(len(values), 10)
@@ -216,6 +221,18 @@ class Trace(ProgramCase):
                 if category not in ("activations", "buffers"):  # whose peaks lie within instructions
                     self.assertEqual(max(v[category] for v in values), peak, category)
                 self.assertLessEqual(max(v[category] for v in values), peak)
+
+    def test_memory_measured_and_predicted(self):
+        for plan, more in (("dp(2)", ""), ('pp { 2, schedule = "1f1b" }, tp(2)', ""),
+                           ("zero { 2, stage = 3 }", 'e.recompute = "full"')):
+            with self.subTest(plan):
+                self.run_once(plan, "e.trace = { 2 } " + more)
+                _, events = self.trace()
+                self.check([e for e in events if e["ph"] != "C"])
+                measured, predicted = self.counters(events, 1), self.counters(events, 2)
+                self.assertEqual(len(predicted), 2 if "pp" in plan else 1)
+                for rank, values in predicted.items():
+                    self.assertEqual(values, measured[rank])  # after every instruction, to the byte
 
     def test_steps_that_are_traced(self):
         for given, steps in (("", [2, 3]), ("e.trace = {}", []), ("e.trace = { 0, 3.0, 99 }", [0, 3]),

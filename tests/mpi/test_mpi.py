@@ -1,7 +1,6 @@
-#!/ usr / bin / env python3
 """Processes that mpirun starts: every collective against one thread's results, errors that name
 their cause, and ends without a hang, whoever fails or is killed."""
-#label : unit
+# label: unit
 import os
 import re
 import shutil
@@ -26,7 +25,7 @@ class Mpi(unittest.TestCase):
         done = mpirun(processes, TEST, tags, **environment)
         text = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, text[-6000:])
-#Every process ran them, and none ran nothing.
+        # Every process ran them, and none ran nothing.
         self.assertEqual(len(re.findall(r"All tests passed", text)), processes, text[-3000:])
 
     def test_collectives_of_four_processes(self):

@@ -26,6 +26,7 @@ COLUMNS = {
     "trace": "step rank stage kind axis name phase label microbatch start end bytes",
     "predicted_trace": "step rank stage kind axis name phase label microbatch start end bytes",
     "trace_memory": "step rank time parameters gradients optimizer activations buffers host",
+    "predicted_trace_memory": "step rank time parameters gradients optimizer activations buffers host",
 }
 # Columns that count or name things; all others have a unit.
 NAMES = set("step rank stage chunk microbatch layer expert category axis op phase piece action kind message name label".split())

@@ -27,6 +27,10 @@ MESSAGES = {
                      r"or write sp \{ n, .*"],
     "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "
                      r"\(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
+    "calibration.broken": [r"\S+ is no calibration: .* \[measure anew: meshwright calibrate\]"],
+    "calibration.missing": [r"there is no calibration \S+ \[MESHWRIGHT_CALIBRATION names it; .*"],
+    "calibration.other-machine": [r"the calibration \S+ is not of this machine: it is of .* \[measure this one: meshwright calibrate\]"],
+    "calibration.write": [r"cannot write \S+: .* \[name another file: meshwright calibrate -o FILE\]"],
     "checkpoint.broken": [r"checkpoint\.path: no checkpoint in \S+ is whole: the checkpoint \S+ is broken: .* \[take them away to "
                      r"begin anew, .*"],
     "checkpoint.differs": [r"(checkpoint\.path|resume\.from): the checkpoint \S+ is of another experiment: [\w.]+: .* there, .* "

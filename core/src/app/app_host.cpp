@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include "app/agreement.h"
+#include "app/commands.h"
 #include "app/compare.h"
 #include "app/model_text.h"
 #include "app/result_fields.h"
+#include "app/search.h"
 #include "app/verbs.h"
 #include "base/chosen.h"
 #include "base/json_text.h"
@@ -57,7 +59,8 @@ std::vector<Verb> AppHost::verbs() const {
           {"compare",
            "Compares two plans of one model on the same weights and tokens: the first op and "
            "parameter at which they part, and whether rounding explains it.",
-           2}};
+           2},
+          {"search", "Recommends a plan for a model on a cluster, and says why.", 1}};
 }
 
 std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
@@ -88,6 +91,7 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
   const ReadContext context = context_with(function);
+  if (verb == "search") return search(experiments.front(), context);
   std::vector<Json> tables = experiments;
   for (Json& table : tables) {  // started again: it goes on where it can
     if (attempt_.restart() > 0 && verb == "train" && table.is_object() &&
@@ -114,7 +118,15 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   return result;
 }
 
-// Any verb but compare.
+Json AppHost::search(const Json& table, const ReadContext& context) {
+  Json result = run_search(table, context, output_);
+  called_.insert("search");
+  if (result["status"] == "interrupted") exit_code_ = exit_interrupted;
+  output_.result(result);
+  return result;
+}
+
+// Any verb but compare and search.
 Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (verb == "train") {
     return cell_ ? train_beside(experiment)

@@ -84,6 +84,7 @@ class AppHost : public Host {
 
  private:
   Json compare(const std::vector<Experiment>& given);
+  Json search(const Json& table, const ReadContext& context);
   Json train_beside(Experiment experiment);
   ReadContext context_with(const CallFunction& function);
   Json done(const std::string& verb, const Experiment& experiment);

@@ -21,6 +21,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// What is chosen, before any checkpoint is read or written.
+struct Choice {
+  Checkpoints::Setup setup;
+  std::vector<std::string> notes;
+};
+
 class Chooser {
  public:
   explicit Chooser(const Experiment& experiment)
@@ -28,8 +34,7 @@ class Chooser {
         wanted_(experiment.checkpoint),
         settings_(settings_to_resume(experiment)) {}
 
-  CheckpointStart run() {
-    if (wanted_.path.empty() && !wanted_.resume) return std::move(start_);
+  Choice run() {
     if (!wanted_.path.empty()) {
       start_.setup.folder = std::make_shared<CheckpointFolder>(wanted_.path);
       look_at_room();
@@ -183,16 +188,25 @@ class Chooser {
   const Experiment& experiment_;
   const Checkpointing& wanted_;
   const Json settings_;
-  CheckpointStart start_;
+  Choice start_;
 };
+
+// Tells the experiment that its ranks begin with that checkpoint.
+void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {
+  experiment.goes_on = true;
+  const std::int64_t step = checkpoint.index().step;
+  if (step < experiment.steps)
+    experiment.sample_offset = checkpoint.index().sample - experiment.first_sample(step);
+}
 
 }  // namespace
 
 // The first process looks and chooses; what it refuses ends all of them.
-CheckpointStart start_checkpoints(const Experiment& experiment) {
+CheckpointStart begin_checkpoints(Experiment& experiment) {
+  if (experiment.checkpoint.path.empty() && !experiment.checkpoint.resume) return {};
   const Plan& plan = *experiment.plan;
   Processes* processes = experiment.processes;
-  CheckpointStart start;
+  Choice start;
   if (processes == nullptr || processes->first()) {
     try {
       start = Chooser(experiment).run();
@@ -201,20 +215,21 @@ CheckpointStart start_checkpoints(const Experiment& experiment) {
       throw;
     }
   }
-  start.used = !experiment.checkpoint.path.empty() || experiment.checkpoint.resume;
-  if (!start.used) return start;
   start.setup.settings = settings_to_resume(experiment);
   start.setup.here = runtime_of(experiment, plan).here();
   // One rank is run by each process; the first one alone writes.
   start.setup.writes = !experiment.checkpoint.path.empty() &&
                        (processes == nullptr || processes->first() || plan.ranks() > 1);
-  if (processes == nullptr) return start;
-  const std::string chosen = processes->broadcast(
-      "the checkpoint that the run begins with",
-      start.setup.from ? fs::absolute(start.setup.from->folder()).string() : "");
-  if (!processes->first() && !chosen.empty())
-    start.setup.from = std::make_shared<Checkpoint>(chosen);
-  return start;
+  if (processes != nullptr) {
+    const std::string chosen = processes->broadcast(
+        "the checkpoint that the run begins with",
+        start.setup.from ? fs::absolute(start.setup.from->folder()).string() : "");
+    if (!processes->first() && !chosen.empty())
+      start.setup.from = std::make_shared<Checkpoint>(chosen);
+  }
+  if (start.setup.from) go_on_from(*start.setup.from, experiment);
+  return {std::make_unique<Checkpoints>(experiment, std::move(start.setup)),
+          std::move(start.notes)};
 }
 
 LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
@@ -228,13 +243,6 @@ LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
     owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
   }
   return {experiment.log, owner, experiment.overwrite};
-}
-
-void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {
-  experiment.goes_on = true;
-  const std::int64_t step = checkpoint.index().step;
-  if (step < experiment.steps)
-    experiment.sample_offset = checkpoint.index().sample - experiment.first_sample(step);
 }
 
 }  // namespace mw

@@ -274,6 +274,12 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->type_name("FILE");
   add_priced_for(app.get_subcommand("plan"), arguments);
   scripted(
+      "search", "search",
+      "run a script with every mw.train turned into mw.search: the best plans for its model on "
+      "a cluster, and why",
+      "scripts/search.lua --set batch=512");
+  add_priced_for(app.get_subcommand("search"), arguments);
+  scripted(
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
@@ -351,6 +357,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
 
   add_runs_commands(app, arguments, commands);
   add_bench_command(app, arguments, commands);
+  add_calibrate_command(app, arguments, commands);
 
   add_common(
       app.add_subcommand("doctor", "what this machine and installation have, and what they lack"),

@@ -21,6 +21,7 @@ struct Arguments : ScriptArguments {
   ExportArguments exported;
   ReportArguments report;
   RunsArguments runs;
+  CalibrateArguments calibrate;
 };
 
 using Command = std::function<int(const Arguments&, Output&)>;
@@ -50,6 +51,9 @@ void add_runs_commands(CLI::App& app, Arguments& arguments,
 
 // --cluster, --nodes and --stack of a command that plans scripts.
 void add_priced_for(CLI::App* command, Arguments& arguments);
+// calibrate.
+void add_calibrate_command(CLI::App& app, Arguments& arguments,
+                           std::map<std::string, Command>& commands);
 // bench prediction.
 void add_bench_command(CLI::App& app, Arguments& arguments,
                        std::map<std::string, Command>& commands);

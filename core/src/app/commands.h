@@ -130,6 +130,12 @@ int compare_runs(const RunsArguments& arguments, Output& output);
 int export_runs(const RunsArguments& arguments, Output& output);
 int tail_run(const RunsArguments& arguments, Output& output);
 
+// This machine, measured for predictions.
+struct CalibrateArguments {
+  std::string file;    // to write; empty: calibration_file()
+  bool quick = false;  // a few small sizes
+};
+
 // Its text: every constructor, verb, plugin and the experiment table as LuaLS annotations.
 std::string lua_types(PluginRegistry& plugins);
 

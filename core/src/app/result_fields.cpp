@@ -26,6 +26,9 @@ const Fields prediction_fields = {
      "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step"},
     {"priced_for", "string?", "the machine of the times; without one there are no times"},
     {"step_seconds", "number", ""},
+    {"step_error", "number?",
+     "by how much steps of the calibration's own mixes were mispredicted on average, as a share"},
+    {"cpu_seconds", "number?", "of all ranks' threads in a step, where they share cores"},
     {"compute_seconds", "number", ""},
     {"exposed_seconds", "number", "of communication that nothing hides"},
     {"bubble_fraction", "number", "of a step, in which a stage waits"},
@@ -152,6 +155,28 @@ const Fields logits_fields = {
     {"shape", "integer[]", "of the logits: sequences, tokens, vocabulary"},
 };
 
+const Fields search_fields = {
+    {"kind", "\"search\"", ""},
+    {"status", "\"done\"|\"interrupted\"", ""},
+    {"priced_for", "string", "the cluster and the stack"},
+    {"ranks", "integer", "of each plan"},
+    {"rank_memory_limit", "integer", "bytes"},
+    {"candidates", "integer", "that were priced"},
+    {"refused", "integer", "that the strategies or the model do not allow"},
+    {"fitting", "integer", "of the candidates, by the closed form"},
+    {"probes", "integer", "plans of few layers, of which the closed form has its terms"},
+    {"seconds", "number", "all of the search"},
+    {"probing_seconds", "number", "of that, plans of few layers"},
+    {"pricing_seconds", "number", "... pricing the candidates"},
+    {"checking_seconds", "number", "... planning the best whole"},
+    {"best", "table[]",
+     "plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, "
+     "closed_form_seconds, closed_form_bytes; the fastest first"},
+    {"edge", "table[]", "of those planned whole: nothing has less memory and is as fast"},
+    {"checked", "table[]", "all that were planned whole, in the order of the closed form"},
+    {"why", "string", "what limits the best one, and what its neighbours lose"},
+};
+
 const Fields text_fields = {{"text", "string", "what print shows"}};
 
 Fields joined(std::initializer_list<const Fields*> parts) {
@@ -170,6 +195,7 @@ const std::vector<ResultField>& result_fields(const std::string& kind) {
       {"predicted", prediction_fields},
       {"verify", joined({&verify_fields, &identity_fields, &text_fields})},
       {"logits", joined({&logits_fields, &identity_fields, &text_fields})},
+      {"search", joined({&search_fields, &text_fields})},
       {"compare", joined({&compare_fields, &text_fields})}};
   static const Fields none;
   const auto found = all.find(kind);

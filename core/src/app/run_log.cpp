@@ -59,6 +59,8 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
     const TraceRows rows(*experiment.plan, prediction.actions[s].front().rank);
     for (SpanRow& row : rows.predicted(prediction.instructions[s]))
       info.predicted_trace.push_back(std::move(row));
+    for (const SpanMemoryRow& row : rows.predicted_memory(prediction.instructions[s]))
+      info.predicted_trace_memory.push_back(row);
   }
   const bool goes_on = resumed != nullptr && resumed->from() != nullptr;
   EarlierRows earlier;
@@ -199,13 +201,7 @@ void RunLog::write_trace(const StepReport& report) {
     for (const MemoryMoment& moment : rank.moments) {
       if (moment.bytes == before) continue;
       before = moment.bytes;
-      const auto of = [&](Category category) {
-        return moment.bytes[static_cast<std::size_t>(category)];
-      };
-      writer_->add(SpanMemoryRow{report.step, rank.rank, offset + moment.time,
-                                 of(Category::parameters), of(Category::gradients),
-                                 of(Category::optimizer), of(Category::activations),
-                                 of(Category::buffers), of(Category::host)});
+      writer_->add(memory_row(report.step, rank.rank, offset + moment.time, moment.bytes));
     }
     if (rank.instructions.size() >= most_instructions_recorded) {
       event(report.step, rank.rank, "trace",

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "lua/script.h"
+#include "predict/calibration.h"
 #include "report/page.h"
 #include "report/plan_page.h"
 
@@ -57,6 +58,7 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
               script + ": nothing was " +
                   (train_as == "plan"     ? "planned"
                    : train_as == "verify" ? "verified"
+                   : train_as == "search" ? "searched"
                                           : "computed") +
                   ": the script calls neither mw.train nor mw." + train_as,
               "give a script that calls mw.train { … }");
@@ -115,7 +117,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
-  const bool joins = train_as != "plan" && !sweeps;
+  const bool joins = train_as != "plan" && train_as != "search" && !sweeps;
   Joined joined(joins ? arguments.processes : ProcessArguments{0, "threads", {}}, plugins, output);
   host.set_processes(joined.processes());
   Script script(host, script_options(arguments, train_as, output));
@@ -158,6 +160,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
 }  // namespace
 
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
+  if (const std::string& why = this_calibration().why; !why.empty()) output.note(why);
   return run_script(
       arguments, train_as, output, std::nullopt, [&] { return read_script(arguments.script); },
       /*sweeps=*/false);

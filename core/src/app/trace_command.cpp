@@ -210,6 +210,7 @@ int show_trace(const TraceArguments& arguments, Output& output) {
   if (!predicted.empty()) {
     processes.push_back(rows_of("predicted", predicted, schedule));
     add_lanes(processes.back(), reader.table("predicted_trace"));
+    add_counters(processes.back(), reader.table("predicted_trace_memory"));
     result["predicted_seconds"] = last_end(processes.back());
     caption.push_back(fmt::format("predicted: {}, the slowest rank of each stage",
                                   milliseconds(last_end(processes.back()))));

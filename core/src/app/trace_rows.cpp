@@ -4,7 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "program/footprint.h"
+#include "program/memory_timeline.h"
 
 namespace mw {
 namespace {
@@ -134,6 +138,45 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
     rows.push_back(std::move(made));
   }
   return rows;
+}
+
+std::vector<SpanMemoryRow> TraceRows::predicted_memory(
+    const std::vector<InstructionTime>& times) const {
+  std::map<std::tuple<int, int, int>, double> ends;  // of segment, index, microbatch
+  for (const InstructionTime& time : times) {
+    if (time.kind == InstructionTime::Kind::transfer) continue;
+    double& end = ends[{time.segment, time.index, time.microbatch}];
+    end = std::max(end, time.end);
+  }
+  const auto held = memory_after_each(RankView(program_, program_.mesh.coordinates(rank_)));
+  std::vector<SpanMemoryRow> rows;
+  std::size_t next = 0;
+  double now = 0;
+  for (const SegmentRun& run : program_.timeline) {
+    const auto& code = program_.segments[static_cast<std::size_t>(run.segment)].code;
+    for (std::size_t index = 0; index < code.size(); ++index, ++next) {
+      // What takes no time has none of its own: it is over when what was before it is.
+      const auto end = ends.find({run.segment, static_cast<int>(index), run.microbatch});
+      if (end != ends.end()) now = std::max(now, end->second);
+      if (next > 0 && held[next] == held[next - 1]) continue;
+      rows.push_back(memory_row(-1, rank_, now, held[next]));
+    }
+  }
+  return rows;
+}
+
+SpanMemoryRow memory_row(std::int64_t step, int rank, double time,
+                         const std::array<std::int64_t, category_count>& held) {
+  const auto of = [&held](Category category) { return held[static_cast<std::size_t>(category)]; };
+  return {step,
+          rank,
+          time,
+          of(Category::parameters),
+          of(Category::gradients),
+          of(Category::optimizer),
+          of(Category::activations),
+          of(Category::buffers),
+          of(Category::host)};
 }
 
 }  // namespace mw

@@ -1,7 +1,8 @@
-// Names what the instructions of a traced step did: rows of the run file's tables /trace and
-// /predicted_trace.
+// Names what the instructions of a traced step did: rows of the run file's tables /trace,
+// /predicted_trace and /predicted_trace_memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,6 +27,8 @@ class TraceRows {
                                 double offset) const;
   // Of instructions as they are priced.
   std::vector<SpanRow> predicted(const std::vector<InstructionTime>& times) const;
+  // What the rank is predicted to hold after each of them; rows where it changes.
+  std::vector<SpanMemoryRow> predicted_memory(const std::vector<InstructionTime>& times) const;
 
  private:
   SpanRow row(const InstructionTime& time) const;
@@ -38,5 +41,9 @@ class TraceRows {
   const RankViews views_;
   std::map<int, const Instruction*> starts_;  // by pending
 };
+
+// What a rank holds at a moment, by category, as a row.
+SpanMemoryRow memory_row(std::int64_t step, int rank, double time,
+                         const std::array<std::int64_t, category_count>& held);
 
 }  // namespace mw

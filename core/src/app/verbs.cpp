@@ -1,4 +1,4 @@
-// mw.train, mw.plan and mw.verify: checks memory, predicts, runs, and prints what was measured
+// mw.train and mw.plan: checks memory, predicts, runs, and prints what was measured
 // beside what was predicted.
 #include "app/verbs.h"
 
@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/text.h"
-#include "check/verify.h"
 #include "comm/processes.h"
 #include "comm/rank_calls.h"
 #include "predict/memory_limit.h"
@@ -191,21 +190,27 @@ class IfRanksHang {
   OnHang before_;
 };
 
+// Numbers that are not finite end a run on all ranks together, and its checkpoints as any end does.
+bool is_an_end(const RankFailed& error) {
+  return error.problems().front().code == "run.not-finite";
+}
+
 // In a process that only carries ranks: what there is to say the first one says.
 Json carry_ranks(Experiment experiment) {
   check_machine_memory(experiment, this_device().memory);
-  CheckpointStart start = start_checkpoints(experiment);
-  if (start.setup.from) go_on_from(*start.setup.from, experiment);
-  std::unique_ptr<Checkpoints> checkpoints;
-  if (start.used) checkpoints = std::make_unique<Checkpoints>(experiment, std::move(start.setup));
+  const CheckpointStart start = begin_checkpoints(experiment);
+  Checkpoints* checkpoints = start.checkpoints.get();
   const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
   try {
-    train(experiment, stop_flag(), nullptr, nullptr, checkpoints.get());
-    if (checkpoints) checkpoints->finish();
-  } catch (const std::exception& error) {
-    if (checkpoints) checkpoints->break_off();
-    const auto* failed = dynamic_cast<const RankFailed*>(&error);  // or the run has come to its end
-    if (failed == nullptr || failed->problems().front().code != "run.not-finite") throw;
+    try {
+      train(experiment, stop_flag(), nullptr, nullptr, checkpoints);
+    } catch (const RankFailed& error) {
+      if (!is_an_end(error)) throw;
+    }
+    if (checkpoints != nullptr) checkpoints->finish();
+  } catch (...) {
+    if (checkpoints != nullptr) checkpoints->break_off();
+    throw;
   }
   return Json::object();
 }
@@ -220,9 +225,9 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   if (experiment.processes != nullptr && !experiment.processes->first())
     return carry_ranks(std::move(limited));
   const std::string forced = check_machine_memory(experiment, this_device().memory);
-  CheckpointStart start = start_checkpoints(experiment);
-  if (start.setup.from) go_on_from(*start.setup.from, limited);
-  LogClaim claim = claim_log(experiment, start.setup.from.get());
+  const CheckpointStart start = begin_checkpoints(limited);
+  Checkpoints* checkpoints = start.checkpoints.get();
+  LogClaim claim = claim_log(experiment, start.from());
   const Prediction prediction = prediction_of(experiment, this_machine());
   const std::string plan = plan_text(experiment, prediction);
   const RunOrigin origin{script,
@@ -239,10 +244,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   note(claim.note());
   note(begin_export(experiment));
   for (const std::string& text : start.notes) note(text);
-  std::unique_ptr<Checkpoints> checkpoints;
-  if (start.used) checkpoints = std::make_unique<Checkpoints>(limited, std::move(start.setup));
-  if (checkpoints) note(checkpoints->left_behind());
-  Measurements measured(experiment, prediction, origin, checkpoints.get());
+  if (checkpoints != nullptr) note(checkpoints->left_behind());
+  Measurements measured(experiment, prediction, origin, checkpoints);
   measured.started_again(attempt);
   bool exported = false;
   const auto result_of = [&](RunStatus status) {
@@ -261,7 +264,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   };
   // The result and the first error must come out, whatever has become of the run file.
   const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
-    if (checkpoints) checkpoints->break_off();
+    if (checkpoints != nullptr) checkpoints->break_off();
     for (const std::string& text : measured.take_checkpoints()) note(text);
     const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
     if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
@@ -306,14 +309,14 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     };
     TrainOutcome outcome;
     try {
-      outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints.get());
+      outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints);
       exported = finish_export(experiment);
     } catch (const RankFailed& error) {
-      if (error.problems().front().code != "run.not-finite") throw;
+      if (!is_an_end(error)) throw;
       measured.stopped_diverging(error);
       attempt.failed(error.problems().front(), measured.steps());
     }
-    if (checkpoints) checkpoints->finish();
+    if (checkpoints != nullptr) checkpoints->finish();
     for (const auto& progress : shown) progress->finish();
     shown.clear();
     for (const std::string& text : measured.take_checkpoints()) note(text);
@@ -335,64 +338,6 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     broke_off(RunStatus::failed, -1, error.what());
     throw;
   }
-}
-
-// Verifies the experiment. Where its steps differ, each of their plans by itself until one is not
-// equal; if all are, the outcome with the largest error.
-static VerifyOutcome verify_all(const Experiment& experiment) {
-  if (!experiment.step_plans) return verify(experiment, 3, 1e-10, stop_flag());
-  VerifyOutcome worst;
-  for (const auto& plan : experiment.step_plans->plans) {
-    Experiment one = experiment;
-    one.plan = plan;
-    one.step_plans = nullptr;
-    VerifyOutcome outcome = verify(one, 3, 1e-10, stop_flag());
-    if (outcome.interrupted || !outcome.equal) return outcome;
-    if (worst.worst.empty() || outcome.gradients > worst.gradients) worst = std::move(outcome);
-  }
-  return worst;
-}
-
-Json run_verify(const Experiment& experiment, Output& output) {
-  check_thread_ranks(*experiment.plan, experiment.processes);
-  const std::string forced = check_verify_memory(experiment, this_device().memory);
-  if (!forced.empty()) output.note(forced);
-  const VerifyOutcome outcome = verify_all(experiment);
-  Json result;
-  result["kind"] = "verify";
-  result["status"] = name_of(outcome.interrupted ? RunStatus::interrupted : RunStatus::done);
-  if (outcome.interrupted) {
-    result["verdict"] = nullptr;
-    result["plan"] = experiment.plan->mix();
-    result["plan_hash"] = experiment.plan->hash();
-    result.update(identity_of(experiment));
-    result["text"] = describe(outcome, experiment.plan->mix());
-    return result;
-  }
-  result["verdict"] = verdict_of(outcome);
-  result["plan"] = experiment.plan->mix();
-  result["plan_hash"] = experiment.plan->hash();
-  result.update(identity_of(experiment));
-  result["precision"] = "fp64";
-  result["max_relative_error"] = {
-      {"loss", outcome.loss}, {"gradients", outcome.gradients}, {"parameters", outcome.parameters}};
-  result["worst"] = outcome.worst;
-  result["first_divergence"] = outcome.diverged ? Json(outcome.first.op) : Json();
-  result["divergence"] = outcome.diverged ? Json(describe(outcome.first)) : Json();
-  const std::string note = note_of(outcome);
-  result["note"] = note.empty() ? Json() : Json(note);
-  result["steps"] = outcome.steps;
-  std::string text = describe(outcome, experiment.plan->mix());
-  if (experiment.step_plans) {
-    result["plans"] = experiment.step_plans->plans.size();
-    text +=
-        fmt::format("  of its steps' {}, {}\n",
-                    plural(static_cast<std::int64_t>(experiment.step_plans->plans.size()), "plan"),
-                    outcome.equal ? "each by itself; this is the worst"
-                                  : "this is the first that is not equal");
-  }
-  result["text"] = text;
-  return result;
 }
 
 }  // namespace mw

@@ -81,11 +81,7 @@ fs::path staging_folder(const fs::path& path, std::int64_t step) {
 }
 
 void write_to_disk(const fs::path& file, const std::string& text) {
-  const int out = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (out < 0) throw cannot_write(file, errno);
-  int reason = write_whole(out, text.data(), text.size()) && ::fsync(out) == 0 ? 0 : errno;
-  if (::close(out) != 0 && reason == 0) reason = errno;
-  if (reason != 0) throw cannot_write(file, reason);
+  if (const int reason = replace_whole(file, text); reason != 0) throw cannot_write(file, reason);
 }
 
 void sync_folder(const fs::path& folder) {

@@ -125,9 +125,7 @@ void CheckpointWriter::write_one(const Job& job) {
   }
   if (!setup_.folder) {
     try {
-      const fs::path part = staged / part_file(job.rank), aside = part.string() + ".aside";
-      write_to_disk(aside, part_text(written));
-      fs::rename(aside, part);
+      write_to_disk(staged / part_file(job.rank), part_text(written));
     } catch (const std::exception&) {  // the process of rank 0 waits in vain, and says so
     }
   }

@@ -31,13 +31,12 @@ bool holds_something(const fs::path& folder) {
 // The experiment that exported the folder; empty: none did.
 std::string hash_of(const fs::path& folder) {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() != ".safetensors") continue;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() != ".safetensors") continue;
     try {
-      const SafetensorsFile file(entry.path());
-      const auto& metadata = file.metadata();
-      const auto found = metadata.find(hash_key);
-      return found == metadata.end() ? "" : found->second;
+      const SafetensorsFile file(at->path());
+      const auto found = file.metadata().find(hash_key);
+      return found == file.metadata().end() ? "" : found->second;
     } catch (const Error&) {
       return "";
     }

@@ -45,6 +45,11 @@ class Machine {
   virtual ~Machine() = default;
   // "2 cores of AMD EPYC 7B13", "selene: 8 nodes of 8 A100-80GB; stack megatron-2022".
   virtual std::string name() const = 0;
+  // The same machine by what each rank's thread spends of a core, whoever else has one meanwhile:
+  // the sum over ranks is what a step costs. Null: not known. It lives as long as this.
+  virtual const Machine* by_core_seconds() const { return nullptr; }
+  // By how much predicted steps err on average, as a share of them; 0: not known.
+  virtual double error() const { return 0; }
   // How many ranks it can hold; 0: as many as one likes.
   virtual std::int64_t room() const { return 0; }
   // `ranks`: of the plan that compute at the same time; `threads`: of each, 0: see threads_of.

@@ -36,6 +36,7 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
 struct StageRanks {
   StageForecast forecast;
   Coordinates slowest;
+  double cpu = 0;             // core seconds of a step, of all its ranks together
   double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
 
@@ -88,6 +89,12 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
     memory.peak += machine.kept_by_libraries();
     together.add(kind, memory);
     if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
+    if (const Machine* cores = machine.by_core_seconds()) {
+      const StepTime alone = price_step(rank, *cores, threads);
+      double own = alone.compute;
+      for (const auto& [key, transfer] : alone.transfers) own += transfer.seconds;
+      found.cpu += own * static_cast<double>(kind.ranks);
+    }
     const double seconds = kinds.size() == 1 ? 0 : price_step(rank, machine, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (seconds > slowest) {
@@ -130,6 +137,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   for (const Program& program : plan.programs) {
     const StageRanks stage = look_at(program, machine, threads, together);
     p.stages.push_back(stage.forecast);
+    p.cpu_seconds += stage.cpu;
     last = stage;
     peak = std::max(peak, stage.forecast.memory.peak);
     slowest.emplace_back(program, stage.slowest, 0, machine.scratch());
@@ -168,6 +176,8 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   // Ranks that share what does not hold them would never run there.
   p.timed =
       (machine.room() == 0 || p.ranks <= machine.room()) && (p.fits || !machine.memory_together());
+
+  p.step_error = machine.error();
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
   p.peak_flops = machine.peak(p.ranks, dtype, threads);
@@ -219,6 +229,8 @@ Json Prediction::to_json() const {
   if (timed) {
     json["priced_for"] = priced_for;
     json["step_seconds"] = step_seconds;
+    if (step_error > 0) json["step_error"] = step_error;
+    if (cpu_seconds > 0) json["cpu_seconds"] = cpu_seconds;
     json["compute_seconds"] = compute_seconds;
     json["exposed_seconds"] = exposed_seconds;
     json["tokens_per_second"] = tokens_per_second;

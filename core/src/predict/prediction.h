@@ -42,6 +42,8 @@ struct Prediction {
   std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
   std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
+  double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
+  double step_error = 0;       // Machine::error
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
   double peak_flops = 0;  // per second, of the ranks' devices together

@@ -111,12 +111,13 @@ std::string step(const Prediction& p) {
         100 * p.bubble_fraction, work, p.priced_for);
   }
   return fmt::format(
-      "  step    {} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n"
+      "  step    {}{} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n"
       "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
       "  on      {}\n",
-      seconds(p.step_seconds), seconds(p.compute_seconds), seconds(p.exposed_seconds),
-      100 * p.bubble_fraction, scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu,
-      100 * p.mfu_6n, p.priced_for);
+      seconds(p.step_seconds),
+      p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
+      seconds(p.compute_seconds), seconds(p.exposed_seconds), 100 * p.bubble_fraction,
+      scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n, p.priced_for);
 }
 
 }  // namespace

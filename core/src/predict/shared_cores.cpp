@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "plan/limits.h"
+#include "predict/calibrated_cores.h"
 
 namespace mw {
 namespace {
@@ -34,10 +35,12 @@ Speed speed_of(const Device& device, int ranks, int element, int asked) {
 
 class OnSharedCores final : public RankMachine {
  public:
-  OnSharedCores(const Program& program, const Device& device, int ranks, int threads)
+  OnSharedCores(const Program& program, const Device& device, int ranks, int threads, bool turns)
       : stage_atom_(program.stage_atom),
         latency_(device.latency),
-        speed_(speed_of(device, ranks, bytes_of(program.dtype), threads)) {}
+        speed_(speed_of(device, ranks, bytes_of(program.dtype), threads)) {
+    if (!turns) speed_.stretch = 1;
+  }
 
   WorkTime work(const RankView&, const Instruction&, const Footprint& made) override {
     double seconds = 0;
@@ -77,13 +80,30 @@ class OnSharedCores final : public RankMachine {
 
   const int stage_atom_;
   const double latency_;
-  const Speed speed_;
+  Speed speed_;
 };
 
 }  // namespace
 
+SharedCores::SharedCores(Device device, std::shared_ptr<const Calibration> calibration)
+    : device_(std::move(device)), calibration_(std::move(calibration)) {
+  if (calibration_ != nullptr) {
+    const std::int64_t memory = device_.memory;
+    device_ = calibration_->device;
+    device_.memory = memory;
+  }
+  auto alone = std::unique_ptr<SharedCores>(new SharedCores(*this, NoTurns()));
+  by_core_seconds_ = std::move(alone);
+}
+
+SharedCores::SharedCores(const SharedCores& of, NoTurns)
+    : device_(of.device_), calibration_(of.calibration_), turns_(false) {}
+
 std::string SharedCores::name() const {
-  return fmt::format("this machine, {} of {}", plural(device_.cores, "core"), device_.name);
+  std::string text =
+      fmt::format("this machine, {} of {}", plural(device_.cores, "core"), device_.name);
+  if (calibration_) text += ", calibrated " + calibration_->date.substr(0, 10);
+  return text;
 }
 
 std::int64_t SharedCores::room() const {
@@ -92,7 +112,12 @@ std::int64_t SharedCores::room() const {
 
 std::unique_ptr<RankMachine> SharedCores::of_rank(const RankView& view, int ranks,
                                                   int threads) const {
-  return std::make_unique<OnSharedCores>(view.program(), device_, ranks, threads);
+  if (calibration_ != nullptr) {
+    const int own = device_.threads_of(ranks, threads);
+    return on_calibrated_cores(view.program(), calibration_, own,
+                               turns_ ? turns(ranks, threads) : 0);
+  }
+  return std::make_unique<OnSharedCores>(view.program(), device_, ranks, threads, turns_);
 }
 
 double SharedCores::peak(int ranks, Dtype dtype, int threads) const {
@@ -107,12 +132,13 @@ double SharedCores::turns(int ranks, int threads) const {
 double SharedCores::slowdown(int ranks, int threads, int active) const {
   const double load = static_cast<double>(ranks) * threads / device_.cores;  // of one stage
   // A core is slower while all are busy; a stage by itself was priced so only if it fills them.
-  const bool fills = active * load >= 1 && load < 1;
+  // Where it is calibrated, that is in what instructions take.
+  const bool fills = calibration_ == nullptr && active * load >= 1 && load < 1;
   return std::max(1.0, active * load) / std::max(1.0, load) / (fills ? device_.all_cores : 1);
 }
 
 const Machine& this_machine() {
-  static const SharedCores machine(this_device());
+  static const SharedCores machine(this_device(), this_calibration().calibration);
   return machine;
 }
 

@@ -2,6 +2,9 @@
 // themselves, so that nothing overlaps.
 #pragma once
 
+#include <memory>
+
+#include "predict/calibration.h"
 #include "predict/device.h"
 #include "predict/machine.h"
 
@@ -9,9 +12,12 @@ namespace mw {
 
 class SharedCores final : public Machine {
  public:
-  explicit SharedCores(Device device) : device_(std::move(device)) {}
+  // `calibration`: of the same machine; null: the device's roofline alone.
+  explicit SharedCores(Device device, std::shared_ptr<const Calibration> calibration = nullptr);
 
   std::string name() const override;
+  const Machine* by_core_seconds() const override { return by_core_seconds_.get(); }
+  double error() const override { return calibration_ ? calibration_->step_error : 0; }
   std::int64_t room() const override;
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
   bool overlaps() const override { return false; }
@@ -25,10 +31,16 @@ class SharedCores final : public Machine {
   bool memory_together() const override { return true; }
 
  private:
+  struct NoTurns {};
+  SharedCores(const SharedCores& of, NoTurns);
+
   Device device_;
+  std::shared_ptr<const Calibration> calibration_;
+  bool turns_ = true;  // ranks take turns on cores
+  std::unique_ptr<SharedCores> by_core_seconds_;
 };
 
-// This machine, measured (device.h).
+// This machine, measured (device.h), and calibrated where there is a calibration of it.
 const Machine& this_machine();
 
 }  // namespace mw

@@ -17,7 +17,8 @@ namespace {
 // Segments do the same for every microbatch with the same past, so each is walked once for each.
 class Timeline {
  public:
-  explicit Timeline(const RankView& rank) : rank_(rank), ranks_(rank), histories_(1) {}
+  explicit Timeline(const RankView& rank, bool each = false)
+      : rank_(rank), ranks_(rank), each_(each), histories_(1) {}
 
   // `moments`: if given, gets one for each run of the timeline.
   void run(std::vector<MemoryOfRun>* moments = nullptr) {
@@ -46,6 +47,10 @@ class Timeline {
              level.activations + level.buffers + effect.highest_sum,
              level.activations + effect.after.activations, level.buffers + effect.after.buffers});
       }
+      for (const Level& after : effect.after_each) {
+        after_each_.push_back({level.activations + after.activations, level.buffers + after.buffers,
+                               level.host + after.host});
+      }
       level.activations += effect.after.activations;
       level.buffers += effect.after.buffers;
       level.host += effect.after.host;
@@ -56,13 +61,15 @@ class Timeline {
   Level highest() const { return highest_; }
   std::int64_t highest_sum() const { return sum_; }
   bool measured() const { return measured_; }
+  const std::vector<Level>& after_each() const { return after_each_; }
 
  private:
   const Effect& of(int segment, int history, int kind) {
     const auto [found, missing] = effects_.try_emplace({segment, history, kind});
     if (missing) {
       LiveSet held = histories_[history];
-      Effect effect = walk(ranks_.of_kind(kind), held, rank_.program().segments[segment]);
+      Effect effect =
+          walk(ranks_.of_kind(kind), held, rank_.program().segments[segment], true, each_);
       effect.history = static_cast<int>(histories_.size());
       histories_.push_back(std::move(held));
       found->second = effect;
@@ -72,9 +79,11 @@ class Timeline {
 
   const RankView& rank_;
   const RankViews ranks_;
+  const bool each_;
   std::vector<LiveSet> histories_;
   std::map<std::tuple<int, int, int>, Effect> effects_;  // by segment, history, kind
   Level highest_;
+  std::vector<Level> after_each_;
   std::int64_t sum_ = 0;
   bool measured_ = true;
 };
@@ -115,6 +124,22 @@ MemoryTimeline memory_timeline(const RankView& rank) {
   Timeline timeline(rank);
   timeline.run(&line.moments);
   return line;
+}
+
+std::vector<std::array<std::int64_t, category_count>> memory_after_each(const RankView& rank) {
+  const MemoryForecast lasts = lasting(rank);
+  Timeline timeline(rank, /*each=*/true);
+  timeline.run();
+  std::vector<std::array<std::int64_t, category_count>> held;
+  held.reserve(timeline.after_each().size());
+  for (const Level& level : timeline.after_each()) {
+    MemoryForecast now = lasts;
+    now[Category::activations] = level.activations;
+    now[Category::buffers] = level.buffers;
+    now[Category::host] += level.host;
+    held.push_back(now.bytes);
+  }
+  return held;
 }
 
 MemoryForecast forecast_memory(const RankView& rank) {

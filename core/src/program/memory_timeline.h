@@ -1,6 +1,7 @@
 // Predicted memory of one rank over its step, run by run of its program's timeline.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -23,5 +24,9 @@ struct MemoryTimeline {
 // The highest `sum` beside what lasts is forecast_memory()'s peak, unless memory is highest before
 // the first run.
 MemoryTimeline memory_timeline(const RankView& rank);
+
+// What the rank holds after each instruction of its step, by category: run by run of the timeline,
+// each run's in the order of its segment's code. Scratch that an instruction lets go of is in none.
+std::vector<std::array<std::int64_t, category_count>> memory_after_each(const RankView& rank);
 
 }  // namespace mw

@@ -9,8 +9,8 @@ namespace {
 
 class Walk {
  public:
-  Walk(const RankView& rank, LiveSet& held, bool highest)
-      : rank_(rank), live_(held), highest_(highest) {
+  Walk(const RankView& rank, LiveSet& held, bool highest, bool each)
+      : rank_(rank), live_(held), highest_(highest), each_(each) {
     live_.slots.resize(rank.program().slots.size(), -1);
   }
 
@@ -22,6 +22,7 @@ class Walk {
       effect_.measured = effect_.measured && made.measured;
       let_go_of_scratch();
       for (int slot : i.release) release({Holder::Kind::slot, slot});
+      if (each_) effect_.after_each.push_back(effect_.after);
     }
     return effect_;
   }
@@ -103,14 +104,14 @@ class Walk {
 
   const RankView& rank_;
   LiveSet& live_;
-  const bool highest_;
+  const bool highest_, each_;
   Effect effect_;
 };
 
 }  // namespace
 
-Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest) {
-  return Walk(rank, held, highest).run(segment);
+Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest, bool each) {
+  return Walk(rank, held, highest, each).run(segment);
 }
 
 }  // namespace mw

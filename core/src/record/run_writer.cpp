@@ -116,7 +116,7 @@ void RunWriter::create(const RunInfo& info) const {
   for (const TableLayout* layout :
        {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
         &expert_table(), &action_table(), &predicted_action_table(), &event_table(), &trace_table(),
-        &predicted_trace_table(), &trace_memory_table()})
+        &predicted_trace_table(), &trace_memory_table(), &predicted_trace_memory_table()})
     out.create_table(*layout);
   std::vector<char> predicted;
   for (const ActionRow& row : info.predicted_actions) pack_predicted(row, predicted);
@@ -124,6 +124,10 @@ void RunWriter::create(const RunInfo& info) const {
   predicted.clear();
   for (const SpanRow& row : info.predicted_trace) pack(row, predicted);
   out.write_rows(predicted_trace_table(), 0, predicted.data(), info.predicted_trace.size());
+  predicted.clear();
+  for (const SpanMemoryRow& row : info.predicted_trace_memory) pack(row, predicted);
+  out.write_rows(predicted_trace_memory_table(), 0, predicted.data(),
+                 info.predicted_trace_memory.size());
   out.create_group("series");
   out.create_scale("series/step", "step");
   out.close();

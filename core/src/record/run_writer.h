@@ -47,6 +47,7 @@ struct RunInfo {
   std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
   std::vector<ActionRow> predicted_actions;                   // of any step
   std::vector<SpanRow> predicted_trace;
+  std::vector<SpanMemoryRow> predicted_trace_memory;
 };
 
 class RunWriter {

@@ -241,6 +241,10 @@ const TableLayout& predicted_trace_table() {
 const TableLayout& trace_memory_table() {
   return table<SpanMemoryRow>("trace_memory", 512);
 }
+const TableLayout& predicted_trace_memory_table() {
+  static const TableLayout layout = make_table<SpanMemoryRow>("predicted_trace_memory", 512);
+  return layout;
+}
 const TableLayout& event_table() {
   return table<EventRow>("events", 16);
 }

@@ -14,10 +14,11 @@
 namespace mw {
 namespace {
 
+// A plan's text says by itself what it is.
 std::string joined_values(const ReportCell& cell, bool with_keys) {
   std::vector<std::string> texts;
   for (const auto& [key, value] : cell.values)
-    texts.push_back(with_keys ? fmt::format("{}={}", key, value) : value);
+    texts.push_back(with_keys && key != "plan" ? fmt::format("{}={}", key, value) : value);
   return join(texts);
 }
 

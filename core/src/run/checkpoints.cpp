@@ -144,19 +144,19 @@ bool Checkpoints::due(const StepEnd& end) const {
   return setup_.writes && (end.last || (every > 0 && (end.step + 1) % every == 0));
 }
 
-void Checkpoints::after(Executor& executor, const StepEnd& end) {
-  if (!due(end)) return;
+bool Checkpoints::after(Executor& executor, const StepEnd& end) {
+  if (!due(end)) return false;
   const std::int64_t done = end.step + 1;
   const bool first = executor.rank() == 0;
   if (!end.left_out && (!std::isfinite(end.loss) || !std::isfinite(end.grad_norm))) {
-    if (!first) return;
+    if (!first) return true;
     CheckpointReport report;
     report.news.step = done;
     report.news.failed = fmt::format("the {} of its last step is not finite",
                                      std::isfinite(end.loss) ? "gradient norm" : "loss");
     const std::lock_guard lock(mutex_);
     reports_.push_back(std::move(report));
-    return;
+    return true;
   }
   const at::NoGradGuard no_grad;
   const double began = seconds_now();
@@ -171,6 +171,7 @@ void Checkpoints::after(Executor& executor, const StepEnd& end) {
     waited_[done] = seconds_now() - began;
   }
   writer_->hand_over(done, executor.rank(), std::move(pieces), std::move(about));
+  return true;
 }
 
 // Into memory that no ledger knows: it is the process', not the step's.

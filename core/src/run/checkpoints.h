@@ -71,8 +71,8 @@ class Checkpoints {
   void note(const PastEvaluation& evaluation);
   // Whether a checkpoint follows such a step.
   bool due(const StepEnd& end) const;
-  // After each step.
-  void after(Executor& executor, const StepEnd& end);
+  // After each step; false if no checkpoint is due.
+  bool after(Executor& executor, const StepEnd& end);
 
   // The checkpoint that the run went on from; null: it began anew.
   const Checkpoint* from() const { return setup_.from.get(); }

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/pack.h"
 #include "run/export_parameters.h"
 #include "run/not_finite.h"
@@ -16,9 +17,10 @@
 namespace mw {
 namespace {
 
-double seconds_of(clockid_t clock) {
+// Of all threads of the process.
+double cpu_seconds_now() {
   timespec t{};
-  clock_gettime(clock, &t);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
@@ -154,7 +156,7 @@ class Run {
     ledger.reset_peaks();
     const bool leads = executor.rank() == runtime_.here().front();  // of those that are here
     const bool waits = end_ != nullptr || (experiment_.observe && !runtime_.alone());
-    double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    double wall = seconds_now(), cpu = cpu_seconds_now();
     for (std::int64_t step = first; step < experiment_.steps; ++step) {
       StepOutcome done = executor.step(step, experiment_.schedule(step));
       StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
@@ -165,8 +167,7 @@ class Run {
       mailbox_.put(step, report_of(executor, ledger, done, runtime_));
       if (leads) {
         if (!mailbox_.collect(step, report.ranks)) return;
-        const double wall_now = seconds_of(CLOCK_MONOTONIC),
-                     cpu_now = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+        const double wall_now = seconds_now(), cpu_now = cpu_seconds_now();
         report.seconds = wall_now - wall;
         report.cpu_seconds = cpu_now - cpu;
         wall = wall_now;
@@ -186,17 +187,15 @@ class Run {
         bool last = end_ != nullptr && *end_;
         if (waits && !stop) last = told_last(executor.rank(), last);
         if (waits || evaluates || traced) {  // what was no part of a step
-          wall = seconds_of(CLOCK_MONOTONIC);
-          cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+          wall = seconds_now();
+          cpu = cpu_seconds_now();
         }
         mailbox_.reported(step, last);
       }
       if (done.not_finite) throw_not_finite(executor, step, done);
       if (waits && !stop && mailbox_.wait_reported(step)) at_end.last = true;
-      if (checkpoints_ != nullptr && checkpoints_->due(at_end)) {
-        checkpoints_->after(executor, at_end);
-        if (leads) wall = seconds_of(CLOCK_MONOTONIC);
-      }
+      if (checkpoints_ != nullptr && checkpoints_->after(executor, at_end) && leads)
+        wall = seconds_now();
       if (at_end.last) break;
     }
     executor.watch(nullptr);
@@ -228,13 +227,13 @@ class Run {
 
   // All ranks alike.
   HeldOut evaluate(Executor& executor, Ledger& ledger) const {
-    const double began = seconds_of(CLOCK_MONOTONIC);
+    const double began = seconds_now();
     HeldOut result;
     const std::int64_t batches = experiment_.evaluation.batches;
     for (std::int64_t batch = 0; batch < batches; ++batch)
       result.loss += executor.evaluate(batch) / static_cast<double>(batches);
     ledger.clear_step();
-    result.seconds = seconds_of(CLOCK_MONOTONIC) - began;
+    result.seconds = seconds_now() - began;
     return result;
   }
 

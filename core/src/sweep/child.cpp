@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include "base/text.h"
@@ -66,14 +67,19 @@ std::string tail_of(const std::string& file) {
   return readable(text);
 }
 
-// The last line that says "error: …" or what(): else the last line that says anything.
+// What every cell says: the plan, whose other lines are indented, and how it takes a signal.
+bool says_nothing(const std::string& line) {
+  return line.empty() || std::string_view(" \t\r").find(line.front()) != std::string_view::npos ||
+         line.starts_with("plan ") || line.starts_with("stopping after this step");
+}
+
+// The last line that says "error: …" or what(); else the last one that is not in every cell's.
 std::string words_of(const std::string& tail) {
   std::istringstream lines(tail);
   std::string line, last, telling;
   while (std::getline(lines, line)) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    last = line;
     if (line.starts_with("error: ") || line.find("what():") != std::string::npos) telling = line;
+    if (!says_nothing(line)) last = line;
   }
   std::string words = telling.empty() ? last : telling;
   words.erase(0, words.find_first_not_of(" \t"));
@@ -146,7 +152,7 @@ std::int64_t kills_for_memory() {
       }
     }
   }
-  return -1;
+  return kills_in("/proc", "vmstat", "oom_kill");  // of the whole machine: no group is to be seen
 }
 
 static std::string signal_name(int number) {
@@ -184,7 +190,8 @@ std::string reason_of_end(int status, const std::string& output, bool killed_for
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
     if (number == SIGKILL && killed_for_memory)
-      return "out of memory: killed by the kernel, as its control group was at its limit";
+      return "out of memory: killed by the kernel, as its control group or the machine had none "
+             "left";
     if (number == SIGKILL)
       return "killed by SIGKILL: by somebody, or by the kernel as the machine was out of memory" +
              said;

@@ -26,8 +26,8 @@ std::int64_t allocated_here();
 // Whether it has ended; then `status` is as waitpid has it.
 bool child_ended(pid_t process, int& status);
 
-// How often the kernel has killed for want of memory in this process' control group; -1: nobody
-// says.
+// How often the kernel has killed for want of memory in this process' control group, or on the
+// machine where no group is to be seen; -1: nobody says.
 std::int64_t kills_for_memory();
 
 // Why a process that left no result ended so: "crashed: SIGSEGV (…)", "out of memory: …". `output`:

@@ -91,7 +91,9 @@ function showGroups() {
     ? [g.name, " ", tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")] : g.name }];
   const named = data.axes.length > 1 || data.groups.some((g) => data.axes.some((axis) => (g.values[axis] ?? "") !== g.name));
   if (named && data.axes.length) for (const axis of data.axes) columns.push({ name: axis, value: (g) => g.values[axis] ?? "" });
-  if (data.axes.length > 1 && !data.groups.some((g) => g.name !== data.axes.map((a) => g.values[a]).filter((v) => v !== undefined).join(", "))) columns.shift();
+  const joined = (g, keys) => data.axes.filter((a) => g.values[a] !== undefined)
+    .map((a) => keys && a !== "plan" ? `${a}=${g.values[a]}` : g.values[a]).join(", ");
+  if (data.axes.length > 1 && data.groups.every((g) => g.name === joined(g, false) || g.name === joined(g, true))) columns.shift();
   if (columns[0].name !== "mix") {
     const first = columns[0].name;
     columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => g.fastest

@@ -1,0 +1,60 @@
+// `meshwright calibrate`: measures this machine and writes its cluster file.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "input/experiment.h"
+#include "predict/calibration.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+
+// How much is measured; `quick` for tests: a few small sizes, for a moment each.
+struct CalibrationSizes {
+  bool quick = false;
+  double seconds_of_run() const { return quick ? 0.05 : 0.7; }
+};
+
+// What is run: tables of experiments, with a name for people.
+struct CalibrationRun {
+  std::string name;
+  Json table;
+};
+// Models of one rank, whose every instruction is timed; and mixes of several ranks.
+std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes);
+std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes);
+
+// Seconds of instructions: by the bytes of a real and work_kind.
+struct WorkSamples {
+  std::map<int, std::map<std::string, std::vector<WorkSample>>> by_kind, pooled;
+  // Of each run of one rank: what its instructions take together, and its core seconds.
+  std::vector<std::pair<double, double>> steps;
+};
+
+struct MeasuredStep {
+  double seconds = 0, cpu = 0;  // medians, core seconds of the process
+};
+
+// Runs the experiment of one rank and adds its instructions. Throws Stopped.
+void measure_instructions(const Experiment& experiment, double budget, WorkSamples& samples);
+// Runs the experiment for so many seconds, if it takes what is predicted of it.
+MeasuredStep measure_step(Experiment experiment, double budget, double predicted);
+
+// Core seconds of each rank by collective, ways and bytes. Throws Stopped.
+std::map<std::string, std::map<int, LogCurve>> measure_transfers(const CalibrationSizes& sizes);
+
+// Fits `calibration.work` and `step`, which need no ranks.
+void fit_instructions(const WorkSamples& samples, Calibration& calibration);
+// Fits what several ranks add, from the mixes' plans and what was measured of them, and says what
+// the calibration would have predicted of each.
+struct MeasuredMix {
+  Experiment experiment;
+  MeasuredStep measured;
+};
+void fit_mixes(const std::vector<MeasuredMix>& mixes, Calibration& calibration);
+
+}  // namespace mw

@@ -1,0 +1,176 @@
+// `meshwright calibrate`: measures this machine, fits what predictions read, and replaces the
+// cluster file of this machine once all of it is there.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <ctime>
+
+#include "app/calibrate.h"
+#include "app/command_line.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/interrupt.h"
+#include "base/new_file.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "predict/prediction.h"
+#include "predict/shared_cores.h"
+
+namespace mw {
+namespace {
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+void write_calibration(const std::filesystem::path& file, const Calibration& calibration) {
+  std::error_code error;
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
+  if (const int why = replace_whole(file, calibration.to_json().dump(1) + "\n"); why != 0) {
+    throw Error(Stage::environment, "calibration.write", "",
+                fmt::format("cannot write {}: {}", file.string(), std::strerror(why)),
+                "name another file: meshwright calibrate -o FILE");
+  }
+}
+
+// A rate of products by their size, of what the ops ran.
+std::string products_text(const Calibration& c) {
+  TextTable table({"matrix products", "10 kFLOP", "1 MFLOP", "100 MFLOP", "a call"});
+  static constexpr std::pair<int, const char*> names[] = {{4, "fp32"}, {8, "fp64"}, {2, "bf16"}};
+  for (const auto& [element, name] : names) {
+    if (!c.work.contains(element)) continue;
+    const WorkFit* fit = c.fit_of("linear forward", element, true);
+    if (fit == nullptr) continue;
+    std::vector<std::string> row{name};
+    for (const double flops : {1e4, 1e6, 1e8}) {
+      // Three square matrices.
+      const double bytes = 3 * element * std::pow(flops / 2, 2.0 / 3);
+      row.push_back(fmt::format("{:.1f} GFLOP/s", 1e-9 * flops / fit->seconds(flops, bytes)));
+    }
+    row.push_back(fmt::format("{:.1f} us", 1e6 * fit->call));
+    table.add(std::move(row));
+  }
+  return table.text("  ");
+}
+
+std::string transfers_text(const Calibration& c) {
+  std::vector<std::string> header{"core seconds of a rank", "ranks", "256 B", "32 KiB", "1 MiB"};
+  TextTable table(header);
+  for (const auto& [op, by_ways] : c.transfers) {
+    for (const auto& [ways, curve] : by_ways) {
+      std::vector<std::string> row{op, std::to_string(ways)};
+      for (const double bytes : {256.0, 32768.0, 1048576.0})
+        row.push_back(fmt::format("{:.1f} us", 1e6 * curve.at(bytes, /*grows=*/true)));
+      table.add(std::move(row));
+    }
+  }
+  return table.text("  ");
+}
+
+std::string text_of(const Calibration& c, const std::filesystem::path& file, double seconds) {
+  TextTable mixes({"its mixes", "ranks", "measured", "predicted", "core s", "predicted"});
+  const auto ms = [](double s) { return fmt::format("{:.3g} ms", 1e3 * s); };
+  for (const CalibratedMix& m : c.mixes) {
+    mixes.add({m.plan, std::to_string(m.ranks), ms(m.step), ms(m.predicted_step), ms(m.cpu),
+               ms(m.predicted_cpu)});
+  }
+  return fmt::format(
+      "{} of {}, calibrated in {:.0f} s\n{}\n{}\n{}\n  {} fitted: steps {:.1f} % off on average, "
+      "core seconds {:.1f} %\n  file: {}\n",
+      plural(c.cores, "core"), c.cpu, seconds, products_text(c), transfers_text(c),
+      mixes.text("  "), plural(static_cast<int>(c.mixes.size()), "mix"), 100 * c.step_error,
+      100 * c.cpu_error, file.string());
+}
+
+class Calibrator {
+ public:
+  Calibrator(const CalibrationSizes& sizes, PluginRegistry& plugins, Output& output)
+      : sizes_(sizes), output_(output) {
+    context_.catalog = &plugins;
+    context_.roots = {"."};
+  }
+
+  Calibration run() {
+    Calibration c;
+    c.date = now_text();
+    c.cpu = cpu_model();
+    c.cores = core_count();
+    c.kernels = kernels_key();
+    c.version = version_line();
+    c.device = measure_device();
+    WorkSamples samples;
+    for (const CalibrationRun& each : calibration_models(sizes_)) {
+      say("one rank: " + each.name);
+      measure_instructions(read_experiment(each.table, context_), sizes_.seconds_of_run(), samples);
+    }
+    fit_instructions(samples, c);
+    say("collectives");
+    c.transfers = measure_transfers(sizes_);
+    std::vector<MeasuredMix> mixes;
+    for (const CalibrationRun& each : calibration_mixes(sizes_)) {
+      MeasuredMix mix{read_experiment(each.table, context_), {}};
+      say(fmt::format("{}: {}", mix.experiment.plan->mix(), each.name));
+      const SharedCores machine(c.device, std::make_shared<Calibration>(c));
+      mix.measured = measure_step(mix.experiment, sizes_.seconds_of_run(),
+                                  predict(*mix.experiment.plan, machine, 1).step_seconds);
+      mixes.push_back(std::move(mix));
+    }
+    fit_mixes(mixes, c);
+    return c;
+  }
+
+ private:
+  void say(const std::string& what) {
+    throw_if_stopped();
+    output_.note(what);
+  }
+
+  const CalibrationSizes sizes_;
+  Output& output_;
+  ReadContext context_;
+};
+
+int calibrate(const CalibrateArguments& arguments, PluginRegistry& plugins, Output& output) {
+  stop_on_signals();
+  const double start = seconds_now();
+  const std::filesystem::path file =
+      arguments.file.empty() ? calibration_file() : std::filesystem::path(arguments.file);
+  const Calibration c = Calibrator({arguments.quick}, plugins, output).run();
+  throw_if_stopped();
+  write_calibration(file, c);
+  const double seconds = seconds_now() - start;
+  Json result{{"kind", "calibration"}, {"file", file.string()}, {"seconds", seconds}};
+  result.update(c.to_json());
+  output.result(result);
+  if (!output.json()) output.text(text_of(c, file, seconds));
+  return 0;
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& app, Arguments& arguments,
+                           std::map<std::string, Command>& commands) {
+  CLI::App* command = app.add_subcommand(
+      "calibrate",
+      "measure this machine for predictions: products by shape, ops, collectives, what several "
+      "ranks add; takes about a minute, on a machine that does nothing else");
+  command
+      ->add_option("-o,--output", arguments.calibrate.file,
+                   "the file to write; if not given, the one that predictions read")
+      ->type_name("FILE");
+  command->add_flag("--quick", arguments.calibrate.quick,
+                    "a few small sizes in a few seconds: rough");
+  command->footer("Example: meshwright calibrate");
+  add_common(command, arguments);
+  commands["calibrate"] = [](const Arguments& a, Output& o) {
+    auto found = registry_of(a);
+    return calibrate(a.calibrate, found, o);
+  };
+}
+
+}  // namespace mw

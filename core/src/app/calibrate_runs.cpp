@@ -1,0 +1,98 @@
+// Runs experiments for a calibration, and takes from their traces what instructions took.
+#include <algorithm>
+#include <cmath>
+
+#include "app/calibrate.h"
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "program/footprint.h"
+#include "program/rank_view.h"
+#include "run/trainer.h"
+
+namespace mw {
+namespace {
+
+double quantile(std::vector<double> values, double share) {
+  const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+// Steps at first in which memory is touched for the first time.
+constexpr std::int64_t warm_up = 2;
+
+TrainOutcome run(const Experiment& experiment, const OnStep& on_step,
+                 const std::atomic<bool>* end = nullptr) {
+  TrainOutcome outcome = train(experiment, stop_flag(), on_step, end);
+  throw_if_stopped();
+  return outcome;
+}
+
+}  // namespace
+
+void measure_instructions(const Experiment& given, double budget, WorkSamples& samples) {
+  constexpr std::int64_t most = 400, least = 8;
+  Experiment experiment = given;
+  experiment.steps = most;
+  for (std::int64_t step = warm_up + 1; step < most; step += 2) experiment.trace.push_back(step);
+  const Program& program = experiment.plan->programs.front();
+  std::map<std::tuple<int, int, int>, std::vector<double>> seconds;
+  std::vector<double> cpu;
+  std::atomic<bool> end{false};
+  const double until = seconds_now() + budget;
+  run(
+      experiment,
+      [&](const StepReport& report) {
+        if (report.step < warm_up) return;
+        const std::vector<InstructionTime>& times = report.ranks.front().instructions;
+        if (times.empty()) cpu.push_back(report.cpu_seconds);
+        for (const InstructionTime& t : times)
+          seconds[{t.segment, t.index, t.microbatch}].push_back(t.end - t.start);
+        if (report.step >= least && seconds_now() > until) end = true;
+      },
+      &end);
+
+  // Beside other programs a thread loses its core now and then: what is slow is not the work.
+  const RankViews views(program, experiment.plan->mesh.coordinates(0));
+  using Sizes = std::tuple<std::string, bool, double, double>;
+  std::map<Sizes, std::vector<double>> alike;
+  double together = 0;
+  for (const auto& [where, all] : seconds) {
+    const auto& [segment, index, microbatch] = where;
+    const Instruction& i = program.segments[segment].code[index];
+    const Footprint made = footprint(views.of(microbatch), i, Asks::work);
+    WorkSample sample;
+    bool product = false;
+    for (const LocalWork& work : made.work) {
+      sample.flops += work.flops;
+      sample.bytes += work.bytes;
+      product = product || work.gemms > 0;
+    }
+    const double taken = quantile(all, 0.3);
+    together += taken;
+    alike[{work_kind(program, i), product, sample.flops, sample.bytes}].push_back(taken);
+  }
+  samples.steps.emplace_back(together, quantile(cpu, 0.4));
+  const int element = bytes_of(program.dtype);
+  for (const auto& [sizes, all] : alike) {
+    const auto& [kind, product, flops, bytes] = sizes;
+    const WorkSample sample{flops, bytes, std::max(1e-9, quantile(all, 0.5))};
+    samples.by_kind[element][kind].push_back(sample);
+    if (flops > 0 || bytes > 0)
+      samples.pooled[element][product ? "product" : "other"].push_back(sample);
+  }
+}
+
+MeasuredStep measure_step(Experiment experiment, double budget, double predicted) {
+  constexpr double least = 7, most = 400;
+  experiment.steps = static_cast<std::int64_t>(std::clamp(budget / predicted, least, most));
+  std::vector<double> seconds, cpu;
+  run(experiment, [&](const StepReport& report) {
+    if (report.step < warm_up) return;
+    seconds.push_back(report.seconds);
+    cpu.push_back(report.cpu_seconds);
+  });
+  return {quantile(seconds, 0.5), quantile(cpu, 0.5)};
+}
+
+}  // namespace mw

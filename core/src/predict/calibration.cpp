@@ -1,0 +1,144 @@
+// Looks up what was measured of this machine, and what stands for what was not.
+#include "predict/calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <stdexcept>
+
+namespace mw {
+
+std::string work_kind(const Program& program, const Instruction& instruction) {
+  if (instruction.code != Code::compute) return name_of(instruction.code);
+  switch (instruction.update) {
+    case Update::none:
+      break;
+    case Update::direction:
+      return "direction";
+    case Update::whole:
+      return "whole";
+    case Update::apply:
+      return "apply";
+  }
+  return fmt::format("{} {}", program.graph->ops()[instruction.op].kind(),
+                     name_of(instruction.piece));
+}
+
+const WorkFit* Calibration::fit_of(const std::string& kind, int element, bool product) const {
+  if (work.empty()) return nullptr;
+  const auto fitting = [&](const auto& kinds) -> const WorkFit* {
+    for (const std::string& name : {kind, std::string(product ? "product" : "other")}) {
+      const auto found = kinds.find(name);
+      if (found != kinds.end() && found->second.samples > 0) return &found->second;
+    }
+    return nullptr;
+  };
+  const auto own = work.find(element);
+  if (own != work.end()) return fitting(own->second);
+  const auto nearest =
+      std::min_element(work.begin(), work.end(), [&](const auto& a, const auto& b) {
+        return std::abs(a.first - element) < std::abs(b.first - element);
+      });
+  return fitting(nearest->second);
+}
+
+double Calibration::transfer_seconds(Collective op, int ways, double bytes) const {
+  const auto found = transfers.find(name_of(op));
+  if (found == transfers.end() || found->second.empty()) return 0;
+  const std::map<int, LogCurve>& curves = found->second;
+  std::vector<std::pair<double, double>> by_ways;
+  for (const auto& [measured, curve] : curves)
+    by_ways.emplace_back(measured, std::max(1e-9, curve.at(bytes, /*grows=*/true)));
+  const bool pair = op == Collective::send || op == Collective::recv;
+  return LogCurve(std::move(by_ways)).at(ways, /*grows=*/!pair);
+}
+
+namespace {
+
+constexpr const char* schema = "meshwright.calibration/1";
+
+Json shared_json(const SharedCosts& s) {
+  return {{"work", s.work}, {"transfer", s.transfer}, {"call", s.call},
+          {"step", s.step}, {"wall", s.wall},         {"idle", s.idle}};
+}
+
+double at_least_0(const Json& json, const char* key) {
+  const double value = json.at(key).get<double>();
+  if (!(value >= 0) || !std::isfinite(value)) throw std::invalid_argument(key);
+  return value;
+}
+
+SharedCosts read_shared(const Json& json) {
+  return {at_least_0(json, "work"), at_least_0(json, "transfer"), at_least_0(json, "call"),
+          at_least_0(json, "step"), at_least_0(json, "wall"),     at_least_0(json, "idle")};
+}
+
+}  // namespace
+
+Json Calibration::to_json() const {
+  Json json{{"schema", schema},
+            {"date", date},
+            {"cpu", cpu},
+            {"cores", cores},
+            {"kernels", kernels},
+            {"version", version},
+            {"device", device.to_json()},
+            {"step", step}};
+  for (const auto& [element, kinds] : work) {
+    Json& of = json["work"][std::to_string(element)];
+    for (const auto& [kind, fit] : kinds) of[kind] = fit.to_json();
+  }
+  for (const auto& [op, ways] : transfers) {
+    Json& of = json["transfers"][op];
+    for (const auto& [count, curve] : ways) of[std::to_string(count)] = curve.to_json();
+  }
+  json["few"] = shared_json(few);
+  json["many"] = shared_json(many);
+  json["mixes"] = Json::array();
+  for (const CalibratedMix& mix : mixes) {
+    json["mixes"].push_back({{"plan", mix.plan},
+                             {"ranks", mix.ranks},
+                             {"step_seconds", mix.step},
+                             {"cpu_seconds", mix.cpu},
+                             {"predicted_step_seconds", mix.predicted_step},
+                             {"predicted_cpu_seconds", mix.predicted_cpu}});
+  }
+  json["step_error"] = step_error;
+  json["cpu_error"] = cpu_error;
+  return json;
+}
+
+Calibration Calibration::from_json(const Json& json) {
+  if (json.at("schema") != schema) throw std::invalid_argument("schema");
+  Calibration c;
+  c.date = json.at("date").get<std::string>();
+  c.cpu = json.at("cpu").get<std::string>();
+  c.kernels = json.at("kernels").get<std::string>();
+  c.version = json.at("version").get<std::string>();
+  c.cores = json.at("cores").get<int>();
+  c.device = Device::from_json(json.at("device"));
+  for (const auto& [element, kinds] : json.at("work").items()) {
+    for (const auto& [kind, fit] : kinds.items())
+      c.work[std::stoi(element)][kind] = WorkFit::from_json(fit);
+  }
+  for (const auto& [op, ways] : json.at("transfers").items()) {
+    for (const auto& [count, curve] : ways.items())
+      c.transfers[op][std::stoi(count)] = LogCurve::from_json(curve);
+  }
+  c.step = at_least_0(json, "step");
+  c.few = read_shared(json.at("few"));
+  c.many = read_shared(json.at("many"));
+  for (const Json& mix : json.at("mixes")) {
+    c.mixes.push_back({mix.at("plan").get<std::string>(), mix.at("ranks").get<int>(),
+                       at_least_0(mix, "step_seconds"), at_least_0(mix, "cpu_seconds"),
+                       at_least_0(mix, "predicted_step_seconds"),
+                       at_least_0(mix, "predicted_cpu_seconds")});
+  }
+  c.step_error = at_least_0(json, "step_error");
+  c.cpu_error = at_least_0(json, "cpu_error");
+  return c;
+}
+
+}  // namespace mw

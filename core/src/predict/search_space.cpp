@@ -1,0 +1,219 @@
+// Enumerates the mixes of a search. No strategy is known by name: each is asked which axes it needs
+// and what they split, and its options and lighter variants are what else there is to choose.
+#include "predict/search_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/json_text.h"
+#include "base/plugin_call.h"
+#include "predict/lighter.h"
+
+namespace mw {
+namespace {
+
+// Tokens that a rank has of a sequence at least: shorter parts are not worth their transfers.
+constexpr std::int64_t least_tokens = 4096;
+
+// One of the plugin path, with a set of options.
+struct Form {
+  std::string name;
+  Json options = Json::object();  // beside the ways
+};
+
+struct Forms {
+  std::vector<Form> model, sequence, experts, beside, data, layers;
+};
+
+std::optional<StrategyChoice> asked(const Experiment& experiment, const Json& entry) {
+  try {
+    StrategyChoice choice = experiment.make_strategy(entry);
+    choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
+                              [&] { return choice.strategy->axes(); });
+    return choice;
+  } catch (const Error&) {  // needs other options
+    return std::nullopt;
+  }
+}
+
+Json entry_of(const Form& form, int ways) {
+  Json entry = {{"plugin", form.name}};
+  if (ways > 0) entry["ways"] = ways;
+  entry.update(form.options);
+  return entry;
+}
+
+// The form, and with each of its switches turned and each value of its first choice, one at a time.
+std::vector<Form> with_options(const SearchRequest& request, const Form& plain) {
+  std::vector<Form> forms = {plain};
+  bool chosen = false;
+  for (const Option& option : request.options_of(plain.name).list()) {
+    std::vector<Json> values;
+    if (option.type == OptionType::boolean && option.fallback) {
+      values.emplace_back(!option.fallback->get<bool>());
+    } else if (option.type == OptionType::choice && !chosen) {
+      chosen = true;
+      // One that may be left out has some value then, which is told by what the strategy does.
+      for (std::size_t i = option.fallback ? 0 : 1; i < option.choices.size(); ++i)
+        if (!option.fallback || *option.fallback != option.choices[i])
+          values.emplace_back(option.choices[i]);
+    }
+    for (const Json& value : values) {
+      Form form = plain;
+      form.options[option.name] = value;
+      if (asked(request.base, entry_of(form, 2))) forms.push_back(std::move(form));
+    }
+  }
+  return forms;
+}
+
+// The form, and what it says that would hold less, of as many ranks.
+std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) {
+  std::vector<Form> forms = {plain};
+  for (std::size_t f = 0; f < forms.size() && forms.size() < 16; ++f) {
+    const auto made = asked(request.base, entry_of(forms[f], 2));
+    if (!made) continue;
+    for (const Lighter& variant : lighter_of(*made)) {
+      if (variant.options.contains("ways")) continue;
+      Form form = forms[f];
+      form.options.update(variant.options);
+      const bool known = std::any_of(forms.begin(), forms.end(), [&](const Form& other) {
+        return other.options == form.options;
+      });
+      if (!known && asked(request.base, entry_of(form, 2))) forms.push_back(std::move(form));
+    }
+  }
+  return forms;
+}
+
+void sort_in(const SearchRequest& request, const std::string& name, Forms& forms) {
+  const Form plain{name};
+  if (const auto alone = asked(request.base, entry_of(plain, 0)); alone && alone->axes.empty())
+    forms.beside.push_back(plain);
+  const auto made = asked(request.base, entry_of(plain, 2));
+  if (!made || made->axes.empty()) return;
+  const AxisRequest& axis = made->axes.front();
+  const auto add = [](std::vector<Form>& all, std::vector<Form> more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  if (!axis.borrow.empty()) {
+    if (axis.role == Role::experts) add(forms.experts, with_options(request, plain));
+    return;
+  }
+  if (axis.role == Role::data) add(forms.data, with_lighter(request, plain));
+  if (axis.role == Role::layers) forms.layers.push_back(plain);
+  if (axis.role == Role::model) add(forms.model, with_options(request, plain));
+  if (axis.role == Role::sequence) add(forms.sequence, with_options(request, plain));
+}
+
+// Schedules of stages: of one that takes any number of chunks, a few numbers.
+std::vector<StagesSide> stages_of(const SearchRequest& request, const std::vector<Form>& layers) {
+  std::vector<StagesSide> sides;
+  for (const Form& form : layers) {
+    const auto& options = request.options_of(form.name).list();
+    const bool takes = std::any_of(options.begin(), options.end(),
+                                   [](const Option& one) { return one.name == "schedule"; });
+    if (!takes) sides.push_back({form.name, "", 1});
+    for (const std::string& schedule : takes ? request.schedules : std::vector<std::string>{}) {
+      const int fixed = request.chunks_of(schedule);
+      for (const int chunks : fixed > 0 ? std::vector<int>{fixed} : std::vector<int>{2, 4})
+        sides.push_back({form.name, schedule, chunks});
+    }
+  }
+  return sides;
+}
+
+void add_inner(const SearchRequest& request, const Forms& forms, SearchSpace& space) {
+  const int node = std::max(1, request.machine->cluster().node.devices);
+  const std::int64_t sequence = request.base.plan->request.sequence;
+  const Graph& graph = *request.base.plan->graph;
+  for (const int s : divisors(request.ranks)) {
+    if (s > 1 && (forms.sequence.empty() || sequence / s < least_tokens)) break;
+    for (const int t : divisors(request.ranks / s)) {
+      if (t > 1 && (forms.model.empty() || t > 2 * node)) break;
+      for (const Form& cut : s > 1 ? forms.sequence : std::vector<Form>{{}}) {
+        for (const Form& model : t > 1 ? forms.model : std::vector<Form>{{}}) {
+          InnerSide side;
+          side.ranks = s * t;
+          if (s > 1) side.entries.push_back(entry_of(cut, s));
+          if (t > 1) side.entries.push_back(entry_of(model, t));
+          space.inner.push_back(side);
+          for (const Form& beside : t > 1 ? forms.beside : std::vector<Form>{}) {
+            InnerSide more = side;
+            more.entries.push_back(entry_of(beside, 0));
+            space.inner.push_back(more);
+          }
+        }
+      }
+    }
+  }
+  if (graph.dims().count("experts") == 0) return;
+  const std::size_t plain = space.inner.size();
+  for (std::size_t i = 0; i < plain; ++i) {
+    for (const int e : divisors(request.ranks / space.inner[i].ranks)) {
+      if (e > graph.size("experts")) break;
+      for (const Form& experts : e > 1 ? forms.experts : std::vector<Form>{}) {
+        InnerSide side = space.inner[i];
+        side.lent = e;
+        side.entries.push_back(entry_of(experts, e));
+        space.inner.push_back(std::move(side));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int> divisors(int n) {
+  std::vector<int> all;
+  for (int d = 1; d <= n; ++d) {
+    if (n % d == 0) all.push_back(d);
+  }
+  return all;
+}
+
+SearchSpace search_space(const SearchRequest& request) {
+  Forms forms;
+  for (const std::string& name : request.strategies) sort_in(request, name, forms);
+  SearchSpace space;
+  for (const Form& form : forms.data) space.data.push_back({form.name, form.options});
+  space.stages = stages_of(request, forms.layers);
+  add_inner(request, forms, space);
+  return space;
+}
+
+Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data, int data_ways,
+                const InnerSide& inner) {
+  Json entries = Json::array();
+  if (stages != nullptr && stages_ways > 1) {
+    Json entry = {{"plugin", stages->name}, {"ways", stages_ways}};
+    if (!stages->schedule.empty()) entry["schedule"] = stages->schedule;
+    if (stages->chunks > 1) entry["chunks"] = stages->chunks;
+    entries.push_back(std::move(entry));
+  }
+  if (data != nullptr && data_ways > 1)
+    entries.push_back(entry_of({data->name, data->options}, data_ways));
+  for (const Json& entry : inner.entries) entries.push_back(entry);
+  return entries;
+}
+
+std::string plan_text(const Json& entries) {
+  std::string text;
+  for (const Json& entry : entries) {
+    std::string options;
+    for (const auto& [key, value] : entry.items()) {
+      if (key == "plugin" || key == "ways") continue;
+      options += fmt::format("{}{} = {}", options.empty() ? "" : ", ", key, lua_text(value));
+    }
+    const std::string ways = entry.contains("ways") ? json_text(entry.at("ways")) : "";
+    text += text.empty() ? "" : ", ";
+    text += entry.at("plugin").get<std::string>();
+    text += options.empty() ? fmt::format("({})", ways)
+                            : fmt::format(" {{ {}{}{} }}", ways, ways.empty() ? "" : ", ", options);
+  }
+  return text.empty() ? "{}" : fmt::format("{{ {} }}", text);
+}
+
+}  // namespace mw

@@ -1,0 +1,102 @@
+// Says what limits a plan that a search found, and what other plans near it lose.
+#include "predict/search_why.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/json_text.h"
+#include "base/text.h"
+
+namespace mw {
+namespace {
+
+std::string memory_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+std::string step_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
+
+// What of the two differs, one change of a kind; 0: several, or none.
+int change(const SearchCandidate& a, const SearchCandidate& b) {
+  const bool split = a.data_ways != b.data_ways;
+  const bool schedule = a.stages_side != b.stages_side && a.stages == b.stages;
+  const bool changes[] = {a.inner != b.inner && a.stages == b.stages,
+                          a.stages < b.stages && a.inner == b.inner,
+                          a.stages > b.stages && a.inner == b.inner,
+                          a.data != b.data && !split,
+                          a.microbatch<b.microbatch, a.microbatch> b.microbatch,
+                          a.policy<b.policy, a.policy> b.policy,
+                          schedule};
+  int found = 0;
+  for (int i = 0; i < static_cast<int>(std::size(changes)); ++i) {
+    if (!changes[i]) continue;
+    if (found != 0) return 0;
+    found = i + 1;
+  }
+  if (a.stages != b.stages && a.inner != b.inner) return 0;
+  return found;
+}
+
+}  // namespace
+
+std::string settings_text(const FoundPlan& found) {
+  std::string text = fmt::format("plan = {}, microbatch = {}, recompute = {}", found.plan,
+                                 found.microbatch, lua_text(found.recompute));
+  if (found.offload != "none") text += fmt::format(", offload = {}", lua_text(found.offload));
+  return text;
+}
+
+std::string what_limits(const FoundPlan& found) {
+  const Prediction& p = found.predicted;
+  const double step = std::max(p.step_seconds, 1e-300);
+  std::map<std::string, double> exposed;  // by axis
+  for (const CommunicationForecast& c : p.communication) exposed[c.key.axis] += c.exposed_seconds;
+  std::vector<std::pair<double, std::string>> parts = {{p.compute_seconds / step, "compute"},
+                                                       {p.bubble_fraction, "bubble"}};
+  for (const auto& [axis, seconds] : exposed)
+    parts.emplace_back(seconds / step, fmt::format("exposed transfers of {}", axis));
+  std::sort(parts.rbegin(), parts.rend());
+  std::string text = fmt::format("{} a step", step_text(p.step_seconds));
+  const char* between = ": ";
+  for (const auto& [share, what] : parts) {
+    if (share < 0.005) continue;
+    text += fmt::format("{}{:.0f} % {}", between, 100 * share, what);
+    between = ", ";
+  }
+  return text + fmt::format("; {} a rank", memory_text(p.fullest().memory.peak));
+}
+
+std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64_t memory) {
+  std::vector<std::string> changed;
+  if (other.plan != best.plan) changed.push_back("plan = " + other.plan);
+  if (other.microbatch != best.microbatch)
+    changed.push_back(fmt::format("microbatch = {}", other.microbatch));
+  if (other.recompute != best.recompute)
+    changed.push_back("recompute = " + lua_text(other.recompute));
+  if (other.offload != best.offload) changed.push_back("offload = " + lua_text(other.offload));
+  const std::string what = join(changed);
+  if (!other.fits) {
+    return fmt::format("{}: does not fit, needs {} of {}", what,
+                       memory_text(other.predicted.fullest().memory.peak), memory_text(memory));
+  }
+  return fmt::format(
+      "{}: {:+.1f} %", what,
+      100 * (other.predicted.step_seconds / std::max(best.predicted.step_seconds, 1e-300) - 1));
+}
+
+std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
+                                        const std::vector<SearchCandidate>& all) {
+  std::map<int, SearchCandidate> found;  // `all` has the fastest first
+  for (const SearchCandidate& other : all) {
+    if (const int what = change(of, other); what != 0) found.try_emplace(what, other);
+  }
+  std::vector<SearchCandidate> list;
+  for (const auto& [what, candidate] : found) list.push_back(candidate);
+  return list;
+}
+
+}  // namespace mw

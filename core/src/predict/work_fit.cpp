@@ -1,0 +1,158 @@
+// Fits seconds of instructions to their sizes, by relative error and without negative rates.
+#include "predict/work_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace mw {
+namespace {
+
+// Solves a symmetric system by Gauss's elimination; false if it has no single solution.
+bool solve(std::vector<std::vector<double>> a, std::vector<double>& b) {
+  const std::size_t n = b.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    std::size_t pivot = k;
+    for (std::size_t r = k + 1; r < n; ++r) {
+      if (std::abs(a[r][k]) > std::abs(a[pivot][k])) pivot = r;
+    }
+    if (std::abs(a[pivot][k]) < 1e-12) return false;
+    std::swap(a[k], a[pivot]);
+    std::swap(b[k], b[pivot]);
+    for (std::size_t r = k + 1; r < n; ++r) {
+      const double share = a[r][k] / a[k][k];
+      for (std::size_t c = k; c < n; ++c) a[r][c] -= share * a[k][c];
+      b[r] -= share * b[k];
+    }
+  }
+  for (std::size_t k = n; k-- > 0;) {
+    for (std::size_t c = k + 1; c < n; ++c) b[k] -= a[k][c] * b[c];
+    b[k] /= a[k][k];
+  }
+  return true;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Median ratios in bins of the fitted seconds, where there are some samples.
+LogCurve ratios(const std::vector<WorkSample>& samples, const WorkFit& fit) {
+  constexpr std::size_t least = 2;
+  std::vector<std::pair<double, double>> all, points;
+  for (const WorkSample& s : samples) {
+    const double sum = fit.call + s.flops * fit.flop + s.bytes * fit.byte;
+    if (sum > 0) all.emplace_back(sum, s.seconds / sum);
+  }
+  std::sort(all.begin(), all.end());
+  for (std::size_t begin = 0; begin < all.size();) {
+    std::size_t end = begin;
+    std::vector<double> bin;
+    double middle = 0;
+    for (; end < all.size() && all[end].first <= 2 * all[begin].first; ++end) {
+      bin.push_back(all[end].second);
+      middle += std::log(all[end].first);
+    }
+    if (bin.size() >= least || begin == 0 || end == all.size())
+      points.emplace_back(std::exp(middle / static_cast<double>(bin.size())), median(bin));
+    begin = end;
+  }
+  return LogCurve(std::move(points));
+}
+
+}  // namespace
+
+std::vector<double> fit_factors(const std::vector<std::vector<double>>& rows,
+                                const std::vector<double>& wanted) {
+  const std::size_t n = rows.empty() ? 0 : rows.front().size();
+  std::vector<double> best(n, 0);
+  double least = std::numeric_limits<double>::infinity();
+  // Every set of factors that are not zero: there are a handful of factors.
+  for (unsigned set = 1; set < (1U << n); ++set) {
+    std::vector<std::size_t> of;
+    std::vector<double> scale;
+    for (std::size_t k = 0; k < n; ++k) {
+      if ((set >> k & 1U) == 0) continue;
+      double square = 0;
+      for (std::size_t r = 0; r < rows.size(); ++r) square += std::pow(rows[r][k] / wanted[r], 2);
+      if (square <= 0) break;
+      of.push_back(k);
+      scale.push_back(1 / std::sqrt(square));
+    }
+    if (of.size() != static_cast<std::size_t>(__builtin_popcount(set)) || of.size() > rows.size())
+      continue;
+    std::vector<std::vector<double>> a(of.size(), std::vector<double>(of.size(), 0));
+    std::vector<double> x(of.size(), 0);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::size_t i = 0; i < of.size(); ++i) {
+        const double left = rows[r][of[i]] / wanted[r] * scale[i];
+        x[i] += left;
+        for (std::size_t j = 0; j < of.size(); ++j)
+          a[i][j] += left * rows[r][of[j]] / wanted[r] * scale[j];
+      }
+    }
+    if (!solve(a, x) || std::any_of(x.begin(), x.end(), [](double v) { return v < 0; })) continue;
+    std::vector<double> factors(n, 0);
+    for (std::size_t i = 0; i < of.size(); ++i) factors[of[i]] = x[i] * scale[i];
+    double error = 0;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      double sum = 0;
+      for (std::size_t k = 0; k < n; ++k) sum += rows[r][k] * factors[k];
+      error += std::pow(sum / wanted[r] - 1, 2);
+    }
+    if (error < least * (1 - 1e-9)) {
+      least = error;
+      best = factors;
+    }
+  }
+  return best;
+}
+
+double WorkFit::seconds(double flops, double bytes) const {
+  const double sum = call + flops * flop + bytes * byte;
+  return sum * ratio.at(sum);
+}
+
+WorkFit fit_work(const std::vector<WorkSample>& samples) {
+  WorkFit fit;
+  fit.samples = static_cast<int>(samples.size());
+  if (samples.empty()) return fit;
+  std::vector<std::vector<double>> rows;
+  std::vector<double> wanted;
+  for (const WorkSample& s : samples) {
+    rows.push_back({1, s.flops, s.bytes});
+    wanted.push_back(s.seconds);
+  }
+  const std::vector<double> factors = fit_factors(rows, wanted);
+  fit.call = factors[0];
+  fit.flop = factors[1];
+  fit.byte = factors[2];
+  if (samples.size() >= 4) fit.ratio = ratios(samples, fit);
+  for (const WorkSample& s : samples)
+    fit.error += std::abs(fit.seconds(s.flops, s.bytes) / s.seconds - 1) / fit.samples;
+  return fit;
+}
+
+Json WorkFit::to_json() const {
+  return {{"call", call},       {"flop", flop},  {"byte", byte}, {"ratio", ratio.to_json()},
+          {"samples", samples}, {"error", error}};
+}
+
+WorkFit WorkFit::from_json(const Json& json) {
+  WorkFit fit;
+  fit.call = json.at("call").get<double>();
+  fit.flop = json.at("flop").get<double>();
+  fit.byte = json.at("byte").get<double>();
+  for (const double each : {fit.call, fit.flop, fit.byte}) {
+    if (!(each >= 0) || !std::isfinite(each)) throw std::invalid_argument("a rate is negative");
+  }
+  fit.ratio = LogCurve::from_json(json.at("ratio"));
+  fit.samples = json.at("samples").get<int>();
+  fit.error = json.at("error").get<double>();
+  return fit;
+}
+
+}  // namespace mw

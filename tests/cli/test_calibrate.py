@@ -1,0 +1,88 @@
+# label: cli
+"""`calibrate` writes a file of this machine, plans are priced by it and say so, another machine's is
+not used, and one that is broken off leaves the old file as it was."""
+import json
+import signal
+import subprocess
+import unittest
+
+from cases import BIN, ProgramCase
+from problems import problems
+
+PLAN = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+mw.plan {
+  model = mw.llama { layers = 2, hidden = 48, heads = 4, ffn = 96, vocab = 64 }, data = mw.synthetic {},
+  sequence = 24, plan = { dp(2), tp(2) }, batch = 8, optimizer = mw.adamw { lr = 1e-3 }, steps = 4,
+}
+"""
+
+
+class Calibrate(ProgramCase):
+    def plan(self, **environment):
+        (self.folder / "plan.lua").write_text(PLAN)
+        done = self.call("plan", "plan.lua", "--json", XDG_CACHE_HOME=str(self.folder / "cache"), **environment)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return done, lines
+
+    def test_a_calibration_from_its_making_to_its_refusal(self):
+        before, lines = self.plan()
+        self.assertEqual(before.returncode, 0, before.stderr)
+        self.assertNotIn("calibrated", lines[-1]["priced_for"])
+        self.assertNotIn("step_error", lines[-1])
+        self.assertGreater(lines[-1]["cpu_seconds"], 0)
+
+        made = self.call("calibrate", "--quick", "--json", XDG_CACHE_HOME=str(self.folder / "cache"))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        file = self.folder / "cache/meshwright/calibration.json"
+        said, kept = json.loads(made.stdout), json.loads(file.read_text())
+        self.assertEqual(said["kind"], "calibration")
+        self.assertEqual(said["file"], str(file))
+        self.assertEqual({key: said[key] for key in kept}, kept)
+        self.assertEqual(kept["schema"], "meshwright.calibration/1")
+        self.assertIn("linear wgrad", kept["work"]["4"])
+        self.assertEqual(sorted(kept["transfers"]["all-reduce"]), ["2", "4"])
+        self.assertTrue(all(mix["predicted_cpu_seconds"] > 0 for mix in kept["mixes"]))
+
+        after, lines = self.plan()
+        self.assertEqual(after.returncode, 0, after.stderr)
+        plan = lines[-1]
+        self.assertIn("calibrated " + kept["date"][:10], plan["priced_for"])
+        self.assertIn(kept["cpu"], plan["priced_for"])
+        self.assertEqual(plan["step_error"], kept["step_error"])
+        self.assertIn("±", plan["text"])
+
+        # Another machine's: not used where it lies in the cache, an error where it was asked for.
+        file.write_text(json.dumps({**kept, "cpu": "Z80"}))
+        other, lines = self.plan()
+        self.assertEqual(other.returncode, 0)
+        self.assertNotIn("calibrated", lines[-1]["priced_for"])
+        self.assertEqual(len([line for line in other.stderr.splitlines() if "of Z80" in line]), 1)
+        asked, lines = self.plan(MESHWRIGHT_CALIBRATION=str(file))
+        self.assertEqual((asked.returncode, problems(lines)), (5, ["calibration.other-machine"]))
+        gone, lines = self.plan(MESHWRIGHT_CALIBRATION="nowhere.json")
+        self.assertEqual((gone.returncode, problems(lines)), (5, ["calibration.missing"]))
+        file.write_text("{}")
+        broken, lines = self.plan(MESHWRIGHT_CALIBRATION=str(file))
+        self.assertEqual((broken.returncode, problems(lines)), (5, ["calibration.broken"]))
+
+    def test_one_that_is_broken_off_leaves_the_old_file(self):
+        file = self.folder / "mine.json"
+        file.write_text("the old one")
+        process = subprocess.Popen([BIN, "calibrate", "-o", file], cwd=self.folder, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.assertIn("one rank", process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["mine.json"])
+        self.assertEqual(file.read_text(), "the old one")
+
+    def test_a_file_that_cannot_be_written(self):
+        done = self.call("calibrate", "--quick", "--json", "-o", "/proc/no/such.json")
+        self.assertEqual((done.returncode, problems(map(json.loads, done.stdout.splitlines()))), (5, ["calibration.write"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
