@@ -43,6 +43,7 @@ local mw = {}
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit integer bytes that there are
 ---@field fits boolean
+---@field nearly_full boolean fits, and fills more than 95 % of what there is
 ---@field held_out_seconds? number of one evaluation
 
 ---@class meshwright.LoadedResult: meshwright.Result
@@ -168,6 +169,7 @@ local mw = {}
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit integer bytes that there are
 ---@field fits boolean
+---@field nearly_full boolean fits, and fills more than 95 % of what there is
 ---@field held_out_seconds? number of one evaluation
 ---@field text string what print shows
 
@@ -703,6 +705,39 @@ function mw.bar_chart(chart) end
 ---@param changes? table of its keys: { nodes = 8 }
 ---@return table
 function mw.cluster(name, changes) end
+
+---Failures of a run on many devices. Times in seconds.
+---@class meshwright.GoodputRequest
+---@field plan? meshwright.Result what mw.plan returned; or step_seconds and devices
+---@field step_seconds? number
+---@field devices? number
+---@field mtbf number between failures of one device
+---@field checkpoint_seconds number that training stands still for each
+---@field restart_seconds number from a failure to the first step after it
+---@field interval_seconds? number between checkpoints; left out: the best
+---@field days? number to simulate, at least
+---@field seed? integer
+---@field stragglers? { mtbf: number, seconds: number, slowdown: number } slow devices
+
+---@class meshwright.Goodput
+---@field kind string
+---@field effective number share of the time in which steps are made that are kept
+---@field closed_form number the same by Daly's formula
+---@field lost { repeated: number, checkpoints: number, restarts: number, stragglers: number }
+---@field interval_seconds number
+---@field interval_steps integer
+---@field young_seconds number
+---@field daly_seconds number
+---@field best_seconds number
+---@field failure_seconds number between failures of the run
+---@field failures_per_day number
+---@field steps_per_day number
+---@field simulated_failures integer
+
+---The share of its time in which a run that fails and restarts gets on.
+---@param request meshwright.GoodputRequest
+---@return meshwright.Goodput
+function mw.goodput(request) end
 
 ---The software on a cluster.
 ---@param name string

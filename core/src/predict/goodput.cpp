@@ -123,12 +123,12 @@ std::int64_t best_steps(const GoodputRequest& r, double around) {
     return std::max<std::int64_t>(1, std::llround(interval / r.step));
   };
   std::int64_t best = steps_of(around);
-  double most = simulate_goodput(r, best).useful;
+  double highest = simulate_goodput(r, best).useful;
   for (const double factor : {0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0, 3.0}) {
     const std::int64_t steps = steps_of(around * factor);
     const double useful = simulate_goodput(r, steps).useful;
-    if (useful > most) {
-      most = useful;
+    if (useful > highest) {
+      highest = useful;
       best = steps;
     }
   }

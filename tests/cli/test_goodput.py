@@ -1,0 +1,54 @@
+"""Goodput: closed forms beside simulation, Llama 3's interruptions, and what is refused."""
+import re
+import unittest
+
+from cases import SOURCE, ProgramCase
+
+
+class Goodput(ProgramCase):
+    def numbers(self, text):
+        done = self.call("run", "--quiet", self.write('local mw = require "meshwright"\n' + text))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [float(n) for n in done.stdout.split()]
+
+    def test_simulation_agrees_with_the_closed_form(self):
+        """Checkpoints of 30 s and failures every 10,000 s: Young's interval is sqrt(2 x 30 x 10000)."""
+        effective, closed, young, interval, lost = self.numbers("""
+            local g = mw.goodput { step_seconds = 5, devices = 100, mtbf = 1e6, checkpoint_seconds = 30, restart_seconds = 300 }
+            local l = g.lost
+            print(g.effective, g.closed_form, g.young_seconds, g.interval_seconds,
+              g.effective + l.repeated + l.checkpoints + l.restarts + l.stragglers)""")
+        self.assertAlmostEqual(young, 600000 ** 0.5, delta=0.01)
+        self.assertLess(abs(effective / closed - 1), 0.01)
+        self.assertLess(abs(interval / young - 1), 0.5)
+        self.assertAlmostEqual(lost, 1, delta=1e-6)
+
+    def test_other_intervals_and_slow_devices_lose(self):
+        best, often, seldom, slow = self.numbers("""
+            local function at(changes)
+              local r = { step_seconds = 5, devices = 100, mtbf = 1e6, checkpoint_seconds = 30, restart_seconds = 300 }
+              for key, value in pairs(changes) do r[key] = value end
+              return mw.goodput(r).effective
+            end
+            print(at {}, at { interval_seconds = 60 }, at { interval_seconds = 6000 },
+              at { stragglers = { mtbf = 1e7, seconds = 20000, slowdown = 2 } })""")
+        self.assertGreater(best, often)
+        self.assertGreater(best, seldom)
+        self.assertGreater(0.97 * best, slow)
+
+    def test_llama3_stays_above_ninety_per_cent(self):
+        done = self.call("run", "--quiet", SOURCE / "scripts/published/llama3-goodput.lua")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        simulated, closed = re.search(r"effective: ([\d.]+) % predicted \(([\d.]+) % in closed", done.stdout).groups()
+        self.assertTrue(90 < float(simulated) < 96 and abs(float(simulated) - float(closed)) < 1, done.stdout)
+
+    def test_what_cannot_go_on_is_refused(self):
+        done = self.call("run", "--json", self.write(
+            'require "meshwright".goodput { step_seconds = 5, devices = 1e6, mtbf = 1e6, checkpoint_seconds = 30, '
+            'restart_seconds = 300 }'))
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("goodput.never", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
