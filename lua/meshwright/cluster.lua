@@ -1,5 +1,6 @@
 -- mw.cluster and mw.stack: descriptions of hardware and software, read from the files of
--- clusters/ by name, or from a file of one's own by its path.
+-- clusters/ by name, or from a file of one's own by its path; clusters also by name from files of
+-- the plugin path, NAME.cluster.lua, and from plugins.
 local core = require "meshwright.core"
 
 local home = package.searchpath("meshwright.cluster", package.path):match("^(.*)/lua/meshwright/[^/]*$")
@@ -20,23 +21,44 @@ local function there_is(file)
   return handle ~= nil
 end
 
-local function described(what, folder, example, name)
-  if type(name) ~= "string" then
-    core.refuse(("mw.%s takes a name, and a table of what is to be otherwise; got %s"):format(what, type(name)),
+local function check_arguments(what, example, name, changes)
+  local wrong = type(name) ~= "string" and name or changes
+  if type(name) ~= "string" or changes ~= nil and type(changes) ~= "table" then
+    core.refuse(("mw.%s takes a name, and a table of what is to be otherwise; got %s"):format(what, type(wrong)),
       ("for example %s"):format(example))
   end
-  local path = name:find("/", 1, true) or name:find("%.lua$")
-  local file = path and name or home .. folder .. name .. ".lua"
-  if not there_is(file) then
-    local names = read(home .. "names.lua", what, "names")[what]
-    core.refuse(("there is no %s %s"):format(what, path and "file " .. name or name),
-      ("there are %s; or the path of a file of your own, ./%s.lua"):format(table.concat(names, ", "), what))
-  end
-  local made = read(file, what, name)
+end
+
+local function checked(file, made)
   if type(made) ~= "table" then
     core.refuse(("%s: a description is a table; got %s"):format(file, type(made)), "return { name = …, … }")
   end
   return made
+end
+
+-- The table of a file: of `folder`, by its path, or one of `more`, by name.
+local function described(what, folder, name, more)
+  local path = name:find("/", 1, true) or name:find("%.lua$")
+  local file = path and name or home .. folder .. name .. ".lua"
+  local theirs = not path and more[name] or {}
+  local all = { table.unpack(theirs) }
+  if there_is(file) then table.insert(all, 1, file) end
+  if #all > 1 then
+    core.refuse(("two files describe the %s %s: %s and %s"):format(what, name, all[1], all[2]),
+      "rename one of them, or name one by its path")
+  end
+  if #all == 1 then return checked(all[1], read(all[1], what, name)) end
+  local names = {}
+  if path then core.refuse(("there is no %s file %s"):format(what, name), "a relative path counts from here") end
+  for _, known in ipairs(read(home .. "names.lua", what, "names")[what]) do names[#names + 1] = known end
+  for known in pairs(more) do names[#names + 1] = known end
+  return nil, names
+end
+
+local function refuse_unknown(what, name, names)
+  table.sort(names)
+  core.refuse(("there is no %s %s"):format(what, name),
+    ("there are %s; or the path of a file of your own, ./%s.lua"):format(table.concat(names, ", "), what))
 end
 
 -- A copy of the table with the changes in it, tables within likewise.
@@ -52,15 +74,38 @@ end
 
 local made = {}
 
+local function has(list, name)
+  for _, one in ipairs(list) do
+    if one == name then return true end
+  end
+  return false
+end
+
 function made.cluster(name, changes)
-  local cluster = described("cluster", "", 'mw.cluster("selene", { nodes = 8 })', name)
-  cluster = changed(cluster, changes or {})
+  check_arguments("cluster", 'mw.cluster("selene", { nodes = 8 })', name, changes)
+  local files, brought = core.clusters()
+  local cluster, names = described("cluster", "", name, files)
+  changes = changes or {}
+  if cluster and has(brought, name) then
+    core.refuse(("a plugin and a file describe the cluster %s"):format(name), "rename one of them")
+  end
+  if not cluster then
+    -- What no file describes may be in any plugin: only now are those opened that nobody named.
+    local _, all = core.clusters(not has(brought, name))
+    if not has(all, name) then
+      refuse_unknown("cluster", name, table.move(all, 1, #all, #names + 1, names))
+    end
+    cluster, changes = core.cluster(name, changes)
+  end
+  cluster = changed(cluster, changes)
   cluster["$at"], cluster.kind = core.place(), "cluster"
   return cluster
 end
 
 function made.stack(name, changes)
-  local stack = described("stack", "stacks/", 'mw.stack("megatron-core")', name)
+  check_arguments("stack", 'mw.stack("megatron-core")', name, changes)
+  local stack, names = described("stack", "stacks/", name, {})
+  if not stack then refuse_unknown("stack", name, names) end
   stack = changed(stack, changes or {})
   stack["$at"], stack.kind = core.place(), "stack"
   return stack

@@ -270,6 +270,20 @@ class Commands(ProgramCase):
         self.assertRegex(listed, r"(?m)^model +llama .* built in$")
         self.assertRegex(listed, r"(?m)^scheduler +1f1b .*pp\.so$")
 
+    def test_clusters_are_a_kind(self):
+        """Files of one's own on the plugin path beside those that ship."""
+        (self.folder / "hall.cluster.lua").write_text('-- our hall\nreturn changed')
+        listed = self.call("plugins", "list", "--plugin-path", self.folder).stdout
+        self.assertRegex(listed, r"(?m)^cluster +dgx-h100 .*DGX H100")
+        self.assertRegex(listed, r"(?m)^cluster +hall +our hall .*hall\.cluster\.lua$")
+        text = (SOURCE / "clusters/dgx-v100.lua").read_text().replace('name = "dgx-v100"', 'name = "hall"')
+        (self.folder / "hall.cluster.lua").write_text(text)
+        script = self.script("dp(2)", 'e.cluster = mw.cluster("hall", { nodes = 2 })')
+        self.assertIn("hall", self.only("plan", "--plugin-path", self.folder, script)["priced_for"])
+        done = self.call("plan", self.script("dp(2)", 'mw.cluster "hall"'))
+        self.assertIn("there is no cluster hall", done.stderr)
+        self.assertIn("dgx-h100, ", done.stderr)
+
     def test_broken_plugins_are_listed_with_reasons(self):
         done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -13,8 +13,9 @@ from cases import SOURCE, TEST_PLUGINS
 from kit import KitCase
 from problems import problems
 
-KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule"]
-LUA_KINDS = ["strategy", "scheduler", "model"]
+KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule",
+         "cluster"]
+LUA_KINDS = ["strategy", "scheduler", "model", "cluster"]
 EXAMPLES = ["tp2d", "kfkb", "topk", "lion", "parallel"]
 SCRIPT = """\
 local mw = require "meshwright"
@@ -95,6 +96,9 @@ class Kit(KitCase):
             with self.subTest(of):
                 if of == "op my_op":  # its operands only a model knows
                     self.assertEqual(own["runs somewhere"]["status"], "failed")
+                elif of == "cluster my_cluster":  # prices, and computes nothing
+                    self.assertEqual({check["status"] for check in own.values()}, {"ok"})
+                    self.assertIn("a plan is priced for the cluster", own)
                 else:
                     self.passed(own)
         script = (self.folder / "my_op/my_op.lua").read_text().replace('mw.plugins("my_op")', 'mw.plugins("narrow")')
@@ -118,7 +122,6 @@ class Kit(KitCase):
         refused("plugin.taken", "adamw", "--kind", "optimizer")
         refused("kit.kind", "mine", "--kind", "stratgy")
         refused("kit.kind", "mine", "--kind", "communicator")
-        refused("kit.kind", "mine", "--kind", "cluster")
         refused("kit.kind", "mine", "--kind", "optimizer", "--lua")
         self.assertEqual([path.name for path in self.folder.iterdir()], ["there"])
 

@@ -68,6 +68,16 @@ class KitChecks(ProgramCase):
         # The rest of it is the same everywhere, so one rank has the same.
         self.assertIn("ok", {line["status"] for line in lines if line["check"].startswith("equals one rank")})
 
+    def test_a_gradient_that_is_meant_to_be_none_says_so(self):
+        check = "gradients are the loss's derivative"
+        failed, _ = self.checks(self.write(MODEL % "rounded {}"))
+        self.assertEqual(list(failed["experiment 1"]), [check])
+        failed, lines = self.checks(self.write(MODEL % "straight {}"))
+        self.assertEqual(failed, {})
+        # Behind the last one: the second linear, the last norm, the head.
+        found, = (line["found"] for line in lines if line["check"] == check)
+        self.assertRegex(found, r"along 3 random directions; left out: 6 parameters before an op whose gradient .*")
+
     def test_a_right_one_is_not(self):
         failed, lines = self.checks(self.write(MODEL % "gelu {}"))
         self.assertEqual(failed, {})

@@ -20,13 +20,13 @@ HOMES_OF_HEADERS = {
     "mesh": "mesh placement",
     "comm": "backend carrier communicator ledger reduction_hook store_link world",
     "schedule": "replay schedule",
-    "model": "autograd_op block_op builder graph hf_config kernel model op ops",
+    "model": "autograd_op block_op builder graph hf_config kernel model op ops straight_through",
     "program": "program",
     "optimizer": "optimizer",
     "plan": "microbatch passes recompute strategy",
     "input": "data lr_schedule",
     "record": "run_file",
-    "plugin": "plugin",
+    "plugin": "cluster plugin",
 }
 HOME_OF = {f"meshwright/{name}.h": floor for floor, names in HOMES_OF_HEADERS.items() for name in names.split()}
 

@@ -24,3 +24,4 @@
 #include "meshwright/model.h"
 #include "meshwright/op.h"
 #include "meshwright/ops.h"
+#include "meshwright/straight_through.h"

@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
+#include <set>
 
 #include "app/kit_sample.h"
 #include "base/interrupt.h"
@@ -18,6 +20,7 @@
 #include "predict/prediction.h"
 #include "run/ranks.h"
 #include "run/trainer.h"
+#include "script/priced_for.h"
 
 namespace mw {
 namespace {
@@ -27,6 +30,16 @@ using Reports = std::vector<StepReport>;
 constexpr double slack = 0.02;  // of a peak: an allocator's rounding within kernels
 constexpr std::array<Category, 3> lasting = {Category::parameters, Category::gradients,
                                              Category::optimizer};
+// Of a model with ops that estimate their gradients: what was not compared.
+std::string left_out(const Graph& graph) {
+  const std::set<int> before = before_straight_through(graph);
+  std::int64_t parameters = 0;
+  for (const int value : graph.parameters()) parameters += before.contains(value) ? 1 : 0;
+  if (parameters == 0) return "";
+  return fmt::format("; left out: {} before an op whose gradient is meant to be no derivative",
+                     plural(parameters, "parameter"));
+}
+
 constexpr std::array<Category, 3> passing = {Category::activations, Category::buffers,
                                              Category::host};
 
@@ -195,8 +208,10 @@ void check_derivative(const std::string& check, const Experiment& experiment, Ki
     if (!slope.agrees()) wrong.push_back(&slope);
   }
   if (wrong.empty()) {
-    report.ok(check, fmt::format("along {}", plural(static_cast<std::int64_t>(found.size()),
-                                                    "random direction")));
+    report.ok(check,
+              fmt::format("along {}{}",
+                          plural(static_cast<std::int64_t>(found.size()), "random direction"),
+                          left_out(*experiment.plan->graph)));
     return;
   }
   // Backward goes from the last to the first: what is wrong last in the graph is nearest to why.
@@ -208,8 +223,8 @@ void check_derivative(const std::string& check, const Experiment& experiment, Ki
                   wrong.size(), found.size(), join(last.parameters), last.backward,
                   last.differences),
       "a backward, dgrad or wgrad of the op that has this parameter, or of one between it and the "
-      "next parameter; where a gradient is meant to be no derivative, as through a rounding, it "
-      "shows here too");
+      "next parameter; where a gradient is meant to be no derivative, as through a rounding, the "
+      "op says so (meshwright/straight_through.h)");
 }
 
 void check_lossy(const std::string& check, const Experiment& experiment, KitReport& report) {
@@ -230,6 +245,23 @@ void check_lossy(const std::string& check, const Experiment& experiment, KitRepo
       "what is left out must come later (error feedback: keep it, and add it to the next "
       "step's gradient), or the mean of the steps is wrong too; a sum over the ranks, not "
       "a mean, is to be left");
+}
+
+void check_priced(const Experiment& experiment, KitReport& report) {
+  const std::unique_ptr<Machine> machine = machine_of(experiment);
+  if (!machine) return;
+  const char* check = "a plan is priced for the cluster";
+  const Prediction priced = predict(*experiment.plan, *machine, experiment.threads);
+  if (priced.timed && std::isfinite(priced.step_seconds) && priced.step_seconds > 0) {
+    report.ok(check, fmt::format("{:.3g} ms a step on {}, {} of {} needed",
+                                 1e3 * priced.step_seconds, priced.priced_for,
+                                 format_bytes(static_cast<double>(priced.memory_needed)),
+                                 format_bytes(static_cast<double>(priced.memory_limit))));
+    return;
+  }
+  report.failed(check,
+                fmt::format("a step takes {} s on {}", priced.step_seconds, priced.priced_for),
+                "rates that are 0 or missing: see docs/prediction.md and the files of clusters/");
 }
 
 void check_all_books(const std::string& mix, const Json& table, const ReadContext& context,

@@ -38,6 +38,9 @@ void check_replicas(const std::string& check, Experiment experiment, KitReport& 
 void check_all_books(const std::string& mix, const Json& table, const ReadContext& context,
                      KitReport& report);
 
+// A plan's prediction on the cluster of the experiment; says nothing where it names none.
+void check_priced(const Experiment& experiment, KitReport& report);
+
 // In all mixes: equal to one rank; the first that is not refused, and dp's, with their books.
 // `computes`: an op or a model may be somebody's own, so its derivative is looked at too.
 void check_mixes(const Json& experiment, const ReadContext& context, bool computes,

@@ -8,7 +8,9 @@
 #include "app/option_text.h"
 #include "base/chosen.h"
 #include "base/text.h"
+#include "lua/script.h"
 #include "plugin/built_in.h"
+#include "plugin/cluster_files.h"
 
 namespace mw {
 namespace {
@@ -53,6 +55,8 @@ std::string usage(const PluginDescriptor& plugin, const Registration& one) {
     }
     case Kind::op:
       return fmt::format("y = x:{} {{ … }} in a block of mw.model", one.name);
+    case Kind::cluster:
+      return fmt::format("cluster = mw.cluster({})", quote(one.name));
     case Kind::recompute:
       return fmt::format("recompute = {}", quote(one.name));
     case Kind::scheduler:
@@ -81,6 +85,16 @@ std::vector<const Registration*> built_in_named(const std::string& name) {
   return found;
 }
 
+// What mw.cluster takes by name and no plugin brings.
+std::vector<ClusterFile> all_cluster_files(const PluginRegistry& plugins) {
+  std::vector<ClusterFile> all = cluster_files(lua_library().parent_path() / "clusters", ".lua");
+  std::erase_if(all, [](const ClusterFile& one) { return one.name == "names"; });
+  for (const auto& folder : plugins.folders()) {
+    for (ClusterFile& one : cluster_files(folder, cluster_ending)) all.push_back(std::move(one));
+  }
+  return all;
+}
+
 }  // namespace
 
 int list_plugins(PluginRegistry& plugins, Output& output) {
@@ -104,6 +118,13 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
     output.result(line);
   }
   for (const auto& [plugin, file] : good) output.result(json_of(*plugin, file));
+  const std::vector<ClusterFile> clusters = all_cluster_files(plugins);
+  for (const ClusterFile& one : clusters) {
+    Json line = {{"kind", "plugin"},   {"name", one.name},          {"version", nullptr},
+                 {"summary", one.doc}, {"file", one.file.string()}, {"status", "ok"}};
+    line["brings"] = Json::array({{{"kind", name_of(Kind::cluster)}, {"name", one.name}}});
+    output.result(line);
+  }
   if (output.json()) return 0;
   for (auto kind = Kind::strategy; kind <= last_kind;
        kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1)) {
@@ -114,6 +135,9 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
                      file.empty() ? "built in" : file});
       }
     }
+    if (kind != Kind::cluster) continue;
+    for (const ClusterFile& one : clusters)
+      table.add({noun_of(kind), one.name, "", one.doc, one.file.string()});
   }
   std::string text = table.text();
   if (!broken.empty()) text += "\nbroken:\n" + broken;

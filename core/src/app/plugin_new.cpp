@@ -99,11 +99,6 @@ void check_new_kind(const std::string& kind, const fs::path& templates, bool lua
                 "own, which no template can know",
                 "write a class of meshwright/carrier.h; kinds with a template: " + join(kinds));
   }
-  if (kind == name_of(Kind::cluster)) {
-    throw Error(Stage::script, "kit.kind", "",
-                fmt::format("a plugin cannot bring a {} in this version", kind),
-                "kinds: " + join(kinds));
-  }
   const std::string near = did_you_mean(kind, kinds);
   throw Error(Stage::script, "kit.kind", "", fmt::format("there is no kind {}", quote(kind)),
               near.empty() ? "kinds: " + join(kinds) : near);

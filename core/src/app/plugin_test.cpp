@@ -15,6 +15,7 @@
 #include "base/plugin_call.h"
 #include "base/text.h"
 #include "lua/script.h"
+#include "meshwright/cluster.h"
 #include "meshwright/data.h"
 #include "meshwright/reduction_hook.h"
 
@@ -37,6 +38,7 @@ void construct(const Registration& one, Json options,
         if (one.kind == Kind::model) make<Model>(one, values)->vocab();
         if (one.kind == Kind::optimizer) make<Optimizer>(one, values)->rule(false);
         if (one.kind == Kind::hook) make<ReductionHook>(one, values);
+        if (one.kind == Kind::cluster) make<ClusterSource>(one, values);
       },
       Stage::options);
 }
@@ -178,6 +180,9 @@ class PluginTester {
       case Kind::recompute:
         experiment["recompute"] = one.name;
         break;
+      case Kind::cluster:
+        priced(one);
+        return;
       default:  // an op, whose operands only a model knows
         report_.failed(
             "runs somewhere", fmt::format("no experiment has {} by itself", noun_of(one.kind)),
@@ -195,6 +200,27 @@ class PluginTester {
       });
       if (done) check_all_books(mix.name, mixed, context_, report_);
     }
+  }
+
+  // A plan of a few ranks on what it describes.
+  void priced(const Registration& one) {
+    Json experiment = small_experiment(true);
+    const char* check = "describes itself";
+    try {
+      Problems none;
+      Values values = one.options().read(options_, "", none);
+      values.set_reach(reach_);
+      experiment["cluster"] = call_plugin({one.name, ""}, "described a cluster", [&] {
+        return make<ClusterSource>(one, values)->describe();
+      });
+      report_.ok(check);
+    } catch (const Error& error) {
+      report_.failed(check, error);
+      return;
+    }
+    const bool read = try_experiment("a plan on it", experiment, context_, report_,
+                                     [&](const Experiment& e) { check_priced(e, report_); });
+    if (!read) report_.failed("runs somewhere", "no plan could be priced for it", "see above");
   }
 
   // What can be called without a plan.
@@ -304,6 +330,10 @@ class TestHost : public AppHost {
       experiment.erase("log");
       if (experiment.contains("steps")) experiment["steps"] = 3;
       report_.begin(fmt::format("experiment {}", ++tested_));
+      if (experiment.contains("cluster")) {
+        try_experiment("a plan is priced for the cluster", experiment, context, report_,
+                       [&](const Experiment& e) { check_priced(e, report_); });
+      }
       check_mixes(experiment, context, true, report_);
     }
     return {{"kind", "test"}, {"text", ""}};

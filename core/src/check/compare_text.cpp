@@ -71,6 +71,21 @@ std::string shown(const Json& value) {
   return kind + lua_text(rest);
 }
 
+// What a model of one's own is made of, as a list of its blocks' ops.
+std::string ops_of(const Json& made_of) {
+  std::vector<std::string> parts;
+  for (const Json& part : made_of) {
+    if (!part.is_object() || !part.contains("block")) continue;
+    std::vector<std::string> ops;
+    for (const Json& op : part["block"].value("ops", Json::array())) {
+      const Json options = op.value("options", Json());
+      ops.push_back(op.value("op", "?") + (options.is_null() ? "" : " " + lua_text(options)));
+    }
+    parts.push_back(fmt::format("{} x ({})", part.value("layers", 1), join(ops)));
+  }
+  return join(parts, "; ");
+}
+
 }  // namespace
 
 void check_comparable(const Experiment& a, const Experiment& b, std::int64_t steps,
@@ -95,7 +110,22 @@ void check_comparable(const Experiment& a, const Experiment& b, std::int64_t ste
       json["made_of"] = std::move(made_of);
     return json;
   };
-  same("model", model(x), model(y));
+  const Json of_a = model(x), of_b = model(y);
+  const auto brief = [](Json json) {
+    if (const auto found = json.find("made_of"); found != json.end()) {
+      const std::string ops = ops_of(*found);
+      json.erase("made_of");
+      json["blocks"] = ops;
+    }
+    return shown(json);
+  };
+  if (of_a != of_b && brief(of_a) != brief(of_b)) {
+    differ("model", brief(of_a), brief(of_b),
+           "write one table and give a and b what differs: plan, microbatch, recompute, precision");
+  } else if (of_a != of_b) {
+    differ("model", brief(of_a), "the same ops, which take other values",
+           "write one model's table and give it to both");
+  }
   same("sequence", x.sequence, y.sequence);
   same("batch", x.batch, y.batch);
   for (const auto& [name, side] : {std::pair("a", &a), std::pair("b", &b)}) {

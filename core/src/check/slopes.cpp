@@ -14,6 +14,7 @@
 #include "check/observe.h"
 #include "check/tensor_pack.h"
 #include "comm/processes.h"
+#include "meshwright/straight_through.h"
 #include "run/ranks.h"
 
 namespace mw {
@@ -99,9 +100,12 @@ class OneRank {
 // The parameters that the loss depends on, in graph order, at most so many groups of them.
 std::vector<std::vector<std::size_t>> grouped(const Program& program) {
   std::vector<std::size_t> places;
+  const std::set<int> estimated = before_straight_through(*program.graph);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    if (!program.graph->value(program.parameters[p].value).expert_load) places.push_back(p);
+    const int value = program.parameters[p].value;
+    if (!program.graph->value(value).expert_load && !estimated.contains(value)) places.push_back(p);
   }
+  if (places.empty()) return {};
   std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) {
     return program.parameters[a].value < program.parameters[b].value;
   });
@@ -177,6 +181,19 @@ Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
 }
 
 }  // namespace
+
+std::set<int> before_straight_through(const Graph& graph) {
+  std::set<int> before;
+  const auto& ops = graph.ops();
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    const bool through = dynamic_cast<const StraightThrough*>(op->type.get()) != nullptr;
+    const bool leads = std::any_of(op->outputs.begin(), op->outputs.end(),
+                                   [&](int value) { return before.contains(value); });
+    if (!through && !leads) continue;
+    for (const Use& use : op->inputs) before.insert(use.value);
+  }
+  return before;
+}
 
 bool Slope::agrees() const {
   const double error = std::abs(backward - differences);

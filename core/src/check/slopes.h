@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,15 @@ struct Slope {
   bool agrees() const;     // but for what differences lose
 };
 
+// Values of the graph whose gradients come through an op that says that its own is no derivative
+// (StraightThrough): all that such an op reads, and all that those are made of.
+std::set<int> before_straight_through(const Graph& graph);
+
 // Of each parameter of the experiment's model, or of some together where there are many, in graph
 // order: on one rank, in float64, the whole batch at once. Left out are counts that no loss moves
-// (ExpertLoad). A slope that does not agree was measured twice, in other directions: one bend of
-// the loss that lies between two points is no fault. Throws Stopped if `stop` was set, Error (run)
-// if a rank fails.
+// (ExpertLoad), and what lies before a StraightThrough op. A slope that does not agree was measured
+// twice, in other directions: one bend of the loss that lies between two points is no fault. Throws
+// Stopped if `stop` was set, Error (run) if a rank fails.
 std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>* stop);
 
 // The same step again and again from the same parameters: what a hook that loses bits leaves of the

@@ -13,6 +13,8 @@
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/block_op.h"
+#include "meshwright/cluster.h"
+#include "plugin/cluster_files.h"
 #include "predict/goodput.h"
 #include "report/bars_page.h"
 #include "report/page.h"
@@ -197,6 +199,46 @@ int core_plugin_names(lua_State* lua) {
   return 1;
 }
 
+// clusters(all) -> { name = { file, … } } of the plugin path's files, { name, … } that plugins
+// bring: those that the script has named, or all
+int core_clusters(lua_State* lua) {
+  PluginRegistry& plugins = State::of(lua).host.plugins();
+  Json files = Json::object(), brought = Json::array();
+  for (const fs::path& folder : plugins.folders()) {
+    for (const ClusterFile& one : cluster_files(folder, cluster_ending))
+      files[one.name].push_back(one.file.string());
+  }
+  const bool all = lua_toboolean(lua, 1) != 0;
+  for (const Registration* one : all ? plugins.all(Kind::cluster) : plugins.list(Kind::cluster))
+    brought.push_back(one->name);
+  push_json(lua, files);
+  push_json(lua, brought);
+  return 2;
+}
+
+// cluster(name, changes) -> the table that a plugin describes, and the changes that are no options
+// of it
+int core_cluster(lua_State* lua) {
+  const std::string name = luaL_checkstring(lua, 1);
+  PluginRegistry& plugins = State::of(lua).host.plugins();
+  const Registration& found = plugins.find(Kind::cluster, name);
+  Json own = Json::object(), rest = Json::object();
+  const Json changes = to_json(lua, 2, name);
+  for (const auto& [key, value] : changes.items()) {
+    const auto& options = found.options().list();
+    const bool option = std::any_of(options.begin(), options.end(),
+                                    [&, &key = key](const Option& o) { return o.name == key; });
+    (option ? own : rest)[key] = value;
+  }
+  Problems problems;
+  const Values values = found.options().read(own, "mw.cluster", problems);
+  problems.throw_if_any();
+  const auto describe = [&] { return make<ClusterSource>(found, values)->describe(); };
+  push_json(lua, call_plugin({name, ""}, "described a cluster", describe, Stage::options));
+  push_json(lua, rest);
+  return 2;
+}
+
 // op(name, inputs, options) -> how many values it makes. Refuses what the op does not take.
 int core_op(lua_State* lua) {
   const std::string name = luaL_checkstring(lua, 1);
@@ -289,6 +331,8 @@ int open_core(lua_State* lua) {
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
                                        {"strategy", guarded<placed<core_strategy>>},
                                        {"plugin_names", guarded<core_plugin_names>},
+                                       {"cluster", guarded<placed<core_cluster>>},
+                                       {"clusters", guarded<core_clusters>},
                                        {"op", guarded<placed<core_op>>},
                                        {"load", guarded<placed<core_load>>},
                                        {"place", guarded<core_place>},

@@ -98,12 +98,6 @@ ModuleVerdict judge(const PluginHead* head) {
                       static_cast<std::uint32_t>(one.kind), static_cast<std::uint32_t>(last_kind)),
           rebuild);
     }
-    if (is_reserved(one.kind)) {
-      return refuse(
-          "plugin.kind",
-          fmt::format("registers a {}, and this version has no use for one yet", name_of(one.kind)),
-          "take it out; kinds that can be registered: " + kinds_there_are());
-    }
     if (one.name == nullptr || one.doc == nullptr || one.options == nullptr ||
         one.maker == nullptr) {
       return refuse("plugin.descriptor",
@@ -114,15 +108,11 @@ ModuleVerdict judge(const PluginHead* head) {
   return {descriptor, "", "", ""};
 }
 
-bool is_reserved(Kind kind) {
-  return kind == Kind::cluster;
-}
-
 std::string kinds_there_are() {
   std::vector<std::string> names;
   for (auto kind = Kind::strategy; kind <= last_kind;
        kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1)) {
-    if (!is_reserved(kind)) names.emplace_back(name_of(kind));
+    names.emplace_back(name_of(kind));
   }
   return join(names);
 }

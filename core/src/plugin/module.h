@@ -19,9 +19,7 @@ ModuleVerdict open_module(const std::filesystem::path& file);
 // Judges the descriptor at `head`, reading no further than what it has judged so far.
 ModuleVerdict judge(const PluginHead* head);
 
-// Of the kinds that have numbers, those that nothing in this version makes things of, and the rest:
 // "strategy, scheduler, …", as --kind has them.
-bool is_reserved(Kind kind);
 std::string kinds_there_are();
 
 // "libfoo.so.1: cannot open shared object file: …" and its like, for people. `message` is dlopen's.

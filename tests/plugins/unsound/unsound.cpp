@@ -155,6 +155,49 @@ class HalfSquare final : public mw::BlockOp {
   }
 };
 
+// Steps of an eighth, whose gradient passes straight through; `declared`: it says so.
+class Rounded : public mw::OpType {
+ public:
+  std::string kind() const override { return "rounded"; }
+  mw::OpTraits traits(const mw::Op&) const override {
+    mw::OpTraits traits;
+    traits.backward_reads_input = {false};
+    traits.backward_reads_output = {false};
+    return traits;
+  }
+  void forward(const mw::Op&, mw::OpCall& call) const override {
+    call.outputs[0] = call.inputs[0].mul(8).round().div(8);
+  }
+  void backward(const mw::Op&, mw::OpCall& call) const override {
+    if (!call.grad_inputs[0].defined()) {
+      call.grad_inputs[0] = call.grad_outputs[0].clone();
+    } else if (call.accumulate[0]) {
+      call.grad_inputs[0].add_(call.grad_outputs[0]);
+    } else {
+      call.grad_inputs[0].copy_(call.grad_outputs[0]);
+    }
+  }
+  mw::Cost cost(const mw::Op& op, mw::Piece piece, const mw::LocalDims& dims,
+                int element) const override {
+    const std::int64_t bytes = dims.count(op.inputs[0].dims) * element;
+    mw::Cost cost;
+    cost.bytes = 2.0 * static_cast<double>(bytes);
+    cost.workspace = piece == mw::Piece::forward ? 2 * bytes : 0;
+    return cost;
+  }
+};
+class DeclaredRounded final : public Rounded, public mw::StraightThrough {};
+
+template <class Type>
+class Round final : public mw::BlockOp {
+ public:
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return b.append(b.op(name, std::make_shared<Type>(), {b.use(inputs[0])}),
+                    {{"", b.dims(inputs[0])}});
+  }
+};
+
 // Makes orders of one size alone: 2 stages and 4 microbatches.
 class Picky final : public mw::Scheduler {
  public:
@@ -215,4 +258,6 @@ MESHWRIGHT_PLUGIN("unsound", "1.0.0", "wrong alike everywhere",
                   mw::data<Failing>("failing", "throws in the second step"),
                   mw::scheduler<Picky>("picky", "makes orders of one size"),
                   mw::strategy<Spread>("spread", "batch over an axis"),
-                  mw::op<HalfSquare>("half_square", "x², with half its derivative"))
+                  mw::op<HalfSquare>("half_square", "x², with half its derivative"),
+                  mw::op<Round<Rounded>>("rounded", "to eighths, and does not say so"),
+                  mw::op<Round<DeclaredRounded>>("straight", "to eighths, straight through"))
