@@ -22,7 +22,8 @@ LAUNCHER_ONLY = {"test", "build", "format", "lint", "clean"}
 ELSEWHERE = {"run scripts/long_context.lua": "test_long_context.py", "run scripts/zero_memory.lua": "test_zero_memory.py",
              "run scripts/compare.lua": "test_compare.py", "run scripts/ablations/microbatch.lua": "test_microbatch.py",
              "plan scripts/published/deepseek-v3.lua": "test_published.py",
-             "run scripts/published/llama3-goodput.lua": "test_goodput.py"}
+             "run scripts/published/llama3-goodput.lua": "test_goodput.py",
+             "calibrate": "test_calibrate.py"}  # a minute of a machine that does nothing else
 ELSEWHERE |= {f"run {path.relative_to(SOURCE)}": "test_ablations.py" for folder in ("ablations", "pitfalls")
               for path in (SOURCE / "scripts" / folder).glob("*.lua")
               if path.stem not in ("recompute", "microbatch", "mixes")}

@@ -22,9 +22,7 @@
 #include "record/run_path.h"
 
 namespace mw {
-
 namespace fs = std::filesystem;
-
 namespace {
 
 constexpr std::size_t status_room = 16, reason_room = 480;
@@ -118,16 +116,15 @@ void RunWriter::create(const RunInfo& info) const {
         &expert_table(), &action_table(), &predicted_action_table(), &event_table(), &trace_table(),
         &predicted_trace_table(), &trace_memory_table(), &predicted_trace_memory_table()})
     out.create_table(*layout);
-  std::vector<char> predicted;
-  for (const ActionRow& row : info.predicted_actions) pack_predicted(row, predicted);
-  out.write_rows(predicted_action_table(), 0, predicted.data(), info.predicted_actions.size());
-  predicted.clear();
-  for (const SpanRow& row : info.predicted_trace) pack(row, predicted);
-  out.write_rows(predicted_trace_table(), 0, predicted.data(), info.predicted_trace.size());
-  predicted.clear();
-  for (const SpanMemoryRow& row : info.predicted_trace_memory) pack(row, predicted);
-  out.write_rows(predicted_trace_memory_table(), 0, predicted.data(),
-                 info.predicted_trace_memory.size());
+  const auto write = [&out](const TableLayout& layout, const auto& rows, const auto& packed) {
+    std::vector<char> bytes;
+    for (const auto& row : rows) packed(row, bytes);
+    out.write_rows(layout, 0, bytes.data(), rows.size());
+  };
+  const auto as_is = [](const auto& row, std::vector<char>& bytes) { pack(row, bytes); };
+  write(predicted_action_table(), info.predicted_actions, pack_predicted);
+  write(predicted_trace_table(), info.predicted_trace, as_is);
+  write(predicted_trace_memory_table(), info.predicted_trace_memory, as_is);
   out.create_group("series");
   out.create_scale("series/step", "step");
   out.close();
