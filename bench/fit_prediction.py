@@ -3,10 +3,10 @@
 plans: one set for each type, nothing row by row.
 
 Each share is changed a little, all rows are predicted anew, and the logarithms of the predictions
-are taken as straight lines in those of the shares. Of all sets within bounds, the one with the least
-mean error is found by least squares whose weights are one over the errors; this is repeated from
-there. `--only` fits on some tables and prints the errors of all: what a fit on Korthikanti's table
-alone says of the others.
+are taken as straight lines in those of the shares. Of all sets within bounds, the one with the
+least mean error is found by least squares whose weights are one over the errors; this is repeated
+from there. `--only` fits on some tables and prints the errors of all: what a fit on Korthikanti's
+table alone says of the others.
 
     bench/fit_prediction.py a100 --rounds 2
     bench/fit_prediction.py a100 --only korthikanti5 --keys gemm,bandwidth_share

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Predicted beside measured steps of this machine, on mixes that `meshwright calibrate` has not seen.
+"""Predicted beside measured steps of this machine, on mixes that `meshwright calibrate` has not
+seen.
 
 Each mix trains for some steps; its result has the prediction of the same run. Core seconds
 (`cpu_seconds_per_step` beside `predicted.cpu_seconds`) are what steps cost, wall seconds what they

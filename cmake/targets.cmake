@@ -132,7 +132,8 @@ find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js 
 # The program finds its Lua side, cluster files, templates and the parts of its pages at
 # ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
-foreach(path IN ITEMS lua clusters tests/reference kit/templates kit/mixes.json core/src/report/page)
+foreach(path IN ITEMS lua clusters tests/reference kit/templates kit/mixes.json
+                      kit/calibration.json core/src/report/page)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)

@@ -1,4 +1,5 @@
--- Which mix for a GPT-3 of 175 billion parameters on 32 nodes: meshwright search scripts/search.lua
+-- Searches for the best mix for a GPT-3 of 175 billion parameters on 32 nodes, as
+-- `./meshwright search scripts/search.lua` does.
 local mw = require "meshwright"
 
 local found = mw.search {

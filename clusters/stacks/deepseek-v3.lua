@@ -1,8 +1,8 @@
 -- DeepSeek's trainer of V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3): products
--- in fp8 with operands scaled in tiles, tokens dispatched in fp8 and combined in bf16, to 4 nodes at
--- most and once to each, all exchanges behind the compute of another microbatch (DualPipe), carried
--- by 20 of a device's 132 SMs. How well its attention
--- does is not published: as flash attention 2.
+-- in fp8 with operands scaled in tiles, tokens dispatched in fp8 and combined in bf16, to 4 nodes
+-- at most and once to each, all exchanges behind the compute of another microbatch (DualPipe),
+-- carried by 20 of a device's 132 SMs. How well its attention does is not published: as flash
+-- attention 2.
 local include = ...
 return {
   name = "deepseek-v3",

@@ -1,6 +1,7 @@
 -- MaxText on TPU, compiled by XLA: elementwise work is fused into products, collectives of sharded
 -- parameters run beside compute, those of the model's axes in pieces beside their products (its
--- flags of xla_tpu_enable_async_collective_fusion; github.com/AI-Hypercomputer/maxtext, configs/v5p).
+-- flags of xla_tpu_enable_async_collective_fusion; github.com/AI-Hypercomputer/maxtext,
+-- configs/v5p).
 local include = ...
 return {
   name = "maxtext",

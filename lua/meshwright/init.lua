@@ -191,9 +191,9 @@ local described = require "meshwright.cluster"
 function mw.cluster(...) return described.cluster(select(2, arguments(...))) end
 function mw.stack(...) return described.stack(select(2, arguments(...))) end
 
---- mw.goodput { plan = result, mtbf = 1.8e8, checkpoint_seconds = 30, restart_seconds = 600 }: the share of
---- its time in which a run that fails, writes checkpoints and restarts gets on. Instead of a plan's result:
---- step_seconds and devices.
+--- mw.goodput { plan = result, mtbf = 1.8e8, checkpoint_seconds = 30, restart_seconds = 600 }: the
+--- share of its time in which a run that fails, writes checkpoints and restarts gets on. Instead of
+--- a plan's result: step_seconds and devices.
 function mw.goodput(...)
   local _, given = arguments(...)
   if type(given) ~= "table" then return core.goodput(given) end

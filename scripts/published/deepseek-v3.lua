@@ -4,9 +4,9 @@
 -- sequences.
 -- `./meshwright plan scripts/published/deepseek-v3.lua`
 -- Left out: the multi-token prediction module (14 B more), routing limited to 4 nodes, the loss of
--- 1e-4 that keeps each sequence even beside the bias. FP8, moments in bf16, where tokens go and that
--- their exchanges are hidden are in the stack's prices alone. DualPipe, which keeps two copies of the
--- parameters, is DualPipeV here, its half; which stage has how many layers is not published.
+-- 1e-4 that keeps each sequence even beside the bias. FP8, moments in bf16, where tokens go and
+-- that their exchanges are hidden are in the stack's prices alone. DualPipe, which keeps two copies
+-- of the parameters, is DualPipeV here, its half; which stage has how many layers is not published.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
 
@@ -27,7 +27,10 @@ local plan = mw.plan {
   plan = {
     pp { 16, schedule = "dualpipev", layout = layout },
     zero { 128, stage = 1 },
-    ep(64),                                            -- 4 experts to a rank; 2 ranks hold the same
+    -- 4 experts to a rank; 2 ranks hold the same. The fullest expert has 4 % more than the average
+    -- under this balancing (Wang et al. 2024, "Auxiliary-Loss-Free Load Balancing Strategy", table
+    -- 2).
+    ep { 64, imbalance = 1.04 },
   },
   batch = 15360, microbatch = 1,
   -- Norms, attention's up-projections and SwiGLU (section 3.2.3); no token is dispatched again.

@@ -1,9 +1,9 @@
--- Llama 3 405B's 54 days on 16,384 H100: 419 unexpected interruptions, and more than 90 % of the time
--- in effective training (Grattafiori et al. 2024, section 3.3.4). How long a checkpoint or a restart
--- took is not published: a checkpoint here is the parameters, the fp32 copies and two moments at the
--- 2 TB/s that the storage sustains (section 3.3.1); the restart is a guess, and so the script tells
--- how long restarts could be.
--- `./meshwright run scripts/published/llama3-goodput.lua`
+-- Llama 3 405B's 54 days on 16,384 H100: 419 unexpected interruptions, and more than 90 % of the
+-- time in effective training (Grattafiori et al. 2024, section 3.3.4). How long a checkpoint or a
+-- restart took is not published: a checkpoint here is the parameters, the fp32 copies and two
+-- moments at the 2 TB/s that the storage sustains (section 3.3.1); the restart is a guess, and so
+-- the script tells how long restarts could be. `./meshwright run
+-- scripts/published/llama3-goodput.lua`
 local mw = require "meshwright"
 
 local days, devices, interruptions = 54, 16384, 419

@@ -1,6 +1,6 @@
 # label: cli
-"""`calibrate` writes a file of this machine, plans are priced by it and say so, another machine's is
-not used, and one that is broken off leaves the old file as it was."""
+"""`calibrate` writes a file of this machine, plans are priced by it and say so, another machine's
+is not used, and one that is broken off leaves the old file as it was."""
 import json
 import signal
 import subprocess

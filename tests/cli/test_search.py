@@ -70,7 +70,8 @@ class Search(ProgramCase):
         self.assertIn("pp", forms)
 
     def test_seven_billion_need_sixteen_bytes_a_parameter_under_plain_dp(self):
-        # Mixed-precision Adam: 2 + 2 of bf16 parameters and gradients, 4 + 4 + 4 of master and states.
+        # Mixed-precision Adam: 2 + 2 of bf16 parameters and gradients, 4 + 4 + 4 of master and
+        # states.
         text = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.plan { precision = "bf16", data = mw.synthetic {}, '
                 'plan = { dp(8) }, microbatch = 1, steps = 1, optimizer = mw.adamw { lr = 1e-4 }, %s, %s }' % (B7, H100 % 1))
         done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=120)

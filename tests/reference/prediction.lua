@@ -2,7 +2,8 @@
 -- project's own, priced for the cluster and the stack that it was measured on; predicted beside
 -- published. Arguments: names of tables (all if none is given), "rows" for each row, "json" for a
 -- line of JSON a row, and changes for fits: of a device or a stack, such as h100.gemm=0.62 or
--- megatron-core.hidden_model=0.6, and of every cluster's node or network, such as network.share=0.9.
+-- megatron-core.hidden_model=0.6, and of every cluster's node or network, such as
+-- network.share=0.9.
 local mw                   = require "meshwright"
 local pp, dp, tp, sp, zero = mw.plugins("pp", "dp", "tp", "sp", "zero")
 local folder               = arg[0]:match "^(.*)/" or "."

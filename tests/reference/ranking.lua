@@ -1,5 +1,5 @@
--- How well predictions rank plans: Spearman's correlation of ranks, and regret, by how much the plan
--- that is predicted to be the fastest is slower than the one that was.
+-- How well predictions rank plans: Spearman's correlation of ranks, and regret, by how much the
+-- plan that is predicted to be the fastest is slower than the one that was.
 local ranking = {}
 
 -- Ranks from 1 on; equal numbers share the mean of theirs.

@@ -1,7 +1,12 @@
 // The models and mixes that a calibration runs.
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "app/calibrate.h"
+#include "lua/script.h"
+#include "meshwright/error.h"
 
 namespace mw {
 namespace {
@@ -33,12 +38,6 @@ Json table_of(const std::string& kind, const Sizes& s) {
 
 std::string name_of(const std::string& kind, const Sizes& s) {
   return fmt::format("{} of hidden {}, {} x {} tokens", kind, s.hidden, s.batch, s.sequence);
-}
-
-Json entry(const char* plugin, int ways, const Json& more = Json::object()) {
-  Json made{{"plugin", plugin}, {"ways", ways}};
-  made.update(more);
-  return made;
 }
 
 }  // namespace
@@ -76,50 +75,23 @@ std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes) {
 }
 
 std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes) {
+  const std::filesystem::path path = lua_library().parent_path() / "calibration.json";
+  std::ifstream file(path);
+  if (!file) {
+    throw Error(Stage::environment, "kit.templates", "",
+                fmt::format("there is no file {}", path.string()), "build or install again");
+  }
+  const Json read = Json::parse(file);
   std::vector<CalibrationRun> runs;
-  const auto add = [&](const std::string& kind, const Sizes& s, const Json& plan) {
-    Json table = table_of(kind, s);
-    table["plan"] = plan;
-    runs.push_back({name_of(kind, s), table});
-  };
-  const Sizes tiny{4, 32, 4, 4, 64, 64, 16, 8, 1}, small{4, 64, 4, 4, 160, 96, 32, 16, 2},
-      middle{2, 160, 4, 4, 448, 256, 128, 8, 4}, large{2, 256, 8, 8, 704, 256, 256, 8, 4};
-  // All of a part's sequences in one microbatch.
-  const auto whole = [](Sizes s) {
-    s.microbatch = 0;
-    return s;
-  };
-  const auto dp = [](int n) { return entry("dp", n); };
-  const auto tp = [](int n) { return entry("tp", n); };
-  const auto zero = [](int n, int stage) { return entry("zero", n, {{"stage", stage}}); };
-  const auto pp = [](int n, const char* schedule, int chunks = 1) {
-    return entry("pp", n, {{"schedule", schedule}, {"chunks", chunks}});
-  };
-  add("llama", whole(tiny), Json::array({dp(2)}));
-  add("llama", tiny, Json::array({tp(2)}));
-  add("llama", tiny, Json::array({tp(4)}));
-  add("llama", tiny, Json::array({pp(2, "1f1b"), zero(2, 3)}));
-  if (sizes.quick) return runs;
-  add("llama", small, Json::array({pp(2, "gpipe")}));
-  add("llama", whole(small), Json::array({zero(2, 3)}));
-  add("llama", middle, Json::array({tp(2)}));
-  add("llama", whole(middle), Json::array({zero(2, 1)}));
-  add("llama", large, Json::array({dp(2)}));
-  add("llama", large, Json::array({pp(2, "1f1b")}));
-  add("llama", small, Json::array({entry("sp", 2, {{"form", "ring"}})}));
-
-  add("llama", whole(tiny), Json::array({dp(8)}));
-  add("llama", tiny, Json::array({pp(4, "1f1b")}));
-  add("llama", tiny, Json::array({pp(2, "looped-bfs", 2), zero(2, 2)}));
-  add("llama", small, Json::array({dp(2), tp(2)}));
-  add("llama", small, Json::array({pp(4, "1f1b")}));
-  add("llama", whole(small), Json::array({zero(4, 3)}));
-  add("llama", small, Json::array({pp(2, "1f1b"), dp(2), tp(2)}));
-  add("llama", small, Json::array({entry("sp", 4, {{"form", "allgather"}})}));
-  add("llama", middle, Json::array({tp(4)}));
-  add("llama", whole(middle), Json::array({zero(8, 2)}));
-  add("llama", large, Json::array({dp(4)}));
-  add("llama", large, Json::array({pp(2, "zb-h1"), tp(2)}));
+  for (const Json& mix : read.at("mixes")) {
+    if (sizes.quick && !mix.value("quick", false)) continue;
+    const Json& s = read.at("sizes").at(mix.at("sizes").get<std::string>());
+    Sizes of{s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6), s.at(7), s.at(8)};
+    if (mix.value("whole", false)) of.microbatch = 0;  // all of a part's sequences in one
+    Json table = table_of("llama", of);
+    table["plan"] = mix.at("plan");
+    runs.push_back({name_of("llama", of), table});
+  }
   return runs;
 }
 

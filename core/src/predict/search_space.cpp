@@ -94,7 +94,18 @@ void sort_in(const SearchRequest& request, const std::string& name, Forms& forms
   const Form plain{name};
   if (const auto alone = asked(request.base, entry_of(plain, 0)); alone && alone->axes.empty())
     forms.beside.push_back(plain);
-  const auto made = asked(request.base, entry_of(plain, 2));
+  auto made = asked(request.base, entry_of(plain, 2));
+  // One that wants an order of its stages is asked with the first that it takes.
+  const auto& options = request.options_of(name).list();
+  const bool ordered = std::any_of(options.begin(), options.end(),
+                                   [](const Option& one) { return one.name == "schedule"; });
+  for (const std::string& schedule : request.schedules) {
+    if (made || !ordered) break;
+    const int fixed = request.chunks_of(schedule);
+    made = asked(
+        request.base,
+        {{"plugin", name}, {"ways", 2}, {"schedule", schedule}, {"chunks", fixed > 0 ? fixed : 2}});
+  }
   if (!made || made->axes.empty()) return;
   const AxisRequest& axis = made->axes.front();
   const auto add = [](std::vector<Form>& all, std::vector<Form> more) {

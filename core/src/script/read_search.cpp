@@ -81,6 +81,8 @@ void read_choices(const Values& values, const ReadContext& context, SearchReques
                   Problems& problems) {
   request.strategies =
       names_of(values, "strategies", names_in(*context.catalog, Kind::strategy), problems);
+  // Opens their plugins, which bring schedulers too.
+  for (const std::string& name : request.strategies) context.catalog->find(Kind::strategy, name);
   request.schedules =
       names_of(values, "schedules", names_in(*context.catalog, Kind::scheduler), problems);
   for (const Json& size : values_of(values, "microbatch", {})) {
