@@ -278,7 +278,7 @@ class Commands(ProgramCase):
         self.assertRegex(listed, r"(?m)^cluster +hall +our hall .*hall\.cluster\.lua$")
         text = (SOURCE / "clusters/dgx-v100.lua").read_text().replace('name = "dgx-v100"', 'name = "hall"')
         (self.folder / "hall.cluster.lua").write_text(text)
-        script = self.script(text=SCRIPT.replace("mw.train {", 'mw.plan { cluster = mw.cluster("hall", { nodes = 2 }),'))
+        script = self.script('e.cluster = mw.cluster("hall", { nodes = 2 })')
         self.assertIn("hall", self.only("plan", "--plugin-path", self.folder, script)["priced_for"])
         done = self.call("plan", self.script(text='local mw = require "meshwright" mw.cluster "hall"'))
         self.assertIn("there is no cluster hall", done.stderr)

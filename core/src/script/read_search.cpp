@@ -138,7 +138,7 @@ const Options& search_options() {
         .at_least(1)
         .optional()
         .list("strategies",
-              "what may stand in a plan: { \"dp\", \"tp\" }; all of the plugin path if left out")
+              "names of those that may stand in a plan; all of the plugin path if left out")
         .optional()
         .list("schedules", "of stages: { \"1f1b\" }; all that are registered if left out")
         .optional()
