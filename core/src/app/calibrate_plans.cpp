@@ -118,7 +118,7 @@ std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes) {
   add("llama", small, Json::array({entry("sp", 4, {{"form", "allgather"}})}));
   add("llama", middle, Json::array({tp(4)}));
   add("llama", whole(middle), Json::array({zero(8, 2)}));
-  add("llama", large, Json::array({dp(4)}));
+  add("llama", whole(large), Json::array({dp(4)}));
   add("llama", large, Json::array({pp(2, "zb-h1"), tp(2)}));
   return runs;
 }
