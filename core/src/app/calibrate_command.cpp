@@ -147,22 +147,26 @@ class Calibrator {
     c.kernels = kernels_key();
     c.version = version_line();
     c.device = measure_device();
+    // All are read before any runs.
+    const std::vector<CalibrationRun> models = calibration_models(sizes_),
+                                      of_ranks = calibration_mixes(sizes_);
+    std::vector<MeasuredMix> mixes;
+    for (const CalibrationRun& each : of_ranks)
+      mixes.push_back({read_experiment(each.table, context_), {}});
     WorkSamples samples;
-    for (const CalibrationRun& each : calibration_models(sizes_)) {
+    for (const CalibrationRun& each : models) {
       say("one rank: " + each.name);
       measure_instructions(read_experiment(each.table, context_), sizes_.seconds_of_run(), samples);
     }
     fit_instructions(samples, c);
     say("collectives");
     c.transfers = measure_transfers(sizes_);
-    std::vector<MeasuredMix> mixes;
-    for (const CalibrationRun& each : calibration_mixes(sizes_)) {
-      MeasuredMix mix{read_experiment(each.table, context_), {}};
-      say(fmt::format("{}: {}", mix.experiment.plan->mix(), each.name));
-      const SharedCores machine(c.device, std::make_shared<Calibration>(c));
-      mix.measured = measure_step(mix.experiment, sizes_.seconds_of_run(),
-                                  predict(*mix.experiment.plan, machine, 1).step_seconds);
-      mixes.push_back(std::move(mix));
+    const SharedCores machine(c.device, std::make_shared<Calibration>(c));
+    for (std::size_t m = 0; m < mixes.size(); ++m) {
+      const Experiment& experiment = mixes[m].experiment;
+      say(fmt::format("{}: {}", experiment.plan->mix(), of_ranks[m].name));
+      mixes[m].measured = measure_step(experiment, sizes_.seconds_of_run(),
+                                       predict(*experiment.plan, machine, 1).step_seconds);
     }
     fit_mixes(mixes, c);
     return c;
