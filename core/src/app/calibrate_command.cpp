@@ -58,12 +58,6 @@ double worked_by_all() {
   return (user + nice + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-double worked_here() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 // A rate of products by their size, of what the ops ran.
 std::string products_text(const Calibration& c) {
   TextTable table({"matrix products", "10 kFLOP", "1 MFLOP", "100 MFLOP", "a call"});
@@ -122,10 +116,10 @@ class Calibrator {
   }
 
   Calibration run() {
-    const double start = seconds_now(), all = worked_by_all(), own = worked_here();
+    const double start = seconds_now(), all = worked_by_all(), own = cpu_seconds_now();
     Calibration c = measure();
     c.others_cores =
-        std::max(0.0, worked_by_all() - all - (worked_here() - own)) / (seconds_now() - start);
+        std::max(0.0, worked_by_all() - all - (cpu_seconds_now() - own)) / (seconds_now() - start);
     if (c.others_cores > quiet) {
       output_.note(fmt::format(
           "other programs had {:.1f} cores meanwhile: wall seconds are theirs too. Calibrate "

@@ -3,22 +3,16 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <ctime>
 #include <mutex>
 
 #include "app/calibrate.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/interrupt.h"
 #include "meshwright/world.h"
 
 namespace mw {
 namespace {
-
-double core_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 constexpr Purpose purpose{"calibration"};
 
@@ -82,10 +76,10 @@ std::map<std::string, std::map<int, LogCurve>> measure_transfers(const Calibrati
                     std::vector<double> taken;
                     for (int round = 0; round < 4; ++round) {
                       group->barrier(purpose).wait();
-                      const double before = core_seconds();
+                      const double before = cpu_seconds_now();
                       for (int k = 0; k < calls; ++k) call(*group, op, large, same);
                       group->barrier(purpose).wait();
-                      taken.push_back((core_seconds() - before) / calls / n);
+                      taken.push_back((cpu_seconds_now() - before) / calls / n);
                     }
                     if (rank.rank != 0) continue;
                     std::sort(taken.begin() + 1, taken.end());  // the first one warms up

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <ctime>
 #include <stdexcept>
 #include <thread>
 
@@ -26,9 +25,7 @@ namespace {
 
 // Seconds that this thread had a core: other programs on the machine do not count.
 double worked() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  return core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 // Seconds of one call: the median of batches of `calls` that fit into `budget`, after one to warm

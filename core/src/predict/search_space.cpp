@@ -90,17 +90,25 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
   return forms;
 }
 
+bool takes_schedule(const SearchRequest& request, const std::string& strategy) {
+  const auto& options = request.options_of(strategy).list();
+  return std::any_of(options.begin(), options.end(),
+                     [](const Option& one) { return one.name == "schedule"; });
+}
+
+// That it may have; none of one that takes none.
+std::vector<std::string> schedules_of(const SearchRequest& request, const std::string& strategy) {
+  return takes_schedule(request, strategy) ? request.schedules : std::vector<std::string>{};
+}
+
 void sort_in(const SearchRequest& request, const std::string& name, Forms& forms) {
   const Form plain{name};
   if (const auto alone = asked(request.base, entry_of(plain, 0)); alone && alone->axes.empty())
     forms.beside.push_back(plain);
   auto made = asked(request.base, entry_of(plain, 2));
   // One that wants an order of its stages is asked with the first that it takes.
-  const auto& options = request.options_of(name).list();
-  const bool ordered = std::any_of(options.begin(), options.end(),
-                                   [](const Option& one) { return one.name == "schedule"; });
-  for (const std::string& schedule : request.schedules) {
-    if (made || !ordered) break;
+  for (const std::string& schedule : schedules_of(request, name)) {
+    if (made) break;
     const int fixed = request.chunks_of(schedule);
     made = asked(
         request.base,
@@ -125,11 +133,8 @@ void sort_in(const SearchRequest& request, const std::string& name, Forms& forms
 std::vector<StagesSide> stages_of(const SearchRequest& request, const std::vector<Form>& layers) {
   std::vector<StagesSide> sides;
   for (const Form& form : layers) {
-    const auto& options = request.options_of(form.name).list();
-    const bool takes = std::any_of(options.begin(), options.end(),
-                                   [](const Option& one) { return one.name == "schedule"; });
-    if (!takes) sides.push_back({form.name, "", 1});
-    for (const std::string& schedule : takes ? request.schedules : std::vector<std::string>{}) {
+    if (!takes_schedule(request, form.name)) sides.push_back({form.name, "", 1});
+    for (const std::string& schedule : schedules_of(request, form.name)) {
       const int fixed = request.chunks_of(schedule);
       for (const int chunks : fixed > 0 ? std::vector<int>{fixed} : std::vector<int>{2, 4})
         sides.push_back({form.name, schedule, chunks});

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <ctime>
 #include <mutex>
 
 #include "base/clock.h"
@@ -16,13 +15,6 @@
 
 namespace mw {
 namespace {
-
-// Of all threads of the process.
-double cpu_seconds_now() {
-  timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 // Where the ranks that are here lay their reports for the first of them to collect. The ranks meet
 // once in every step, so none is more than one step ahead: two places for each are enough.
