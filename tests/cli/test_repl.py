@@ -96,13 +96,13 @@ class Repl(ProgramCase):
         os.write(prompt.file, f"r = {EXPERIMENT.replace(chr(10), ' ') % 1000000}\n".encode())
         prompt.read("/1000000")
         prompt.type("\x03", "> ")  # ends the run, not the prompt
-        prompt.type("=r.status\n", "interrupted\n> ")  # a key before the prompt is lost
+        prompt.type("=r.status\n", "interrupted\n> ")  # keys before the prompt are the run's
         os.write(prompt.file, b"\x04")
         self.assertEqual(prompt.process.wait(timeout=60), 0)
 
     def test_history(self):
         prompt = Terminal(self)
-        prompt.type("=11*11\n", "121")
+        prompt.type("=11*11\n", "121\n> ")  # keys before the prompt are the running statement's
         os.write(prompt.file, b"\x04")
         prompt.process.wait(timeout=60)
         kept = self.folder / "state/meshwright/history"

@@ -198,6 +198,8 @@ std::optional<std::string> LineEditor::read(const std::string& prompt) {
   state.decoding = {};
   const OwnInterrupt own;
   state.woken = own.woken();
+  // libedit shows the prompt before it takes the terminal; Ctrl-D typed in between would be lost.
+  el_set(state.editor, EL_PREP_TERM, 1);
   int length = 0;
   const char* line = el_gets(state.editor, &length);
   if (given_up != 0) {
