@@ -103,14 +103,16 @@ int run_restarting(const Arguments& arguments, Output& output) {
   add("--plugin-path", arguments.plugin_path);
   if (!arguments.processes.communicator.empty())
     add("--communicator", {arguments.processes.communicator});
+  Restarts restarts = arguments.restarts;
+  restarts.several = arguments.processes.processes > 1 && restarts.launcher.empty();
+  if (restarts.several) add("--processes", {std::to_string(arguments.processes.processes)});
   if (arguments.force) words.emplace_back("--force");
   if (arguments.json) words.emplace_back("--json");
   if (arguments.quiet) words.emplace_back("--quiet");
   if (!arguments.words.empty()) words.emplace_back("--");
   words.insert(words.end(), arguments.words.begin(), arguments.words.end());
   output.give_stdout_back();
-  return run_with_restarts(arguments.restarts, words,
-                           [&](const std::string& text) { output.note(text); });
+  return run_with_restarts(restarts, words, [&](const std::string& text) { output.note(text); });
 }
 
 void add_trace_command(CLI::App& app, Arguments& arguments) {

@@ -2,16 +2,13 @@
 #include "app/joined.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "app/commands.h"
+#include "app/mpirun.h"
 #include "base/interrupt.h"
 #include "base/launch.h"
 #include "base/text.h"
@@ -20,10 +17,10 @@
 namespace mw {
 namespace {
 
-constexpr const char* alone = "threads";  // no communicator: each process by itself
+constexpr const char* by_itself = "threads";  // no communicator: each process by itself
 
 std::optional<Launch> launch_of(const ProcessArguments& arguments) {
-  if (arguments.communicator == alone) return std::nullopt;
+  if (arguments.communicator == by_itself) return std::nullopt;
   auto launch = launched();
   if (launch && !arguments.communicator.empty()) launch->communicator = arguments.communicator;
   return launch;
@@ -42,7 +39,7 @@ std::unique_ptr<Carrier> carrier_of(const Launch& launch, PluginRegistry& plugin
                     "for a run in each process by itself",
                     launch.communicator == "mpi" ? "install OpenMPI, then ./meshwright build"
                                                  : "plugin " + launch.communicator,
-                    alone));
+                    by_itself));
   }
   Problems problems;
   const Values values = found->options().read(Json::object(), "communicator", problems);
@@ -92,27 +89,7 @@ std::vector<std::string> without_processes(const std::vector<std::string>& words
   return rest;
 }
 
-// As many as were asked for, on all cores, and with time to end a step when they are stopped.
-std::vector<std::string> launcher_words(const ProcessArguments& arguments) {
-  std::vector<std::string> words = {"mpirun",
-                                    "-n",
-                                    std::to_string(arguments.processes),
-                                    "--quiet",
-                                    "--bind-to",
-                                    "none",
-                                    "--oversubscribe",
-                                    "--mca",
-                                    "odls_base_sigkill_timeout",
-                                    "60"};
-  if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  return words;
-}
-
 }  // namespace
-
-std::string launcher_of(const ProcessArguments& arguments) {
-  return arguments.processes > 1 ? join(launcher_words(arguments), " ") : "";
-}
 
 bool is_silent_process(const ProcessArguments& arguments) {
   const auto launch = launch_of(arguments);
@@ -136,34 +113,25 @@ bool left_to_first(const std::string& command, const ProcessArguments& arguments
   return launch->process > 0;
 }
 
-void start_processes(const ProcessArguments& arguments, Output& output) {
-  if (arguments.processes == 0) return;
+std::optional<int> start_processes(const ProcessArguments& arguments, Output& output) {
+  if (arguments.processes == 0) return std::nullopt;
   if (const auto launch = launched()) {
-    if (launch->processes == arguments.processes) return;
+    if (launch->processes == arguments.processes) return std::nullopt;
     throw Error(Stage::plan, "launch.processes", "",
                 fmt::format("--processes {}, and {} started {}", arguments.processes, launch->by,
                             launch->processes),
                 "leave --processes out: it starts processes itself");
   }
-  if (arguments.processes == 1) return;
-  std::vector<std::string> words = launcher_words(arguments);
-  words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
-  for (std::string& word : without_processes(arguments.words)) words.push_back(std::move(word));
-  std::vector<char*> raw;
-  for (std::string& word : words) raw.push_back(word.data());
-  raw.push_back(nullptr);
-  output.give_stdout_back();  // --json keeps it apart, and what follows begins with this one's
-  ::execvp(raw.front(), raw.data());
-  throw Error(Stage::environment, "launch.mpirun", "",
-              fmt::format("--processes: mpirun cannot be started: {}", std::strerror(errno)),
-              "install OpenMPI (openmpi-bin), or start the processes by a launcher of your own");
+  if (arguments.processes == 1) return std::nullopt;
+  output.give_stdout_back();  // --json keeps it apart, and those that are started do so themselves
+  return run_by_mpirun(arguments.processes, without_processes(arguments.words));
 }
 
 Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Output& output)
     : output_(output) {
   const auto launch = launch_of(arguments);
   if (!launch) {
-    if (arguments.communicator.empty() || arguments.communicator == alone) return;
+    if (arguments.communicator.empty() || arguments.communicator == by_itself) return;
     plugins.find(Kind::communicator, arguments.communicator, "--communicator");
     throw Error(Stage::environment, "launch.none", "",
                 fmt::format("--communicator {}: no launcher has started this process",

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,10 @@ struct ProcessArguments {
 // This process is one of several, and not the first one; what is printed is another's.
 bool is_silent_process(const ProcessArguments& arguments);
 
-// Starts as many copies of this program as were asked for, in place of this process; returns if
-// none were, or if this is one of them. Throws Error if they cannot be started, or if a launcher
-// has started another number.
-void start_processes(const ProcessArguments& arguments, Output& output);
-
-// The words that start those processes, for a shell; empty if none were asked for.
-std::string launcher_of(const ProcessArguments& arguments);
+// Starts as many copies of this program as were asked for, waits for them, and returns their exit
+// code; nothing if none were asked for, or if this is one of them. Throws Error if they cannot be
+// started, or if a launcher has started another number.
+std::optional<int> start_processes(const ProcessArguments& arguments, Output& output);
 
 // For commands that are for one process: true if this one has nothing to do, as the first one does
 // it. Throws Error (script, "launch.command") for those that would start processes of their own.

@@ -82,19 +82,16 @@ std::string text_of(const CLI::App& app, const CLI::ParseError& error,
 }
 
 // Where a launcher started several processes, or several were asked for: whether this one has to do
-// with the command.
-bool divide(const std::string& command, Arguments& arguments, Output& output) {
+// with the command; if not, the exit code.
+std::optional<int> divide(const std::string& command, const Arguments& arguments, Output& output) {
   static constexpr const char* joined[] = {"run", "verify", "compare"};
   if (std::find(std::begin(joined), std::end(joined), command) == std::end(joined))
-    return !left_to_first(command, arguments.processes);
+    return left_to_first(command, arguments.processes) ? std::optional(0) : std::nullopt;
   if (arguments.restarts.most > 0) {  // which are processes of their own, each time
-    if (arguments.restarts.launcher.empty())
-      arguments.restarts.launcher = launcher_of(arguments.processes);
     left_to_first("--max-restarts", arguments.processes);
-    return true;
+    return std::nullopt;
   }
-  start_processes(arguments.processes, output);
-  return true;
+  return start_processes(arguments.processes, output);
 }
 
 int run_main(int argc, char** argv) {
@@ -146,7 +143,7 @@ int run_main(int argc, char** argv) {
   try {
     output.emplace(arguments.json, arguments.quiet);
     if (silent) output->mute();
-    if (!divide(path, arguments, *output)) return 0;
+    if (const auto code = divide(path, arguments, *output)) return *code;
     return commands.at(path)(arguments, *output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);
