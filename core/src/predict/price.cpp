@@ -3,9 +3,7 @@
 #include "predict/price.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/interrupt.h"
 #include "program/footprint.h"
 
 namespace mw {

@@ -3,7 +3,6 @@
 #include "program/rank_view.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "meshwright/communicator.h"
