@@ -4,21 +4,6 @@
 ---@class meshwright
 local mw = {}
 
----@class meshwright.Model
----@class meshwright.Data
----@class meshwright.Optimizer
----@class meshwright.Schedule
----@class meshwright.Strategy
----@class meshwright.Microbatch
----@class meshwright.Hook
----@class meshwright.Scheduler
----@class meshwright.Recompute
-
----What a verb returns. A field that it cannot have is an error.
----@class meshwright.Result
----@field kind string
----@field text string what print shows
-
 ---@class meshwright.Predicted
 ---@field ranks integer
 ---@field parameters integer of the model, each once
@@ -238,15 +223,6 @@ local mw = {}
 ---@field checked table[] all that were planned whole, in the order of the closed form
 ---@field why string what limits the best one, and what its neighbours lose
 ---@field text string what print shows
-
----What `observe` is told of a step.
----@class meshwright.Facts
----@field loss number
----@field grad_norm number before clipping
----@field lr number
----@field tokens integer of the step
----@field seconds number of the step
----@field held_out_loss? number where the step ended with an evaluation
 
 ---@class meshwright.Experiment
 ---@field model meshwright.Model what is trained: mw.llama { … }, mw.gpt { … }
@@ -688,6 +664,94 @@ function mw.microbatch.ramp(options) end
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
+---@class meshwright.SweepTable
+---@field name string of the sweep; its folder is runs/NAME
+---@field base meshwright.Experiment the experiment that all cells share: keys of mw.train
+---@field over? table<string, any>|table<string, any>[] the axes: { key = { values }, … }; a list of such tables adds their grids up
+---@field skip? fun(cell: meshwright.CellSoFar): string? called with each cell; returns why it is not run, or nothing
+---@field same_loss_as? string|table a cell's name or a value of an axis whose losses all others must have, or { that, tolerance = 1e-5 }
+---@field baseline? string what the table's last columns compare with; same_loss_as if left out
+---@field repeats? integer|table runs of each cell, with the next seeds, or { 3, seed = "same" } (default 1)
+---@field predict? boolean predict the cells, in this process, and run none (default false)
+
+---@class meshwright.GoOptions
+---@field workers? integer cells that run at a time; as many as memory and cores take if left out (1 .. 4096)
+---@field only? string|string[] the cells whose name has this in it, or matches with * and ?; or a list
+---@field retry? "failed"|"all" runs these again, although they have a result
+---@field time? number what a cell may take before it is ended (0.001 .. 1000000000)
+---@field memory? integer|string what a cell's process may allocate (1 B .. 1 EiB)
+---@field dry? boolean say what would run, with what is predicted, and run nothing (default false)
+---@field predict? boolean predict the cells, in this process, and run none (default false)
+---@field quiet? boolean no lines of progress and no table (default false)
+---@field shard? string "1/4": this process runs every fourth cell
+---@field print? "sbatch" print a job-array script for Slurm, and run nothing
+
+---@class meshwright.StrategyAxis
+---@field name? string what collectives and messages call it; left out: the strategy's name
+---@field [1]? string the same as name
+---@field ways? integer its ranks, where a plan does not say (1 .. 1048576)
+---@field role? "data"|"model"|"sequence"|"experts"|"layers" what its ranks split; others find it by that, whatever its name
+---@field borrow? any[] axes, or roles of axes, whose ranks it takes, the first first; left out: ranks of its own
+
+---@class meshwright.StrategyRule
+---@field dim string the dim that the axis cuts
+---@field [1]? string the same as dim
+---@field where? fun(op: meshwright.Op): boolean? of an op, returns true where the rule holds, which then outweighs rules without one; left out: in every op that has the dim
+---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
+---@field lent_by? any[] only over those ranks of the axis that these axes, or axes of these roles, lend; the rule is left out where there are none
+---@field optional? boolean left out where the model lacks the dim or the axis cannot cut it as it must be (default false)
+
+---@class meshwright.StrategyStore
+---@field dim string the dim of the parameters along which they are stored sharded
+---@field [1]? string the same as dim
+---@field where? fun(parameter: meshwright.Parameter): boolean? of a parameter, returns true where the rule holds; left out: all that have the dim
+---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
+
+---@class meshwright.StrategyTable
+---@field name string what plans and messages call it
+---@field axis? string|meshwright.StrategyAxis|meshwright.StrategyAxis[] the axis that it asks for, { name, ways, role, borrow }, or a list of several; left out: none, and rules name another strategy's
+---@field rules? (string|meshwright.StrategyRule)[]|fun(plan: meshwright.RulesRequest): (string|meshwright.StrategyRule)[] which dim lives on the axis, and where: a list of { dim, where, axis }, or a function that returns it, of { dims = { name = size }, axes = { name = ways }, layers }
+---@field store? (string|meshwright.StrategyStore)[] which parameters are stored sharded though they are not used so: a list of { dim, where, axis }
+---@field bucket? integer|string gradients that are reduced together, at most; left out: all (1 B .. 1 EiB)
+---@field overlap? boolean start each bucket's reduction inside the last microbatch's backward (default false)
+---@field note? string a sentence for the printed plan
+
+---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
+---@overload fun(name: "dp"): meshwright.make.dp
+---@overload fun(name: "ep"): meshwright.make.ep
+---@overload fun(name: "mpi"): meshwright.make.mpi
+---@overload fun(name: "pp"): meshwright.make.pp
+---@overload fun(name: "sp"): meshwright.make.sp
+---@overload fun(name: "tp"): meshwright.make.tp
+---@overload fun(name: "zero"): meshwright.make.zero
+---@param name string
+---@return fun(options?: table|integer): meshwright.Strategy
+function mw.plugin(name) end
+
+---@class meshwright.Model
+---@class meshwright.Data
+---@class meshwright.Optimizer
+---@class meshwright.Schedule
+---@class meshwright.Strategy
+---@class meshwright.Microbatch
+---@class meshwright.Hook
+---@class meshwright.Scheduler
+---@class meshwright.Recompute
+
+---What a verb returns. A field that it cannot have is an error.
+---@class meshwright.Result
+---@field kind string
+---@field text string what print shows
+
+---What `observe` is told of a step.
+---@class meshwright.Facts
+---@field loss number
+---@field grad_norm number before clipping
+---@field lr number
+---@field tokens integer of the step
+---@field seconds number of the step
+---@field held_out_loss? number where the step ended with an evaluation
+
 ---@class meshwright.BarChart
 ---@field file string where to: an HTML file
 ---@field title? string
@@ -751,8 +815,8 @@ function mw.stack(name, changes) end
 ---@return meshwright.LoadedResult|meshwright.LoadedResult[]
 function mw.load(file) end
 
----What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "2F0"; the lists
----have an entry for each virtual stage.
+---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in
+---"2F0"; the lists have an entry for each virtual stage.
 ---@class meshwright.PipelineRequest
 ---@field stages integer
 ---@field chunks integer virtual stages of each stage
@@ -761,8 +825,8 @@ function mw.load(file) end
 ---@field memory? number limit of a stage's activations, bytes
 ---@field bytes? { forward: number, dgrad: number }[] what F leaves, and what I still leaves for W
 
----A pipeline schedule of one's own, for a pipeline's `schedule = …`: a list with the actions of each stage,
----`"0F0 0F1 0B0 0B1"`.
+---A pipeline schedule of one's own, for a pipeline's `schedule = …`: a list with the actions of
+---each stage, `"0F0 0F1 0B0 0B1"`.
 ---@overload fun(order: fun(s: meshwright.PipelineRequest): string[]): table
 ---@param name string messages and drawings show it
 ---@param order fun(s: meshwright.PipelineRequest): string[]
@@ -790,28 +854,6 @@ function mw.schedule(name, order) end
 ---@field predicted? table
 ---@field [string] any
 
----@class meshwright.SweepTable
----@field name string of the sweep; its folder is runs/NAME
----@field base meshwright.Experiment the experiment that all cells share: keys of mw.train
----@field over? table<string, any>|table<string, any>[] the axes: { key = { values }, … }; a list of such tables adds their grids up
----@field skip? fun(cell: meshwright.CellSoFar): string? called with each cell; returns why it is not run, or nothing
----@field same_loss_as? string|table a cell's name or a value of an axis whose losses all others must have, or { that, tolerance = 1e-5 }
----@field baseline? string what the table's last columns compare with; same_loss_as if left out
----@field repeats? integer|table runs of each cell, with the next seeds, or { 3, seed = "same" } (default 1)
----@field predict? boolean predict the cells, in this process, and run none (default false)
-
----@class meshwright.GoOptions
----@field workers? integer cells that run at a time; as many as memory and cores take if left out (1 .. 4096)
----@field only? string|string[] the cells whose name has this in it, or matches with * and ?; or a list
----@field retry? "failed"|"all" runs these again, although they have a result
----@field time? number what a cell may take before it is ended (0.001 .. 1000000000)
----@field memory? integer|string what a cell's process may allocate (1 B .. 1 EiB)
----@field dry? boolean say what would run, with what is predicted, and run nothing (default false)
----@field predict? boolean predict the cells, in this process, and run none (default false)
----@field quiet? boolean no lines of progress and no table (default false)
----@field shard? string "1/4": this process runs every fourth cell
----@field print? "sbatch" print a job-array script for Slurm, and run nothing
-
 ---@class meshwright.Sweep
 ---@field name string
 ---@field folder string
@@ -833,7 +875,7 @@ function mw.sweep(sweep) end
 ---@field whole string[] those that no axis may cut in it
 ---@field inputs string[][] each operand's
 ---@field outputs string[][]
----@field claimed string[] those that other strategies' rules cut over ranks of this rule's axis
+---@field claimed string[] those that others' rules cut over ranks of this rule's axis
 
 ---@class meshwright.Parameter
 ---@field name string
@@ -845,51 +887,10 @@ function mw.sweep(sweep) end
 ---@field axes table<string, integer> each axis's ways
 ---@field layers integer
 
----@class meshwright.StrategyAxis
----@field name? string what collectives and messages call it; left out: the strategy's name
----@field [1]? string the same as name
----@field ways? integer its ranks, where a plan does not say (1 .. 1048576)
----@field role? "data"|"model"|"sequence"|"experts"|"layers" what its ranks split; others find it by that, whatever its name
----@field borrow? any[] axes, or roles of axes, whose ranks it takes, the first first; left out: ranks of its own
-
----@class meshwright.StrategyRule
----@field dim string the dim that the axis cuts
----@field [1]? string the same as dim
----@field where? fun(op: meshwright.Op): boolean? of an op, returns true where the rule holds, which then outweighs rules without one; left out: in every op that has the dim
----@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
----@field lent_by? any[] only over those ranks of the axis that these axes, or axes of these roles, lend; the rule is left out where there are none
----@field optional? boolean left out where the model lacks the dim or the axis cannot cut it as it must be (default false)
-
----@class meshwright.StrategyStore
----@field dim string the dim of the parameters along which they are stored sharded
----@field [1]? string the same as dim
----@field where? fun(parameter: meshwright.Parameter): boolean? of a parameter, returns true where the rule holds; left out: all that have the dim
----@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
-
----@class meshwright.StrategyTable
----@field name string what plans and messages call it
----@field axis? string|meshwright.StrategyAxis|meshwright.StrategyAxis[] the axis that it asks for, { name, ways, role, borrow }, or a list of several; left out: none, and rules name another strategy's
----@field rules? (string|meshwright.StrategyRule)[]|fun(plan: meshwright.RulesRequest): (string|meshwright.StrategyRule)[] which dim lives on the axis, and where: a list of { dim, where, axis }, or a function that returns it, of { dims = { name = size }, axes = { name = ways }, layers }
----@field store? (string|meshwright.StrategyStore)[] which parameters are stored sharded though they are not used so: a list of { dim, where, axis }
----@field bucket? integer|string gradients that are reduced together, at most; left out: all (1 B .. 1 EiB)
----@field overlap? boolean start each bucket's reduction inside the last microbatch's backward (default false)
----@field note? string a sentence for the printed plan
-
----A strategy of one's own, made of rules. What it returns stands in a plan as a plugin does: `mine(2)`.
+---A strategy of one's own, made of rules. What it returns stands in a plan as a plugin does:
+---`mine(2)`.
 ---@param strategy meshwright.StrategyTable
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.strategy(strategy) end
-
----A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
----@overload fun(name: "dp"): meshwright.make.dp
----@overload fun(name: "ep"): meshwright.make.ep
----@overload fun(name: "mpi"): meshwright.make.mpi
----@overload fun(name: "pp"): meshwright.make.pp
----@overload fun(name: "sp"): meshwright.make.sp
----@overload fun(name: "tp"): meshwright.make.tp
----@overload fun(name: "zero"): meshwright.make.zero
----@param name string
----@return fun(options?: table|integer): meshwright.Strategy
-function mw.plugin(name) end
 
 return mw

@@ -2,14 +2,19 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "app/app_host.h"
 #include "app/commands.h"
 #include "app/option_text.h"
 #include "app/result_fields.h"
 #include "base/text.h"
+#include "lua/script.h"
 #include "plugin/built_in.h"
 #include "script/script_strategy.h"
 #include "sweep/table.h"
@@ -141,114 +146,33 @@ std::string value_types(PluginRegistry& plugins) {
          methods + '\n';
 }
 
-// Not declared anywhere: lua/meshwright/init.lua makes it.
-constexpr const char* chart_types =
-    "---@class meshwright.BarChart\n---@field file string where to: an HTML file\n"
-    "---@field title? string\n---@field unit? string of the numbers\n"
-    "---@field series string[] what a group's bars show, in order\n"
-    "---@field bars (string|number)[][] a group each: its name, and a number for each of the "
-    "series\n\n"
-    "---Writes a page of horizontal bars and their numbers.\n---@param chart meshwright.BarChart\n"
-    "---@return string file\nfunction mw.bar_chart(chart) end\n\n"
-    "---Hardware that a plan is priced for: of clusters/, or a file by its path.\n"
-    "---@param name string\n---@param changes? table of its keys: { nodes = 8 }\n"
-    "---@return table\nfunction mw.cluster(name, changes) end\n\n"
-    "---Failures of a run on many devices. Times in seconds.\n---@class meshwright.GoodputRequest\n"
-    "---@field plan? meshwright.Result what mw.plan returned; or step_seconds and devices\n"
-    "---@field step_seconds? number\n---@field devices? number\n"
-    "---@field mtbf number between failures of one device\n"
-    "---@field checkpoint_seconds number that training stands still for each\n"
-    "---@field restart_seconds number from a failure to the first step after it\n"
-    "---@field interval_seconds? number between checkpoints; left out: the best\n"
-    "---@field days? number to simulate, at least\n---@field seed? integer\n"
-    "---@field stragglers? { mtbf: number, seconds: number, slowdown: number } slow devices\n\n"
-    "---@class meshwright.Goodput\n---@field kind string\n"
-    "---@field effective number share of the time in which steps are made that are kept\n"
-    "---@field closed_form number the same by Daly's formula\n"
-    "---@field lost { repeated: number, checkpoints: number, restarts: number, stragglers: number "
-    "}\n"
-    "---@field interval_seconds number\n---@field interval_steps integer\n"
-    "---@field young_seconds number\n---@field daly_seconds number\n---@field best_seconds number\n"
-    "---@field failure_seconds number between failures of the run\n---@field failures_per_day "
-    "number\n"
-    "---@field steps_per_day number\n---@field simulated_failures integer\n\n"
-    "---The share of its time in which a run that fails and restarts gets on.\n"
-    "---@param request meshwright.GoodputRequest\n---@return meshwright.Goodput\n"
-    "function mw.goodput(request) end\n\n"
-    "---The software on a cluster.\n---@param name string\n---@param changes? table\n"
-    "---@return table\nfunction mw.stack(name, changes) end\n\n";
+// Of what nothing declares: what lua/meshwright/types.lua has after its head.
+std::string hand_written() {
+  const std::filesystem::path path = lua_library() / "meshwright/types.lua";
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  static constexpr std::string_view head = "local mw = {}\n\n";
+  const std::size_t begin = text.find(head);
+  if (begin != std::string::npos) return text.substr(begin + head.size());
+  throw Error(Stage::environment, "kit.templates", "",
+              fmt::format("{} is missing or cut off", path.string()), "build or install again");
+}
 
-constexpr const char* load_types =
-    "---A run's result, read back from its file: what mw.train returned, with its steps and "
-    "metrics.\n---Of a folder of runs, a sweep's too, a list of them.\n"
-    "---@param file string a run file, the folder of a run or of a sweep, or a folder of these\n"
-    "---@return meshwright.LoadedResult|meshwright.LoadedResult[]\nfunction mw.load(file) end\n\n";
-
-constexpr const char* schedule_types =
-    "---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in "
-    "\"2F0\"; the lists\n---have an entry for each virtual stage.\n"
-    "---@class meshwright.PipelineRequest\n"
-    "---@field stages integer\n---@field chunks integer virtual stages of each stage\n"
-    "---@field microbatches integer\n"
-    "---@field times { forward: number, dgrad: number, wgrad: number }[] in proportion\n"
-    "---@field memory? number limit of a stage's activations, bytes\n"
-    "---@field bytes? { forward: number, dgrad: number }[] what F leaves, and what I still leaves "
-    "for W\n\n"
-    "---A pipeline schedule of one's own, for a pipeline's `schedule = …`: a list with the actions "
-    "of each stage,\n---`\"0F0 0F1 0B0 0B1\"`.\n"
-    "---@overload fun(order: fun(s: meshwright.PipelineRequest): string[]): table\n"
-    "---@param name string messages and drawings show it\n"
-    "---@param order fun(s: meshwright.PipelineRequest): string[]\n---@return table\n"
-    "function mw.schedule(name, order) end\n\n";
-
-// Of mw.sweep; rows of cells have what trainings have too.
 std::string sweep_types() {
   const std::string grid = "table<string, any>|table<string, any>[]";
-  return "---What `over` and `skip` are told of a cell: the axes' values by their keys.\n"
-         "---@class meshwright.CellSoFar\n---@field name string\n---@field [string] any\n\n"
-         "---@class meshwright.Cell\n---@field sweep string\n---@field name string\n"
-         "---@field status \"done\"|\"failed\"|\"refused\"|\"skipped\"|\"predicted\"|\"running\"|"
-         "\"queued\"\n---@field reason? string\n"
-         "---@field reused boolean found done\n---@field values table<string, string> by axis\n"
-         "---@field hash? string\n---@field folder? string\n---@field seconds? number\n"
-         "---@field losses? number[]\n---@field tokens_per_second? number\n"
-         "---@field peak_bytes? integer\n---@field predicted? table\n---@field [string] any\n\n"
-         "---@class meshwright.SweepTable\n" +
+  return "---@class meshwright.SweepTable\n" +
          fields(sweep_options(), {{"base", "meshwright.Experiment"},
                                   {"over", grid},
                                   {"skip", "fun(cell: meshwright.CellSoFar): string?"},
                                   {"same_loss_as", "string|table"},
                                   {"repeats", "integer|table"}}) +
          "\n---@class meshwright.GoOptions\n" +
-         fields(go_options(), {{"only", "string|string[]"}}) +
-         "\n---@class meshwright.Sweep\n---@field name string\n---@field folder string\n"
-         "---@field go fun(self: meshwright.Sweep, options?: meshwright.GoOptions): "
-         "meshwright.Cell[] runs what is not done\n"
-         "---@field report fun(self: meshwright.Sweep, file: string, options?: table): string\n\n"
-         "---A grid of experiments, each run in a process of its own.\n"
-         "---@param sweep meshwright.SweepTable\n---@return meshwright.Sweep\n"
-         "function mw.sweep(sweep) end\n\n";
+         fields(go_options(), {{"only", "string|string[]"}}) + '\n';
 }
 
-// Of mw.strategy; what the script's functions get is made in script/strategy_rules.cpp.
 std::string strategy_types() {
-  std::string text =
-      "---An op of the model, as `where` of a strategy's rule is asked about it.\n"
-      "---@class meshwright.Op\n---@field name string \"layers.3.mlp.up\"\n"
-      "---@field kind string \"linear\", \"attention\", …\n"
-      "---@field layer integer -1 before the first, the number of layers after the last\n"
-      "---@field dims string[] all that it computes over\n"
-      "---@field has table<string, true> the same as a set\n"
-      "---@field whole string[] those that no axis may cut in it\n"
-      "---@field inputs string[][] each operand's\n---@field outputs string[][]\n"
-      "---@field claimed string[] those that other strategies' rules cut over ranks of this rule's "
-      "axis\n\n"
-      "---@class meshwright.Parameter\n---@field name string\n---@field dims string[]\n\n"
-      "---What `rules` gets where it is a function.\n"
-      "---@class meshwright.RulesRequest\n"
-      "---@field dims table<string, integer> each dim's size\n"
-      "---@field axes table<string, integer> each axis's ways\n---@field layers integer\n\n";
-  text += "---@class meshwright.StrategyAxis\n" + fields(strategy_axis_options()) + '\n';
+  std::string text = "---@class meshwright.StrategyAxis\n";
+  text += fields(strategy_axis_options()) + '\n';
   text += "---@class meshwright.StrategyRule\n" +
           fields(strategy_rule_options(), {{"where", "fun(op: meshwright.Op): boolean?"}}) + '\n';
   text += "---@class meshwright.StrategyStore\n" +
@@ -263,11 +187,7 @@ std::string strategy_types() {
                    "(string|meshwright.StrategyRule)[]"},
                   {"store", "(string|meshwright.StrategyStore)[]"}}) +
           '\n';
-  return text +
-         "---A strategy of one's own, made of rules. What it returns stands in a plan as a plugin "
-         "does: `mine(2)`.\n---@param strategy meshwright.StrategyTable\n"
-         "---@return fun(options?: table|integer): meshwright.Strategy\n"
-         "function mw.strategy(strategy) end\n\n";
+  return text;
 }
 
 std::string result_class(const std::string& kind) {
@@ -306,20 +226,8 @@ std::string lua_types(PluginRegistry& plugins) {
       "---@meta meshwright\n"
       "-- Made by `meshwright lua-types` from the options that the program declares. Do not "
       "edit.\n\n"
-      "---@class meshwright\nlocal mw = {}\n\n"
-      "---@class meshwright.Model\n---@class meshwright.Data\n---@class meshwright.Optimizer\n"
-      "---@class meshwright.Schedule\n---@class meshwright.Strategy\n---@class "
-      "meshwright.Microbatch\n---@class meshwright.Hook\n---@class meshwright.Scheduler\n"
-      "---@class meshwright.Recompute\n\n"
-      "---What a verb returns. A field that it cannot have is an error.\n"
-      "---@class meshwright.Result\n---@field kind string\n---@field text string what print "
-      "shows\n\n";
+      "---@class meshwright\nlocal mw = {}\n\n";
   text += result_types(host);
-  text +=
-      "---What `observe` is told of a step.\n---@class meshwright.Facts\n"
-      "---@field loss number\n---@field grad_norm number before clipping\n---@field lr number\n"
-      "---@field tokens integer of the step\n---@field seconds number of the step\n"
-      "---@field held_out_loss? number where the step ended with an evaluation\n\n";
   text += "---@class meshwright.Experiment\n";
   for (const Option& option : host.experiment().list())
     text += field(option, experiment_type(option));
@@ -362,10 +270,10 @@ std::string lua_types(PluginRegistry& plugins) {
       "---Plugins by name: `local one, other = mw.plugins(\"one\", \"other\")`.\n"
       "---@param ... {}\n---@return fun(options?: table|integer): meshwright.Strategy ...\n"
       "function mw.plugins(...) end\n\n"
-      "{}{}{}{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
+      "{}{}---A plugin by name, or by the path of its file: `mw.plugin \"./my_tp.so\"`.\n{}"
       "---@param name string\n---@return fun(options?: table|integer): meshwright.Strategy\n"
-      "function mw.plugin(name) end\n\nreturn mw\n",
-      known, chart_types, load_types, schedule_types, sweep_types(), strategy_types(), overloads);
+      "function mw.plugin(name) end\n\n{}",
+      known, sweep_types(), strategy_types(), overloads, hand_written());
   return text;
 }
 

@@ -1,0 +1,173 @@
+-- Annotations for editors of what no option declares. `meshwright lua-types` writes them behind
+-- those that it makes; nothing is run of this file.
+---@meta _
+
+---@class meshwright
+local mw = {}
+
+---@class meshwright.Model
+---@class meshwright.Data
+---@class meshwright.Optimizer
+---@class meshwright.Schedule
+---@class meshwright.Strategy
+---@class meshwright.Microbatch
+---@class meshwright.Hook
+---@class meshwright.Scheduler
+---@class meshwright.Recompute
+
+---What a verb returns. A field that it cannot have is an error.
+---@class meshwright.Result
+---@field kind string
+---@field text string what print shows
+
+---What `observe` is told of a step.
+---@class meshwright.Facts
+---@field loss number
+---@field grad_norm number before clipping
+---@field lr number
+---@field tokens integer of the step
+---@field seconds number of the step
+---@field held_out_loss? number where the step ended with an evaluation
+
+---@class meshwright.BarChart
+---@field file string where to: an HTML file
+---@field title? string
+---@field unit? string of the numbers
+---@field series string[] what a group's bars show, in order
+---@field bars (string|number)[][] a group each: its name, and a number for each of the series
+
+---Writes a page of horizontal bars and their numbers.
+---@param chart meshwright.BarChart
+---@return string file
+function mw.bar_chart(chart) end
+
+---Hardware that a plan is priced for: of clusters/, or a file by its path.
+---@param name string
+---@param changes? table of its keys: { nodes = 8 }
+---@return table
+function mw.cluster(name, changes) end
+
+---Failures of a run on many devices. Times in seconds.
+---@class meshwright.GoodputRequest
+---@field plan? meshwright.Result what mw.plan returned; or step_seconds and devices
+---@field step_seconds? number
+---@field devices? number
+---@field mtbf number between failures of one device
+---@field checkpoint_seconds number that training stands still for each
+---@field restart_seconds number from a failure to the first step after it
+---@field interval_seconds? number between checkpoints; left out: the best
+---@field days? number to simulate, at least
+---@field seed? integer
+---@field stragglers? { mtbf: number, seconds: number, slowdown: number } slow devices
+
+---@class meshwright.Goodput
+---@field kind string
+---@field effective number share of the time in which steps are made that are kept
+---@field closed_form number the same by Daly's formula
+---@field lost { repeated: number, checkpoints: number, restarts: number, stragglers: number }
+---@field interval_seconds number
+---@field interval_steps integer
+---@field young_seconds number
+---@field daly_seconds number
+---@field best_seconds number
+---@field failure_seconds number between failures of the run
+---@field failures_per_day number
+---@field steps_per_day number
+---@field simulated_failures integer
+
+---The share of its time in which a run that fails and restarts gets on.
+---@param request meshwright.GoodputRequest
+---@return meshwright.Goodput
+function mw.goodput(request) end
+
+---The software on a cluster.
+---@param name string
+---@param changes? table
+---@return table
+function mw.stack(name, changes) end
+
+---A run's result, read back from its file: what mw.train returned, with its steps and metrics.
+---Of a folder of runs, a sweep's too, a list of them.
+---@param file string a run file, the folder of a run or of a sweep, or a folder of these
+---@return meshwright.LoadedResult|meshwright.LoadedResult[]
+function mw.load(file) end
+
+---What a pipeline schedule is asked for. Virtual stages and microbatches count from 0 as in
+---"2F0"; the lists have an entry for each virtual stage.
+---@class meshwright.PipelineRequest
+---@field stages integer
+---@field chunks integer virtual stages of each stage
+---@field microbatches integer
+---@field times { forward: number, dgrad: number, wgrad: number }[] in proportion
+---@field memory? number limit of a stage's activations, bytes
+---@field bytes? { forward: number, dgrad: number }[] what F leaves, and what I still leaves for W
+
+---A pipeline schedule of one's own, for a pipeline's `schedule = …`: a list with the actions of
+---each stage, `"0F0 0F1 0B0 0B1"`.
+---@overload fun(order: fun(s: meshwright.PipelineRequest): string[]): table
+---@param name string messages and drawings show it
+---@param order fun(s: meshwright.PipelineRequest): string[]
+---@return table
+function mw.schedule(name, order) end
+
+---What `over` and `skip` are told of a cell: the axes' values by their keys.
+---@class meshwright.CellSoFar
+---@field name string
+---@field [string] any
+
+---@class meshwright.Cell
+---@field sweep string
+---@field name string
+---@field status "done"|"failed"|"refused"|"skipped"|"predicted"|"running"|"queued"
+---@field reason? string
+---@field reused boolean found done
+---@field values table<string, string> by axis
+---@field hash? string
+---@field folder? string
+---@field seconds? number
+---@field losses? number[]
+---@field tokens_per_second? number
+---@field peak_bytes? integer
+---@field predicted? table
+---@field [string] any
+
+---@class meshwright.Sweep
+---@field name string
+---@field folder string
+---@field go fun(self: meshwright.Sweep, options?: meshwright.GoOptions): meshwright.Cell[] runs what is not done
+---@field report fun(self: meshwright.Sweep, file: string, options?: table): string
+
+---A grid of experiments, each run in a process of its own.
+---@param sweep meshwright.SweepTable
+---@return meshwright.Sweep
+function mw.sweep(sweep) end
+
+---An op of the model, as `where` of a strategy's rule is asked about it.
+---@class meshwright.Op
+---@field name string "layers.3.mlp.up"
+---@field kind string "linear", "attention", …
+---@field layer integer -1 before the first, the number of layers after the last
+---@field dims string[] all that it computes over
+---@field has table<string, true> the same as a set
+---@field whole string[] those that no axis may cut in it
+---@field inputs string[][] each operand's
+---@field outputs string[][]
+---@field claimed string[] those that others' rules cut over ranks of this rule's axis
+
+---@class meshwright.Parameter
+---@field name string
+---@field dims string[]
+
+---What `rules` gets where it is a function.
+---@class meshwright.RulesRequest
+---@field dims table<string, integer> each dim's size
+---@field axes table<string, integer> each axis's ways
+---@field layers integer
+
+---A strategy of one's own, made of rules. What it returns stands in a plan as a plugin does:
+---`mine(2)`.
+---@param strategy meshwright.StrategyTable
+---@return fun(options?: table|integer): meshwright.Strategy
+function mw.strategy(strategy) end
+
+return mw
