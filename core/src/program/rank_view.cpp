@@ -18,6 +18,7 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
       scratch_(scratch),
       bytes_(program.slots.size()),
       places_(program.parameters.size()),
+      like_(program),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
   for (std::size_t s = 0; s < bytes_.size(); ++s) {
@@ -53,6 +54,7 @@ int RankView::index_among(const std::vector<int>& atoms) const {
 }
 
 const LocalDims& RankView::dims(int op, int ring_step) const {
+  op = like_.first(op);
   if (ring_step > 0) {
     const auto [found, missing] = ring_dims_.try_emplace({op, ring_step});
     if (missing) found->second = program_.local_dims(op, at_, ring_step, batch_);
@@ -64,6 +66,7 @@ const LocalDims& RankView::dims(int op, int ring_step) const {
 }
 
 const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
+  op = like_.first(op);
   const auto price = [&] {
     const Op& what = program_.graph->ops()[op];
     return what.type->cost(what, piece, dims(op, ring_step), bytes_of(program_.dtype));
@@ -80,6 +83,7 @@ const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
 }
 
 Scratch RankView::workspace(int op, Piece piece, int ring_step) const {
+  op = like_.first(op);
   const auto [known, missing] = workspaces_.try_emplace({op, piece, ring_step});
   if (!missing) return known->second;
   const Cost& of = cost(op, piece, ring_step);

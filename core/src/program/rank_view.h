@@ -11,6 +11,7 @@
 
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
+#include "program/like_ops.h"
 #include "program/move_steps.h"
 #include "program/scratch.h"
 
@@ -79,8 +80,10 @@ class RankView {
   const std::int64_t batch_;
   const DeviceScratch* scratch_;
   std::vector<std::int64_t> bytes_;
-  std::vector<Range> shards_;                                   // of each bucket
-  std::vector<Range> places_;                                   // of each parameter
+  std::vector<Range> shards_;  // of each bucket
+  std::vector<Range> places_;  // of each parameter
+  // Of ops that are alike, the first one's.
+  mutable LikeOps like_;
   mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // from the second ring step on
   mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
   mutable std::vector<std::optional<LocalDims>> dims_;
