@@ -277,8 +277,9 @@ RanksEnd RankRuntime::told_by(RanksEnd end, int process, const Error& error) con
   if (end.state != RanksEnd::State::well && end.nearness == Nearness::cause) return end;
   const std::vector<int>& ranks = ranks_of_[static_cast<std::size_t>(process)];
   Problem problem = error.problems().front();
+  if (problem.message.ends_with('.')) problem.message.pop_back();
   problem.message = fmt::format("{} ({})", problem.message, span_of(ranks));
-  if (!end.problems.empty())
+  if (end.state != RanksEnd::State::well && end.nearness == Nearness::waited_in_vain)
     problem.message += fmt::format("; rank {}: {}", end.rank, end.problems.front().message);
   return {RanksEnd::State::failed, Nearness::cause, ranks.front(), end.time, {problem}};
 }
