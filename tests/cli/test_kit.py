@@ -91,7 +91,8 @@ class Kit(KitCase):
         checks = {}
         for line in self.lines(done):
             if line["kind"] == "check":
-                checks.setdefault(line["of"], {})[line["check"]] = line
+                self.assertNotIn(line["check"], checks.setdefault(line["of"], {}), "one verdict each")
+                checks[line["of"]][line["check"]] = line
         self.assertEqual(len(checks), len(texts))
         for of, own in checks.items():
             with self.subTest(of):

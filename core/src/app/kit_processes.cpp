@@ -247,7 +247,7 @@ void check_runs(Launched& run, KitReport& report) {
 
 void check_killed(Launched& run, KitReport& report) {
   const std::string check = "a process that is killed is named";
-  if (!run.wait_until([&] { return run.said(0).find("\nstep 1/") != std::string::npos; })) {
+  if (!run.wait_until([&] { return run.said(0).find("\nstep ") != std::string::npos; })) {
     report.failed(check, "no training began: " + run.end(), where_to_look);
     return;
   }
