@@ -3,7 +3,7 @@
 #include "program/flops.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -40,7 +40,8 @@ double repeats(const Program& program, const Instruction& i) {
 
 namespace {
 
-void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops& flops) {
+// `known`: of ops' pieces that were seen.
+void count(const Program& program, std::map<std::pair<int, Piece>, double>& known, Flops& flops) {
   std::vector<double> runs(program.segments.size(), 0);
   // Of the largest microbatches: flops grow with the sequences.
   const auto share = [&](int microbatch) {
@@ -55,11 +56,13 @@ void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops&
     for (const Instruction& i : program.segments[s].code) {
       if (i.op < 0 || i.ring_step > 0) continue;  // the whole op is counted
       const Op& op = program.graph->ops()[i.op];
-      const Cost cost =
-          op.type->cost(op, i.piece, whole(*program.graph, op), bytes_of(program.dtype));
-      if (cost.flops == 0) continue;
-      flops.hardware += runs[s] * cost.flops * repeats(program, i);
-      if (seen.insert({i.op, i.piece}).second) flops.model += microbatches * cost.flops;
+      const auto [own, missing] = known.try_emplace({i.op, i.piece});
+      if (missing) {
+        own->second =
+            op.type->cost(op, i.piece, whole(*program.graph, op), bytes_of(program.dtype)).flops;
+        flops.model += microbatches * own->second;
+      }
+      if (own->second > 0) flops.hardware += runs[s] * own->second * repeats(program, i);
     }
   }
 }
@@ -68,8 +71,8 @@ void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops&
 
 Flops count_flops(const std::vector<Program>& stages) {
   Flops flops;
-  std::set<std::pair<int, Piece>> seen;
-  for (const Program& program : stages) count(program, seen, flops);
+  std::map<std::pair<int, Piece>, double> known;
+  for (const Program& program : stages) count(program, known, flops);
   return flops;
 }
 
