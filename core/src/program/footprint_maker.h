@@ -31,7 +31,9 @@ class FootprintMaker {
   // --- Memory ---
 
   void remember(MemoryEvent event) {
-    if (memory_) made_.memory.push_back(event);
+    if (!memory_) return;
+    if (made_.memory.empty()) made_.memory.reserve(8);  // what most take, at once
+    made_.memory.push_back(event);
   }
   void make(Holder holder, std::int64_t bytes, Category category = Category::activations) {
     remember({Event::make, holder, {}, bytes, category});

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -25,8 +26,8 @@ namespace {
 constexpr std::size_t last_words = 4096;
 
 // Between fork and exec: nothing that allocates or locks.
-[[noreturn]] void become_child(char* const* arguments, int output, const ChildOptions& options,
-                               pid_t parent) {
+[[noreturn]] void become_child(char* const* arguments, char* const* environment, int output,
+                               const ChildOptions& options, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
@@ -41,7 +42,7 @@ constexpr std::size_t last_words = 4096;
     ::setrlimit(RLIMIT_DATA, &limit);
   }
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
-  ::execv("/proc/self/exe", arguments);
+  ::execve("/proc/self/exe", arguments, environment);
   ::_exit(127);
 }
 
@@ -86,6 +87,19 @@ std::string words_of(const std::string& tail) {
   return words.starts_with("error: ") ? words.substr(7) : words;
 }
 
+// This process' variables, with some in the place of those of the same name.
+std::vector<std::string> environment_with(const std::vector<std::string>& others) {
+  std::vector<std::string> all = others;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string one = *variable;
+    const std::string name = one.substr(0, one.find('=') + 1);
+    if (std::none_of(others.begin(), others.end(),
+                     [&](const std::string& other) { return other.starts_with(name); }))
+      all.push_back(one);
+  }
+  return all;
+}
+
 }  // namespace
 
 pid_t start_child(const ChildOptions& options) {
@@ -101,9 +115,13 @@ pid_t start_child(const ChildOptions& options) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  std::vector<std::string> variables = environment_with(options.variables);
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   const pid_t parent = ::getpid();
   const pid_t process = ::fork();
-  if (process == 0) become_child(arguments.data(), output, options, parent);
+  if (process == 0) become_child(arguments.data(), environment.data(), output, options, parent);
   const int why = errno;
   ::close(output);
   if (process < 0) {
