@@ -1,25 +1,16 @@
 // What the tests of the comm floor share.
 #pragma once
 
-#include <ATen/ATen.h>
-
-#include <memory>
-#include <numeric>
+#include <chrono>
 #include <string>
-#include <vector>
 
 #include "meshwright/world.h"
+#include "support/collectives.h"
 #include "support/problems.h"
 
 namespace mw::testing {
 
-// A communicator over all ranks, on axis "world".
-inline std::unique_ptr<Communicator> world_communicator(RankContext& context,
-                                                        Ledger* ledger = nullptr) {
-  std::vector<int> group(static_cast<std::size_t>(context.ranks));
-  std::iota(group.begin(), group.end(), 0);
-  return make_communicator(*context.source, "world", group, context.rank, ledger);
-}
+using test::world_communicator;
 
 // The codes of what run_ranks() throws; "none" if it does not.
 template <class Body>

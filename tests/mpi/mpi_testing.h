@@ -9,7 +9,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -18,10 +17,12 @@
 #include "carrier.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
+#include "support/collectives.h"
 
 namespace mpi::testing {
 
-using namespace mw;  // NOLINT
+using namespace mw;        // NOLINT
+using namespace mw::test;  // NOLINT
 
 // One for the process; ended by the last test.
 MpiCarrier& carrier();
@@ -65,36 +66,6 @@ inline std::vector<std::string> run(const std::function<void(RankContext&)>& bod
   }
   for (auto& thread : threads) thread.join();
   return errors;
-}
-
-inline std::unique_ptr<Communicator> world_communicator(RankContext& context,
-                                                        Ledger* ledger = nullptr) {
-  std::vector<int> group(static_cast<std::size_t>(context.ranks));
-  std::iota(group.begin(), group.end(), 0);
-  return make_communicator(*context.source, "world", group, context.rank, ledger);
-}
-
-// What rank `rank` brings: reproducible, with rounding to get wrong in the float types.
-inline at::Tensor values(at::ScalarType dtype, std::int64_t count, int rank) {
-  // Cheap: the tests' time goes into what they test.
-  const auto step = at::arange(count, at::kLong).mul_(7919).add_(104'729 * (rank + 1));
-  const auto draw = step.remainder(1009);
-  if (at::isFloatingType(dtype)) return draw.to(at::kDouble).div_(7).sub_(60).to(dtype);
-  return (dtype == at::kBool ? draw.remainder(3).eq(0) : draw.remainder(40)).to(dtype);
-}
-
-// In rank order, bf16 and fp16 in float, by ATen.
-inline at::Tensor reduced(at::ScalarType dtype, std::int64_t count, const std::vector<int>& group,
-                          Reduction op) {
-  const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
-  auto total = values(dtype, count, group[0]);
-  if (narrow) total = total.to(at::kFloat);
-  for (std::size_t r = 1; r < group.size(); ++r) {
-    auto next = values(dtype, count, group[r]);
-    if (narrow) next = next.to(at::kFloat);
-    total = op == Reduction::max ? at::maximum(total, next) : at::add(total, next);
-  }
-  return total.to(dtype);
 }
 
 }  // namespace mpi::testing

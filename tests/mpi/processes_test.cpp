@@ -10,9 +10,6 @@ using namespace mpi::testing;  // NOLINT
 
 namespace {
 
-const std::vector<at::ScalarType> all_dtypes = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
-                                                at::kLong,   at::kInt,   at::kByte,     at::kBool};
-
 void none_failed(const std::vector<std::string>& errors) {
   for (const auto& error : errors) CHECK(error == "");
 }
@@ -40,12 +37,6 @@ TEST_CASE("Sums and maxima are those of one thread in rank order, bit for bit",
           if (count > 0 && !at::equal(tensor, reduced(dtype, count, group, op))) ++wrong;
         }
       }
-      const std::int64_t part = 4'003;
-      const auto count = part * context.ranks;
-      auto kept = at::empty({part}, dtype);
-      comm->reduce_scatter(kept, values(dtype, count, context.rank), Reduction::sum, {}).wait();
-      const auto all = reduced(dtype, count, group, Reduction::sum);
-      if (!at::equal(kept, all.narrow(0, context.rank * part, part))) ++wrong;
     }
   }));
   CHECK(wrong == 0);
@@ -56,66 +47,19 @@ TEST_CASE("Gathers, exchanges, broadcasts, sends and recvs move the right elemen
   std::atomic<int> wrong{0};
   none_failed(run([&](RankContext& context) {
     auto comm = world_communicator(context);
-    const int me = context.rank, ranks = context.ranks;
-    const auto right = [&](const at::Tensor& got, const at::Tensor& expected) {
-      if (!at::equal(got, expected)) ++wrong;
-    };
     for (const auto dtype : all_dtypes) {
-      for (const std::int64_t part : {5, 15'003}) {
-        const auto count = part * ranks;
-        auto gathered = at::empty({count}, dtype);
-        comm->all_gather(gathered, values(dtype, part, me), {}).wait();
-        for (int r = 0; r < ranks; ++r) {
-          right(gathered.narrow(0, r * part, part), values(dtype, part, r));
-        }
-        auto exchanged = at::empty({count}, dtype);
-        comm->all_to_all(exchanged, values(dtype, count, me), {}, {}, {}).wait();
-        for (int r = 0; r < ranks; ++r) {
-          right(exchanged.narrow(0, r * part, part),
-                values(dtype, count, r).narrow(0, me * part, part));
-        }
-        auto cast = values(dtype, part, me);
-        comm->broadcast(cast, ranks - 1, {}).wait();
-        right(cast, values(dtype, part, ranks - 1));
-        auto mine = values(dtype, part, me);
-        auto theirs = at::empty({part}, dtype);
-        auto sent = comm->send(mine, (me + 1) % ranks, 0, {});
-        auto received = comm->recv(theirs, (me + ranks - 1) % ranks, 0, {});
-        sent.wait();
-        received.wait();
-        right(theirs, values(dtype, part, (me + ranks - 1) % ranks));
-        comm->barrier({}).wait();
-      }
+      for (const std::int64_t part : {5, 15'003}) wrong += wrong_moves(*comm, dtype, part);
     }
-    auto whole = at::zeros({ranks * 3000}, at::kFloat);
-    auto mine = whole.narrow(0, me * 3000, 3000);
-    mine.copy_(values(at::kFloat, 3000, me));
-    comm->all_gather(whole, mine, {}).wait();
-    for (int r = 0; r < ranks; ++r) {
-      right(whole.narrow(0, r * 3000, 3000), values(at::kFloat, 3000, r));
-    }
+    if (!right_in_place(*comm, 3000)) ++wrong;
   }));
   CHECK(wrong == 0);
 }
 
 TEST_CASE("Exchanges of uneven and empty splits", "[.][collectives]") {
-  const auto rows = [](int from, int to) { return std::int64_t{(from * 3 + to * 5) % 4 * 37}; };
   std::atomic<int> wrong{0};
   none_failed(run([&](RankContext& context) {
-    auto comm = world_communicator(context);
-    const int me = context.rank;
-    std::vector<std::int64_t> out_splits, in_splits;
-    std::vector<at::Tensor> in, expected;
-    for (int r = 0; r < context.ranks; ++r) {
-      in_splits.push_back(rows(me, r));
-      out_splits.push_back(rows(r, me));
-      in.push_back(at::full({rows(me, r), 9}, me * 100 + r, at::kFloat));
-      expected.push_back(at::full({rows(r, me), 9}, r * 100 + me, at::kFloat));
-    }
-    const auto want = at::cat(expected);
-    auto out = at::empty_like(want);
-    comm->all_to_all(out, at::cat(in), out_splits, in_splits, {}).wait();
-    if (!at::equal(out, want)) ++wrong;
+    std::int64_t sent = 0;
+    if (!right_rows(*world_communicator(context), sent)) ++wrong;
   }));
   CHECK(wrong == 0);
 }
