@@ -70,7 +70,9 @@ class InSlurm(ProgramCase):
                 (self.folder / "job.sh").write_text(JOB % (tasks, BIN))
                 job = self.slurm.submit("job.sh", self.folder)
                 self.ended(job, "job.txt", "result.jsonl")
-                run, = [json.loads(line) for line in self.output("result.jsonl").splitlines()]
+                results = [json.loads(line) for line in self.output("result.jsonl").splitlines()]
+                self.assertEqual(len(results), 1, self.output("job.txt"))
+                run, = results
                 self.assertEqual((run["status"], run["ranks"], run["steps"]), ("done", 4, 6))
                 for mine, theirs in zip(run["losses"], alone):
                     self.assertAlmostEqual(mine, theirs, delta=1e-12)
