@@ -137,6 +137,32 @@ class Trace(ProgramCase):
         rows, _, flows = self.check(events)
         self.assertEqual((len([k for k in rows if k[0] == 1 and k[1] < LANES]), len(flows)), (2, 0))
 
+    def test_of_a_plan_that_never_ran(self):
+        """The same events as of its run, of the prediction alone; of several plans one beside the other."""
+        plan = 'pp { 2, schedule = "1f1b" }, dp(2)'
+        self.run_once(plan, "e.trace = { 2 }")
+        self.trace("--predicted")
+        of_run = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+        script = self.script(plan)
+        done = self.call("plan", script, "--trace", "plan.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("plan.json: written", done.stderr)
+        of_plan = json.loads((self.folder / "plan.json").read_text())["traceEvents"]
+        self.check([e for e in of_plan if e["ph"] != "C"])
+        self.assertEqual([e["args"]["name"] for e in of_plan if e["name"] == "process_name"], ["pp(2) x dp(2)"])
+        named = "process_name"
+        self.assertEqual([e for e in of_plan if e["name"] != named], [e for e in of_run if e["name"] != named])
+        self.assertIn("dp", {lane for _, lane in self.lanes(of_plan, 1)})
+        self.assertEqual(len(self.counters(of_plan, 1)), 2)
+        # A cluster's ranks, of a machine that is not there; two plans.
+        text = (self.folder / script).read_text()
+        (self.folder / script).write_text(text + "e.plan = { dp(8) }\nmw.plan(e)\n")
+        done = self.call("plan", script, "--cluster", "dgx-h100", "--nodes", "1", "--trace", "plan.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        of_plan = json.loads((self.folder / "plan.json").read_text())["traceEvents"]
+        self.assertEqual([e["args"]["name"] for e in of_plan if e["name"] == named], ["pp(2) x dp(2)", "dp(8)"])
+        self.assertNotEqual(self.call("plan", script, "--trace", "/nowhere/at/all/x.json").returncode, 0)
+
     def test_chosen_step_and_prediction_alone(self):
         self.run_once()
         result, events = self.trace("--step", "3")

@@ -148,7 +148,8 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     result["text"] = model_text(*experiment.plan->graph, name);
     return result;
   }
-  result = run_plan_verb(experiment, keep_pages_ ? &pages_ : nullptr);
+  result = run_plan_verb(experiment,
+                         {keep_pages_ ? &pages_ : nullptr, keep_traces_ ? &traces_ : nullptr});
   if (placements_) {
     result["placements"] = placements_json(*experiment.plan);
     result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);

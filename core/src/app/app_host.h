@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/chrome_trace.h"
 #include "app/output.h"
 #include "app/restarts.h"
 #include "comm/processes.h"
@@ -39,6 +40,7 @@ class AppHost : public Host {
                  const CallFunction& function) override;
   std::string report_sweep(const Json& table, const std::string& file,
                            const Json& options) override;
+  void show(const std::string& text) override;
 
   // How sweeps go: what the command line says of it (keys of sweep:go), and what runs the script in
   // the same way again, in a cell's process and in a job's script.
@@ -64,6 +66,9 @@ class AppHost : public Host {
   void keep_pages() { keep_pages_ = true; }
   // Of each plan, in their order.
   const std::vector<Json>& pages() const { return pages_; }
+  // ... and its step, for viewers of traces.
+  void keep_traces() { keep_traces_ = true; }
+  const std::vector<TraceProcess>& traces() const { return traces_; }
   // `plan` shows the experiment's model and nothing else.
   void show_models() { models_ = true; }
 
@@ -99,8 +104,9 @@ class AppHost : public Host {
   Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // ... of those that were only listed or printed
-  bool keep_pages_ = false;
+  bool keep_pages_ = false, keep_traces_ = false;
   std::vector<Json> pages_;
+  std::vector<TraceProcess> traces_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false;
   std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far

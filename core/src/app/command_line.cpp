@@ -274,6 +274,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       ->add_option("--html", arguments.html,
                    "write a page too: the mesh and who holds what, the timeline, memory over time")
       ->type_name("FILE");
+  app.get_subcommand("plan")
+      ->add_option("--trace", arguments.trace,
+                   "write a Chrome trace too: the predicted step, with ops, transfers and memory")
+      ->type_name("FILE");
   add_priced_for(app.get_subcommand("plan"), arguments);
   scripted(
       "search", "search",

@@ -8,11 +8,13 @@
 #include <optional>
 
 #include "app/app_host.h"
+#include "app/chrome_trace.h"
 #include "app/commands.h"
 #include "app/line_editor.h"
 #include "base/interrupt.h"
 #include "base/json_file.h"
 #include "base/json_text.h"
+#include "base/output_file.h"
 #include "base/pack.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -128,6 +130,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
+  if (!arguments.trace.empty()) host.keep_traces();
   if (!arguments.logits.empty()) host.write_logits(arguments.logits);
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
@@ -152,6 +155,11 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
     if (!arguments.html.empty()) {
       write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
       output.note(fmt::format("{}: written", arguments.html));
+    }
+    if (!arguments.trace.empty()) {
+      write_output("--trace", arguments.trace,
+                   chrome_trace(host.traces(), {{"script", arguments.script}}));
+      output.note(fmt::format("{}: written; https://ui.perfetto.dev opens it", arguments.trace));
     }
     return host.exit_code();
   });

@@ -4,7 +4,6 @@
 #include "app/app_host.h"
 #include "app/commands.h"
 #include "app/verbs.h"
-#include "base/json_text.h"
 #include "base/text.h"
 #include "report/runs_page.h"
 #include "sweep/axis.h"
@@ -63,13 +62,14 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   if (cell_ && cell_->sweep == sweep.name) run_cell(sweep, *cell_, program);
   const SweepOutcome outcome =
       cell_ ? found_results(sweep, go, program) : mw::run_sweep(sweep, go, program);
-  if (!go.print.empty()) {
-    output_.document(outcome.text);
-  } else if (!go.quiet && !cell_) {
-    output_.text(outcome.text);
-  }
+  if (!go.print.empty()) output_.document(outcome.text);
+  const bool shows = go.print.empty() && !go.quiet && !cell_;
   if (outcome.failed && exit_code_ == 0) exit_code_ = exit_cells_failed;
-  return {{"cells", outcome.cells}, {"text", outcome.text}};
+  return {{"cells", outcome.cells}, {"text", outcome.text}, {"shows", shows}};
+}
+
+void AppHost::show(const std::string& text) {
+  output_.text(text);
 }
 
 std::string AppHost::report_sweep(const Json& table, const std::string& file, const Json& options) {

@@ -7,6 +7,7 @@
 
 #include "app/chrome_trace.h"
 #include "app/commands.h"
+#include "app/trace_process.h"
 #include "base/output_file.h"
 #include "base/text.h"
 #include "record/run_reader.h"
@@ -27,65 +28,6 @@ Schedule schedule_of(const Json& plan) {
   Schedule schedule;
   schedule.stage_of = {0};
   return schedule;
-}
-
-TraceProcess rows_of(const std::string& name, const std::vector<ActionRow>& actions,
-                     const Schedule& schedule) {
-  std::map<int, TraceRow> rows;  // by rank
-  std::map<int, std::vector<int>> chunks;
-  for (const ActionRow& a : actions) {
-    TraceRow& row = rows[a.rank];
-    if (row.actions.empty()) {
-      row.name = fmt::format("rank {}, stage {}", a.rank, a.stage);
-      row.rank = a.rank;
-      row.stage = a.stage;
-    }
-    TimedAction timed{a.rank, a.stage, a.chunk, a.action, a.microbatch, a.start, a.end, -1};
-    if (!chunks.count(a.stage)) chunks[a.stage] = schedule.chunks(a.stage);
-    const auto& held = chunks[a.stage];
-    if (a.microbatch >= 0 && a.chunk >= 0 && static_cast<std::size_t>(a.chunk) < held.size())
-      timed.vstage = held[static_cast<std::size_t>(a.chunk)];
-    row.actions.push_back(std::move(timed));
-  }
-  TraceProcess process{name, {}, {}, {}};
-  for (auto& [rank, row] : rows) process.rows.push_back(std::move(row));
-  return process;
-}
-
-// Below each rank what it did op by op, and a lane for each axis that it sends over.
-void add_lanes(TraceProcess& process, const Table& table) {
-  const auto kind = table.texts("kind"), axis = table.texts("axis"), op = table.texts("name"),
-             phase = table.texts("phase"), label = table.texts("label");
-  const auto rank = table.integers("rank"), microbatch = table.integers("microbatch"),
-             bytes = table.integers("bytes");
-  const auto start = table.numbers("start"), end = table.numbers("end");
-  std::map<std::pair<int, std::string>, TraceLane> lanes;  // the ops' lane has no axis: first
-  for (std::size_t r = 0; r < kind.size(); ++r) {
-    const bool transfer = kind[r] == "transfer";
-    const auto of = static_cast<int>(rank[r]);
-    TraceLane& lane = lanes[{of, transfer ? axis[r] : ""}];
-    lane.rank = of;
-    lane.name = transfer ? axis[r] : "ops";
-    TraceSlice slice{kind[r] == "wait" ? "wait " + op[r] : op[r], kind[r], start[r], end[r], {}};
-    slice.about = {{"phase", phase[r]}, {"of", label[r]}};
-    if (!axis[r].empty()) slice.about["axis"] = axis[r];
-    if (microbatch[r] >= 0) slice.about["microbatch"] = microbatch[r];
-    if (transfer) slice.about["bytes"] = bytes[r];
-    lane.slices.push_back(std::move(slice));
-  }
-  for (auto& [key, lane] : lanes) process.lanes.push_back(std::move(lane));
-}
-
-void add_counters(TraceProcess& process, const Table& table) {
-  const auto rank = table.integers("rank");
-  const auto time = table.numbers("time");
-  for (std::size_t r = 0; r < rank.size(); ++r) {
-    TraceCounter counter{static_cast<int>(rank[r]), time[r], Json::object()};
-    for (const TableColumn& column : table.columns) {
-      if (column.unit == "bytes") counter.values[column.name] = table.integers(column.name)[r];
-    }
-    process.counters.push_back(std::move(counter));
-  }
 }
 
 // The step whose duration is the median of those after the warm-up (the lower of two).
@@ -191,7 +133,7 @@ int show_trace(const TraceArguments& arguments, Output& output) {
     const std::vector<StepRow> steps = reader.steps();
     const std::vector<std::int64_t> traced = reader.traced_steps();
     const StepRow& step = chosen_step(arguments, steps, traced);
-    processes.push_back(rows_of("measured", reader.actions(step.step), schedule));
+    processes.push_back(process_of("measured", reader.actions(step.step), schedule));
     add_lanes(processes.back(), reader.table_of_step("trace", step.step));
     add_counters(processes.back(), reader.table_of_step("trace_memory", step.step));
     if (processes.back().rows.empty()) {
@@ -208,7 +150,7 @@ int show_trace(const TraceArguments& arguments, Output& output) {
   }
   const std::vector<ActionRow> predicted = reader.predicted_actions();
   if (!predicted.empty()) {
-    processes.push_back(rows_of("predicted", predicted, schedule));
+    processes.push_back(process_of("predicted", predicted, schedule));
     add_lanes(processes.back(), reader.table("predicted_trace"));
     add_counters(processes.back(), reader.table("predicted_trace_memory"));
     result["predicted_seconds"] = last_end(processes.back());

@@ -22,9 +22,10 @@ bool waits(const Instruction& i) {
 
 }  // namespace
 
-TraceRows::TraceRows(const Plan& plan, int rank)
+TraceRows::TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch)
     : program_(plan.program_of(rank)),
       rank_(rank),
+      scratch_(scratch),
       views_(program_, program_.mesh.coordinates(rank)) {
   for (const Segment& segment : program_.segments) {
     for (const Instruction& i : segment.code) {
@@ -148,7 +149,8 @@ std::vector<SpanMemoryRow> TraceRows::predicted_memory(
     double& end = ends[{time.segment, time.index, time.microbatch}];
     end = std::max(end, time.end);
   }
-  const auto held = memory_after_each(RankView(program_, program_.mesh.coordinates(rank_)));
+  const auto held =
+      memory_after_each(RankView(program_, program_.mesh.coordinates(rank_), 0, scratch_));
   std::vector<SpanMemoryRow> rows;
   std::size_t next = 0;
   double now = 0;

@@ -18,8 +18,9 @@ namespace mw {
 
 class TraceRows {
  public:
-  // Of one rank. The plan outlives this.
-  TraceRows(const Plan& plan, int rank);
+  // Of one rank. The plan outlives this, and `scratch`: of libraries' kernels on a device; null: as
+  // they are on this machine.
+  TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch = nullptr);
 
   // Of instructions that ran, as the executor timed them: a transfer is under way from its start to
   // the end of the wait for it. `offset` is added to all times.
@@ -38,6 +39,7 @@ class TraceRows {
 
   const Program& program_;
   const int rank_;
+  const DeviceScratch* scratch_;
   const RankViews views_;
   std::map<int, const Instruction*> starts_;  // by pending
 };

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -15,16 +14,17 @@
 #include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/run_folder.h"
+#include "app/trace_process.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "comm/processes.h"
 #include "comm/rank_calls.h"
+#include "predict/machine.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
 #include "record/log_claim.h"
-#include "record/run_path.h"
 #include "report/plan_page.h"
 #include "run/progress.h"
 #include "run/ranks.h"
@@ -104,9 +104,10 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
 
 // Predicts the experiment on the machine. Where its steps differ: the times of the largest batch,
 // the highest memory of any step, the bytes of the last one.
-Prediction prediction_of(const Experiment& experiment, const Machine& machine) {
+Prediction prediction_of(const Experiment& experiment, const Machine& machine,
+                         bool traced = false) {
   const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
-  const bool traced = !experiment.log.empty() && !experiment.trace.empty();
+  traced = traced || (!experiment.log.empty() && !experiment.trace.empty());
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   if (experiment.evaluation.data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
@@ -140,11 +141,15 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 
 }  // namespace
 
-Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages) {
+Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   const std::unique_ptr<Machine> cluster = machine_of(experiment);
-  const Prediction prediction = prediction_of(experiment, cluster ? *cluster : this_machine());
-  if (pages != nullptr)
-    pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
+  const Machine& machine = cluster ? *cluster : this_machine();
+  const Prediction prediction = prediction_of(experiment, machine, pictures.traces != nullptr);
+  if (pictures.traces != nullptr)
+    pictures.traces->push_back(
+        predicted_process(experiment.name, *experiment.plan, prediction, machine));
+  if (pictures.pages != nullptr)
+    pictures.pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/chrome_trace.h"
 #include "app/output.h"
 #include "app/restarts.h"
 #include "input/experiment.h"
@@ -16,8 +17,12 @@ namespace mw {
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt = {});
-// `pages`: if given, gets what a page shows of the plan (report/plan_page.h).
-Json run_plan_verb(const Experiment& experiment, std::vector<Json>* pages = nullptr);
+// What is kept of plans beside their results, where it is given.
+struct PlanPictures {
+  std::vector<Json>* pages = nullptr;           // what a page shows of it (report/plan_page.h)
+  std::vector<TraceProcess>* traces = nullptr;  // its step (trace_process.h)
+};
+Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = {});
 // Writes tokens, labels and logits of the first batch into a safetensors file.
 Json run_logits(const Experiment& experiment, const std::string& file);
 // Status "interrupted" and no verdict if the user stopped it.

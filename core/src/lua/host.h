@@ -53,12 +53,15 @@ class Host {
   // mw.sweep { … }: throws Error with all that is wrong with the table before any of its functions
   // is called. `applied`: the settings that changed its base.
   virtual void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied);
-  // sweep:go { … }: under "cells" the list of its cells, under "text" what print shows of them.
+  // sweep:go { … }: under "cells" the list of its cells, under "text" what print shows of them;
+  // "shows": it is shown once though the script does not print it.
   // `train_as`: what mw.train does under this command.
   virtual Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
                          const CallFunction& function);
   // sweep:report(file, { … }): the file's name.
   virtual std::string report_sweep(const Json& table, const std::string& file, const Json& options);
+  // Text for people, where a script's own goes.
+  virtual void show(const std::string& text);
 };
 
 }  // namespace mw

@@ -195,6 +195,7 @@ void Script::repl(const Prompt& prompt) {
         values += luaL_tolstring(lua, i, nullptr);
         lua_pop(lua, 1);
       }
+      state_->show_results();
       if (lua_gettop(lua) > base) prompt.print(values);
     } catch (const Error& error) {
       prompt.error(error);

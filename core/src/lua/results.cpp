@@ -61,7 +61,31 @@ void check_fields(lua_State* lua, const std::string& called, const Json& result,
   lua_setfield(lua, -2, "__index");
 }
 
+void push_text(lua_State* lua, std::string text, bool soon) {
+  State& state = State::of(lua);
+  text.erase(text.find_last_not_of('\n') + 1);  // print adds one
+  state.results.push_back({std::move(text), false, soon});
+  lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
+  lua_pushcclosure(lua, result_text, 1);
+}
+
 }  // namespace
+
+void Script::State::show_results() {
+  for (Result& result : results) {
+    if (!result.soon || result.printed) continue;
+    result.printed = true;
+    host.show(result.text);
+  }
+}
+
+void give_text(lua_State* lua, std::string text, bool soon) {
+  lua_createtable(lua, 0, 1);
+  push_text(lua, std::move(text), soon);
+  if (!soon) State::of(lua).results.back().printed = true;
+  lua_setfield(lua, -2, "__tostring");
+  lua_setmetatable(lua, -2);
+}
 
 void push_result(lua_State* lua, const Json& result) {
   push_json(lua, result);
@@ -76,11 +100,7 @@ void push_result(lua_State* lua, const Json& result) {
   lua_createtable(lua, 0, 2);
   check_fields(lua, fmt::format("the result of mw.{}", kind), result, known);
   if (result.contains("text") && result["text"].is_string()) {
-    std::string text = result["text"].get<std::string>();
-    text.erase(text.find_last_not_of('\n') + 1);  // print adds one
-    state.results.push_back({std::move(text), false});
-    lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
-    lua_pushcclosure(lua, result_text, 1);
+    push_text(lua, result["text"].get<std::string>(), /*soon=*/false);
     lua_setfield(lua, -2, "__tostring");
   }
   lua_setmetatable(lua, -2);

@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "base/text.h"
 #include "lua/chunks.h"
+#include "lua/guarded.h"
 #include "lua/state.h"
 
 namespace mw {
@@ -16,6 +18,24 @@ namespace {
 
 int no_exit(lua_State* lua) {
   return luaL_error(lua, "os.exit is not available: a script ends by returning from its last line");
+}
+
+// Lua's own, after what the script has not shown of its results.
+int print_values(lua_State* lua) {
+  std::string line;
+  const int count = lua_gettop(lua);
+  for (int i = 1; i <= count; ++i) {
+    std::size_t size = 0;
+    const char* text = luaL_tolstring(lua, i, &size);
+    line += i > 1 ? "\t" : "";
+    line.append(text, size);
+    lua_pop(lua, 1);
+  }
+  Script::State::of(lua).show_results();
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+  return 0;
 }
 
 void set_package_path(lua_State* lua, const std::vector<fs::path>& folders) {
@@ -68,6 +88,8 @@ Script::Script(Host& host, ScriptOptions options)
   lua_pushcfunction(lua, no_exit);
   lua_setfield(lua, -2, "exit");
   lua_pop(lua, 1);
+  lua_pushcfunction(lua, guarded<print_values>);
+  lua_setglobal(lua, "print");
   lua_getglobal(lua, "package");
   lua_getfield(lua, -1, "preload");
   lua_pushcfunction(lua, open_core);

@@ -33,8 +33,11 @@ struct Script::State {
   struct Result {
     std::string text;
     bool printed = false;
+    bool soon = false;  // shown before what the script says next, not at its end
   };
   std::deque<Result> results;
+  // Shows what is to be seen soon.
+  void show_results();
   // The field of a result that a script last asked for and that is not there.
   std::string missed;
 
@@ -71,6 +74,8 @@ int core_load(lua_State* lua);
 void push_argument(lua_State* lua, const Json& argument);
 // What a verb returns; `State::unprinted` has its text until the script prints it.
 void push_result(lua_State* lua, const Json& result);
+// Gives the table on top of the stack this text, for print.
+void give_text(lua_State* lua, std::string text, bool soon);
 
 int open_core(lua_State* lua);
 

@@ -35,6 +35,7 @@ Script::State::Sweep& sweep_at(lua_State* lua, int index) {
 Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const Json& options) {
   if (stop_requested()) throw Error(Stage::run, "run.stopped", "", "interrupted");
   sweep.gone = true;
+  state.show_results();
   const Json table = sweep.table;
   const InVerb in_verb(lua, state, {table.value("base", Json())});
   try {
@@ -47,13 +48,9 @@ Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const
   }
 }
 
-int text_of_cells(lua_State* lua) {
-  lua_pushvalue(lua, lua_upvalueindex(1));
-  return 1;
-}
-
 }  // namespace
 
+void Host::show(const std::string&) {}
 void Host::check_sweep(const Json&, const std::vector<AppliedSetting>&) {
   not_here("mw.sweep");
 }
@@ -119,12 +116,7 @@ int core_sweep_go(lua_State* lua) {
   }
   const Json result = go(lua, state, sweep_at(lua, 1), options);
   push_json(lua, result.at("cells"));
-  const std::string text = result.value("text", "");
-  lua_createtable(lua, 0, 1);
-  lua_pushlstring(lua, text.data(), text.size());
-  lua_pushcclosure(lua, text_of_cells, 1);
-  lua_setfield(lua, -2, "__tostring");
-  lua_setmetatable(lua, -2);
+  give_text(lua, result.value("text", ""), result.value("shows", false));
   return 1;
 }
 
@@ -136,6 +128,7 @@ int core_sweep_report(lua_State* lua) {
                 fmt::format("sweep:report takes a file's name; got {}", luaL_typename(lua, 2)),
                 "for example sweep:report \"report.html\"", user_place(lua)});
   }
+  state.show_results();
   const std::string file =
       state.host.report_sweep(sweep_at(lua, 1).table, lua_tostring(lua, 2), to_json(lua, 3, ""));
   lua_pushlstring(lua, file.data(), file.size());
@@ -145,7 +138,9 @@ int core_sweep_report(lua_State* lua) {
 std::size_t Script::run_sweeps() {
   const std::size_t made = state_->sweeps.size();
   for (std::size_t i = 0; i < made; ++i) {
-    if (!state_->sweeps[i].gone) go(state_->lua, *state_, state_->sweeps[i], Json::object());
+    if (state_->sweeps[i].gone) continue;
+    const Json result = go(state_->lua, *state_, state_->sweeps[i], Json::object());
+    if (result.value("shows", false)) state_->host.show(result.value("text", ""));
   }
   return made;
 }

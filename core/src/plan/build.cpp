@@ -2,7 +2,7 @@
 // the segments of each virtual stage.
 #include "plan/build.h"
 
-#include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "meshwright/optimizer.h"
@@ -138,8 +138,9 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.token_permutation = options.order;
     program.imbalance = options.imbalance;
   }
-  const Derived amended = with_shared(derived, partition);
-  Assembly assembly{*graph, amended, partition, programs, {}, {}, {}};
+  std::optional<Derived> amended;  // placements of a large model are not copied for nothing
+  if (!partition.shared.empty()) amended = with_shared(derived, partition);
+  Assembly assembly{*graph, amended ? *amended : derived, partition, programs, {}, {}, {}};
   assembly.parameter_of.resize(programs.size());
   assembly.tapes.resize(partition.vstages());
   assembly.boundaries.resize(partition.crossings.size());

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -23,8 +25,15 @@ class Digest {
   void add(Number value) { add(static_cast<std::uint64_t>(static_cast<std::int64_t>(value))); }
   void add(std::string_view text) {
     add(text.size());
-    std::uint64_t word = 0;
-    for (std::size_t i = 0; i < text.size(); ++i) {
+    std::uint64_t word = 0;  // never emptied: the last one may have bytes of the one before
+    std::size_t i = 0;
+    if constexpr (std::endian::native == std::endian::little) {
+      for (; i + 8 <= text.size(); i += 8) {
+        std::memcpy(&word, text.data() + i, 8);
+        add(word = __builtin_bswap64(word));
+      }
+    }
+    for (; i < text.size(); ++i) {
       word = word << 8 | static_cast<unsigned char>(text[i]);
       if (i % 8 == 7) add(word);
     }

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "base/interrupt.h"
-#include "program/lifetimes.h"
 
 namespace mw {
 namespace {
@@ -15,7 +14,12 @@ namespace {
 class Recomputer {
  public:
   Recomputer(Program& program, const RecomputeSet& set, int vstage)
-      : program_(program), set_(set), forward_(program.segment(SegmentKind::forward, vstage)) {
+      : program_(program),
+        set_(set),
+        forward_(program.segment(SegmentKind::forward, vstage)),
+        writers_(program.slots.size()),
+        readers_(program.slots.size()),
+        block_(program.slots.size(), unknown) {
     throw_if_stopped();
     if (forward_ < 0) return;
     const std::vector<Instruction>& code = program.segments[forward_].code;
@@ -61,13 +65,12 @@ class Recomputer {
 
   // The block of layers that makes a slot again; -1: it is kept.
   int block(int slot) {
-    const auto [known, fresh] = block_.try_emplace(slot, -1);
-    if (!fresh) return known->second;
-    const auto writers = writers_.find(slot);
-    if (writers == writers_.end() || program_.slots[slot].persistent) return -1;
-    const Instruction& first = forward(writers->second.front());
-    const auto found = readers_.find(slot);
-    const std::vector<int> readers = found == readers_.end() ? std::vector<int>() : found->second;
+    if (slot >= static_cast<int>(block_.size())) return -1;  // a copy
+    if (block_[slot] != unknown) return block_[slot];
+    block_[slot] = -1;
+    if (writers_[slot].empty() || program_.slots[slot].persistent) return -1;
+    const Instruction& first = forward(writers_[slot].front());
+    const std::vector<int>& readers = readers_[slot];
     int block = -1;
     if (first.code == Code::compute) {
       if (!set_.ops[first.op]) return -1;
@@ -99,9 +102,8 @@ class Recomputer {
     if (i.code == Code::compute) return block_of(layer(i.op));
     if (is_moved(i) || i.code == Code::wait) {
       const int slot = i.outputs.empty() ? -1 : i.outputs[0];
-      const auto readers = readers_.find(slot);
-      if (slot < 0 || readers == readers_.end()) return -1;
-      for (int reader : readers->second) {
+      if (slot < 0) return -1;
+      for (int reader : readers_[slot]) {
         if (reader != index) return block_of_reader(reader);
       }
     }
@@ -195,8 +197,9 @@ class Recomputer {
   Program& program_;
   const RecomputeSet& set_;
   const int forward_;
-  std::map<int, std::vector<int>> writers_, readers_;  // of slots: forward's instructions
-  std::map<int, int> block_;
+  static constexpr int unknown = -2;
+  std::vector<std::vector<int>> writers_, readers_;  // of slots: forward's instructions
+  std::vector<int> block_;                           // of slots
 };
 
 }  // namespace

@@ -3,9 +3,12 @@
 #include "program/flops.h"
 
 #include <algorithm>
-#include <set>
-#include <utility>
+#include <array>
+#include <optional>
+#include <unordered_map>
 #include <vector>
+
+#include "program/like_ops.h"
 
 namespace mw {
 namespace {
@@ -40,12 +43,24 @@ double repeats(const Program& program, const Instruction& i) {
 
 namespace {
 
-void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops& flops) {
+using Counted = std::array<bool, 4>;  // by Piece
+
+void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
   std::vector<double> runs(program.segments.size(), 0);
   // Of the largest microbatches: flops grow with the sequences.
   const auto share = [&](int microbatch) {
     return static_cast<double>(program.batch_of(microbatch)) /
            static_cast<double>(program.batch_of(-1));
+  };
+  seen.resize(std::max(seen.size(), program.graph->ops().size()), Counted{});
+  LikeOps like(program);
+  std::unordered_map<int, std::array<std::optional<double>, 4>> known;  // flops, of the whole op
+  const auto flops_of = [&](int op, Piece piece) {
+    auto& own = known[like.first(op)][static_cast<std::size_t>(piece)];
+    if (own) return *own;
+    const Op& what = program.graph->ops()[op];
+    const LocalDims dims = whole(*program.graph, what);
+    return *(own = what.type->cost(what, piece, dims, bytes_of(program.dtype)).flops);
   };
   double microbatches = 0;
   for (int m = 0; m < program.microbatches; ++m) microbatches += share(m);
@@ -54,12 +69,12 @@ void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops&
     if (runs[s] == 0) continue;
     for (const Instruction& i : program.segments[s].code) {
       if (i.op < 0 || i.ring_step > 0) continue;  // the whole op is counted
-      const Op& op = program.graph->ops()[i.op];
-      const Cost cost =
-          op.type->cost(op, i.piece, whole(*program.graph, op), bytes_of(program.dtype));
-      if (cost.flops == 0) continue;
-      flops.hardware += runs[s] * cost.flops * repeats(program, i);
-      if (seen.insert({i.op, i.piece}).second) flops.model += microbatches * cost.flops;
+      const double own = flops_of(i.op, i.piece);
+      if (own == 0) continue;
+      flops.hardware += runs[s] * own * repeats(program, i);
+      bool& counted = seen[i.op][static_cast<std::size_t>(i.piece)];
+      if (!counted) flops.model += microbatches * own;
+      counted = true;
     }
   }
 }
@@ -68,7 +83,7 @@ void count(const Program& program, std::set<std::pair<int, Piece>>& seen, Flops&
 
 Flops count_flops(const std::vector<Program>& stages) {
   Flops flops;
-  std::set<std::pair<int, Piece>> seen;
+  std::vector<Counted> seen;  // of ops
   for (const Program& program : stages) count(program, seen, flops);
   return flops;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <stdexcept>
 
 namespace mw {
@@ -60,23 +59,21 @@ struct Place {
 
 class Uses {
  public:
-  explicit Uses(Program& program) : program_(program) {
+  explicit Uses(Program& program) : program_(program), uses_(program.slots.size()) {
     for (std::size_t s = 0; s < program.segments.size(); ++s) {
       const Segment& segment = program.segments[s];
       for (std::size_t i = 0; i < segment.code.size(); ++i) {
         const Place place{static_cast<int>(s), static_cast<int>(i)};
-        for_each_slot(segment.code[i],
-                      [&](int slot) { uses_[program.root(slot)].push_back(place); });
+        visit_slots(segment.code[i], [&](int slot) { uses_[program.root(slot)].push_back(place); });
       }
     }
   }
 
   // Whether anyone uses the storage of `slot` after that place. A start's own wait does not count.
   bool later(int slot, int segment, int index) const {
-    const auto found = uses_.find(program_.root(slot));
-    if (found == uses_.end()) return false;
+    const std::vector<Place>& places = uses_[program_.root(slot)];
     const Instruction& here = program_.segments[segment].code[index];
-    return std::any_of(found->second.begin(), found->second.end(), [&](const Place& p) {
+    return std::any_of(places.begin(), places.end(), [&](const Place& p) {
       if (p.segment != segment) {
         const Order order = order_of(program_.segments[segment], program_.segments[p.segment]);
         return order == Order::before || order == Order::either;
@@ -97,7 +94,7 @@ class Uses {
 
  private:
   Program& program_;
-  std::map<int, std::vector<Place>> uses_;
+  std::vector<std::vector<Place>> uses_;  // by root slot
 };
 
 bool same_shape(const Program& program, int a, int b) {
@@ -165,12 +162,7 @@ void grant_compute(Program& program, Uses& uses, int segment, int index) {
 }  // namespace
 
 void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit) {
-  for (const auto* list : {&instruction.inputs, &instruction.outputs, &instruction.saved,
-                           &instruction.grad_outputs, &instruction.grad_inputs}) {
-    for (int slot : *list) {
-      if (slot >= 0) visit(slot);
-    }
-  }
+  visit_slots(instruction, visit);
 }
 
 std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
@@ -183,7 +175,7 @@ std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     const auto& code = program.segments[s].code;
     for (std::size_t i = 0; i < code.size(); ++i) {
-      for_each_slot(code[i], [&](int slot) {
+      visit_slots(code[i], [&](int slot) {
         if (parameter_of[slot] >= 0) touched[s][parameter_of[slot]] = static_cast<int>(i);
       });
     }
@@ -236,7 +228,7 @@ void note_releases(Program& program) {
   std::vector<std::vector<int>> users(program.slots.size());
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     for (const Instruction& i : program.segments[s].code) {
-      for_each_slot(i, [&](int slot) {
+      visit_slots(i, [&](int slot) {
         auto& list = users[slot];
         if (list.empty() || list.back() != static_cast<int>(s)) list.push_back(static_cast<int>(s));
       });
@@ -255,13 +247,15 @@ void note_releases(Program& program) {
       return order == Order::before;
     });
   };
+  std::vector<bool> gone(program.slots.size());
   for (Segment& segment : program.segments) {
-    std::set<int> gone;
+    std::fill(gone.begin(), gone.end(), false);
     for (std::size_t n = segment.code.size(); n-- > 0;) {
       Instruction& i = segment.code[n];
       std::erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
-      for_each_slot(i, [&](int slot) {
-        if (program.slots[slot].persistent || !gone.insert(slot).second) return;
+      visit_slots(i, [&](int slot) {
+        if (program.slots[slot].persistent || gone[slot]) return;
+        gone[slot] = true;
         if (!lives_on(slot, segment)) i.release.push_back(slot);
       });
     }

@@ -12,6 +12,17 @@ namespace mw {
 // whole, (-1, -1) if nothing touches it.
 std::vector<std::pair<int, int>> gradients_ready(const Program& program);
 
+// for_each_slot for loops over whole programs: `visit` is no function object.
+template <class Visit>
+void visit_slots(const Instruction& instruction, const Visit& visit) {
+  for (const auto* list : {&instruction.inputs, &instruction.outputs, &instruction.saved,
+                           &instruction.grad_outputs, &instruction.grad_inputs}) {
+    for (const int slot : *list) {
+      if (slot >= 0) visit(slot);
+    }
+  }
+}
+
 // Sets Instruction::in_place and Slot::alias_of.
 void grant_in_place(Program& program);
 

@@ -173,33 +173,6 @@ std::int64_t kills_for_memory() {
   return kills_in("/proc", "vmstat", "oom_kill");  // of the whole machine: no group is to be seen
 }
 
-static std::string signal_name(int number) {
-  switch (number) {
-    case SIGABRT:
-      return "SIGABRT";
-    case SIGBUS:
-      return "SIGBUS";
-    case SIGFPE:
-      return "SIGFPE";
-    case SIGHUP:
-      return "SIGHUP";
-    case SIGILL:
-      return "SIGILL";
-    case SIGINT:
-      return "SIGINT";
-    case SIGKILL:
-      return "SIGKILL";
-    case SIGSEGV:
-      return "SIGSEGV";
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGXCPU:
-      return "SIGXCPU";
-    default:
-      return fmt::format("signal {}", number);
-  }
-}
-
 std::string reason_of_end(int status, const std::string& output, bool killed_for_memory) {
   const std::string tail = tail_of(output), words = words_of(tail);
   const std::string said = words.empty() ? "" : "; its last words: " + words;
@@ -213,7 +186,10 @@ std::string reason_of_end(int status, const std::string& output, bool killed_for
     if (number == SIGKILL)
       return "killed by SIGKILL: by somebody, or by the kernel as the machine was out of memory" +
              said;
-    const std::string ended = fmt::format("{} ({})", signal_name(number), ::strsignal(number));
+    const char* const name = ::sigabbrev_np(number);
+    const std::string called =
+        name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
+    const std::string ended = fmt::format("{} ({})", called, ::strsignal(number));
     if (no_memory) return fmt::format("out of memory: it ended by {}{}", ended, said);
     return fmt::format("crashed: {}{}", ended, said);
   }

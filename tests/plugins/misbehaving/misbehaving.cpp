@@ -1,6 +1,6 @@
 // What can go wrong in a cell of a sweep: in the final norm's forward, from the n-th call on
 // (counted over all ranks), it ends the process, asks for memory without end, never returns, or
-// computes something wrong.
+// computes something wrong; or its backward makes a gradient that is a thousandth too large.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -38,7 +38,10 @@ class MisbehavingType : public mw::OpType {
     if (how_ == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
     if (how_ == "wrong") call.outputs[0].mul_(3);
   }
-  void backward(const mw::Op& op, mw::OpCall& call) const override { inner_->backward(op, call); }
+  void backward(const mw::Op& op, mw::OpCall& call) const override {
+    inner_->backward(op, call);
+    if (how_ == "scale") call.grad_inputs[0].mul_(1.001);
+  }
   void dgrad(const mw::Op& op, mw::OpCall& call) const override { inner_->dgrad(op, call); }
   void wgrad(const mw::Op& op, mw::OpCall& call) const override { inner_->wgrad(op, call); }
   mw::Cost cost(const mw::Op& op, mw::Piece piece, const mw::LocalDims& dims,
@@ -57,7 +60,7 @@ class Misbehaving : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
-        .choice("how", {"abort", "allocate", "hang", "wrong"}, "what it does")
+        .choice("how", {"abort", "allocate", "hang", "wrong", "scale"}, "what it does")
         .positional("how")
         .integer("call", "from which call on")
         .fallback(1)
