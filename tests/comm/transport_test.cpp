@@ -256,5 +256,7 @@ TEST_CASE("A process that is gone fails what waits for its ranks, and its words 
   CHECK_THROWS_WITH(comm->barrier({}), Contains("rank 1") && Contains("its wire was cut"));
   CHECK(wire.take(1, 1s) == "the last word");
   CHECK(test::thrown([&] { wire.take(1, 60s); }) == "process.lost");
-  CHECK(test::thrown([&] { wire.connect({{0}, {1}}, at::kCUDA, 60s); }) == "device.transport");
+  CHECK(test::thrown([&] {
+          wire.connect({{0}, {1}}, at::kCUDA, 60s);
+        }) == "device.transport device");
 }

@@ -94,7 +94,7 @@ MESSAGES = {
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
     "launch.command": [r"(sweep|repl|--max-restarts) is for one process, and \w+ started \d+ \[.*"],
-    "launch.communicator": [r"\w+ started \d+ processes, and there is nothing that connects them: .* \[build it .*"],
+    "launch.communicator": [r"\w+ started \d+ processes, and there is nothing that connects them: .* \[.+; --communicator names another one, .*"],
     "launch.processes": [r"--processes \d+, and \w+ started \d+ \[leave --processes out: .*"],
     "launch.ranks": [r"plan: the plan .* has \d+ ranks?, and \d+ process(es)? were started.* \[start \d+ process.*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],

@@ -31,15 +31,17 @@ std::unique_ptr<Carrier> carrier_of(const Launch& launch, PluginRegistry& plugin
   try {
     found = &plugins.find(Kind::communicator, launch.communicator);
   } catch (const Error& error) {
-    throw Error(
-        Stage::environment, "launch.communicator", "",
-        fmt::format("{} started {}, and there is nothing that connects them: {}", launch.by,
-                    plural(launch.processes, "process"), error.problems().front().message),
-        fmt::format("build it ({}), name another one with --communicator, or --communicator {} "
-                    "for a run in each process by itself",
-                    launch.communicator == "mpi" ? "install OpenMPI, then ./meshwright build"
-                                                 : "plugin " + launch.communicator,
-                    by_itself));
+    const std::string near = did_you_mean(launch.communicator, plugins.names());
+    std::string how =
+        fmt::format("name the folder of {}.so with --plugin-path", launch.communicator);
+    if (!near.empty()) how = near;
+    if (launch.communicator == "mpi") how = "install OpenMPI, then ./meshwright build";
+    throw Error(Stage::environment, "launch.communicator", "",
+                fmt::format("{} started {}, and there is nothing that connects them: {}", launch.by,
+                            plural(launch.processes, "process"), error.problems().front().message),
+                fmt::format("{}; --communicator names another one, --communicator {} means a run "
+                            "in each process by itself",
+                            how, by_itself));
   }
   Problems problems;
   const Values values = found->options().read(Json::object(), "communicator", problems);
