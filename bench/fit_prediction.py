@@ -10,15 +10,27 @@ table alone says of the others.
 
     bench/fit_prediction.py a100 --rounds 2
     bench/fit_prediction.py a100 --only korthikanti5 --keys gemm,bandwidth_share
+
+It needs numpy, of the tests' Python packages (`pip` in cmake/deps.txt): where the interpreter has
+none, it goes on in the environment that `./meshwright test` keeps of them.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    PYTHON = CACHE / "meshwright/venv/bin/python"
+    if not PYTHON.exists() or pathlib.Path(sys.prefix) == PYTHON.parent.parent:
+        sys.exit("there is no numpy: `./meshwright test -R layout` makes the environment of cmake/deps.txt")
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Of each type of device: the tables with steps on it, and what is fitted: a key of the device, or
@@ -54,21 +66,24 @@ def word(device, key, value):
 
 
 def predict(program, tables, words):
-    """{(table, row): (predicted, published)}"""
-    done = subprocess.run([program, "bench", "prediction", "--json", *tables, *words], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
+    """{(table, row, number): (predicted, published)}; tables one beside the other."""
+    def rows_of(table):
+        done = subprocess.run([program, "bench", "prediction", "--json", table, *words], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{table}: {done.stderr or done.stdout}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
     rows = {}
-    for line in done.stdout.splitlines():
-        row = json.loads(line)
-        if row.get("predicted") and row.get("unit", "s") == "s":
-            rows[row["table"], row["row"], len(rows)] = (row["predicted"], row["published"])
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
+        for found in workers.map(rows_of, tables):
+            for row in found:
+                if row.get("predicted") and row.get("unit", "s") == "s":
+                    rows[row["table"], row["row"], len(rows)] = (row["predicted"], row["published"])
     return rows
 
 
 def standing(device):
     """The shares as the device's file has them; of nodes and networks those of clusters/vtrain.lua."""
-    import re
     shares = {}
     files = {"": ROOT / f"clusters/devices/{device}.lua", "cluster": ROOT / "clusters/vtrain.lua"}
     for key in DEVICES[device]["keys"]:

@@ -88,6 +88,15 @@ def train(program, mix, steps):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def numbers(text):
+    """3,5 or 0-11: the numbers of mixes."""
+    chosen = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        chosen += range(int(first), int(last or first) + 1)
+    return chosen
+
+
 def figures(name, rows, predicted, measured):
     errors = [row[predicted] / row[measured] - 1 for row in rows]
     size = [abs(e) for e in errors]
@@ -100,11 +109,12 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--meshwright", default=str(ROOT / "build/bin/meshwright"))
     p.add_argument("--seconds", type=float, default=2.0, help="of each mix' training, about")
-    p.add_argument("--mixes", help="numbers, from 0: 3,5")
+    p.add_argument("--mixes", help="numbers, from 0: 3,5 or 0-11")
     p.add_argument("--json", metavar="FILE")
+    p.add_argument("--add", action="store_true", help="to the rows that FILE has: a part of the mixes at a time")
     a = p.parse_args()
-    chosen = [MIXES[int(n)] for n in a.mixes.split(",")] if a.mixes else MIXES
-    rows = []
+    chosen = [MIXES[n] for n in numbers(a.mixes)] if a.mixes else MIXES
+    rows = json.loads(pathlib.Path(a.json).read_text()) if a.add and pathlib.Path(a.json).exists() else []
     print(f"{'step, ms':>10} {'predicted':>10} {'':>7} {'core s, ms':>11} {'predicted':>10} {'':>7}  mix")
     for mix in chosen:
         first = train(a.meshwright, mix, 4)

@@ -40,6 +40,7 @@ get_filename_component(chart_js "${MESHWRIGHT_CHART_JS}" REALPATH)
 install(FILES "${chart_js}" DESTINATION share/meshwright RENAME chart.min.js)
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/kit/mixes.json"
               "${PROJECT_SOURCE_DIR}/kit/calibration.json"
+              "${PROJECT_SOURCE_DIR}/kit/communicator.lua"
         DESTINATION share/meshwright)
 # What .deps has is a link into the user's cache: the file itself goes along.
 install(CODE "

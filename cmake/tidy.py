@@ -79,13 +79,16 @@ def run(command, stamp, name):
 
 
 def precompiled(arguments):
-    """Foreign headers, once for each set of arguments; None where clang cannot."""
+    """The option that brings foreign headers, precompiled once for each set of arguments. What is
+    compiled without ATen's headers has none."""
+    if not any("/torch/" in word for word in arguments):
+        return []
     made = BUILD / f"{hashlib.sha256(' '.join(arguments).encode()).hexdigest()[:16]}.pch"
     if not made.exists():
         command = ["clang++", *arguments, "-w", "-x", "c++-header", str(ROOT / "cmake/pch.h"),
                    "-o", str(made)]
         subprocess.run(command, check=True)
-    return made
+    return ["-include-pch", str(made)]
 
 
 def main(cache, names):
@@ -109,8 +112,8 @@ def main(cache, names):
                 continue
             files.add(source)
             heavy = [a for a in arguments if not a.startswith("-DMESHWRIGHT")]
-            jobs.append((["clang++", *arguments, "-include-pch", str(precompiled(heavy)),
-                          "-fsyntax-only", "-Wno-everything", str(source)], stamp,
+            jobs.append((["clang++", *arguments, *precompiled(heavy), "-fsyntax-only",
+                          "-Wno-everything", str(source)], stamp,
                          str(source.relative_to(ROOT))))
     unknown = set(names) - {str(source.relative_to(ROOT)) for source in files}
     if unknown:

@@ -3,7 +3,6 @@
 // bucket as soon as its gradients are there (Li et al. 2020, "PyTorch Distributed", section 3.2).
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "hooks.h"

@@ -2,7 +2,6 @@
 // Both ends of a stream cut it alike, from what their own members called and nothing else.
 #include <algorithm>
 #include <cstring>
-#include <span>
 
 #include "round.h"
 

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"

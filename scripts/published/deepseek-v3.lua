@@ -28,8 +28,9 @@ local plan = mw.plan {
     pp { 16, schedule = "dualpipev", layout = layout },
     zero { 128, stage = 1 },
     -- 4 experts to a rank; 2 ranks hold the same. The fullest expert has 4 % more than the average
-    -- under this balancing (Wang et al. 2024, "Auxiliary-Loss-Free Load Balancing Strategy", table
-    -- 2).
+    -- under this balancing, over many batches (quoted of Wang et al. 2024, "Auxiliary-Loss-Free
+    -- Load Balancing Strategy", table 2, and not checked against the paper); one batch is less
+    -- even.
     ep { 64, imbalance = 1.04 },
   },
   batch = 15360, microbatch = 1,

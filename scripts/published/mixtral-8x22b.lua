@@ -1,8 +1,9 @@
 -- Mixtral 8x22B (Mistral AI 2024: 140.6 B parameters, 39 B of them for a token; the shapes of its
 -- config.json) as Megatron-Core trains it on 128 H100 in bf16 with 4,096 tokens, the optimizer's
 -- state in parts: 46.3 % MFU (Liu et al. 2025, "MoE Parallel Folding", arXiv:2504.14960, without
--- folding; with it 49.3 %). TP 2, EP 4, PP 8 and a batch of 256 are as others report that run
--- (github.com/zhebrak/llm-cluster-simulator, docs/BENCHMARKS.md); chunks are ours.
+-- folding; with it 49.3 %, as its abstract says). The 46.3 %, TP 2, EP 4, PP 8 and a batch of 256
+-- are as others report that run (github.com/zhebrak/llm-cluster-simulator, docs/BENCHMARKS.md,
+-- section 2.1) and not checked against the paper's own tables; chunks, and no recompute, are ours.
 -- `./meshwright plan scripts/published/mixtral-8x22b.lua`
 local mw                   = require "meshwright"
 local pp, zero, tp, sp, ep = mw.plugins("pp", "zero", "tp", "sp", "ep")

@@ -171,6 +171,34 @@ class CheckpointFiles(ProgramCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertTrue(all(row["whole"] for row in self.listed()))
 
+    def test_a_loss_that_is_not_finite_leaves_the_checkpoint_before_whole(self):
+        """Those under way when it comes up are brought to their end, in each process that carries ranks."""
+        more = ('e.model = mw.llama { layers = 2, hidden = 256, heads = 4, ffn = 512, vocab = 30 }; e.checkpoint.every = 3; '
+                'e.schedule = function(step) return step < 2 and 1e-2 or 1e30 end')
+        for processes in ((), ("--processes", "2")):
+            if processes and shutil.which("mpirun") is None:
+                continue  # the plugin mpi is left out
+            with self.subTest(processes=processes):
+                shutil.rmtree(self.folder / "ck", ignore_errors=True)
+                done = self.call("run", self.write(SCRIPT % more), "--json", *processes)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                result = self.lines(done)[0]
+                self.assertRegex(result["reason"], "its update was left out")
+                self.assertEqual(result["steps"], 4, result["reason"])  # the next one after the checkpoint
+                self.assertEqual([(row["step"], row["whole"]) for row in self.listed()], [(3, True)])
+                self.assertEqual(sorted(os.listdir(self.folder / "ck")), [".lock", "step-00000003"])
+
+    def test_what_hooks_keep_stays_with_their_mix(self):
+        more = ('e.model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 30 }; e.steps = %d; '
+                'e.plan = { dp { %d, hook = dp.powersgd { rank = %d } } }; e.resume = true')
+        self.train(more % (2, 2, 1))
+        belongs = "what its reduction hooks have kept is not taken along: it belongs to the ranks of dp{2, hook=powersgd{rank=1}}"
+        for steps, ways, rank, said in [(3, 2, 1, False), (4, 4, 1, True)]:
+            with self.subTest(ways=ways, rank=rank):
+                text, result = self.says(more % (steps, ways, rank))
+                self.assertEqual(result["resumed"]["step"], steps - 1)
+                self.assertEqual(belongs in text, said, text)
+
     def test_killed_at_random_moments(self):
         steps = 60
         more = f'e.steps = {steps}; e.log = "run.h5"; e.checkpoint = {{ path = "ck", every = 2, keep = 2 }}; e.resume = true'

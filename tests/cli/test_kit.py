@@ -6,6 +6,7 @@ A compile takes most of its time for headers. So one kind is built as its author
 the text is compiled as one file."""
 import json
 import re
+import socket
 import subprocess
 import unittest
 
@@ -90,7 +91,8 @@ class Kit(KitCase):
         checks = {}
         for line in self.lines(done):
             if line["kind"] == "check":
-                checks.setdefault(line["of"], {})[line["check"]] = line
+                self.assertNotIn(line["check"], checks.setdefault(line["of"], {}), "one verdict each")
+                checks[line["of"]][line["check"]] = line
         self.assertEqual(len(checks), len(texts))
         for of, own in checks.items():
             with self.subTest(of):
@@ -109,6 +111,42 @@ class Kit(KitCase):
         result, = self.lines(self.shell("meshwright", "run", self.write(blocks["lua"]), "--plugin-path", build, "--json"))
         self.assertEqual(result["verdict"], "equal")
 
+    def test_a_new_communicator_connects_processes(self):
+        self.shell("meshwright", "plugins", "new", "wires", "--kind", "communicator")
+        done = self.shell(self.folder / "wires/test.sh", "--json")
+        checks = {line["check"]: line for line in self.lines(done) if line["kind"] == "check"}
+        equal = [check for name, check in checks.items() if name.startswith("equals one rank over it")]
+        self.assertEqual([check["status"] for check in equal], ["ok"] * 8, equal)
+        for name in ("bytes and memory as predicted, over it", "all processes end well", "a process that is killed is named"):
+            self.assertEqual(checks[name]["status"], "ok", checks[name])
+        # As a user starts them, without a launcher.
+        with socket.socket() as any_one:
+            any_one.bind(("127.0.0.1", 0))
+            port = any_one.getsockname()[1]
+        self.write(SCRIPT % ("dp", "dp", "dp(2)"))
+        command = [f"{self.prefix}/bin/meshwright", "run", "script.lua", "--communicator", "wires", "--plugin-path",
+                   "wires/build", "--json"]
+        started = [subprocess.Popen(command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={
+            **self.environment, "WORLD_SIZE": "2", "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+                   for rank in "10"]
+        second, first = [process.communicate(timeout=300) for process in started]
+        self.assertEqual([process.returncode for process in started], [0, 0], (first, second))
+        self.assertEqual(second[0], "")
+        result, = map(json.loads, first[0].splitlines())
+        self.assertEqual((result["status"], result["ranks"]), ("done", 2))
+
+        # One that changes a byte of each long message fails.
+        source = self.folder / "wires/wires.cpp"
+        text = source.read_text()
+        hands_over = "      arrived(from, std::move(message));"
+        self.assertIn(hands_over, text)
+        source.write_text(text.replace(hands_over, "      if (size > 4000) message.back() ^= 1;\n" + hands_over))
+        done = self.shell(self.folder / "wires/test.sh", "--json", code=1)
+        failed = [line for line in self.lines(done) if line["kind"] == "check" and line["status"] == "failed"]
+        self.assertTrue(any(line["check"].startswith("equals one rank over it") for line in failed), failed)
+        for line in failed:
+            self.assertTrue(line["look_at"], line)
+
     def test_new_refuses(self):
         def refused(problem, *arguments):
             done = self.shell(self.prefix / "bin/meshwright", "plugins", "new", *arguments, "--json", code=2)
@@ -121,7 +159,7 @@ class Kit(KitCase):
         refused("plugin.taken", "dp", "--kind", "strategy")
         refused("plugin.taken", "adamw", "--kind", "optimizer")
         refused("kit.kind", "mine", "--kind", "stratgy")
-        refused("kit.kind", "mine", "--kind", "communicator")
+        refused("kit.kind", "mine", "--kind", "communicator", "--lua")
         refused("kit.kind", "mine", "--kind", "optimizer", "--lua")
         self.assertEqual([path.name for path in self.folder.iterdir()], ["there"])
 

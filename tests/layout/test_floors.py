@@ -18,7 +18,7 @@ MADE = "meshwright.d.lua"  # by the program
 HOMES_OF_HEADERS = {
     "base": "dtype error json json_text options registration",
     "mesh": "mesh placement",
-    "comm": "backend carrier communicator ledger reduction_hook store_link world",
+    "comm": "backend carrier communicator ledger reduction_hook store_link transport world",
     "schedule": "replay schedule",
     "model": "autograd_op block_op builder graph hf_config kernel model op ops straight_through",
     "program": "program",

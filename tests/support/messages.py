@@ -89,7 +89,7 @@ MESSAGES = {
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "kit.folder": [r"\"\w+\" is there already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
-    "kit.kind": [r"there is no template of a communicator: .* \[write a class of .*", r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
+    "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
                  r"a plugin cannot bring a \w+ in this version \[kinds: \w+(, \w+)*\]",
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],

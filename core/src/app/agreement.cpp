@@ -10,7 +10,6 @@
 #include "base/json_text.h"
 #include "base/pack.h"
 #include "meshwright/options.h"
-#include "script/identity.h"
 
 namespace mw {
 namespace {

@@ -1,12 +1,8 @@
 // The models and mixes that a calibration runs.
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "app/calibrate.h"
-#include "lua/script.h"
-#include "meshwright/error.h"
+#include "app/kit_sample.h"
 
 namespace mw {
 namespace {
@@ -75,13 +71,7 @@ std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes) {
 }
 
 std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes) {
-  const std::filesystem::path path = lua_library().parent_path() / "calibration.json";
-  std::ifstream file(path);
-  if (!file) {
-    throw Error(Stage::environment, "kit.templates", "",
-                fmt::format("there is no file {}", path.string()), "build or install again");
-  }
-  const Json read = Json::parse(file);
+  const Json read = kit_file("calibration.json");
   std::vector<CalibrationRun> runs;
   for (const Json& mix : read.at("mixes")) {
     if (sizes.quick && !mix.value("quick", false)) continue;

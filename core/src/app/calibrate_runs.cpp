@@ -5,18 +5,13 @@
 #include "app/calibrate.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
+#include "base/spread.h"
 #include "program/footprint.h"
 #include "program/rank_view.h"
 #include "run/trainer.h"
 
 namespace mw {
 namespace {
-
-double quantile(std::vector<double> values, double share) {
-  const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[static_cast<std::size_t>(at)];
-}
 
 // Steps at first in which memory is touched for the first time.
 constexpr std::int64_t warm_up = 2;
@@ -76,7 +71,7 @@ void measure_instructions(const Experiment& given, double budget, WorkSamples& s
   const int element = bytes_of(program.dtype);
   for (const auto& [sizes, all] : alike) {
     const auto& [kind, product, flops, bytes] = sizes;
-    const WorkSample sample{flops, bytes, std::max(1e-9, quantile(all, 0.5))};
+    const WorkSample sample{flops, bytes, std::max(1e-9, median(all))};
     samples.by_kind[element][kind].push_back(sample);
     if (flops > 0 || bytes > 0)
       samples.pooled[element][product ? "product" : "other"].push_back(sample);
@@ -92,7 +87,7 @@ MeasuredStep measure_step(Experiment experiment, double budget, double predicted
     seconds.push_back(report.seconds);
     cpu.push_back(report.cpu_seconds);
   });
-  return {quantile(seconds, 0.5), quantile(cpu, 0.5)};
+  return {median(seconds), median(cpu)};
 }
 
 }  // namespace mw

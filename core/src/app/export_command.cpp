@@ -8,7 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "input/hf_export.h"
-#include "program/scalar_type.h"
 #include "script/read_weights.h"
 
 namespace mw {

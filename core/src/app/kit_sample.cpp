@@ -35,21 +35,23 @@ Json plan_entries(const Json& experiment) {
   return plan.is_object() && !plan.empty() ? Json::array({plan}) : Json::array();
 }
 
-// kit/mixes.json: beside what things are tried, and in which entries of a plan.
-const Json& kit_file() {
-  static const Json read = [] {
-    const std::filesystem::path path = lua_library().parent_path() / "mixes.json";
-    std::ifstream file(path);
-    if (!file) {
-      throw Error(Stage::environment, "kit.templates", "",
-                  fmt::format("there is no file {}", path.string()), "build or install again");
-    }
-    return Json::parse(file);
-  }();
+// Beside what things are tried, and in which entries of a plan.
+const Json& mixes_file() {
+  static const Json read = kit_file("mixes.json");
   return read;
 }
 
 }  // namespace
+
+Json kit_file(const std::string& name) {
+  const std::filesystem::path path = lua_library().parent_path() / name;
+  std::ifstream file(path);
+  if (!file) {
+    throw Error(Stage::environment, "kit.templates", "",
+                fmt::format("there is no file {}", path.string()), "build or install again");
+  }
+  return Json::parse(file);
+}
 
 Json sample_options(const Options& options, bool model, std::vector<std::string>& unknown) {
   Json sample = Json::object();
@@ -105,7 +107,7 @@ const std::vector<KitMix>& kit_mixes(const std::string& of) {
   static std::map<std::string, std::vector<KitMix>> read;
   std::vector<KitMix>& mixes = read[of];
   if (!mixes.empty()) return mixes;
-  for (const Json& one : kit_file().at(of)) {
+  for (const Json& one : mixes_file().at(of)) {
     mixes.push_back({one.at("name").get<std::string>(), one.value("plugin", ""),
                      one.value("before", Json::array()), one.value("after", Json::array()),
                      one.value("keys", Json::object())});
@@ -114,7 +116,7 @@ const std::vector<KitMix>& kit_mixes(const std::string& of) {
 }
 
 Json plan_with(const std::string& kind, const Json& thing) {
-  const Json& within = kit_file().at("within").at(kind);
+  const Json& within = mixes_file().at("within").at(kind);
   Json entry = within.at("entry");
   entry[within.at("key").get<std::string>()] = thing;
   return Json::array({entry});

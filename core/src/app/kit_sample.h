@@ -17,6 +17,9 @@ Json sample_options(const Options& options, bool model, std::vector<std::string>
 // Four layers of a Llama, or of a mixture of experts; eight sequences a step, AdamW, three steps.
 Json small_experiment(bool experts = false);
 
+// A JSON file of kit/ ("mixes.json"). Throws Error (environment) where it is missing.
+Json kit_file(const std::string& name);
+
 // What an experiment is tried beside.
 struct KitMix {
   std::string name;    // for people

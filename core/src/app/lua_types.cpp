@@ -1,6 +1,7 @@
 // Annotations for the Lua language server, from the same declarations that check scripts.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -11,6 +12,7 @@
 #include "app/result_fields.h"
 #include "base/text.h"
 #include "plugin/built_in.h"
+#include "script/read_search.h"
 #include "script/script_strategy.h"
 #include "sweep/table.h"
 
@@ -230,6 +232,26 @@ std::string sweep_types() {
          "function mw.sweep(sweep) end\n\n";
 }
 
+// Of mw.search.
+std::string search_types() {
+  std::string text =
+      "---What may be chosen, and an experiment.\n---@class meshwright.SearchTable\n";
+  static const std::map<std::string, std::string> own = {{"strategies", "(string|table)[]"},
+                                                         {"schedules", "string[]"},
+                                                         {"microbatch", "integer|integer[]"}};
+  const auto& known = experiment_options().list();
+  for (Option option : search_options().list()) {
+    const auto same = std::find_if(known.begin(), known.end(),
+                                   [&](const Option& one) { return one.name == option.name; });
+    const auto other = own.find(option.name);
+    option.optional = option.name != "model" && option.name != "batch" && option.name != "cluster";
+    text += field(option, other != own.end()    ? other->second
+                          : same != known.end() ? experiment_type(*same)
+                                                : lua_type(option));
+  }
+  return text + "\n";
+}
+
 // Of mw.strategy; what the script's functions get is made in script/strategy_rules.cpp.
 std::string strategy_types() {
   std::string text =
@@ -323,14 +345,15 @@ std::string lua_types(PluginRegistry& plugins) {
   text += "---@class meshwright.Experiment\n";
   for (const Option& option : host.experiment().list())
     text += field(option, experiment_type(option));
-  text += '\n';
+  text += '\n' + search_types();
   for (const Verb& verb : host.verbs()) {
     text += fmt::format("---{}\n", verb.doc);
     std::vector<std::string> names;
     for (int i = 0; i < verb.experiments; ++i) {
       names.emplace_back(1, static_cast<char>('a' + i));
       if (verb.experiments == 1) names.back() = "experiment";
-      text += fmt::format("---@param {} meshwright.Experiment\n", names.back());
+      text += fmt::format("---@param {} meshwright.{}\n", names.back(),
+                          verb.name == "search" ? "SearchTable" : "Experiment");
     }
     text += fmt::format("---@return {}\nfunction mw.{}({}) end\n\n", result_class(verb.name),
                         verb.name, join(names));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
@@ -92,12 +91,6 @@ void check_new_kind(const std::string& kind, const fs::path& templates, bool lua
         Stage::script, "kit.kind", "",
         fmt::format("a script cannot bring a thing of the kind {}", quote(kind)),
         fmt::format("leave --lua out: it is written in C++; in Lua there are {}", join(kinds)));
-  }
-  if (kind == name_of(Kind::communicator)) {
-    throw Error(Stage::script, "kit.kind", "",
-                "there is no template of a communicator: it needs a library and a launcher of its "
-                "own, which no template can know",
-                "write a class of meshwright/carrier.h; kinds with a template: " + join(kinds));
   }
   const std::string near = did_you_mean(kind, kinds);
   throw Error(Stage::script, "kit.kind", "", fmt::format("there is no kind {}", quote(kind)),

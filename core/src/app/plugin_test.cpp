@@ -9,6 +9,7 @@
 #include "app/app_host.h"
 #include "app/commands.h"
 #include "app/kit_checks.h"
+#include "app/kit_processes.h"
 #include "app/kit_sample.h"
 #include "app/kit_updates.h"
 #include "base/interrupt.h"
@@ -65,7 +66,9 @@ std::string badly_declared(const Option& option, const Options& all) {
 
 class PluginTester {
  public:
-  PluginTester(PluginRegistry& plugins, Output& output) : report_(output) {
+  // `plugin_path`: of other processes of this program, which are to find the plugin.
+  PluginTester(PluginRegistry& plugins, std::vector<std::string> plugin_path, Output& output)
+      : report_(output), plugin_path_(std::move(plugin_path)) {
     context_.catalog = &plugins;
     context_.roots = {"."};
     reach_ =
@@ -182,6 +185,9 @@ class PluginTester {
         break;
       case Kind::cluster:
         priced(one);
+        return;
+      case Kind::communicator:
+        check_communicator(one.name, plugin_path_, report_);
         return;
       default:  // an op, whose operands only a model knows
         report_.failed(
@@ -309,6 +315,7 @@ class PluginTester {
   }
 
   KitReport report_;
+  const std::vector<std::string> plugin_path_;
   ReadContext context_;
   std::shared_ptr<const ScriptReach> reach_;
   Json options_;
@@ -379,7 +386,12 @@ int test_plugin(const ScriptArguments& arguments, const std::string& what, Outpu
   const PluginDescriptor& plugin = is_file ? plugins.load(what) : plugins.plugin(what);
   if (!output.json())
     output.text(fmt::format("{} {}: {}", plugin.name, plugin.version, plugin.summary));
-  return PluginTester(plugins, output).run(plugin);
+  std::vector<std::string> plugin_path = arguments.plugin_path;
+  if (is_file) {
+    const std::string folder = std::filesystem::path(what).parent_path().string();
+    plugin_path.insert(plugin_path.begin(), folder.empty() ? "." : folder);
+  }
+  return PluginTester(plugins, std::move(plugin_path), output).run(plugin);
 }
 
 }  // namespace mw

@@ -1,9 +1,7 @@
 // `meshwright runs export`: the tables of runs as one, for programs that read CSV or JSON.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 
 #include "app/commands.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <ctime>
 #include <optional>
-#include <set>
 
 #include "app/commands.h"
 #include "app/runs_rows.h"

@@ -1,7 +1,6 @@
 // `meshwright runs tail`: a run's last steps, and with -f those that come until it ends.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "base/json_text.h"
 #include "base/text.h"
 #include "predict/search.h"
@@ -64,12 +66,8 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
   if (found.edge.size() > 1)
     text += "\n  less memory, more time\n\n" + table_text(found.edge, offload);
   text += "\n";
-  std::size_t begin = 0;
-  while (begin < found.why.size()) {
-    const std::size_t end = std::min(found.why.find('\n', begin), found.why.size());
-    text += "  " + found.why.substr(begin, end - begin) + "\n";
-    begin = end + 1;
-  }
+  std::istringstream why(found.why);
+  for (std::string line; std::getline(why, line);) text += "  " + line + "\n";
   return text;
 }
 

@@ -4,7 +4,6 @@
 #include "app/app_host.h"
 #include "app/commands.h"
 #include "app/verbs.h"
-#include "base/json_text.h"
 #include "base/text.h"
 #include "report/runs_page.h"
 #include "sweep/axis.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -26,7 +25,6 @@
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
 #include "record/log_claim.h"
-#include "record/run_path.h"
 #include "report/plan_page.h"
 #include "run/progress.h"
 #include "run/ranks.h"

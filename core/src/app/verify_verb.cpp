@@ -1,11 +1,9 @@
 // mw.verify: holds a mix, or each of its steps' plans, to one rank, and says what came of it.
 #include <fmt/format.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 
-#include "app/machine_facts.h"
 #include "app/verbs.h"
 #include "base/interrupt.h"
 #include "base/text.h"

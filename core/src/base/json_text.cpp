@@ -36,9 +36,10 @@ std::string lua_text(const Json& value) {
   if (!value.is_structured()) return json_text(value);
   std::string inside;
   for (const auto& [key, item] : value.items()) {
-    if (key.starts_with("$")) continue;
+    if (key.starts_with("$") && key != unnamed_key) continue;
     inside += inside.empty() ? " " : ", ";
-    inside += value.is_array() ? lua_text(item) : key + " = " + lua_text(item);
+    inside +=
+        value.is_array() || key == unnamed_key ? lua_text(item) : key + " = " + lua_text(item);
   }
   return "{" + inside + " }";
 }
@@ -131,6 +132,7 @@ Json without_hidden(const Json& value) {
     return out;
   }
   for (const auto& [key, item] : value.items()) {
+    if (key == unnamed_key) out["value"] = without_hidden(item);
     if (!key.starts_with('$')) out[key] = without_hidden(item);
   }
   return out;

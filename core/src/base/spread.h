@@ -14,4 +14,9 @@ struct Spread {
 };
 Spread spread_of(const std::vector<double>& values);  // what is not finite does not count
 
+// The value that so large a share of the values lies below. There must be one.
+double quantile(std::vector<double> values, double share);
+// The one in the middle, or the mean of the two; of what is finite. NaN of none.
+double median(std::vector<double> values);
+
 }  // namespace mw

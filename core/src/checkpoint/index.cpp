@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/json_text.h"
 #include "checkpoint/checksum.h"

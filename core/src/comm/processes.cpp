@@ -128,11 +128,20 @@ Word Processes::receive_whole(int from, const std::string& what, Milliseconds ti
     }
     whole = !part->empty() && part->front() == '1';
     bytes.append(*part, 1);
+    timeout = std::max(timeout, timeout_);  // the other parts are on their way
   }
   Word word;
   Unpacker unpacker(bytes);
   unpacker(word.sort, word.what, word.bytes);
   return word;
+}
+
+void Processes::check_there(int process) {
+  try {
+    Word word = receive_whole(process, "", Milliseconds(0));
+    kept_[static_cast<std::size_t>(process)].push_back(std::move(word));
+  } catch (const WaitedInVain&) {  // it has nothing to say
+  }
 }
 
 Word Processes::receive(int from, const std::string& what, Milliseconds timeout) {

@@ -92,6 +92,8 @@ class Processes {
   // The next word of a process. Throws WaitedInVain after the timeout, Error (run, "process.lost")
   // if the process is gone.
   Word receive(int from, const std::string& what, Milliseconds timeout);
+  // Throws as receive() if that process is gone; takes no word from it, and does not wait.
+  void check_there(int process);
   // The next one, which must be `what`. Throws also ProcessFailed if it is not, and Aborted if that
   // process' ranks have ended; then the word stays for receive().
   std::string expect(int from, const std::string& what, Milliseconds timeout);

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 #include "meshwright/error.h"

@@ -272,7 +272,10 @@ std::optional<std::string> StoreLink::take(int from, Milliseconds timeout) {
     Pause pause = shortest_pause;
     for (bool once_more = true; !s.words->check({key(0)});) {
       // What it posted last is there before it is seen that it ended.
-      if (lost(from) && !std::exchange(once_more, false)) gone("is gone");
+      if (lost(from)) {
+        if (!std::exchange(once_more, false)) gone("is gone");
+        continue;
+      }
       if (Clock::now() >= deadline) return std::nullopt;
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, longest_pause);

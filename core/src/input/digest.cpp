@@ -1,6 +1,5 @@
 // Digests the bytes of mapped files, each file once in a process while nobody writes it.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <mutex>

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <sstream>
-#include <vector>
 
 #include "base/json_text.h"
 

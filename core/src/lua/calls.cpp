@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/json_text.h"
 #include "lua/value.h"
 
 namespace mw {

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "plan/build.h"
-#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

@@ -2,7 +2,6 @@
 // the segments of each virtual stage.
 #include "plan/build.h"
 
-#include <algorithm>
 #include <optional>
 #include <tuple>
 

@@ -1,5 +1,4 @@
 // The verbs that edit any program: who uses which slots, what is put in where, slots added.
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 

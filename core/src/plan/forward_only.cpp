@@ -1,7 +1,6 @@
 // Takes backward, reductions and the update out of a plan's programs, and what was kept for them.
 #include "plan/forward_only.h"
 
-#include <algorithm>
 #include <set>
 
 #include "plan/build.h"

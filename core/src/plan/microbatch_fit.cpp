@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/json_text.h"
 #include "plan/limits.h"
 #include "program/memory.h"
 

@@ -8,8 +8,6 @@
 #include <set>
 #include <string>
 
-#include "program/lifetimes.h"
-
 namespace mw {
 namespace {
 

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "base/interrupt.h"
-#include "program/lifetimes.h"
 
 namespace mw {
 namespace {

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "base/json_text.h"
 #include "plan/limits.h"
 #include "program/memory.h"
 

@@ -6,132 +6,155 @@
 #include <cmath>
 
 #include "base/json_text.h"
-#include "meshwright/options.h"
+#include "predict/fields.h"
 
 namespace mw {
 namespace {
 
 constexpr double most = 1e30;
 
-Options& rate(Options& options, const char* name, const char* doc) {
-  return options.number(name, doc).range(1.0, most);
+Options& rate(Options& options) {
+  return options.range(1.0, most);
 }
-Options& share(Options& options, const char* name, const char* doc) {
-  return options.number(name, doc).range(1e-6, 10.0);
+Options& share(Options& options) {
+  return options.range(1e-6, 10.0);
 }
-Options& seconds(Options& options, const char* name, const char* doc) {
-  return options.number(name, doc).range(0.0, 1e3).fallback(0.0);
-}
-
-const Options& cluster_options() {
-  static const Options options =
-      Options()
-          .text("kind", "that it is one")
-          .fallback("cluster")
-          .text("name", "what it is called")
-          .integer("nodes", "how many there are")
-          .at_least(1)
-          .fallback(1)
-          .table("device", "of which type the devices are")
-          .table("node", "devices of a node, and what joins them")
-          .table("network", "what joins the nodes")
-          .optional()
-          .table("torus", "what joins all devices, where there is no network of nodes")
-          .optional()
-          .table("host", "the link to a device's host")
-          .optional();
-  return options;
+Options& seconds(Options& options) {
+  return options.range(0.0, 1e3).fallback(0.0);
 }
 
-const Options& device_options() {
-  static const Options options = [] {
-    Options o;
-    o.text("name", "what it is called");
-    rate(o, "peak16", "dense operations a second of bf16 and fp16");
-    rate(o, "peak8", "... of fp8").optional();
-    rate(o, "peak32", "... of fp32").optional();
-    rate(o, "peak64", "... of fp64").optional();
-    o.bytes("memory", "its memory").at_least(1);
-    o.bytes("workspace", "that the library of products keeps of it").fallback(0);
-    rate(o, "bandwidth", "bytes a second of its memory");
-    share(o, "bandwidth_share", "of that, what streaming kernels achieve");
-    share(o, "gemm", "of the peak, what large matrix products reach");
-    o.number("units", "that tiles are spread over").range(1.0, 1e6).optional();
-    o.number("tile_k", "begin and end of a tile, in units of k").range(0.0, 1e6).fallback(0.0);
-    o.list("tiles", "{ rows, columns, share of the rate } of each").fallback(Json::array());
-    share(o, "batched", "of `gemm`, attention's products of each head").fallback(1.0);
-    seconds(o, "kernel", "of a kernel that does nothing");
-    o.list("flash", "share of the peak of flash attention, by generation").fallback(Json::array());
-    seconds(o, "launch", "of the host to launch one op");
-    share(o, "backward_launch", "of that, in backward").fallback(1.0);
-    seconds(o, "microbatch", "of the host for each microbatch");
-    o.number("smooth", "how sharply the slower of host and device decides")
+const Fields<Cluster>& cluster_fields() {
+  static const Fields<Cluster> fields = [] {
+    Fields<Cluster> f;
+    f.options().text("kind", "that it is one").fallback("cluster");
+    f.add("name", "what it is called", &Cluster::name);
+    f.add("nodes", "how many there are", &Cluster::nodes).at_least(1).fallback(1);
+    f.options()
+        .table("device", "of which type the devices are")
+        .table("node", "devices of a node, and what joins them")
+        .table("network", "what joins the nodes")
+        .optional()
+        .table("torus", "what joins all devices, where there is no network of nodes")
+        .optional()
+        .table("host", "the link to a device's host")
+        .optional();
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<DeviceType>& device_fields() {
+  static const Fields<DeviceType> fields = [] {
+    Fields<DeviceType> f;
+    using D = DeviceType;
+    f.add("name", "what it is called", &D::name);
+    rate(f.add("peak16", "dense operations a second of bf16 and fp16", &D::peak16));
+    rate(f.add("peak8", "... of fp8", &D::peak8)).optional();
+    rate(f.add("peak32", "... of fp32", &D::peak32)).optional();
+    rate(f.add("peak64", "... of fp64", &D::peak64)).optional();
+    f.add("memory", "its memory", &D::memory).at_least(1);
+    f.add("workspace", "that the library of products keeps of it", &D::workspace).fallback(0);
+    rate(f.add("bandwidth", "bytes a second of its memory", &D::bandwidth));
+    share(f.add("bandwidth_share", "of that, what streaming kernels achieve", &D::bandwidth_share));
+    share(f.add("gemm", "of the peak, what large matrix products reach", &D::gemm));
+    f.add("units", "that tiles are spread over", &D::units).range(1.0, 1e6).optional();
+    f.add("tile_k", "begin and end of a tile, in units of k", &D::tile_k)
+        .range(0.0, 1e6)
+        .fallback(0.0);
+    f.options()
+        .list("tiles", "{ rows, columns, share of the rate } of each")
+        .fallback(Json::array());
+    share(f.add("batched", "of `gemm`, attention's products of each head", &D::batched))
+        .fallback(1.0);
+    seconds(f.add("kernel", "of a kernel that does nothing", &D::kernel));
+    f.options()
+        .list("flash", "share of the peak of flash attention, by generation")
+        .fallback(Json::array());
+    seconds(f.add("launch", "of the host to launch one op", &D::launch));
+    share(f.add("backward_launch", "of that, in backward", &D::backward_launch)).fallback(1.0);
+    seconds(f.add("microbatch", "of the host for each microbatch", &D::microbatch));
+    f.add("smooth", "how sharply the slower of host and device decides", &D::smooth)
         .range(1.0, 100.0)
         .fallback(4.5);
-    o.number("slowed", "seconds that compute loses for each of a collective beside it")
+    f.add("slowed", "seconds that compute loses for each of a collective beside it", &D::slowed)
         .range(0.0, 1.0)
         .fallback(0.0);
-    o.number("straggle", "1 + straggle sqrt(2 ln ranks) is what the slowest rank adds")
+    f.add("straggle", "1 + straggle sqrt(2 ln ranks) is what the slowest rank adds", &D::straggle)
         .range(0.0, 1.0)
         .fallback(0.0);
-    seconds(o, "optimizer", "of each optimizer step, beside its bytes");
-    return o;
+    seconds(f.add("optimizer", "of each optimizer step, beside its bytes", &D::optimizer));
+    return f;
   }();
-  return options;
+  return fields;
 }
 
-const Options& node_options() {
-  static const Options options = [] {
-    Options o;
-    o.integer("devices", "of a node").range(1, 65536);
-    rate(o, "bandwidth", "bytes a second that a device sends to the others of its node").optional();
-    share(o, "share", "of that, what collectives achieve").fallback(0.78);
-    seconds(o, "latency", "of a step of a ring");
-    o.list("curves", "measured all-reduces: { ranks =, points = { { bytes, seconds }, … } }")
+const Fields<NodeLinks>& node_fields() {
+  static const Fields<NodeLinks> fields = [] {
+    Fields<NodeLinks> f;
+    using N = NodeLinks;
+    f.add("devices", "of a node", &N::devices).range(1, 65536);
+    rate(f.add("bandwidth", "bytes a second that a device sends to the others of its node",
+               &N::bandwidth))
+        .optional();
+    share(f.add("share", "of that, what collectives achieve", &N::share)).fallback(0.78);
+    seconds(f.add("latency", "of a step of a ring", &N::latency));
+    f.options()
+        .list("curves", "measured all-reduces: { ranks =, points = { { bytes, seconds }, … } }")
         .fallback(Json::array());
-    share(o, "curve_scale", "how much faster this link is than that of the curves").fallback(1.0);
-    share(o, "curve_share", "of what was measured alone, within a step").fallback(1.0);
-    return o;
-  }();
-  return options;
-}
-
-const Options& network_options() {
-  static const Options options = [] {
-    Options o;
-    rate(o, "nic", "bytes a second of a node's NICs, over its devices");
-    share(o, "share", "of that, what is achieved").fallback(0.88);
-    seconds(o, "latency", "from node to node");
-    seconds(o, "hop", "of a step of a ring that crosses nodes");
-    o.number("oversubscription", "of the tree above a pod").range(1.0, 1e3).fallback(1.0);
-    o.integer("pod", "nodes that reach one another at full rate; 0: all").at_least(0).fallback(0);
-    share(o, "partial", "of the NICs' share, for groups of several ranks of a node but not all")
+    share(f.add("curve_scale", "how much faster this link is than that of the curves",
+                &N::curve_scale))
         .fallback(1.0);
-    return o;
+    share(f.add("curve_share", "of what was measured alone, within a step", &N::curve_share))
+        .fallback(1.0);
+    return f;
   }();
-  return options;
+  return fields;
 }
 
-const Options& torus_options() {
-  static const Options options = [] {
-    Options o;
-    o.list("shape", "devices in each dim");
-    rate(o, "bandwidth", "bytes a second of a device to one neighbour");
-    share(o, "share", "of that, what is achieved").fallback(0.9);
-    seconds(o, "latency", "of a hop");
-    return o;
+const Fields<Network>& network_fields() {
+  static const Fields<Network> fields = [] {
+    Fields<Network> f;
+    using N = Network;
+    rate(f.add("nic", "bytes a second of a node's NICs, over its devices", &N::nic));
+    share(f.add("share", "of that, what is achieved", &N::share)).fallback(0.88);
+    seconds(f.add("latency", "from node to node", &N::latency));
+    seconds(f.add("hop", "of a step of a ring that crosses nodes", &N::hop));
+    f.add("oversubscription", "of the tree above a pod", &N::oversubscription)
+        .range(1.0, 1e3)
+        .fallback(1.0);
+    f.add("pod", "nodes that reach one another at full rate; 0: all", &N::pod)
+        .at_least(0)
+        .fallback(0);
+    share(f.add("partial", "of the NICs' share, for groups of several ranks of a node but not all",
+                &N::partial))
+        .fallback(1.0);
+    return f;
   }();
-  return options;
+  return fields;
 }
 
-const Options& host_options() {
-  static const Options options = [] {
-    Options o;
-    rate(o, "link", "bytes a second between a device and its host");
-    rate(o, "memory", "bytes a second of the host's memory, for each device");
-    return o;
+const Fields<Torus>& torus_fields() {
+  static const Fields<Torus> fields = [] {
+    Fields<Torus> f;
+    using T = Torus;
+    f.options().list("shape", "devices in each dim");
+    rate(f.add("bandwidth", "bytes a second of a device to one neighbour", &T::bandwidth));
+    share(f.add("share", "of that, what is achieved", &T::share)).fallback(0.9);
+    seconds(f.add("latency", "of a hop", &T::latency));
+    return f;
   }();
-  return options;
+  return fields;
+}
+
+const Fields<Cluster>& host_fields() {
+  static const Fields<Cluster> fields = [] {
+    Fields<Cluster> f;
+    rate(f.add("link", "bytes a second between a device and its host", &Cluster::host_link));
+    rate(f.add("memory", "bytes a second of the host's memory, for each device",
+               &Cluster::host_memory));
+    return f;
+  }();
+  return fields;
 }
 
 class Reader {
@@ -139,63 +162,29 @@ class Reader {
   Reader(std::string path, Problems& problems) : path_(std::move(path)), problems_(problems) {}
 
   Cluster run(const Json& table) {
-    const auto values = read(cluster_options(), table, path_);
+    const auto values = cluster_fields().read(table, path_, problems_, cluster_);
     if (!values) return {};
-    cluster_.name = values->text("name");
-    cluster_.nodes = values->int32("nodes");
     read_device(*values);
     read_node(*values);
-    if (values->has("network")) read_network(values->at("network"));
+    if (values->has("network"))
+      network_fields().read(values->at("network"), path_ + ".network", problems_, cluster_.network);
     if (values->has("torus")) read_torus(values->at("torus"));
-    if (values->has("host")) {
-      if (const auto host = read(host_options(), values->at("host"), path_ + ".host")) {
-        cluster_.host_link = host->number("link");
-        cluster_.host_memory = host->number("memory");
-      }
-    }
+    if (values->has("host"))
+      host_fields().read(values->at("host"), path_ + ".host", problems_, cluster_);
     check_links(*values);
     return cluster_;
   }
 
  private:
-  std::optional<Values> read(const Options& options, const Json& given, const std::string& path) {
-    Problems found;
-    Values values = options.read(given, path, found);
-    problems_.add(found);
-    if (!found.empty()) return std::nullopt;
-    return values;
-  }
-
   void wrong(const std::string& key, const std::string& message, const std::string& hint) {
     problems_.add(Stage::options, "cluster.value", path_ + "." + key,
                   path_ + "." + key + ": " + message, hint);
   }
 
   void read_device(const Values& cluster) {
-    const auto v = read(device_options(), cluster.at("device"), path_ + ".device");
-    if (!v) return;
     DeviceType& d = cluster_.device;
-    d.name = v->text("name");
-    d.peak16 = v->number("peak16");
-    d.peak8 = v->has("peak8") ? v->number("peak8") : 0;
-    d.peak32 = v->has("peak32") ? v->number("peak32") : 0;
-    d.peak64 = v->has("peak64") ? v->number("peak64") : 0;
-    d.memory = v->integer("memory");
-    d.workspace = v->integer("workspace");
-    d.bandwidth = v->number("bandwidth");
-    d.bandwidth_share = v->number("bandwidth_share");
-    d.gemm = v->number("gemm");
-    d.units = v->has("units") ? v->number("units") : 0;
-    d.tile_k = v->number("tile_k");
-    d.batched = v->number("batched");
-    d.kernel = v->number("kernel");
-    d.launch = v->number("launch");
-    d.backward_launch = v->number("backward_launch");
-    d.microbatch = v->number("microbatch");
-    d.smooth = v->number("smooth");
-    d.slowed = v->number("slowed");
-    d.straggle = v->number("straggle");
-    d.optimizer = v->number("optimizer");
+    const auto v = device_fields().read(cluster.at("device"), path_ + ".device", problems_, d);
+    if (!v) return;
     for (const Json& tile : v->at("tiles")) {
       const auto numbers = row(tile, 3, "device.tiles", "{ rows, columns, share of the rate }");
       if (!numbers.empty()) d.tiles.push_back({numbers[0], numbers[1], numbers[2]});
@@ -231,15 +220,9 @@ class Reader {
   }
 
   void read_node(const Values& cluster) {
-    const auto v = read(node_options(), cluster.at("node"), path_ + ".node");
-    if (!v) return;
     NodeLinks& node = cluster_.node;
-    node.devices = v->int32("devices");
-    node.bandwidth = v->has("bandwidth") ? v->number("bandwidth") : 0;
-    node.share = v->number("share");
-    node.latency = v->number("latency");
-    node.curve_scale = v->number("curve_scale");
-    node.curve_share = v->number("curve_share");
+    const auto v = node_fields().read(cluster.at("node"), path_ + ".node", problems_, node);
+    if (!v) return;
     int number = 0;
     for (const Json& given : v->at("curves")) {
       const std::string key = fmt::format("node.curves[{}]", ++number);
@@ -267,25 +250,10 @@ class Reader {
               [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
   }
 
-  void read_network(const Json& table) {
-    const auto v = read(network_options(), table, path_ + ".network");
-    if (!v) return;
-    cluster_.network = {v->number("nic"),
-                        v->number("share"),
-                        v->number("latency"),
-                        v->number("hop"),
-                        v->number("oversubscription"),
-                        v->int32("pod"),
-                        v->number("partial")};
-  }
-
   void read_torus(const Json& table) {
-    const auto v = read(torus_options(), table, path_ + ".torus");
-    if (!v) return;
     Torus& torus = cluster_.torus;
-    torus.bandwidth = v->number("bandwidth");
-    torus.share = v->number("share");
-    torus.latency = v->number("latency");
+    const auto v = torus_fields().read(table, path_ + ".torus", problems_, torus);
+    if (!v) return;
     std::int64_t all = 1;
     for (const Json& ways : v->at("shape")) {
       const auto whole = whole_number(ways);

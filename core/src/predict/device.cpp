@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/json_text.h"
+#include "base/spread.h"
 #include "predict/machine_memory.h"
 
 namespace mw {
@@ -40,9 +41,7 @@ double median_seconds(double budget, int calls, Body&& body) {
     for (int i = 0; i < calls; ++i) body();
     seconds.push_back((worked() - start) / calls);
   } while (worked() < end);
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return median(std::move(seconds));
 }
 
 constexpr std::int64_t small = 64, large = 384;

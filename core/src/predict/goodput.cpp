@@ -8,8 +8,7 @@
 #include <cmath>
 #include <random>
 
-#include "base/interrupt.h"
-#include "meshwright/options.h"
+#include "predict/fields.h"
 
 namespace mw {
 namespace {
@@ -181,69 +180,50 @@ Goodput goodput(const GoodputRequest& r) {
 }
 
 GoodputRequest read_goodput(const Json& table, const std::string& path, Problems& problems) {
-  static const Options slow_options =
-      Options()
-          .number("mtbf", "mean seconds between slow spells of one device")
-          .range(1.0, 1e15)
-          .number("seconds", "that one lasts, until the device is found and replaced")
-          .range(0.0, 1e9)
-          .number("slowdown", "what a step then takes, over what it takes else")
-          .range(1.0, 1e3);
-  static const Options options =
-      Options()
-          .number("step_seconds", "of a step where nothing fails")
-          .range(1e-6, 1e6)
-          .number("devices", "that the run needs")
-          .range(1.0, 1e9)
-          .number("mtbf", "mean seconds between failures of one device")
-          .range(1.0, 1e15)
-          .number("checkpoint_seconds", "that training stands still for each checkpoint")
-          .range(1e-6, 1e6)
-          .number("restart_seconds", "from a failure to the first step after it")
-          .range(0.0, 1e7)
-          .number("interval_seconds", "between checkpoints; left out: the best")
-          .range(1e-6, 1e9)
-          .optional()
-          .number("days", "to simulate, at least")
-          .range(1.0, 1e5)
-          .fallback(30.0)
-          .integer("seed", "of the simulated failures")
-          .at_least(0)
-          .fallback(1)
-          .table("stragglers", "slow devices: { mtbf, seconds, slowdown }")
-          .optional();
-  Problems found;
-  const Values v = options.read(table, path, found);
-  GoodputRequest r;
-  if (found.empty()) {
-    r.step = v.number("step_seconds");
-    r.devices = v.number("devices");
-    r.mtbf = v.number("mtbf");
-    r.checkpoint = v.number("checkpoint_seconds");
-    r.restart = v.number("restart_seconds");
-    if (v.has("interval_seconds")) r.interval = v.number("interval_seconds");
-    r.days = v.number("days");
-    r.seed = static_cast<std::uint64_t>(v.integer("seed"));
-    if (v.has("stragglers")) {
-      const Values slow = slow_options.read(v.at("stragglers"), path + ".stragglers", found);
-      if (found.empty()) {
-        r.slow_mtbf = slow.number("mtbf");
-        r.slow_seconds = slow.number("seconds");
-        r.slowdown = slow.number("slowdown");
-      }
-    }
-  }
+  using R = GoodputRequest;
+  static const Fields<R> slow_fields = [] {
+    Fields<R> f;
+    f.add("mtbf", "mean seconds between slow spells of one device", &R::slow_mtbf).range(1.0, 1e15);
+    f.add("seconds", "that one lasts, until the device is found and replaced", &R::slow_seconds)
+        .range(0.0, 1e9);
+    f.add("slowdown", "what a step then takes, over what it takes else", &R::slowdown)
+        .range(1.0, 1e3);
+    return f;
+  }();
+  static const Fields<R> fields = [] {
+    Fields<R> f;
+    f.add("step_seconds", "of a step where nothing fails", &R::step).range(1e-6, 1e6);
+    f.add("devices", "that the run needs", &R::devices).range(1.0, 1e9);
+    f.add("mtbf", "mean seconds between failures of one device", &R::mtbf).range(1.0, 1e15);
+    f.add("checkpoint_seconds", "that training stands still for each checkpoint", &R::checkpoint)
+        .range(1e-6, 1e6);
+    f.add("restart_seconds", "from a failure to the first step after it", &R::restart)
+        .range(0.0, 1e7);
+    f.add("interval_seconds", "between checkpoints; left out: the best", &R::interval)
+        .range(1e-6, 1e9)
+        .optional();
+    f.add("days", "to simulate, at least", &R::days).range(1.0, 1e5).fallback(30.0);
+    f.add("seed", "of the simulated failures", &R::seed).at_least(0).fallback(1);
+    f.options().table("stragglers", "slow devices: { mtbf, seconds, slowdown }").optional();
+    return f;
+  }();
+  R r;
+  const auto v = fields.read(table, path, problems, r);
+  if (!v) return r;
+  if (v->has("stragglers") &&
+      !slow_fields.read(v->at("stragglers"), path + ".stragglers", problems, r))
+    return r;
   // It would fail before it was back: no simulation of it ends.
   const double failure = r.mtbf / r.devices, round = r.checkpoint + r.step;
-  if (found.empty() && std::max(r.restart, round) > 20 * failure) {
-    found.add(Stage::options, "goodput.never", path + ".mtbf",
-              fmt::format("{}.mtbf: a failure comes every {:.3g} s, and {} takes {:.3g} s", path,
-                          failure, r.restart > round ? "a restart" : "a step with its checkpoint",
-                          std::max(r.restart, round)),
-              fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices",
-                          std::max(r.restart, round) * r.devices));
+  if (std::max(r.restart, round) > 20 * failure) {
+    problems.add(
+        Stage::options, "goodput.never", path + ".mtbf",
+        fmt::format("{}.mtbf: a failure comes every {:.3g} s, and {} takes {:.3g} s", path, failure,
+                    r.restart > round ? "a restart" : "a step with its checkpoint",
+                    std::max(r.restart, round)),
+        fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices",
+                    std::max(r.restart, round) * r.devices));
   }
-  problems.add(found);
   return r;
 }
 

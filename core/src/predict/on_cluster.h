@@ -1,8 +1,10 @@
 // One rank of a plan on a described cluster: what its instructions and transfers take.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "predict/cluster.h"
 #include "predict/machine.h"
@@ -61,8 +63,9 @@ class OnCluster final : public RankMachine {
   bool sends_whole_ = false;    // each of their ranks has all of what a stage sends
   std::set<const Instruction*> backward_gathers_;  // of parameters that are kept in shards
   std::map<RankSet, Where> where_;
-  std::map<int, double> joined_;                      // by op
-  std::map<int, const Instruction*> forward_starts_;  // by op whose output is moved
+  std::map<std::pair<RankSet, std::int64_t>, double> shifts_;  // by bytes
+  std::map<int, double> joined_;                               // by op
+  std::map<int, const Instruction*> forward_starts_;           // by op whose output is moved
 };
 
 }  // namespace mw

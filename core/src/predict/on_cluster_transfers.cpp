@@ -68,8 +68,10 @@ TransferCost OnCluster::exchange(const Transfer& transfer) {
 
 // Round a ring all wait for its slowest hop.
 double OnCluster::shift(const Transfer& transfer) {
+  const auto [known, missing] = shifts_.try_emplace({transfer.set, transfer.payload});
+  double& slowest = known->second;
+  if (!missing) return slowest;
   const std::vector<int> ranks = program_.ranks_of(transfer.set, rank_);
-  double slowest = 0;
   for (std::size_t k = 0; k < ranks.size(); ++k) {
     slowest = std::max(slowest, send_seconds(cluster_, static_cast<double>(transfer.payload),
                                              ranks[k], ranks[(k + 1) % ranks.size()]));

@@ -3,9 +3,11 @@
 #include "predict/pipeline.h"
 
 #include <algorithm>
-#include <limits>
+#include <functional>
 #include <map>
+#include <queue>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "base/interrupt.h"
 
@@ -78,8 +80,9 @@ class StageClock {
     double spent = 0;
     for (const StageTransfer& t : awaits()) {
       if (!waits_) continue;
-      spent += seconds(t);
-      pricer_.transferred(*t.start, seconds(t));
+      const double own = seconds(t);
+      spent += own;
+      pricer_.transferred(*t.start, own);
     }
     // Links carry it while the receiver computes.
     if (overlaps_ && arrived > now + spent)
@@ -122,7 +125,7 @@ class StageClock {
 class Simulation {
  public:
   Simulation(const std::vector<RankView>& stages, const Machine& machine, int threads, bool traced)
-      : machine_(machine), traced_(traced), busy_(stages.size(), false), work_(stages.size(), 0) {
+      : machine_(machine), traced_(traced), busy_(stages.size(), false) {
     const int ranks = stages.front().program().mesh.size();
     ranks_ = ranks / static_cast<int>(stages.size());
     // What each rank computes with is decided by all ranks, not by those of one stage.
@@ -162,57 +165,79 @@ class Simulation {
                        [](const StageClock& c) { return c.done() || c.meets() || c.met(); });
   }
 
-  // Begins the stage's next run if what it waits for is there; else it stays idle.
+  static std::int64_t message(const StageTransfer& t, int microbatch) {
+    return (static_cast<std::int64_t>(t.tag) << 32) + microbatch;
+  }
+
+  // Begins the stage's next run if what it waits for is there; else it stays idle until somebody
+  // sends that.
   void start(std::size_t s) {
     StageClock& clock = clocks_[s];
     if (busy_[s] || clock.done()) return;
     if (clock.meets() && !all_meet()) return;
+    const int microbatch = clock.run().microbatch;
     double arrived = 0;
     for (const StageTransfer& t : clock.awaits()) {
-      const auto found = messages_.find({t.tag, clock.run().microbatch});
-      if (found == messages_.end()) return;
+      const auto found = messages_.find(message(t, microbatch));
+      if (found == messages_.end()) {
+        waiting_[message(t, microbatch)] = s;
+        return;
+      }
       arrived = std::max(arrived, found->second);
     }
-    for (const StageTransfer& t : clock.awaits()) messages_.erase({t.tag, clock.run().microbatch});
+    for (const StageTransfer& t : clock.awaits()) messages_.erase(message(t, microbatch));
     started_[s] = now_;
-    work_[s] = clock.begin(arrived, now_);
     busy_[s] = true;
+    running_.emplace(done_ + clock.begin(arrived, now_), s);
   }
 
   // To the next end of a run; false if nothing runs.
   bool advance() {
     throw_if_stopped();
-    const auto active = static_cast<int>(std::count(busy_.begin(), busy_.end(), true));
-    if (active == 0) return false;
-    const double slow = machine_.slowdown(ranks_, threads_, active);
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t s = 0; s < clocks_.size(); ++s) {
-      if (busy_[s]) least = std::min(least, work_[s]);
+    if (running_.empty()) return false;
+    const double slow = machine_.slowdown(ranks_, threads_, static_cast<int>(running_.size()));
+    now_ += (running_.top().first - done_) * slow;
+    done_ = running_.top().first;
+    std::vector<std::size_t> next;
+    while (!running_.empty() && running_.top().first <= done_ + 1e-15) {
+      next.push_back(running_.top().second);
+      running_.pop();
     }
-    now_ += least * slow;
-    std::vector<std::size_t> ended;
-    for (std::size_t s = 0; s < clocks_.size(); ++s) {
-      if (!busy_[s]) continue;
-      work_[s] -= least;
-      if (work_[s] <= 1e-15) ended.push_back(s);
+    const std::size_t ended = next.size();
+    bool meets = false;
+    for (std::size_t k = 0; k < ended; ++k) {
+      end(next[k], next);
+      meets = meets || clocks_[next[k]].done() || clocks_[next[k]].meets();
     }
-    for (std::size_t s : ended) end(s);
-    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
+    if (meets) {  // perhaps the last that others wait for
+      for (std::size_t s = 0; s < clocks_.size(); ++s)
+        if (clocks_[s].meets()) next.push_back(s);
+    }
+    std::sort(next.begin(), next.end());
+    next.erase(std::unique(next.begin(), next.end()), next.end());
+    for (std::size_t s : next) start(s);
     return true;
   }
 
-  void end(std::size_t s) {
+  // `next`: those that may go on; whoever waited for what is sent now is added.
+  void end(std::size_t s, std::vector<std::size_t>& next) {
     StageClock& clock = clocks_[s];
     busy_[s] = false;
     runs_[s].emplace_back(started_[s], now_);
     for (const StageTransfer& t : clock.sends()) {
+      const double seconds = clock.seconds(t);
       if (traced_) {
         const auto& code = clock.segment().code;
         sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
                             static_cast<int>(t.start - code.data()), clock.run().microbatch, now_,
-                            now_ + clock.seconds(t)});
+                            now_ + seconds});
       }
-      messages_[{t.tag, clock.run().microbatch}] = now_ + clock.seconds(t);
+      const std::int64_t key = message(t, clock.run().microbatch);
+      messages_[key] = now_ + seconds;
+      if (const auto waits = waiting_.find(key); waits != waiting_.end()) {
+        next.push_back(waits->second);
+        waiting_.erase(waits);
+      }
     }
     const Segment& segment = clock.segment();
     if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {
@@ -262,9 +287,13 @@ class Simulation {
   std::vector<std::vector<InstructionTime>> sent_;            // from stage to stage
   std::vector<StageClock> clocks_;
   std::vector<bool> busy_;
-  std::vector<double> work_;                        // left of each stage's run, by itself
-  std::vector<double> started_;                     // of each stage's run
-  std::map<std::pair<int, int>, double> messages_;  // by tag and microbatch: when they are there
+  // Work that a stage has done which never waited, in seconds by itself: all that run go on alike.
+  double done_ = 0;
+  using Ending = std::pair<double, std::size_t>;  // when `done_` is so much, that stage's run ends
+  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> running_;
+  std::vector<double> started_;                            // of each stage's run
+  std::unordered_map<std::int64_t, double> messages_;      // when they are there
+  std::unordered_map<std::int64_t, std::size_t> waiting_;  // the stage that waits for a message
   double now_ = 0;
   PipelineTime result_;
 };

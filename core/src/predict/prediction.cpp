@@ -3,6 +3,7 @@
 #include "predict/prediction.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "predict/pipeline.h"
 #include "predict/total_memory.h"
@@ -32,10 +33,30 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
   }
 }
 
+StepShares shares_of(const std::vector<StepTime>& stages) {
+  StepShares shares;
+  double all = 0;
+  const auto add = [&](double& to, double seconds) {
+    to += seconds;
+    all += seconds;
+  };
+  for (const StepTime& stage : stages) {
+    add(shares.compute, stage.compute);
+    add(shares.bubble, stage.idle);
+    for (const auto& [key, transfer] : stage.transfers)
+      add(shares.exposed[key.axis], transfer.exposed);
+  }
+  if (all <= 0) return shares;
+  shares.compute /= all;
+  shares.bubble /= all;
+  for (auto& [axis, share] : shares.exposed) share /= all;
+  return shares;
+}
+
 // What the ranks of a stage hold, and the rank that the others wait for.
 struct StageRanks {
   StageForecast forecast;
-  Coordinates slowest;
+  std::unique_ptr<RankView> slowest;
   double cpu = 0;             // core seconds of a step, of all its ranks together
   double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
@@ -83,7 +104,8 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
   double slowest = -1;
   const auto kinds = rank_classes(program);
   for (const RankClass& kind : kinds) {
-    const RankView rank(program, kind.at, 0, machine.scratch());
+    auto view = std::make_unique<RankView>(program, kind.at, 0, machine.scratch());
+    const RankView& rank = *view;
     MemoryForecast memory = forecast_memory(rank);
     memory[Category::buffers] += machine.kept_by_libraries();
     memory.peak += machine.kept_by_libraries();
@@ -97,9 +119,9 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
     }
     const double seconds = kinds.size() == 1 ? 0 : price_step(rank, machine, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
-    if (seconds > slowest) {
+    if (!found.slowest || seconds > slowest) {
       slowest = seconds;
-      found.slowest = kind.at;
+      found.slowest = std::move(view);
     }
   }
   found.most = slowest;
@@ -135,13 +157,12 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {
-    const StageRanks stage = look_at(program, machine, threads, together);
-    p.stages.push_back(stage.forecast);
-    p.cpu_seconds += stage.cpu;
-    last = stage;
-    peak = std::max(peak, stage.forecast.memory.peak);
-    slowest.emplace_back(program, stage.slowest, 0, machine.scratch());
-    ranks.push_back(stage.slowest);
+    last = look_at(program, machine, threads, together);
+    p.stages.push_back(last.forecast);
+    p.cpu_seconds += last.cpu;
+    peak = std::max(peak, last.forecast.memory.peak);
+    ranks.push_back(last.slowest->at());
+    slowest.push_back(std::move(*last.slowest));
   }
   for (const Program& program : plan.programs) {
     std::size_t count = 0;
@@ -155,6 +176,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.instructions = price_pipeline(slowest, machine, threads, /*traced=*/true).instructions;
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
+  p.shares = shares_of(time.stages);
   p.actions = time.actions;
   for (std::size_t s = 0; s < p.actions.size(); ++s) {
     for (TimedAction& action : p.actions[s]) action.rank = plan.mesh.rank(ranks[s]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,13 @@ struct StageForecast {
   MemoryForecast memory;  // of the rank with the highest peak
 };
 
+// What a step is spent on, on average over the stages' slowest ranks: shares of it, which together
+// are 1.
+struct StepShares {
+  double compute = 0, bubble = 0;
+  std::map<std::string, double> exposed;  // by axis: waiting for its transfers
+};
+
 struct Prediction {
   std::string priced_for;  // Machine::name
   // Whether that machine could run it. Where it could not, no seconds are told, nor what follows
@@ -45,6 +53,7 @@ struct Prediction {
   double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
   double step_error = 0;       // Machine::error
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
+  StepShares shares;
   double tokens_per_second = 0, tokens_per_second_per_device = 0;
   double peak_flops = 0;  // per second, of the ranks' devices together
   // Fractions of the peak; mfu_6n counts 6 flops for each parameter and token.

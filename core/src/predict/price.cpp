@@ -3,9 +3,7 @@
 #include "predict/price.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/interrupt.h"
 #include "program/footprint.h"
 
 namespace mw {
@@ -71,15 +69,21 @@ class Pricer::State {
   const std::vector<Pricer::Kept>& kept() const { return kept_; }
   void idle_until(double time) { run_.clock = std::max(run_.clock, time); }
   void transferred(const Instruction& i, double seconds) {
-    const int lane = lane_of(footprint(*rank_, i, Asks::work).transfers.at(0));
+    const auto [found, missing] = stage_lanes_.try_emplace(&i);
+    if (missing) found->second = lane_of(footprint(*rank_, i, Asks::work).transfers.at(0));
+    const int lane = found->second;
     run_.clock += seconds;
     run_.exposed += seconds;
     run_.lanes[lane].exposed += seconds;
   }
   double transfer_seconds(const Instruction& i, int microbatch) const {
-    const RankView& rank = ranks_.of(microbatch);
-    const Footprint made = footprint(rank, i, Asks::work);
-    return machine_->transfer(rank, i, made.transfers.at(0)).seconds;
+    const auto [found, missing] = stage_seconds_.try_emplace({&i, ranks_.kind(microbatch)});
+    if (missing) {
+      const RankView& rank = ranks_.of(microbatch);
+      const Footprint made = footprint(rank, i, Asks::work);
+      found->second = machine_->transfer(rank, i, made.transfers.at(0)).seconds;
+    }
+    return found->second;
   }
 
   StepTime times() const {
@@ -237,6 +241,9 @@ class Pricer::State {
   // By segment and kind of microbatch; known: begun with nothing under way.
   std::map<std::pair<int, int>, Run> known_;
   std::map<std::pair<int, int>, PricedSegment> priced_;
+  // Of sends and receives between stages: by kind of microbatch, and what they are booked under.
+  mutable std::map<std::pair<const Instruction*, int>, double> stage_seconds_;
+  std::map<const Instruction*, int> stage_lanes_;
   std::vector<CommunicationKey> keys_;
   std::map<int, double> links_;                   // when each is free
   std::map<int, std::vector<Underway>> flights_;  // by pending

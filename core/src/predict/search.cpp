@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <map>
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -18,6 +18,23 @@ namespace {
 // The closed form's memory errs by so much: what is above the limit by less is planned all the
 // same, and returned if it fits.
 constexpr double doubted = 1.1;
+// Plans whose times differ by less are equally fast: then the simplest is recommended.
+constexpr double equally_fast = 1.01;
+// After Ctrl-C so many are still planned whole, until one fits.
+constexpr int after_stop = 8;
+
+// What a reader of the plan has to know: its strategies, their options, what else is set, and the
+// kinds of collectives that follow (a sum over data is one, its scatter and gather are two).
+std::size_t complexity(const FoundPlan& found) {
+  std::size_t parts = found.predicted.communication.size();
+  for (const Json& entry : found.entries) parts += entry.size();
+  return parts + (found.recompute == "none" ? 0 : 1) + (found.offload == "none" ? 0 : 1);
+}
+
+bool same_settings(const FoundPlan& a, const FoundPlan& b) {
+  return a.entries == b.entries && a.microbatch == b.microbatch && a.recompute == b.recompute &&
+         a.offload == b.offload;
+}
 
 class MixSearch {
  public:
@@ -47,13 +64,13 @@ class MixSearch {
     try {
       check_best(limit);
       if (fit_.empty()) refuse_memory();
+      check_simple(limit);
       check_edge(limit);
       finish();
       out_.why = why();
     } catch (const Stopped&) {
       out_.interrupted = true;
-      finish();
-      if (out_.why.empty() && !out_.best.empty()) out_.why = what_limits(out_.best.front());
+      after_stopping(limit);
     }
     out_.checking_seconds = seconds_now() - checking;
     out_.seconds = seconds_now() - begun_;
@@ -63,9 +80,8 @@ class MixSearch {
  private:
   // Plans it whole; null if it is refused. Each once.
   const FoundPlan* whole(const SearchCandidate& candidate) {
-    for (const auto& [known, place] : done_) {
-      if (known.same(candidate)) return place < 0 ? nullptr : &out_.checked[place];
-    }
+    if (const auto known = done_.find(candidate.key()); known != done_.end())
+      return known->second < 0 ? nullptr : &out_.checked[known->second];
     throw_if_stopped();
     FoundPlan found;
     const auto entries =
@@ -94,12 +110,13 @@ class MixSearch {
     } catch (const Error&) {  // of a strategy's own
     }
     if (!plan || !problems.empty()) {
-      done_.emplace_back(candidate, -1);
+      done_.emplace(candidate.key(), -1);
       return nullptr;
     }
     found.predicted = predict(*plan, *request_.machine);
     found.fits = found.predicted.fullest().memory.peak <= request_.memory && found.predicted.fits;
-    done_.emplace_back(candidate, static_cast<int>(out_.checked.size()));
+    done_.emplace(candidate.key(), static_cast<int>(out_.checked.size()));
+    candidates_.push_back(candidate);
     out_.checked.push_back(std::move(found));
     if (out_.checked.back().fits) fit_.push_back(out_.checked.size() - 1);
     report();
@@ -136,6 +153,50 @@ class MixSearch {
     return list;
   }
 
+  // The best of what was priced so far: some are planned whole, until one fits.
+  void after_stopping(double limit) {
+    forget_stop_request();  // once more ends this too
+    try {
+      int tried = 0;
+      for (const SearchCandidate& candidate : all_) {
+        if (!fit_.empty() || tried >= after_stop) break;
+        if (candidate.bytes > limit) continue;
+        whole(candidate);
+        ++tried;
+      }
+    } catch (const Stopped&) {
+    }
+    request_stop();
+    finish();
+    if (!out_.best.empty()) out_.why = what_limits(out_.best.front());
+  }
+
+  // Of those about as fast as the fastest, some with the fewest words.
+  void check_simple(double limit) {
+    std::vector<std::pair<std::size_t, const SearchCandidate*>> near;
+    double fastest = 0;
+    for (const SearchCandidate& candidate : all_) {
+      if (candidate.bytes > limit) continue;
+      if (fastest == 0) fastest = candidate.seconds;
+      if (candidate.seconds > 1.02 * fastest) break;
+      near.emplace_back(words(candidate), &candidate);
+    }
+    const auto few = std::min<std::size_t>(near.size(), 8);
+    std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(few), near.end());
+    for (std::size_t i = 0; i < few; ++i) whole(*near[i].second);
+  }
+
+  std::size_t words(const SearchCandidate& candidate) const {
+    std::size_t count = 0;
+    for (const Json& entry : space_.inner[candidate.inner].entries) count += entry.size();
+    if (candidate.data >= 0) count += 2 + space_.data[candidate.data].options.size();
+    if (candidate.stages > 1)
+      count += 3 + (space_.stages[candidate.stages_side].chunks > 1 ? 1 : 0);
+    if (terms_.recompute_of(candidate.policy).written != "none") ++count;
+    if (terms_.offload_of(candidate.policy).written != "none") ++count;
+    return count;
+  }
+
   // A few of those that no other one beats in both time and memory.
   void check_edge(double limit) {
     std::vector<SearchCandidate> edge;
@@ -159,11 +220,20 @@ class MixSearch {
     });
     std::int64_t least = INT64_MAX;
     for (const FoundPlan* one : found) {
-      if (static_cast<int>(out_.best.size()) < request_.best) out_.best.push_back(*one);
       const std::int64_t peak = one->predicted.fullest().memory.peak;
       if (peak >= least) continue;
       least = peak;
       out_.edge.push_back(*one);
+    }
+    const auto slower = std::find_if(found.begin(), found.end(), [&](const FoundPlan* one) {
+      return one->predicted.step_seconds > equally_fast * found.front()->predicted.step_seconds;
+    });
+    const auto simplest = std::min_element(
+        found.begin(), slower,
+        [](const FoundPlan* a, const FoundPlan* b) { return complexity(*a) < complexity(*b); });
+    if (simplest != found.end()) std::rotate(found.begin(), simplest, simplest + 1);
+    for (const FoundPlan* one : found) {
+      if (static_cast<int>(out_.best.size()) < request_.best) out_.best.push_back(*one);
     }
   }
 
@@ -171,27 +241,18 @@ class MixSearch {
   std::string why() {
     if (out_.best.empty()) return "";
     std::string text = what_limits(out_.best.front());
-    const SearchCandidate* best = nullptr;
-    for (const auto& [candidate, place] : done_) {
-      if (place >= 0 && out_.checked[place].entries == out_.best.front().entries &&
-          out_.checked[place].microbatch == out_.best.front().microbatch &&
-          out_.checked[place].recompute == out_.best.front().recompute &&
-          out_.checked[place].offload == out_.best.front().offload)
-        best = &candidate;
-    }
-    if (best == nullptr) return text;
-    const SearchCandidate own = *best;
+    const auto best =
+        std::find_if(out_.checked.begin(), out_.checked.end(),
+                     [&](const FoundPlan& one) { return same_settings(one, out_.best.front()); });
+    const SearchCandidate own =
+        candidates_.at(static_cast<std::size_t>(best - out_.checked.begin()));
     for (const SearchCandidate& other : neighbours(own, all_)) {
       const FoundPlan* found = whole(other);
       if (found != nullptr) text += "\n" + what_loses(out_.best.front(), *found, request_.memory);
     }
     const FoundPlan before = out_.best.front();
     finish();  // a neighbour may be faster than all that were checked
-    if (out_.best.front().entries == before.entries &&
-        out_.best.front().microbatch == before.microbatch &&
-        out_.best.front().recompute == before.recompute)
-      return text;
-    return why();
+    return same_settings(out_.best.front(), before) ? text : why();
   }
 
   [[noreturn]] void refuse_all(bool divides) const {
@@ -236,8 +297,10 @@ class MixSearch {
   const SearchSpace space_;
   SearchTerms terms_;
   std::vector<SearchCandidate> all_;
-  std::vector<std::pair<SearchCandidate, int>> done_;  // and its place in `checked`, or -1
-  std::vector<std::size_t> fit_;                       // places
+  // Places in `checked`, -1 where it was refused.
+  std::map<decltype(SearchCandidate().key()), int> done_;
+  std::vector<SearchCandidate> candidates_;  // of `checked`
+  std::vector<std::size_t> fit_;             // places
   std::map<Json, StrategyChoice> choices_;
   double told_ = seconds_now();
   SearchOutcome out_;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <tuple>
 #include <vector>
 
 #include "predict/search_terms.h"
@@ -15,11 +15,9 @@ struct SearchCandidate {
   std::int64_t microbatch = 1;
   double seconds = 0, bytes = 0;  // of a step; of the rank that holds most
 
-  // The same mix.
-  bool same(const SearchCandidate& other) const {
-    return inner == other.inner && data == other.data && data_ways == other.data_ways &&
-           stages_side == other.stages_side && stages == other.stages && policy == other.policy &&
-           microbatch == other.microbatch;
+  // What makes it this mix.
+  auto key() const {
+    return std::tuple(inner, data, data_ways, stages_side, stages, policy, microbatch);
   }
 };
 

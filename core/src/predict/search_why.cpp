@@ -52,13 +52,10 @@ std::string settings_text(const FoundPlan& found) {
 
 std::string what_limits(const FoundPlan& found) {
   const Prediction& p = found.predicted;
-  const double step = std::max(p.step_seconds, 1e-300);
-  std::map<std::string, double> exposed;  // by axis
-  for (const CommunicationForecast& c : p.communication) exposed[c.key.axis] += c.exposed_seconds;
-  std::vector<std::pair<double, std::string>> parts = {{p.compute_seconds / step, "compute"},
-                                                       {p.bubble_fraction, "bubble"}};
-  for (const auto& [axis, seconds] : exposed)
-    parts.emplace_back(seconds / step, fmt::format("exposed transfers of {}", axis));
+  std::vector<std::pair<double, std::string>> parts = {{p.shares.compute, "compute"},
+                                                       {p.shares.bubble, "bubble"}};
+  for (const auto& [axis, share] : p.shares.exposed)
+    parts.emplace_back(share, fmt::format("exposed transfers of {}", axis));
   std::sort(parts.rbegin(), parts.rend());
   std::string text = fmt::format("{} a step", step_text(p.step_seconds));
   const char* between = ": ";

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/spread.h"
+
 namespace mw {
 namespace {
 
@@ -30,12 +32,6 @@ bool solve(std::vector<std::vector<double>> a, std::vector<double>& b) {
     b[k] /= a[k][k];
   }
   return true;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Median ratios in bins of the fitted seconds, where there are some samples.

@@ -43,16 +43,16 @@ double repeats(const Program& program, const Instruction& i) {
 
 namespace {
 
-using PiecesSeen = std::array<bool, 4>;  // by Piece
+using Counted = std::array<bool, 4>;  // by Piece
 
-void count(const Program& program, std::vector<PiecesSeen>& seen, Flops& flops) {
+void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
   std::vector<double> runs(program.segments.size(), 0);
   // Of the largest microbatches: flops grow with the sequences.
   const auto share = [&](int microbatch) {
     return static_cast<double>(program.batch_of(microbatch)) /
            static_cast<double>(program.batch_of(-1));
   };
-  seen.resize(std::max(seen.size(), program.graph->ops().size()), PiecesSeen{});
+  seen.resize(std::max(seen.size(), program.graph->ops().size()), Counted{});
   LikeOps like(program);
   std::unordered_map<int, std::array<std::optional<double>, 4>> known;  // flops, of the whole op
   const auto flops_of = [&](int op, Piece piece) {
@@ -83,7 +83,7 @@ void count(const Program& program, std::vector<PiecesSeen>& seen, Flops& flops) 
 
 Flops count_flops(const std::vector<Program>& stages) {
   Flops flops;
-  std::vector<PiecesSeen> seen;  // of ops
+  std::vector<Counted> seen;  // of ops
   for (const Program& program : stages) count(program, seen, flops);
   return flops;
 }

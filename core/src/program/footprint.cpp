@@ -15,7 +15,26 @@ const char* name_of(Code code) {
   return names.at(static_cast<std::size_t>(code));
 }
 
-Footprint FootprintMaker::run() {
+namespace {
+
+// A footprint by the instruction's code.
+class CodeFootprint : public FootprintMaker {
+ public:
+  using FootprintMaker::FootprintMaker;
+  Footprint run();
+
+ private:
+  void load();
+  void copy();
+  void compute();
+  void compute_memory();
+  void start();
+  void wait();
+  bool between_stages() const;
+  bool brings_counts() const;
+};
+
+Footprint CodeFootprint::run() {
   switch (i_.code) {
     case Code::load:
       load();
@@ -62,7 +81,7 @@ Footprint FootprintMaker::run() {
 }
 
 // Tokens and labels are read together, then cut to the rank's columns: a copy, but of one row.
-void FootprintMaker::load() {
+void CodeFootprint::load() {
   const std::int64_t sequence = program_.graph->size("seq");
   bool read = false;
   double bytes = 0;
@@ -87,7 +106,7 @@ void FootprintMaker::load() {
   copies(2 * bytes);
 }
 
-void FootprintMaker::copy() {
+void CodeFootprint::copy() {
   const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
   const double bytes = touched(i_.outputs[0]);
   const int source = program_.root(i_.inputs[0]);
@@ -105,7 +124,7 @@ void FootprintMaker::copy() {
   }
 }
 
-void FootprintMaker::compute() {
+void CodeFootprint::compute() {
   if (!rank_.runs(i_)) return;
   if (memory_) compute_memory();
   if (!work_) return;
@@ -115,7 +134,7 @@ void FootprintMaker::compute() {
       {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
 }
 
-void FootprintMaker::compute_memory() {
+void CodeFootprint::compute_memory() {
   std::int64_t apart = 0;  // gradients that are made on their own, then added
   const Op& op = program_.graph->ops()[i_.op];
   for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
@@ -145,7 +164,7 @@ void FootprintMaker::compute_memory() {
   pass(workspace.bytes + apart);
 }
 
-void FootprintMaker::start() {
+void CodeFootprint::start() {
   made_.begins = i_.pending;
   if (i_.bucket >= 0) {
     start_flat();
@@ -169,16 +188,16 @@ void FootprintMaker::start() {
   if (i_.move.kind == Move::Kind::shift) transfer(Collective::recv, set, 0, 0);
 }
 
-bool FootprintMaker::between_stages() const {
+bool CodeFootprint::between_stages() const {
   return i_.move.kind == Move::Kind::send || i_.move.kind == Move::Kind::recv;
 }
 // The first exchange of a layer's rows in a step.
-bool FootprintMaker::brings_counts() const {
+bool CodeFootprint::brings_counts() const {
   return i_.phase == std::string_view("forward") && !i_.move.lands.empty() &&
          i_.move.to == program_.graph->sparse.dims.front();
 }
 
-void FootprintMaker::wait() {
+void CodeFootprint::wait() {
   if (i_.bucket >= 0) {
     made_.awaits = i_.pending;
     if (bucket().hook && i_.pending == bucket().flat.reduction) hooked(false);
@@ -201,6 +220,8 @@ void FootprintMaker::wait() {
   if (!size.takes_held) release(pending);
 }
 
+}  // namespace
+
 double Footprint::executed() const {
   double flops = 0;
   for (const LocalWork& each : work) flops += each.flops;
@@ -212,7 +233,7 @@ CommunicationKey key_of(const Transfer& transfer, const Program& program) {
 }
 
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks) {
-  return FootprintMaker(rank, instruction, asks).run();
+  return CodeFootprint(rank, instruction, asks).run();
 }
 
 }  // namespace mw

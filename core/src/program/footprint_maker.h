@@ -1,5 +1,5 @@
-// How a footprint is made: one function for each kind of instruction (footprint.h says
-// what comes out).
+// What footprints are put together from (footprint.h says what comes out): storages made, shared and
+// let go, work, transfers. What each code does is written with it in footprint.cpp.
 #pragma once
 
 #include "program/footprint.h"
@@ -16,9 +16,7 @@ class FootprintMaker {
         scratch_(has(asks, Asks::scratch)),
         work_(has(asks, Asks::work)) {}
 
-  Footprint run();
-
- private:
+ protected:
   using Event = MemoryEvent::Kind;
   static bool has(Asks asks, Asks part) {
     return (static_cast<int>(asks) & static_cast<int>(part)) != 0;
@@ -104,18 +102,7 @@ class FootprintMaker {
     transfer(op, set, payload, wire_bytes(op, payload, program_.ways(set)));
   }
 
-  // --- What microbatches run ---
-
-  void load();
-  void copy();
-  void compute();
-  void compute_memory();
-  void start();
-  bool between_stages() const;
-  bool brings_counts() const;
-  void wait();
-
-  // --- Buckets and the optimizer ---
+  // --- Buckets and the optimizer (footprint_step.cpp) ---
 
   void start_flat();
   void hooked(bool begins);

@@ -3,7 +3,6 @@
 #include "program/rank_view.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "meshwright/communicator.h"
@@ -11,6 +10,28 @@
 #include "program/scalar_type.h"
 
 namespace mw {
+namespace {
+
+// What a slot's size on a rank depends on, but for the flat ones of buckets.
+std::vector<int> shape_key(const Slot& slot) {
+  std::vector<int> key{static_cast<int>(slot.dtype), static_cast<int>(slot.extra >> 31),
+                       static_cast<int>(slot.extra & 0x7fffffff)};
+  key.reserve(8 + slot.dims.size() + slot.layout.size() + slot.ring.size());
+  for (const Dim dim : slot.dims) key.push_back(dim.id());
+  key.push_back(-1);
+  for (const Placement& placement : slot.layout) {
+    key.push_back((static_cast<int>(placement.kind) << 20) +
+                  (static_cast<int>(placement.reduction) << 16) + placement.dim.id());
+  }
+  if (slot.ring.empty()) return key;
+  key.push_back(-1);
+  key.insert(key.end(), slot.ring.begin(), slot.ring.end());
+  key.push_back(slot.ring_step);
+  return key;
+}
+
+}  // namespace
+
 RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
                    const DeviceScratch* scratch)
     : program_(program),
@@ -18,12 +39,20 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
       batch_(batch),
       scratch_(scratch),
       bytes_(program.slots.size()),
+      shapes_(program.slots.size(), -1),
       places_(program.parameters.size()),
       like_(program),
       dims_(program.graph->ops().size()),
       costs_(program.graph->ops().size() * 4) {
+  std::map<std::vector<int>, std::pair<int, std::int64_t>> known;
   for (std::size_t s = 0; s < bytes_.size(); ++s) {
-    if (program.slots[s].bucket < 0) bytes_[s] = program.local_bytes(program.slots[s], at_, batch);
+    if (program.slots[s].bucket >= 0) continue;
+    const auto [shape, missing] = known.try_emplace(shape_key(program.slots[s]));
+    if (missing) {
+      shape->second = {static_cast<int>(known.size()),
+                       program.local_bytes(program.slots[s], at_, batch)};
+    }
+    std::tie(shapes_[s], bytes_[s]) = shape->second;
   }
   for (const Bucket& bucket : program.buckets) {
     std::int64_t total = 0;
@@ -168,6 +197,24 @@ MoveSize RankView::size_of_exchange(const Instruction& instruction) const {
 MoveSize RankView::size_of(const Instruction& instruction) const {
   const Move& move = instruction.move;
   if (!move.lands.empty()) return size_of_exchange(instruction);
+  const auto& [inputs, outputs] = std::tie(instruction.inputs, instruction.outputs);
+  const int source = (inputs.empty() ? outputs : inputs)[0];
+  const int target = (outputs.empty() ? inputs : outputs)[0];
+  if (shapes_[source] < 0 || shapes_[target] < 0) return size_of_steps(instruction);
+  std::vector<int> key{static_cast<int>(move.kind),
+                       move.from.id(),
+                       move.to.id(),
+                       shapes_[source],
+                       shapes_[target],
+                       program_.slots[target].alias_of < 0 ? 0 : 1};
+  key.insert(key.end(), move.atoms.begin(), move.atoms.end());
+  const auto [size, missing] = sizes_.try_emplace(std::move(key));
+  if (missing) size->second = size_of_steps(instruction);
+  return size->second;
+}
+
+MoveSize RankView::size_of_steps(const Instruction& instruction) const {
+  const Move& move = instruction.move;
   using MoveKind = Move::Kind;
   const MoveSteps steps = this->steps(instruction);
   const auto& slots = instruction.inputs.empty() ? instruction.outputs : instruction.inputs;

@@ -73,6 +73,7 @@ class RankView {
 
  private:
   MoveSize size_of_exchange(const Instruction& instruction) const;
+  MoveSize size_of_steps(const Instruction& instruction) const;
   int index_among(const std::vector<int>& atoms) const;
 
   const Program& program_;
@@ -80,6 +81,7 @@ class RankView {
   const std::int64_t batch_;
   const DeviceScratch* scratch_;
   std::vector<std::int64_t> bytes_;
+  std::vector<int> shapes_;    // of each slot: equal numbers, equal dims, layouts and dtypes
   std::vector<Range> shards_;  // of each bucket
   std::vector<Range> places_;  // of each parameter
   // Of ops that are alike, the first one's.
@@ -89,6 +91,8 @@ class RankView {
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
   mutable std::map<std::tuple<int, Piece, int>, Scratch> workspaces_;
+  // Of moves between slots of these shapes, by what else decides.
+  mutable std::map<std::vector<int>, MoveSize> sizes_;
 };
 
 // A rank's sizes for microbatches of different sizes, alike in all else.

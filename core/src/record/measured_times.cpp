@@ -2,22 +2,14 @@
 // know them.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
+#include "base/spread.h"
 #include "meshwright/run_file.h"
 #include "record/run_reader.h"
+#include "record/warm_up.h"
 
 namespace mw {
-namespace {
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-}  // namespace
 
 std::vector<WorkTimes> measured_times(const std::string& run_file,
                                       const std::vector<int>& stage_of) {
@@ -29,8 +21,7 @@ std::vector<WorkTimes> measured_times(const std::string& run_file,
   }
   std::vector<std::map<std::string, std::vector<double>>> seconds(stage_of.size());
   const std::vector<StepRow> steps = file.steps();
-  const std::size_t first = steps.size() > 4 ? 2 : steps.size() > 1 ? 1 : 0;
-  for (std::size_t s = first; s < steps.size(); ++s) {
+  for (std::size_t s = warm_up(steps.size()); s < steps.size(); ++s) {
     for (const ActionRow& row : file.actions(steps[s].step)) {
       if (row.action.size() != 1) continue;  // no work: a receive, the finish
       const auto found = vstage.find({row.stage, row.chunk});

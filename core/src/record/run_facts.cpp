@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/spread.h"
 #include "record/columns.h"
 #include "record/warm_up.h"
 
@@ -13,14 +14,6 @@ namespace {
 
 void raise(double& value, std::int64_t bytes) {
   if (bytes >= 0 && !(value >= static_cast<double>(bytes))) value = static_cast<double>(bytes);
-}
-
-double middle_of(std::vector<double> values) {
-  std::erase_if(values, [](double v) { return !std::isfinite(v); });
-  if (values.empty()) return not_known;
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 void read_steps(RunReader& reader, RunFacts& facts) {
@@ -33,10 +26,10 @@ void read_steps(RunReader& reader, RunFacts& facts) {
     mfu.push_back(step.mfu);
     bubble.push_back(step.bubble);
   }
-  facts.step_seconds.measured = middle_of(seconds);
-  facts.tokens_per_second = middle_of(rates);
-  facts.mfu = middle_of(mfu);
-  facts.bubble = middle_of(bubble);
+  facts.step_seconds.measured = median(seconds);
+  facts.tokens_per_second = median(rates);
+  facts.mfu = median(mfu);
+  facts.bubble = median(bubble);
   double nearest = not_known;
   for (std::size_t i = warm_up(facts.steps.size()); i < facts.steps.size(); ++i) {
     const double away = std::abs(facts.steps[i].seconds - facts.step_seconds.measured);

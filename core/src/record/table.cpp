@@ -2,7 +2,6 @@
 // from what `fields` says of a row.
 #include "record/table.h"
 
-#include <bit>
 #include <concepts>
 #include <cstring>
 #include <string_view>

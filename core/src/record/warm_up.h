@@ -11,8 +11,7 @@ constexpr std::size_t warm_up(std::size_t steps) {
   return steps > 4 ? 2 : steps > 1 ? 1 : 0;
 }
 
-// The median of what comes after the warm-up, values that are NaN apart; of an even number the mean
-// of the two in the middle. 0 of none.
+// The median of what comes after the warm-up, what is not finite apart. 0 of none.
 double median_after_warm_up(const std::vector<double>& values);
 
 }  // namespace mw

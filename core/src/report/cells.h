@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "meshwright/json.h"
+#include "base/nearest_values.h"
 #include "record/run_facts.h"
 
 namespace mw {
@@ -17,9 +17,9 @@ namespace mw {
 // One run, done or not. NaN: not known.
 struct ReportCell {
   std::string name, status, reason, seed, hash, mix;
-  std::string sweep;                                        // its name; empty: of none
-  std::string file;                                         // the run file, or its folder
-  std::vector<std::pair<std::string, std::string>> values;  // of the sweep's axes, the seed's apart
+  std::string sweep;  // its name; empty: of none
+  std::string file;   // the run file, or its folder
+  AxisValues values;  // of the sweep's axes, the seed's apart
   std::string
       settings;  // JSON: all that decides its numbers but the seed; those of repeats are equal
   // Of `settings` what says how much work a token is: model, sequence, batch and data. Speeds are

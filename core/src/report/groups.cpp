@@ -37,8 +37,7 @@ bool axes_differ(const std::vector<ReportCell>& cells) {
 bool proven(const ReportCell& cell) {
   if (cell.compared) return *cell.compared;
   if (cell.held_to.empty() || cell.name == cell.held_to) return true;
-  return std::any_of(cell.values.begin(), cell.values.end(),
-                     [&](const auto& one) { return one.second == cell.held_to; });
+  return has_value(cell.values, cell.held_to);
 }
 
 GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
@@ -102,43 +101,29 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_bytes = parts(&Cell::bytes, false);
 }
 
-// Null: it has none.
-const std::string* find_value(const std::vector<std::pair<std::string, std::string>>& values,
-                              const std::string& axis) {
-  for (const auto& [key, value] : values)
-    if (key == axis) return &value;
-  return nullptr;
+// By its own name, by a value, or by the name, the mix or the hash of one of its cells.
+bool is_called(const ReportGroup& group, const std::string& name,
+               const std::vector<ReportCell>& cells) {
+  return group.name == name || has_value(group.values, name) ||
+         std::any_of(group.cells.begin(), group.cells.end(), [&](std::size_t c) {
+           return cells[c].name == name || cells[c].mix == name || cells[c].hash == name;
+         });
 }
 
-bool alike(const ReportGroup& a, const ReportGroup& b, const std::string& axis) {
-  const std::string *x = find_value(a.values, axis), *y = find_value(b.values, axis);
-  return x == nullptr || y == nullptr ? x == y : *x == *y;
-}
-
-// Of the groups that the baseline names, by name or by a value, the one that has most values in
-// common with this group.
+// Of the groups of the same work that the baseline names, those of the same sweep first.
 int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
-                const std::string& baseline, const std::vector<std::string>& axes,
-                const std::vector<ReportCell>& cells) {
-  int best = -1;
-  long most = -1;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const ReportGroup& other = groups[g];
-    bool named = other.name == baseline;
-    for (const auto& [key, value] : other.values) named = named || value == baseline;
-    for (const std::size_t c : other.cells) {
-      named = named || cells[c].name == baseline || cells[c].mix == baseline ||
-              (!baseline.empty() && cells[c].hash == baseline);
+                const std::string& baseline, const std::vector<ReportCell>& cells) {
+  for (const bool same_sweep : {true, false}) {
+    std::vector<const AxisValues*> candidates;
+    for (const ReportGroup& other : groups) {
+      const bool fits = other.work == group.work && is_called(other, baseline, cells) &&
+                        (other.sweep == group.sweep || !same_sweep);
+      candidates.push_back(fits ? &other.values : nullptr);
     }
-    if (!named || other.work != group.work) continue;
-    long common = other.sweep == group.sweep ? 1000 : 0;
-    for (const std::string& axis : axes) common += alike(group, other, axis) ? 1 : 0;
-    if (common > most) {
-      most = common;
-      best = static_cast<int>(g);
-    }
+    const int found = nearest_values(group.values, candidates);
+    if (found >= 0) return found;
   }
-  return best;
+  return -1;
 }
 
 using KindOfWork = std::vector<std::pair<std::string, std::string>>;
@@ -310,8 +295,7 @@ ReportGroups group_cells(const ReportRuns& runs) {
   }
   found.predicted = !measured;
   for (ReportGroup& g : found.groups) {
-    if (!baseline.empty())
-      g.baseline = baseline_of(g, found.groups, baseline, runs.axes, runs.cells);
+    if (!baseline.empty()) g.baseline = baseline_of(g, found.groups, baseline, runs.cells);
     if (g.baseline >= 0) {
       const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
       const bool both = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);

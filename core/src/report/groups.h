@@ -24,8 +24,8 @@ const char* name_of(GroupVerdict verdict);
 
 struct ReportGroup {
   std::string name;
-  std::vector<std::pair<std::string, std::string>> values;  // as ReportCell has them
-  std::vector<std::size_t> cells;                           // indices
+  AxisValues values;               // as ReportCell has them
+  std::vector<std::size_t> cells;  // indices
   GroupVerdict verdict = GroupVerdict::left_out;
   // Over the runs that were done.
   Spread tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;

@@ -3,10 +3,10 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <ctime>
 
 #include "base/clock.h"
@@ -117,6 +117,21 @@ void Checkpoints::load_parameters(Executor& executor, const Rank& rank) const {
   }
 }
 
+// The mix is the same by name; a hook that keeps something else has another version.
+Error Checkpoints::of_another_hook(int bucket, std::size_t which, const at::Tensor& there,
+                                   const at::Tensor& here) const {
+  const auto shape = [](const at::Tensor& tensor) {
+    return fmt::format("a tensor of [{}]", fmt::join(tensor.sizes(), ", "));
+  };
+  return {Stage::run, "checkpoint.lacks", "resume",
+          fmt::format("checkpoint {}: of what the reduction hook of bucket {} keeps, number {} is "
+                      "{} there and {} here",
+                      setup_.from->folder().string(), bucket, which,
+                      there.defined() ? shape(there) : "missing", shape(here)),
+          "resume with the version of the hook's plugin that wrote it, or with another hook: then "
+          "what it keeps begins anew"};
+}
+
 void Checkpoints::load_hooks(Executor& executor) const {
   if (!same_mix()) return;
   for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
@@ -126,7 +141,9 @@ void Checkpoints::load_hooks(Executor& executor) const {
     for (std::size_t s = 0; s < state.size(); ++s) {
       const at::Tensor kept =
           setup_.from->read_own(executor.rank(), hook_tensor(static_cast<int>(b), s));
-      if (kept.defined() && kept.sizes() == state[s].sizes()) state[s].copy_(kept);
+      if (!kept.defined() || kept.sizes() != state[s].sizes())
+        throw of_another_hook(static_cast<int>(b), s, kept, state[s]);
+      state[s].copy_(kept);
     }
   }
 }

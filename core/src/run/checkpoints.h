@@ -97,6 +97,8 @@ class Checkpoints {
   void load(Executor& executor, Rank& rank) const;
   void load_parameters(Executor& executor, const Rank& rank) const;
   void load_hooks(Executor& executor) const;
+  Error of_another_hook(int bucket, std::size_t which, const at::Tensor& there,
+                        const at::Tensor& here) const;
   std::vector<StoredPiece> copies(Executor& executor, Rank& rank) const;
   std::vector<StoredPiece> history() const;
   CheckpointIndex facts(Executor& executor, std::int64_t step) const;

@@ -172,6 +172,119 @@ void Executor::touch(const Instruction& i, const Microbatch& m) {
   for (int slot : i.release) copies_.touch(tensor(m, slot));
 }
 
+// What each code does. It sees all of the executor, whose header need not know of a new code.
+struct Executor::Codes {
+  Executor& e;
+  const Instruction& i;
+  Microbatch& m;
+  const int microbatch;
+
+  void run() {
+    switch (i.code) {
+      case Code::load:
+        return load();
+      case Code::compute:
+        return i.update == Update::none ? compute() : e.update(i, m);
+      case Code::move:
+      case Code::start:
+        return e.start(i, m, microbatch);
+      case Code::wait:
+        return e.wait(i, m, microbatch);
+      case Code::seed:
+        m.slots[i.outputs[0]] = at::full({}, e.scaler_->scale(), e.options(i.outputs[0]));
+        return;
+      case Code::alias:  // of a flat slot: its parameter's part of it
+        m.slots[i.outputs[0]] = i.parameter >= 0
+                                    ? e.storage_.slice(i.parameter, e.storage_[i.inputs[0]])
+                                    : e.tensor(m, i.inputs[0]);
+        return;
+      case Code::add:
+        return add();
+      case Code::copy:
+        return copy();
+      case Code::totals:
+        return e.totals(i);
+    }
+  }
+
+  void compute() {
+    try {
+      e.compute(i, m, microbatch);
+    } catch (const Error& error) {
+      throw failed(i, microbatch, error.problems().front());
+    } catch (const c10::Error& error) {
+      throw failed(i, microbatch,
+                   {Stage::run, "run.exception", "", error.what_without_backtrace()});
+    } catch (const std::exception& error) {
+      throw failed(i, microbatch, problem_of(error));
+    }
+  }
+
+  void add() {
+    if (!i.contributing.empty() && !e.sizes_.of_kind(0).contributes(i.contributing[0])) return;
+    if (e.lasts(i.outputs[0])) {
+      e.storage_.add(i.outputs[0], e.tensor(m, i.inputs[0]));
+    } else {
+      m.slots[i.outputs[0]].add_(e.tensor(m, i.inputs[0]));
+    }
+  }
+
+  void copy() {
+    const Slot &from = e.program_.slots[i.inputs[0]], &to = e.program_.slots[i.outputs[0]];
+    const at::Tensor& source =
+        i.bucket >= 0 ? e.storage_.settle(i.inputs[0]) : e.tensor(m, i.inputs[0]);
+    if (to.persistent) {
+      e.storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
+    } else if (from.memory == to.memory) {
+      m.slots[i.outputs[0]] =
+          from.dtype == to.dtype
+              ? source.clone()
+              : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
+                          /*copy=*/true, at::MemoryFormat::Contiguous);
+    } else {
+      const bool host = to.memory == Memory::host;
+      const Ledger::Scope scope(e.ledger_, host ? Category::host : Category::activations);
+      const std::string name = fmt::format("{} of microbatch {}", i.label, microbatch);
+      m.slots[i.outputs[0]] =
+          host ? e.copies_.to_host(source, name) : e.copies_.to_device(source, name);
+    }
+  }
+
+  void load() {
+    Ledger::Scope scope(e.ledger_, Category::buffers);
+    const std::int64_t sequence = e.graph_.size("seq");
+    const auto cpu = at::TensorOptions().dtype(at::kLong);
+    at::Tensor tokens, labels;
+    for (int slot : i.outputs) {
+      const Slot& s = e.program_.slots[slot];
+      const DataCut cut = m.sizes->data_cut(slot);
+      at::Tensor data;
+      if (s.name == "positions") {
+        std::vector<at::Tensor> runs;
+        for (const Range& run : cut.columns) {
+          runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
+        }
+        data = runs.size() == 1 ? runs[0] : at::cat(runs);
+      } else if (s.name == "tokens" || s.name == "labels") {
+        if (!tokens.defined()) {
+          tokens = at::empty({cut.rows.size, sequence}, cpu);
+          labels = at::empty({cut.rows.size, sequence}, cpu);
+          e.input_.data->sample_rows(
+              e.input_.first_sample(e.step_) + e.program_.first_row(microbatch) + cut.rows.offset,
+              tokens, labels);
+        }
+        data = in_runs(s.name == "labels" ? labels : tokens, 1, cut.columns);
+        if (cut.copies) data = data.contiguous();
+      } else {  // a model file's mistake
+        throw std::logic_error("the model asks for the data value \"" + s.name +
+                               "\"; there are tokens, labels and positions");
+      }
+      m.slots[slot] =
+          e.copies_.brought(data, fmt::format("{} of microbatch {}", s.name, microbatch));
+    }
+  }
+};
+
 void Executor::run(const Instruction& i, int microbatch) {
   Microbatch& m = microbatches_[microbatch];
   if (m.slots.empty()) {
@@ -179,51 +292,8 @@ void Executor::run(const Instruction& i, int microbatch) {
     m.sizes = &sizes_.of(microbatch);
   }
   if (copies_.any()) touch(i, m);
-  Ledger::Scope scope(ledger_, Category::activations);
-  switch (i.code) {
-    case Code::load:
-      load(i, m, microbatch);
-      break;
-    case Code::compute:
-      if (i.update != Update::none) {
-        update(i, m);
-        break;
-      }
-      try {
-        compute(i, m, microbatch);
-      } catch (const Error& error) {
-        throw failed(i, microbatch, error.problems().front());
-      } catch (const c10::Error& error) {
-        throw failed(i, microbatch,
-                     {Stage::run, "run.exception", "", error.what_without_backtrace()});
-      } catch (const std::exception& error) {
-        throw failed(i, microbatch, problem_of(error));
-      }
-      break;
-    case Code::move:
-    case Code::start:
-      start(i, m, microbatch);
-      break;
-    case Code::wait:
-      wait(i, m, microbatch);
-      break;
-    case Code::seed:
-      m.slots[i.outputs[0]] = at::full({}, scaler_->scale(), options(i.outputs[0]));
-      break;
-    case Code::add:
-      add(i, m);
-      break;
-    case Code::alias:  // of a flat slot: its parameter's part of it
-      m.slots[i.outputs[0]] = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[i.inputs[0]])
-                                               : tensor(m, i.inputs[0]);
-      break;
-    case Code::copy:
-      copy(i, m, microbatch);
-      break;
-    case Code::totals:
-      totals(i);
-      break;
-  }
+  const Ledger::Scope scope(ledger_, Category::activations);
+  Codes{*this, i, m, microbatch}.run();
   if (ledger_.over_limit()) {  // an accelerator's allocator cannot throw where it is asked
     throw Error(Stage::run, "memory.exceeded", "memory",
                 fmt::format("Rank {} is out of its memory limit: {} bytes in use with {}.", rank_,
@@ -245,58 +315,6 @@ void Executor::run(const Instruction& i, int microbatch) {
     } else {
       m.slots[slot].reset();
     }
-  }
-}
-
-void Executor::copy(const Instruction& i, Microbatch& m, int microbatch) {
-  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
-  const at::Tensor& source = i.bucket >= 0 ? storage_.settle(i.inputs[0]) : tensor(m, i.inputs[0]);
-  if (to.persistent) {
-    storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
-  } else if (from.memory == to.memory) {
-    m.slots[i.outputs[0]] =
-        from.dtype == to.dtype
-            ? source.clone()
-            : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
-                        /*copy=*/true, at::MemoryFormat::Contiguous);
-  } else {
-    const bool host = to.memory == Memory::host;
-    const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
-    const std::string name = fmt::format("{} of microbatch {}", i.label, microbatch);
-    m.slots[i.outputs[0]] = host ? copies_.to_host(source, name) : copies_.to_device(source, name);
-  }
-}
-
-void Executor::load(const Instruction& i, Microbatch& m, int microbatch) {
-  Ledger::Scope scope(ledger_, Category::buffers);
-  const std::int64_t sequence = graph_.size("seq");
-  const auto cpu = at::TensorOptions().dtype(at::kLong);
-  at::Tensor tokens, labels;
-  for (int slot : i.outputs) {
-    const Slot& s = program_.slots[slot];
-    const DataCut cut = m.sizes->data_cut(slot);
-    at::Tensor data;
-    if (s.name == "positions") {
-      std::vector<at::Tensor> runs;
-      for (const Range& run : cut.columns) {
-        runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
-      }
-      data = runs.size() == 1 ? runs[0] : at::cat(runs);
-    } else if (s.name == "tokens" || s.name == "labels") {
-      if (!tokens.defined()) {
-        tokens = at::empty({cut.rows.size, sequence}, cpu);
-        labels = at::empty({cut.rows.size, sequence}, cpu);
-        input_.data->sample_rows(
-            input_.first_sample(step_) + program_.first_row(microbatch) + cut.rows.offset, tokens,
-            labels);
-      }
-      data = in_runs(s.name == "labels" ? labels : tokens, 1, cut.columns);
-      if (cut.copies) data = data.contiguous();
-    } else {  // a model file's mistake
-      throw std::logic_error("the model asks for the data value \"" + s.name +
-                             "\"; there are tokens, labels and positions");
-    }
-    m.slots[slot] = copies_.brought(data, fmt::format("{} of microbatch {}", s.name, microbatch));
   }
 }
 

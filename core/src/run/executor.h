@@ -158,15 +158,14 @@ class Executor {
     std::map<int, Rows> rows;  // by rows_of_slot_
   };
 
+  struct Codes;  // a function for each code (executor.cpp)
   void run(const Instruction& i, int microbatch);
   // Waits for copies of host memory that it reads, overwrites or frees.
   void touch(const Instruction& i, const Microbatch& m);
   void run_traced(const SegmentRun& part);
-  void load(const Instruction& i, Microbatch& m, int microbatch);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
-  void add(const Instruction& i, Microbatch& m);
   // Whether parameters' gradients are added up in more bits than they are made in.
   bool widens() const { return program_.gradient_dtype != program_.dtype; }
   Underway start_shift(const Instruction& i, Microbatch& m, int microbatch);
@@ -175,7 +174,6 @@ class Executor {
   void start(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_flat(const Instruction& i);  // between flat slots of a bucket
   void wait(const Instruction& i, Microbatch& m, int microbatch);
-  void copy(const Instruction& i, Microbatch& m, int microbatch);
   void totals(const Instruction& i);
   void update(const Instruction& i, Microbatch& m);
   void apply(const Instruction& i);

@@ -124,13 +124,4 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   }
 }
 
-void Executor::add(const Instruction& i, Microbatch& m) {
-  if (!i.contributing.empty() && !sizes_.of_kind(0).contributes(i.contributing[0])) return;
-  if (lasts(i.outputs[0])) {
-    storage_.add(i.outputs[0], tensor(m, i.inputs[0]));
-  } else {
-    m.slots[i.outputs[0]].add_(tensor(m, i.inputs[0]));
-  }
-}
-
 }  // namespace mw

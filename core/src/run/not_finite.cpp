@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <string_view>
 
 #include "meshwright/error.h"
 

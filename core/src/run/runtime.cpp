@@ -223,10 +223,26 @@ void RankRuntime::settle(RanksEnd end) {
       for (RankPlace& place : places_of(p, nullptr)) places.push_back(std::move(place));
     }
   }
+  if (end.state == RanksEnd::State::failed && end.nearness == Nearness::consequence && lost.empty())
+    lost = gone_since();
   for (const auto& [p, error] : lost) end = told_by(std::move(end), p, error);
   end.places = std::move(places);
   for (int p = 1; p < count; ++p) processes_->send(p, over(end));
   end.rethrow();
+}
+
+// Processes that died once they had said how their ranks ended: where nobody else's word names a
+// cause, that is one.
+std::vector<std::pair<int, Error>> RankRuntime::gone_since() {
+  std::vector<std::pair<int, Error>> gone;
+  for (int p = 1; p < processes_->count(); ++p) {
+    try {
+      processes_->check_there(p);
+    } catch (const Error& error) {
+      gone.emplace_back(p, error);
+    }
+  }
+  return gone;
 }
 
 // Of a process' ranks: what it said of them; null: it is gone. One whose ranks all went well says
@@ -261,8 +277,9 @@ RanksEnd RankRuntime::told_by(RanksEnd end, int process, const Error& error) con
   if (end.state != RanksEnd::State::well && end.nearness == Nearness::cause) return end;
   const std::vector<int>& ranks = ranks_of_[static_cast<std::size_t>(process)];
   Problem problem = error.problems().front();
+  if (problem.message.ends_with('.')) problem.message.pop_back();
   problem.message = fmt::format("{} ({})", problem.message, span_of(ranks));
-  if (!end.problems.empty())
+  if (end.state != RanksEnd::State::well && end.nearness == Nearness::waited_in_vain)
     problem.message += fmt::format("; rank {}: {}", end.rank, end.problems.front().message);
   return {RanksEnd::State::failed, Nearness::cause, ranks.front(), end.time, {problem}};
 }

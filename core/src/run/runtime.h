@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/processes.h"
@@ -70,6 +71,7 @@ class RankRuntime {
   void settle(comm::RanksEnd end);
   comm::RanksEnd await_end(int process, std::chrono::milliseconds timeout, bool once);
   std::vector<RankPlace> places_of(int process, const comm::RanksEnd* end) const;
+  std::vector<std::pair<int, Error>> gone_since();
   comm::RanksEnd told_by(comm::RanksEnd end, int process, const Error& error) const;
   BytesOfRanks collect(std::vector<std::string> own);
   std::size_t place_of(int rank) const;

@@ -2,7 +2,6 @@
 // cannot deadlock, within the memory limit.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>

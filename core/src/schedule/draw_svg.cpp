@@ -5,10 +5,12 @@
 #include <cmath>
 #include <iterator>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "base/markup.h"
+#include "base/spread.h"
 #include "schedule/palette.h"
 
 namespace mw {
@@ -49,7 +51,6 @@ class Picture {
   std::string draw(const std::string& title, const std::string& caption) {
     const double grid = static_cast<double>(rows_.size()) * (row_height_ + row_gap);
     const double bottom = top_ + grid + 24;
-    const auto lines = split(caption);
     style();
     add("<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n");
     add("<text class=\"title\" x=\"{}\" y=\"{}\">{}</text>\n", margin, margin + 12, escaped(title));
@@ -59,12 +60,14 @@ class Picture {
     for (std::size_t i = 0; i < rows_.size(); ++i) row(i);
     double width =
         std::max({left_ + width_ + margin, 2 * margin + 1.3 * width_of(title), legend_width_});
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      add("<text class=\"soft\" x=\"{}\" y=\"{:.0f}\">{}</text>\n", margin,
-          bottom + 14 + 18 * static_cast<double>(i), escaped(lines[i]));
-      width = std::max(width, 2 * margin + width_of(lines[i]));
+    double height = bottom;
+    std::istringstream lines(caption);
+    for (std::string line; std::getline(lines, line); height += 18) {
+      add("<text class=\"soft\" x=\"{}\" y=\"{:.0f}\">{}</text>\n", margin, height + 14,
+          escaped(line));
+      width = std::max(width, 2 * margin + width_of(line));
     }
-    const double height = bottom + 18 * static_cast<double>(lines.size()) + margin;
+    height += margin;
     const std::string head = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
         "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"system-ui, sans-serif\" "
@@ -77,16 +80,6 @@ class Picture {
   template <typename... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
-  }
-
-  static std::vector<std::string> split(const std::string& text) {
-    std::vector<std::string> out;
-    for (std::size_t from = 0; from < text.size();) {
-      const auto to = std::min(text.find('\n', from), text.size());
-      out.push_back(text.substr(from, to - from));
-      from = to + 1;
-    }
-    return out;
   }
 
   // A work of middling length is wide enough for its number, if the picture stays within bounds.
@@ -110,9 +103,7 @@ class Picture {
     double wanted = narrowest;
     if (!lengths.empty()) {
       // The lower quartile: the longest work does not decide.
-      const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 4);
-      std::nth_element(lengths.begin(), middle, lengths.end());
-      wanted = 20 * span_ / *middle;
+      wanted = 20 * span_ / quantile(lengths, 0.25);
     }
     width_ = std::clamp(wanted, narrowest, widest);
     scale_ = span_ > 0 ? width_ / span_ : 0;

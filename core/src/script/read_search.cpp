@@ -9,7 +9,6 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "predict/cluster_machine.h"
-#include "script/priced_for.h"
 
 namespace mw {
 namespace {

@@ -1,7 +1,6 @@
 // Opens an experiment's weights, and says where each parameter goes at its export.
 #include "script/read_weights.h"
 
-#include <algorithm>
 #include <map>
 
 #include "input/hf_export.h"

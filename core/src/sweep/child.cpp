@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -25,8 +26,8 @@ namespace {
 constexpr std::size_t last_words = 4096;
 
 // Between fork and exec: nothing that allocates or locks.
-[[noreturn]] void become_child(char* const* arguments, int output, const ChildOptions& options,
-                               pid_t parent) {
+[[noreturn]] void become_child(char* const* arguments, char* const* environment, int output,
+                               const ChildOptions& options, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
@@ -41,7 +42,7 @@ constexpr std::size_t last_words = 4096;
     ::setrlimit(RLIMIT_DATA, &limit);
   }
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
-  ::execv("/proc/self/exe", arguments);
+  ::execve("/proc/self/exe", arguments, environment);
   ::_exit(127);
 }
 
@@ -86,6 +87,19 @@ std::string words_of(const std::string& tail) {
   return words.starts_with("error: ") ? words.substr(7) : words;
 }
 
+// This process' variables, with some in the place of those of the same name.
+std::vector<std::string> environment_with(const std::vector<std::string>& others) {
+  std::vector<std::string> all = others;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string one = *variable;
+    const std::string name = one.substr(0, one.find('=') + 1);
+    if (std::none_of(others.begin(), others.end(),
+                     [&](const std::string& other) { return other.starts_with(name); }))
+      all.push_back(one);
+  }
+  return all;
+}
+
 }  // namespace
 
 pid_t start_child(const ChildOptions& options) {
@@ -101,9 +115,13 @@ pid_t start_child(const ChildOptions& options) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  std::vector<std::string> variables = environment_with(options.variables);
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   const pid_t parent = ::getpid();
   const pid_t process = ::fork();
-  if (process == 0) become_child(arguments.data(), output, options, parent);
+  if (process == 0) become_child(arguments.data(), environment.data(), output, options, parent);
   const int why = errno;
   ::close(output);
   if (process < 0) {
@@ -155,33 +173,6 @@ std::int64_t kills_for_memory() {
   return kills_in("/proc", "vmstat", "oom_kill");  // of the whole machine: no group is to be seen
 }
 
-static std::string signal_name(int number) {
-  switch (number) {
-    case SIGABRT:
-      return "SIGABRT";
-    case SIGBUS:
-      return "SIGBUS";
-    case SIGFPE:
-      return "SIGFPE";
-    case SIGHUP:
-      return "SIGHUP";
-    case SIGILL:
-      return "SIGILL";
-    case SIGINT:
-      return "SIGINT";
-    case SIGKILL:
-      return "SIGKILL";
-    case SIGSEGV:
-      return "SIGSEGV";
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGXCPU:
-      return "SIGXCPU";
-    default:
-      return fmt::format("signal {}", number);
-  }
-}
-
 std::string reason_of_end(int status, const std::string& output, bool killed_for_memory) {
   const std::string tail = tail_of(output), words = words_of(tail);
   const std::string said = words.empty() ? "" : "; its last words: " + words;
@@ -195,7 +186,10 @@ std::string reason_of_end(int status, const std::string& output, bool killed_for
     if (number == SIGKILL)
       return "killed by SIGKILL: by somebody, or by the kernel as the machine was out of memory" +
              said;
-    const std::string ended = fmt::format("{} ({})", signal_name(number), ::strsignal(number));
+    const char* const name = ::sigabbrev_np(number);
+    const std::string called =
+        name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
+    const std::string ended = fmt::format("{} ({})", called, ::strsignal(number));
     if (no_memory) return fmt::format("out of memory: it ended by {}{}", ended, said);
     return fmt::format("crashed: {}{}", ended, said);
   }

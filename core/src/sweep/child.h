@@ -12,6 +12,7 @@ namespace mw {
 struct ChildOptions {
   std::vector<std::string> arguments;  // of this program
   std::string output;                  // file for what it says
+  std::vector<std::string> variables;  // "NAME=value", in place of this process' of that name
   std::int64_t memory = 0;             // bytes that it may allocate; 0: no limit
   int lock = -1;                       // a file that stays open in it
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/nearest_values.h"
 #include "base/text.h"
 
 namespace mw {
@@ -40,25 +41,23 @@ LossBound loss_bound(const std::string& precision) {
 }
 
 int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::string& like) {
-  int found = -1;
-  int most = -1;
+  const auto values_of = [](const Cell& of) {
+    AxisValues values;
+    for (const CellValue& value : of.values) values.emplace_back(value.key, value.text);
+    return values;
+  };
+  const AxisValues own = values_of(cells[cell]);
+  const std::string* seed = cells[cell].text_of("seed");
+  std::vector<AxisValues> values(cells.size());
+  std::vector<const AxisValues*> candidates(cells.size());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (cells[i].name == like) return i == cell ? -1 : static_cast<int>(i);
-    const auto& values = cells[i].values;
-    const bool has = std::any_of(values.begin(), values.end(),
-                                 [&](const CellValue& value) { return value.text == like; });
-    if (!has) continue;
-    int shared = 0;
-    bool other_seed = false;
-    for (const CellValue& value : values) {
-      const std::string* own = cells[cell].text_of(value.key);
-      if (own != nullptr && *own == value.text) ++shared;
-      if (own != nullptr && *own != value.text && value.key == "seed") other_seed = true;
-    }
-    if (other_seed || shared <= most) continue;
-    most = shared;
-    found = static_cast<int>(i);
+    const std::string* other_seed = cells[i].text_of("seed");
+    if (seed != nullptr && other_seed != nullptr && *seed != *other_seed) continue;
+    values[i] = values_of(cells[i]);
+    if (has_value(values[i], like)) candidates[i] = &values[i];
   }
+  const int found = nearest_values(own, candidates);
   return found == static_cast<int>(cell) ? -1 : found;
 }
 

@@ -161,12 +161,10 @@ class Combine final : public OpType {
 }  // namespace
 
 OpTypePtr dispatch() {
-  static const OpTypePtr type = std::make_shared<Dispatch>();
-  return type;
+  return only<Dispatch>();
 }
 OpTypePtr combine() {
-  static const OpTypePtr type = std::make_shared<Combine>();
-  return type;
+  return only<Combine>();
 }
 
 }  // namespace mw

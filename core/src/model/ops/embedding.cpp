@@ -141,13 +141,11 @@ class AddPositions final : public OpType {
 }  // namespace
 
 OpTypePtr embedding() {
-  static const OpTypePtr type = std::make_shared<Embedding>();
-  return type;
+  return only<Embedding>();
 }
 
 OpTypePtr add_positions() {
-  static const OpTypePtr type = std::make_shared<AddPositions>();
-  return type;
+  return only<AddPositions>();
 }
 
 }  // namespace mw

@@ -122,8 +122,7 @@ class ExpertLinear final : public OpType {
 }  // namespace
 
 OpTypePtr expert_linear() {
-  static const OpTypePtr type = std::make_shared<ExpertLinear>();
-  return type;
+  return only<ExpertLinear>();
 }
 
 }  // namespace mw

@@ -119,12 +119,10 @@ class LatentKeys final : public OpType {
 }  // namespace
 
 OpTypePtr split() {
-  static const OpTypePtr type = std::make_shared<Split>();
-  return type;
+  return only<Split>();
 }
 OpTypePtr latent_keys() {
-  static const OpTypePtr type = std::make_shared<LatentKeys>();
-  return type;
+  return only<LatentKeys>();
 }
 
 }  // namespace mw

@@ -120,8 +120,7 @@ class Linear final : public OpType {
 }  // namespace
 
 OpTypePtr linear() {
-  static const OpTypePtr type = std::make_shared<Linear>();
-  return type;
+  return only<Linear>();
 }
 
 }  // namespace mw

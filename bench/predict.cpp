@@ -1,0 +1,143 @@
+// What resolving and pricing takes: each mw.plan of a script by its parts, and mw.search by its
+// own. Milliseconds of one core, the least of several rounds.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/chosen.h"
+#include "base/clock.h"
+#include "lua/script.h"
+#include "plugin/built_in.h"
+#include "predict/pipeline.h"
+#include "predict/prediction.h"
+#include "predict/search.h"
+#include "predict/shared_cores.h"
+#include "script/priced_for.h"
+#include "script/read_experiment.h"
+#include "script/read_search.h"
+
+namespace {
+
+using mw::Json;
+
+class Timing final : public mw::Host {
+ public:
+  Timing(mw::PluginRegistry& plugins, int rounds) : plugins_(plugins), rounds_(rounds) {}
+
+  std::vector<mw::Constructor> constructors() const override {
+    std::vector<mw::Constructor> all;
+    for (std::size_t i = 0; i < mw::built_in().count; ++i) {
+      const mw::Registration& one = mw::built_in().registrations[i];
+      if (std::string name = mw::constructor_of(one.kind, one.name); !name.empty())
+        all.push_back({std::move(name), &one});
+    }
+    return all;
+  }
+  std::vector<mw::Verb> verbs() const override {
+    return {{"train", "", 1}, {"plan", "Times it.", 1}, {"search", "Times it.", 1}};
+  }
+  const mw::Options& experiment() const override { return mw::experiment_options(); }
+  mw::PluginRegistry& plugins() override { return plugins_; }
+
+  Json call(const std::string& verb, const std::vector<Json>& tables,
+            const mw::CallFunction& function) override {
+    mw::ReadContext context;
+    context.catalog = &plugins_;
+    context.roots = {"."};
+    context.call = function;
+    return verb == "search" ? search(tables.front(), context) : plan(tables.front(), context);
+  }
+
+ private:
+  double least(const std::function<void()>& work) const {
+    double least = 1e9;
+    for (int round = 0; round < rounds_; ++round) {
+      const double begun = mw::cpu_seconds_now();
+      work();
+      least = std::min(least, 1e3 * (mw::cpu_seconds_now() - begun));
+    }
+    return least;
+  }
+
+  Json plan(const Json& table, const mw::ReadContext& context) {
+    mw::Experiment experiment;
+    const double resolve = least([&] { experiment = mw::read_experiment(table, context); });
+    const auto cluster = mw::machine_of(experiment);
+    const mw::Machine& machine = cluster ? *cluster : mw::this_machine();
+    const mw::Plan& plan = *experiment.plan;
+    std::vector<mw::RankView> stages;
+    std::size_t runs = 0, instructions = 0;
+    for (const mw::Program& program : plan.programs) {
+      stages.emplace_back(program, mw::rank_classes(program).front().at, 0, machine.scratch());
+      runs += program.timeline.size();
+      for (const mw::SegmentRun& run : program.timeline)
+        instructions += program.segments[run.segment].code.size();
+    }
+    double step = 0;
+    const double events = least([&] { step = mw::price_pipeline(stages, machine).step; });
+    mw::Prediction prediction;
+    const double predict = least([&] { prediction = mw::predict(plan, machine); });
+    const double hash = least([&] { static_cast<void>(plan.hash()); });
+    if (!headed_) {
+      fmt::print("{:>7} {:>7} {:>7} {:>7} {:>9} {:>12} | {:>8} {:>8} {:>8} {:>8} {:>8}\n", "ranks",
+                 "stages", "layers", "micro", "runs", "instructions", "resolve", "hash", "predict",
+                 "events", "all, ms");
+      headed_ = true;
+    }
+    fmt::print(
+        "{:7} {:7} {:7} {:7} {:9} {:12} | {:8.1f} {:8.1f} {:8.1f} {:8.1f} {:8.1f}  {:.4g} s\n",
+        plan.ranks(), plan.stages(), plan.graph->layers, plan.microbatches, runs, instructions,
+        resolve, hash, predict, events, resolve + hash + predict, step);
+    std::fflush(stdout);
+    Json result = prediction.to_json();
+    result["text"] = "";
+    return result;
+  }
+
+  Json search(const Json& table, const mw::ReadContext& context) {
+    const mw::ReadSearch read = mw::read_search(table, context);
+    const double begun = mw::cpu_seconds_now();
+    const mw::SearchOutcome found = mw::search(read.request);
+    const double core = mw::cpu_seconds_now() - begun;
+    fmt::print(
+        "search on {} ranks: {} candidates, {} refused, {} fit; {} probes; {:.2f} s of a core: "
+        "{:.2f} s probes, {:.3f} s pricing, {:.2f} s {} plans whole\n"
+        "  priced alone {:.0f} a second; with their probes {:.0f} a second\n",
+        read.request.ranks, found.candidates, found.refused, found.fitting, found.probes, core,
+        found.probing_seconds, found.pricing_seconds, found.checking_seconds, found.checked.size(),
+        static_cast<double>(found.candidates) / found.pricing_seconds,
+        static_cast<double>(found.candidates) / (found.pricing_seconds + found.probing_seconds));
+    std::fflush(stdout);
+    return {{"text", ""}, {"kind", "search"}, {"candidates", found.candidates}};
+  }
+
+  mw::PluginRegistry& plugins_;
+  const int rounds_;
+  bool headed_ = false;
+};
+
+}  // namespace
+
+// bench_predict SCRIPT [ROUNDS]
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: bench_predict SCRIPT [ROUNDS]\n");
+    return 2;
+  }
+  try {
+    mw::PluginRegistry plugins(mw::PluginRegistry::search_path({}));
+    Timing timing(plugins, argc > 2 ? std::stoi(argv[2]) : 3);
+    mw::ScriptOptions options;
+    options.train_as = "plan";
+    options.library = mw::lua_library();
+    mw::Script script(timing, options);
+    script.run_file(argv[1]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,280 @@
+// Starts two processes over a communicator, as torchrun would, and reads what they say.
+#include "app/kit_processes.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+#include "base/interrupt.h"
+#include "base/text.h"
+#include "lua/script.h"
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+#include "sweep/child.h"
+
+namespace mw {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int processes = 2;
+constexpr std::chrono::seconds patience{300};
+constexpr std::chrono::milliseconds look_every{20};
+
+// Of this machine, and nobody's at the moment.
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const bool found =
+      socket >= 0 && ::bind(socket, any, length) == 0 && ::getsockname(socket, any, &length) == 0;
+  const int port = ntohs(address.sin_port);
+  if (socket >= 0) ::close(socket);
+  if (found) return port;
+  throw Error(Stage::environment, "launch.address", "", "this machine has no free port",
+              "the network of this machine, 127.0.0.1");
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A folder of its own, gone with it.
+class Folder {
+ public:
+  Folder() : path_((fs::temp_directory_path() / "meshwright-XXXXXX").string()) {
+    if (::mkdtemp(path_.data()) == nullptr) {
+      throw Error(Stage::environment, "file.write", "", path_ + ": cannot make this folder",
+                  "TMPDIR names a folder that you may write to");
+    }
+  }
+  ~Folder() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  fs::path of(const std::string& name) const { return fs::path(path_) / name; }
+
+ private:
+  std::string path_;
+};
+
+// The processes of one run of kit/communicator.lua.
+class Launched {
+ public:
+  Launched(const std::string& communicator, const std::vector<std::string>& plugin_path,
+           const std::string& word) {
+    const std::string port = std::to_string(free_port());
+    for (int p = 0; p < processes; ++p) {
+      ChildOptions child;
+      child.arguments = {"run", (lua_library().parent_path() / "communicator.lua").string(),
+                         "--json", "--communicator", communicator};
+      for (const std::string& folder : plugin_path) {
+        child.arguments.emplace_back("--plugin-path");
+        child.arguments.push_back(fs::absolute(folder).string());
+      }
+      child.arguments.insert(child.arguments.end(), {"--", word});
+      child.output = output(p).string();
+      child.variables = {fmt::format("WORLD_SIZE={}", processes),
+                         fmt::format("RANK={}", p),
+                         fmt::format("LOCAL_RANK={}", p),
+                         "MASTER_ADDR=127.0.0.1",
+                         "MASTER_PORT=" + port,
+                         "TORCHELASTIC_USE_AGENT_STORE=False"};
+      // A launcher around this process is none of theirs.
+      for (const char* other : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"})
+        child.variables.push_back(std::string(other) + "=");
+      started_.push_back({start_child(child)});
+    }
+  }
+  ~Launched() {
+    for (std::size_t p = 0; p < started_.size(); ++p) kill(p);
+    for (One& one : started_) {
+      if (!one.over) ::waitpid(one.process, &one.status, 0);
+    }
+  }
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+
+  void kill(std::size_t p) {
+    if (!started_[p].over) ::kill(-started_[p].process, SIGKILL);
+  }
+  // Until it holds; false after a long time, or where the first process has ended before.
+  bool wait_until(const std::function<bool()>& holds) {
+    const auto deadline = Clock::now() + patience;
+    for (;;) {
+      const bool ended = over(0);
+      if (holds()) return true;
+      if (ended || Clock::now() > deadline) return false;
+      throw_if_stopped();
+      std::this_thread::sleep_for(look_every);
+    }
+  }
+  bool over(std::size_t p) {
+    One& one = started_[p];
+    if (!one.over) one.over = child_ended(one.process, one.status);
+    return one.over;
+  }
+  bool all_over() {
+    bool all = true;
+    for (std::size_t p = 0; p < started_.size(); ++p) all = over(p) && all;
+    return all;
+  }
+  // The first one's, where it has ended by itself; else -1.
+  int exit_code() const {
+    const int status = started_[0].status;
+    return started_[0].over && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string said(int p) const { return text_of(output(p)); }
+  std::vector<Json> results() const {
+    std::vector<Json> lines;
+    std::istringstream text(said(0));
+    for (std::string line; std::getline(text, line);) {
+      Json read = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (read.is_object()) lines.push_back(std::move(read));
+    }
+    return lines;
+  }
+  // Why the first process ended so, by its own words.
+  std::string end() const {
+    for (const Json& line : results()) {
+      if (line.value("kind", "") == "error") return line.value("message", "");
+    }
+    const One& first = started_[0];
+    if (!first.over) return "the first process does not come to an end";
+    return "the first process " + reason_of_end(first.status, output(0).string(), false);
+  }
+
+ private:
+  struct One {
+    pid_t process = 0;
+    bool over = false;
+    int status = 0;
+  };
+  fs::path output(int p) const { return folder_.of(std::to_string(p)); }
+
+  Folder folder_;
+  std::vector<One> started_;
+};
+
+constexpr const char* over_it = "over it";
+constexpr const char* where_to_look =
+    "the contract is meshwright/carrier.h, for what sends messages meshwright/transport.h";
+
+// Measured and predicted bytes of a training, and lasting memory; empty: they are alike.
+std::string unlike(const Json& result) {
+  const auto bytes_of = [](const Json& list) {
+    Json bytes = Json::object();
+    for (const Json& one : list) {
+      const std::string key =
+          fmt::format("{} {}, {}", one.at("axis").get<std::string>(),
+                      one.at("op").get<std::string>(), one.at("phase").get<std::string>());
+      bytes[key] = {one.at("calls"), one.at("bytes")};
+    }
+    return bytes;
+  };
+  const Json measured = bytes_of(result.at("communication"));
+  const Json predicted = bytes_of(result.at("predicted").at("communication"));
+  for (const auto& [key, value] : predicted.items()) {
+    if (measured.value(key, Json()) != value)
+      return fmt::format("{}: {} calls and bytes measured, {} predicted", key,
+                         measured.value(key, Json()).dump(), value.dump());
+  }
+  if (measured.size() != predicted.size()) return "more is sent than was predicted";
+  for (const char* kept : {"parameters", "gradients", "optimizer"}) {
+    const Json& forecast = result.at("predicted").at("memory").at(0).at(kept);
+    if (result.at("memory").at(kept) != forecast)
+      return fmt::format("{}: {} bytes measured, {} predicted", kept,
+                         result.at("memory").at(kept).dump(), forecast.dump());
+  }
+  return "";
+}
+
+void check_runs(Launched& run, KitReport& report) {
+  run.wait_until([&] { return run.all_over(); });
+  int trained = 0;
+  for (const Json& line : run.results()) {
+    const std::string kind = line.value("kind", "");
+    if (kind == "verify") {
+      const std::string check =
+          fmt::format("equals one rank {}, {}", over_it, line.value("name", ""));
+      const Json& errors = line.at("max_relative_error");
+      if (line.value("verdict", "") == "equal") {
+        report.ok(check, fmt::format("gradients {:.1e}, parameters {:.1e} apart",
+                                     errors.at("gradients").get<double>(),
+                                     errors.at("parameters").get<double>()));
+      } else {
+        report.failed(check, line.value("verdict", "") + ": " + line.at("divergence").dump(),
+                      where_to_look);
+      }
+    } else if (kind == "train") {
+      ++trained;
+      const std::string differs = unlike(line);
+      const std::string check = fmt::format("bytes and memory as predicted, {}", over_it);
+      if (differs.empty()) {
+        report.ok(check);
+      } else {
+        report.failed(check, differs, where_to_look);
+      }
+    }
+  }
+  const std::string check = "all processes end well";
+  if (trained > 0 && run.all_over() && run.exit_code() == 0) {
+    report.ok(check);
+  } else {
+    report.failed(check, run.end(), where_to_look);
+  }
+}
+
+void check_killed(Launched& run, KitReport& report) {
+  const std::string check = "a process that is killed is named";
+  if (!run.wait_until([&] { return run.said(0).find("\nstep ") != std::string::npos; })) {
+    report.failed(check, "no training began: " + run.end(), where_to_look);
+    return;
+  }
+  run.kill(processes - 1);
+  const bool ended = run.wait_until([&] { return run.over(0); });
+  for (const Json& line : run.results()) {
+    const std::string message = line.value("message", "");
+    if (ended && line.value("code", "") == "process.lost" && run.exit_code() == 1 &&
+        message.find(fmt::format("process {}", processes - 1)) != std::string::npos) {
+      report.ok(check, message);
+      return;
+    }
+  }
+  report.failed(check, ended ? run.end() : "the other one does not end",
+                "what waits for its ranks must fail, and take() must throw process.lost");
+}
+
+}  // namespace
+
+void check_communicator(const std::string& name, const std::vector<std::string>& plugin_path,
+                        KitReport& report) {
+  {
+    Launched run(name, plugin_path, "all");
+    check_runs(run, report);
+  }
+  Launched run(name, plugin_path, "endless");
+  check_killed(run, report);
+}
+
+}  // namespace mw

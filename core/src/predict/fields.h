@@ -1,0 +1,50 @@
+// A description's keys, each declared once: as an option, and as the member that it is read into.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "meshwright/options.h"
+
+namespace mw {
+
+template <class T>
+class Fields {
+ public:
+  // By the member's type: a number, an integer, bytes (std::int64_t), a flag or text. Where the key
+  // is optional and left out, the member stays as it is.
+  template <class Member>
+  Options& add(const char* name, const char* doc, Member T::*member) {
+    readers_.push_back([=](const Values& values, T& into) {
+      if (values.has(name)) into.*member = values.at(name).template get<Member>();
+    });
+    if constexpr (std::is_same_v<Member, bool>) return options_.boolean(name, doc);
+    if constexpr (std::is_same_v<Member, double>) return options_.number(name, doc);
+    if constexpr (std::is_same_v<Member, std::int64_t>) return options_.bytes(name, doc);
+    if constexpr (std::is_same_v<Member, std::string>) return options_.text(name, doc);
+    return options_.integer(name, doc);
+  }
+  // For keys that are read by hand.
+  Options& options() { return options_; }
+
+  // Nothing, and its problems, if the table is wrong.
+  std::optional<Values> read(const Json& table, const std::string& path, Problems& problems,
+                             T& into) const {
+    Problems found;
+    Values values = options_.read(table, path, found);
+    problems.add(found);
+    if (!found.empty()) return std::nullopt;
+    for (const auto& reader : readers_) reader(values, into);
+    return values;
+  }
+
+ private:
+  Options options_;
+  std::vector<std::function<void(const Values&, T&)>> readers_;
+};
+
+}  // namespace mw

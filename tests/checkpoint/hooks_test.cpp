@@ -1,0 +1,112 @@
+// What reduction hooks keep, in checkpoints: it comes back in the same mix, and a hook that keeps
+// something else by the same name is refused.
+#include <catch2/catch.hpp>
+#include <mutex>
+
+#include "meshwright/passes.h"
+#include "meshwright/reduction_hook.h"
+#include "meshwright/strategy.h"
+#include "run/checkpoints.h"
+#include "run/trainer.h"
+#include "support/problems.h"
+#include "support/setup.h"
+#include "support/temporary_folder.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+std::mutex seen_lock;
+
+// The sum as it is; counts its reductions in a tensor of so many elements, which it keeps.
+class Counts final : public ReductionHook {
+ public:
+  Counts(std::int64_t elements, std::vector<double>* seen) : elements_(elements), seen_(seen) {}
+  bool exact(const BucketShape&) const override { return true; }
+  ReductionCost cost(const BucketShape& bucket) const override {
+    ReductionCost cost;
+    cost.start.calls = {{Collective::all_reduce, bucket.elements * bucket.element}};
+    return cost;
+  }
+  std::unique_ptr<BucketReduction> make(const BucketShape&, at::TensorOptions) const override {
+    return std::make_unique<Reduction>(elements_, seen_);
+  }
+
+ private:
+  class Reduction final : public BucketReduction {
+   public:
+    Reduction(std::int64_t elements, std::vector<double>* seen)
+        : count_(at::zeros({elements}, at::kDouble)), seen_(seen) {}
+    void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
+      {
+        const std::lock_guard lock(seen_lock);
+        seen_->push_back(count_[0].item<double>());
+      }
+      count_.add_(1);
+      pending_ = ranks.all_reduce(gradient, mw::Reduction::sum, purpose);
+    }
+    void finish() override { pending_.wait(); }
+    std::vector<at::Tensor> state() override { return {count_}; }
+
+   private:
+    at::Tensor count_;
+    std::vector<double>* seen_;
+    Pending pending_;
+  };
+  std::int64_t elements_;
+  std::vector<double>* seen_;
+};
+
+struct Run {
+  std::string end = "none";  // what it threw
+  std::string message;
+  std::vector<double> seen;  // how many reductions the hooks had counted, at each of their own
+};
+
+// Two ranks, one bucket; from step 2 on where a checkpoint of the folder is given.
+Run run(const std::filesystem::path& folder, std::int64_t elements,
+        const std::filesystem::path& from = {}) {
+  Run done;
+  Setup setup;
+  setup.plan = {dp(2, 1 << 24, false), does("counts", {}, [&](Draft& draft) {
+                  draft.add_pass(
+                      hook_reductions("dp", [hook = std::make_shared<Counts>(elements, &done.seen)](
+                                                const BucketShape&) { return hook; }));
+                })};
+  Experiment e = experiment(setup);
+  e.steps = from.empty() ? 2 : 4;
+  e.checkpoint.path = folder;
+  Checkpoints::Setup start;
+  start.folder = std::make_shared<CheckpointFolder>(folder);
+  start.here = {0, 1};
+  start.writes = true;
+  if (!from.empty()) start.from = std::make_shared<Checkpoint>(from);
+  try {
+    Checkpoints checkpoints(e, std::move(start));
+    train(e, nullptr, nullptr, nullptr, &checkpoints);
+    checkpoints.finish();
+  } catch (const Error& error) {
+    done.end = codes(error.problems());
+    done.message = error.problems().front().message;
+  }
+  return done;
+}
+
+}  // namespace
+
+TEST_CASE("what a hook keeps comes back in its mix, and nothing else takes its place") {
+  const TemporaryFolder folder;
+  const Run first = run(folder.path() / "a", 3);
+  CHECK(first.end == "none");
+  CHECK(first.seen == std::vector<double>{0, 0, 1, 1});
+  const std::filesystem::path written = folder.path() / "a" / checkpoint_name(2);
+  const Run again = run(folder.path() / "b", 3, written);
+  CHECK(again.end == "none");
+  CHECK(again.seen == std::vector<double>{2, 2, 3, 3});
+  const Run other = run(folder.path() / "c", 5, written);
+  CHECK(other.end == "checkpoint.lacks resume");
+  CHECK_THAT(other.message, Catch::Contains("of what the reduction hook of bucket 0 keeps, number "
+                                            "0 is a tensor of [3] there and a tensor of [5] here"));
+  CHECK(other.seen.empty());
+}
