@@ -1,6 +1,6 @@
 # label: cli
-"""Sweeps with same_loss_as: mixes that are right over a hundred steps, and such with one fault put in, which losses
-alone may hide."""
+"""Sweeps with same_loss_as: mixes that are right over a hundred steps, and such with one fault put
+in, which losses alone may hide."""
 import json
 import unittest
 

@@ -8,8 +8,8 @@
 #include "plan/plan.h"
 #include "predict/machine.h"
 #include "predict/prediction.h"
-#include "record/rows.h"
 #include "record/columns.h"
+#include "record/rows.h"
 
 namespace mw {
 

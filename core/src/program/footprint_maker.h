@@ -1,5 +1,5 @@
-// What footprints are put together from (footprint.h says what comes out): storages made, shared and
-// let go, work, transfers. What each code does is written with it in footprint.cpp.
+// What footprints are put together from (footprint.h says what comes out): storages made, shared
+// and let go, work, transfers. What each code does is written with it in footprint.cpp.
 #pragma once
 
 #include "program/footprint.h"

@@ -31,8 +31,8 @@ int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::str
 void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key);
 
 // Sets status and reason of a result whose run is done: "failed" where a loss, or the first norm of
-// gradients, differs from the reference's by more than the bound, else "done". Null `reference`: there is nothing to
-// compare with, and `why` says so. Leaves under "same_loss_as" what was found.
+// gradients, differs from the reference's by more than the bound, else "done". Null `reference`:
+// there is nothing to compare with, and `why` says so. Leaves under "same_loss_as" what was found.
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
            const LossBound& bound);
 
