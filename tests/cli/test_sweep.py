@@ -102,24 +102,6 @@ assert(not pcall(function() return sweep.gone end))
         self.assertRegex(done.stderr, r"\[1/1\] done +[\d.]+ s  optimizer\.lr=0\.02  loss [\d.]+  [\d.]+k? tokens/s")
         self.assertEqual([c["status"] for c in self.index()["cells"]], ["queued", "done"])
 
-    def test_the_table_is_shown_once(self):
-        """By whoever is first: the script that prints the cells, or the program for it."""
-        table = "2 predicted"
-        grid = "over = { plan = { { dp(2) }, { tp(2) } } },"
-        for after in ("print(sweep:go())\n", GO, "", GO + "print('after')\n", "print('before', (sweep:go()))\n",
-                      GO + "print('after', cells)\n"):
-            with self.subTest(after):
-                self.sweep_script(grid, after=after)
-                done = self.sweep("--predict")
-                self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertEqual(done.stdout.count(table), 1, done.stdout)
-                if "('after')" in after:  # what the program shows comes where the sweep was run
-                    self.assertLess(done.stdout.index(table), done.stdout.index("after"))
-        self.sweep_script(grid, after="sweep:go { quiet = true }\n")
-        self.assertNotIn(table, self.sweep("--predict").stdout)
-        self.sweep_script(grid, after="print(sweep:go { quiet = true })\n")
-        self.assertEqual(self.sweep("--predict").stdout.count(table), 1)
-
     def test_grids_in_grids(self):
         self.sweep_script("""over = {
           mix = {

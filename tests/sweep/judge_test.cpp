@@ -68,6 +68,24 @@ TEST_CASE("what is wrong is found") {
   }
 }
 
+TEST_CASE("a factor in a gradient that losses hide shows in its first norm") {
+  const auto with_norms = [](double norm, const LossBound& bound) {
+    Json own = {{"losses", {5.5, 5.4}}, {"grad_norms", {norm, 9.0}}};
+    const Json reference = {{"losses", {5.5, 5.4}}, {"grad_norms", {2.0, 3.0}}};
+    judge(own, "dp(2)", &reference, "", bound);
+    return own;
+  };
+  const LossBound fp32 = loss_bound("fp32");
+  CHECK(with_norms(2.0 * (1 + 1e-6), fp32)["status"] == "done");  // later ones may differ
+  const Json found = with_norms(2.0 * (1 + 1e-3), fp32);
+  CHECK(found["status"] == "failed");
+  CHECK(found["same_loss_as"]["norm_difference"].get<double>() == Approx(1e-3));
+  CHECK(found["reason"].get<std::string>().find("2.002 and that of dp(2) has 2,") !=
+        std::string::npos);
+  CHECK(with_norms(4.0, {1e-5, 1e-5})["status"] == "done");   // a tolerance is one of losses
+  CHECK(with_norms(std::nan(""), fp32)["status"] == "done");  // left out by the loss scale
+}
+
 TEST_CASE("a tolerance that is given holds for every step") {
   const LossBound given{1e-3, 1e-3};
   CHECK(judged({9e-4, 9e-4}, given)["status"] == "done");

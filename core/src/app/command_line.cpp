@@ -275,7 +275,7 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
                    "write a page too: the mesh and who holds what, the timeline, memory over time")
       ->type_name("FILE");
   app.get_subcommand("plan")
-      ->add_option("--trace", arguments.trace,
+      ->add_option("--trace", arguments.plan_trace,
                    "write a Chrome trace too: the predicted step, with ops, transfers and memory")
       ->type_name("FILE");
   add_priced_for(app.get_subcommand("plan"), arguments);

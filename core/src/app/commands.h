@@ -27,7 +27,7 @@ struct ScriptArguments {
   bool model = false;              // show each experiment's model instead of planning it
   std::vector<std::string> words;  // what stands after "--": the script's `arg`
   std::string html;                // of plan: the page to write; empty: none
-  std::string trace;               // of plan: the trace to write; empty: none
+  std::string plan_trace;          // of plan: the trace to write; empty: none
   std::string logits;              // of logits: the file to write
   bool force = false;              // start what this machine's memory is predicted not to hold
   Json go = Json::object();        // what the command line says of sweeps: keys of sweep:go

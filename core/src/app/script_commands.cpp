@@ -130,7 +130,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.placements) host.show_placements();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
-  if (!arguments.trace.empty()) host.keep_traces();
+  if (!arguments.plan_trace.empty()) host.keep_traces();
   if (!arguments.logits.empty()) host.write_logits(arguments.logits);
   if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
@@ -156,10 +156,11 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
       write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
       output.note(fmt::format("{}: written", arguments.html));
     }
-    if (!arguments.trace.empty()) {
-      write_output("--trace", arguments.trace,
+    if (!arguments.plan_trace.empty()) {
+      write_output("--trace", arguments.plan_trace,
                    chrome_trace(host.traces(), {{"script", arguments.script}}));
-      output.note(fmt::format("{}: written; https://ui.perfetto.dev opens it", arguments.trace));
+      output.note(
+          fmt::format("{}: written; https://ui.perfetto.dev opens it", arguments.plan_trace));
     }
     return host.exit_code();
   });

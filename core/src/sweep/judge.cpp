@@ -21,12 +21,23 @@ bool is_repeat(const CellValue& value) {
   return value.key == "seed" || value.key == "repeat";
 }
 
+double first_of(const Json& result, const char* key) {
+  const Json list = result.value(key, Json::array());
+  return list.empty() || !list.front().is_number() ? std::nan("") : list.front().get<double>();
+}
+
+// Relative, of the first step's norms of gradients; not a number where one overflowed or lacks.
+double norm_difference(const Json& own, const Json& other) {
+  const double a = first_of(own, "grad_norms"), b = first_of(other, "grad_norms");
+  return std::abs(a - b) / std::max(std::abs(b), 1e-30);
+}
+
 }  // namespace
 
 LossBound loss_bound(const std::string& precision) {
-  if (precision == "fp64") return {1e-12, 1e-9, true};
-  if (precision == "fp32") return {1e-5, 1e-3, true};
-  return {2e-3, 3e-2, true};  // bf16, fp16
+  if (precision == "fp64") return {1e-12, 1e-9, true, 1e-12};
+  if (precision == "fp32") return {1e-5, 1e-3, true, 1e-5};
+  return {2e-3, 3e-2, true, 5e-3};  // bf16, fp16
 }
 
 int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::string& like) {
@@ -107,6 +118,10 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
   found["steps"] = steps;
   found["difference"] = worst;
   found["step"] = at;
+  const double norms = norm_difference(result, *reference);
+  const bool scaled = bound.norm > 0 && norms > bound.norm;
+  if (std::isfinite(norms)) found["norm_difference"] = norms;
+  if (bound.norm > 0) found["norm_tolerance"] = bound.norm;
   result["same_loss_as"] = found;
   if (wrong_at < steps) {
     result["status"] = "failed";
@@ -118,6 +133,13 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
         other[wrong_at].is_number() ? format_number(other[wrong_at].get<double>())
                                     : "one that is not finite",
         wrong, limit, bound.grows && wrong_at < first_steps ? " so early" : "");
+  } else if (scaled) {
+    result["status"] = "failed";
+    result["reason"] = fmt::format(
+        "trains differently: its first gradient has the norm {} and that of {} has {}, {:.2g} "
+        "apart relatively; up to {:.2g} may be, of the same weights. Verify says which gradient",
+        format_number(first_of(result, "grad_norms")), like,
+        format_number(first_of(*reference, "grad_norms")), norms, bound.norm);
   } else if (worst > std::max(bound.first, bound.later)) {
     result["reason"] = fmt::format(
         "its losses and those of {} are {:.2g} apart at step {}, grown little by little from "

@@ -15,6 +15,9 @@ struct LossBound {
   double later = 0;    // from then on
   bool grows = false;  // later, also some times what they differed by before: rounding grows
                        // from step to step, while what is wrong makes a leap
+  // ... and the norm of the first step's gradient, of weights that are still the same: a factor in
+  // a gradient shows there, where an optimizer that normalises hides it from losses. 0: any.
+  double norm = 0;
 };
 // Where the script does not say.
 LossBound loss_bound(const std::string& precision);
@@ -27,9 +30,9 @@ int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::str
 // Throws Error (options) if no cell and no value is called so.
 void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key);
 
-// Sets status and reason of a result whose run is done: "failed" where a loss differs from the
-// reference's by more than the bound, else "done". Null `reference`: there is nothing to
-// compare with, and `why` says so. Leaves under "same_loss_as" what was found.
+// Sets status and reason of a result whose run is done: "failed" where a loss, or the first norm of
+// gradients, differs from the reference's by more than the bound, else "done". Null `reference`:
+// there is nothing to compare with, and `why` says so. Leaves under "same_loss_as" what was found.
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
            const LossBound& bound);
 

@@ -1,0 +1,45 @@
+# label: cli
+"""A sweep's table on stdout: shown once, by whoever is first."""
+import unittest
+
+from cases import ProgramCase
+
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+local sweep = mw.sweep {
+  name = "s",
+  base = {
+    model = mw.llama { layers = 2, hidden = 16, heads = 2, ffn = 32, vocab = 32 },
+    data = mw.synthetic {}, sequence = 8, batch = 4, threads = 1,
+    optimizer = mw.adamw { lr = 1e-2 }, steps = 2,
+  },
+  over = { plan = { { dp(2) }, { tp(2) } } },
+}
+"""
+GO = "local cells = sweep:go()\n"
+
+
+class Table(ProgramCase):
+    def stdout(self, after):
+        self.write(SCRIPT + after)
+        done = self.call("sweep", "script.lua", "--predict")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_shown_once(self):
+        """By the script that prints the cells, or by the program for it, before what the script says next."""
+        table = "2 predicted"
+        for after in ("print(sweep:go())\n", GO, "", GO + "print('after')\n", "print('before', (sweep:go()))\n",
+                      GO + "print('after', cells)\n"):
+            with self.subTest(after):
+                said = self.stdout(after)
+                self.assertEqual(said.count(table), 1, said)
+                if "('after')" in after:
+                    self.assertLess(said.index(table), said.index("after"))
+        self.assertNotIn(table, self.stdout("sweep:go { quiet = true }\n"))
+        self.assertEqual(self.stdout("print(sweep:go { quiet = true })\n").count(table), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
