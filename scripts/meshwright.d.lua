@@ -285,6 +285,49 @@ local mw = {}
 ---@field trace? any[] steps of which the run file has every op and transfer, for meshwright trace: { 3, 100 }; {}: none. If left out, the third and the last
 ---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? called after each step with its index and { loss =, grad_norm =, lr =, tokens =, seconds = }; returns { name = number } for the run file; stop = true in it ends the run
 
+---What may be chosen, and an experiment.
+---@class meshwright.SearchTable
+---@field best? integer plans to return (default 5) (1 .. 100)
+---@field checked? integer candidates that are planned whole, the best by the closed form (default 24) (1 .. 1000)
+---@field ranks? integer that each plan has; the cluster's devices if left out (1 .. 2147483647)
+---@field strategies? (string|table)[] names of those that may stand in a plan; all of the plugin path if left out
+---@field schedules? string[] of stages: { "1f1b" }; all that are registered if left out
+---@field microbatch? integer|integer[] sequences, or a list to choose from; powers of two up to 64 if left out
+---@field recompute? any as an experiment's, or a list to choose from; none, selective and full if left out
+---@field offload? any as an experiment's, or a list to choose from; none if left out
+---@field model meshwright.Model what is trained: mw.llama { … }, mw.gpt { … }
+---@field data? meshwright.Data tokens: mw.text { "file", sequence = 128 }, mw.synthetic { … }
+---@field sequence? integer tokens of one sample; may stand in data instead
+---@field plan? meshwright.Strategy[] a training's: the search does not look at it
+---@field batch integer sequences of one step, over all ranks
+---@field precision? "fp64"|"fp32"|"bf16"|"fp16" of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 masters
+---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
+---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less
+---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less
+---@field device? "cpu"|"cuda" a training's: the search does not look at it
+---@field optimizer? meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
+---@field schedule? meshwright.Schedule|fun(step: integer): number a training's: the search does not look at it
+---@field steps? integer a training's: the search does not look at it
+---@field seed? integer a training's: the search does not look at it
+---@field weights? string a training's: the search does not look at it
+---@field export? any a training's: the search does not look at it
+---@field name? string a training's: the search does not look at it
+---@field log? string a training's: the search does not look at it
+---@field overwrite? boolean a training's: the search does not look at it
+---@field checkpoint? table a training's: the search does not look at it
+---@field resume? any a training's: the search does not look at it
+---@field evaluate? table a training's: the search does not look at it
+---@field cluster table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run does not look at it
+---@field stack? table the software that a plan on a cluster is priced for: mw.stack("megatron-core"); this project's own if left out
+---@field threads? integer a training's: the search does not look at it
+---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run
+---@field force? boolean a training's: the search does not look at it
+---@field check? boolean a training's: the search does not look at it
+---@field timeout? number a training's: the search does not look at it
+---@field on_nan? "stop"|"continue" a training's: the search does not look at it
+---@field trace? any[] a training's: the search does not look at it
+---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? a training's: the search does not look at it
+
 ---Trains, and returns what was measured beside what was predicted.
 ---@param experiment meshwright.Experiment
 ---@return meshwright.TrainResult
@@ -307,7 +350,7 @@ function mw.verify(experiment) end
 function mw.compare(a, b) end
 
 ---Recommends a plan for a model on a cluster, and says why.
----@param experiment meshwright.Experiment
+---@param experiment meshwright.SearchTable
 ---@return meshwright.SearchResult
 function mw.search(experiment) end
 
