@@ -156,12 +156,12 @@ class Trace(ProgramCase):
         self.assertEqual(len(self.counters(of_plan, 1)), 2)
         # A cluster's ranks, of a machine that is not there; two plans.
         text = (self.folder / script).read_text()
-        (self.folder / script).write_text(text + "e.plan = { dp(8) }\nmw.plan(e)\n")
+        (self.folder / script).write_text(text + "e.plan, e.microbatch = { dp(8) }, 1\nmw.plan(e)\n")
         done = self.call("plan", script, "--cluster", "dgx-h100", "--nodes", "1", "--trace", "plan.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         of_plan = json.loads((self.folder / "plan.json").read_text())["traceEvents"]
         self.assertEqual([e["args"]["name"] for e in of_plan if e["name"] == named], ["pp(2) x dp(2)", "dp(8)"])
-        self.assertNotEqual(self.call("plan", script, "--trace", "/nowhere/at/all/x.json").returncode, 0)
+        self.assertNotEqual(self.call("plan", script, "--trace", "script.lua/x.json").returncode, 0)
 
     def test_chosen_step_and_prediction_alone(self):
         self.run_once()
