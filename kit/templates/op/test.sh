@@ -8,6 +8,6 @@ prefix=${MESHWRIGHT_PREFIX:-@PREFIX@}
     "then MESHWRIGHT_PREFIX=PREFIX ./test.sh" >&2
   exit 5
 }
-cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$prefix"
-cmake --build build
+cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >&2
+cmake --build build >&2
 "$prefix/bin/meshwright" plugins test @NAME@.lua --plugin-path build "$@"
