@@ -179,7 +179,13 @@ void Source::check_ended(Round& round) {
 
 void Source::abort(int rank, const std::string& reason) {
   rank_failed(rank, reason);
-  engine_.failed(rank, reason);
+  // A rank that was stopped passes on what stopped it: its own word could be the first to arrive.
+  std::pair<int, std::string> first;
+  {
+    const std::lock_guard guard(lock_);
+    first = *first_failure_;
+  }
+  engine_.failed(first.first, first.second);
 }
 
 void Source::ended(int rank) {
@@ -191,6 +197,7 @@ void Source::rank_failed(int rank, const std::string& reason) {
   {
     const std::lock_guard guard(lock_);
     if (stopped_) return;
+    first_failure_ = {rank, reason};
     stopped_ = fmt::format("Stopped because rank {} failed: {}", rank, reason);
     for (auto& [id, round] : gathering_) {
       round->fail({mw::Stage::run, "run.aborted", "", *stopped_, ""}, Cause::earlier);

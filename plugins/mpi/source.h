@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine.h"
@@ -74,7 +76,8 @@ class Source final : public mw::CommunicatorSource, public Host {
   };
   mutable std::mutex lock_;
   std::uint32_t run_ = 0;
-  std::optional<std::string> stopped_;
+  std::optional<std::pair<int, std::string>> first_failure_;  // the rank, and why
+  std::optional<std::string> stopped_;                        // what is said of it
   std::vector<char> ended_;
   std::vector<Status> status_;
   std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;
