@@ -105,6 +105,10 @@ pid_t start(std::vector<std::string> command, const sigset_t& before) {
 
 int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   sigset_t awaited = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}), before;
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  // Under nohup; blocked it would come all the same, and mpirun has its children heed it.
+  if (hangup.sa_handler == SIG_IGN) sigdelset(&awaited, SIGHUP);
   sigprocmask(SIG_BLOCK, &awaited, &before);
   ::signal(SIGCHLD, SIG_DFL);  // where whoever started this ignores it, no exit code would be left
   const pid_t mpirun = start(command_of(processes, words), before);
