@@ -33,6 +33,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int processes = 2;
 constexpr std::chrono::seconds patience{300};
+// From the first process' end to that of the others: each ends by itself, in no order.
+constexpr std::chrono::seconds until_others_end{30};
 constexpr std::chrono::milliseconds look_every{20};
 
 // Of this machine, and nobody's at the moment.
@@ -139,10 +141,23 @@ class Launched {
     for (std::size_t p = 0; p < started_.size(); ++p) all = over(p) && all;
     return all;
   }
-  // The first one's, where it has ended by itself; else -1.
-  int exit_code() const {
-    const int status = started_[0].status;
-    return started_[0].over && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  // Of one that has ended by itself; else -1.
+  int exit_code(std::size_t p = 0) const {
+    const One& one = started_[p];
+    return one.over && WIFEXITED(one.status) ? WEXITSTATUS(one.status) : -1;
+  }
+  // Waits for all, and for the others not much longer than for the first one.
+  bool all_end_well() {
+    wait_until([&] { return over(0); });
+    const auto deadline = Clock::now() + until_others_end;
+    while (exit_code() == 0 && !all_over() && Clock::now() < deadline) {
+      throw_if_stopped();
+      std::this_thread::sleep_for(look_every);
+    }
+    for (std::size_t p = 0; p < started_.size(); ++p) {
+      if (exit_code(p) != 0) return false;
+    }
+    return true;
   }
   std::string said(int p) const { return text_of(output(p)); }
   std::vector<Json> results() const {
@@ -154,14 +169,17 @@ class Launched {
     }
     return lines;
   }
-  // Why the first process ended so, by its own words.
+  // Why the first process ended so, by its own words; or another one, where that one ended well.
   std::string end() const {
     for (const Json& line : results()) {
       if (line.value("kind", "") == "error") return line.value("message", "");
     }
-    const One& first = started_[0];
-    if (!first.over) return "the first process does not come to an end";
-    return "the first process " + reason_of_end(first.status, output(0).string(), false);
+    std::size_t bad = 0;
+    while (bad + 1 < started_.size() && exit_code(bad) == 0) ++bad;
+    const std::string which = bad == 0 ? "the first process" : fmt::format("process {}", bad);
+    if (!started_[bad].over) return which + " does not come to an end";
+    const fs::path said = output(static_cast<int>(bad));
+    return which + " " + reason_of_end(started_[bad].status, said.string(), false);
   }
 
  private:
@@ -210,7 +228,7 @@ std::string unlike(const Json& result) {
 }
 
 void check_runs(Launched& run, KitReport& report) {
-  run.wait_until([&] { return run.all_over(); });
+  const bool well = run.all_end_well();
   int trained = 0;
   for (const Json& line : run.results()) {
     const std::string kind = line.value("kind", "");
@@ -238,7 +256,7 @@ void check_runs(Launched& run, KitReport& report) {
     }
   }
   const std::string check = "all processes end well";
-  if (trained > 0 && run.all_over() && run.exit_code() == 0) {
+  if (trained > 0 && well) {
     report.ok(check);
   } else {
     report.failed(check, run.end(), where_to_look);

@@ -105,11 +105,17 @@ pid_t start(std::vector<std::string> command, const sigset_t& before) {
 
 int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   sigset_t awaited = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}), before;
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  // Under nohup; blocked it would come all the same, and mpirun has its children heed it.
+  if (hangup.sa_handler == SIG_IGN) sigdelset(&awaited, SIGHUP);
   sigprocmask(SIG_BLOCK, &awaited, &before);
+  ::signal(SIGCHLD, SIG_DFL);  // where whoever started this ignores it, no exit code would be left
   const pid_t mpirun = start(command_of(processes, words), before);
   int pending = 0, status = 0;
   bool all_there = false;  // or have been: whoever is not there any more has ended
-  while (::waitpid(mpirun, &status, WNOHANG) == 0) {
+  pid_t ended = 0;
+  while ((ended = ::waitpid(mpirun, &status, WNOHANG)) == 0) {
     const timespec a_while{all_there ? 1 : 0, all_there ? 0 : 50'000'000};
     const int signal = sigtimedwait(&awaited, nullptr, &a_while);
     if (signal > 0 && signal != SIGCHLD) pending = signal;
@@ -122,7 +128,7 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
     pending = 0;
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (WIFSIGNALED(status)) return exit_code_of(Stage::run);
+  if (ended < 0 || WIFSIGNALED(status)) return exit_code_of(Stage::run);
   const int code = WEXITSTATUS(status);
   constexpr int from_signals = 128;
   return code > from_signals && code != exit_interrupted ? exit_code_of(Stage::run) : code;

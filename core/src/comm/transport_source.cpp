@@ -65,6 +65,29 @@ struct Part {
             static_cast<std::size_t>(count * item())};
   }
 
+  // What this rank is to get of member `sender`, in bytes.
+  std::size_t bytes_from(std::size_t sender) const {
+    std::int64_t count = 0;
+    switch (call.op) {
+      case Collective::all_reduce:
+      case Collective::all_gather:
+      case Collective::reduce_scatter:
+      case Collective::recv:
+        count = call.elements;
+        break;
+      case Collective::all_to_all:
+        count = call.out_splits[sender] * call.elements;
+        break;
+      case Collective::broadcast:
+        count = static_cast<std::size_t>(call.root) == sender ? call.elements : 0;
+        break;
+      case Collective::send:
+      case Collective::barrier:
+        break;
+    }
+    return static_cast<std::size_t>(count * item());
+  }
+
   void check(const Call& other, std::size_t member) const {
     bool fits = call.agrees_with(other);
     if (fits && call.op == Collective::all_to_all) {
@@ -144,6 +167,7 @@ class TransportWork final : public c10d::Work {
       got_[m] = source_.state().part(part_.from[m], part_.group[m], deadline, told);
       if (!got_[m]) late(limit);
       part_.check(got_[m]->head.call, m);
+      check_whole(got_[m]->bytes().size(), m);
     }
     part_.put_together(got_);
     got_.clear();
@@ -152,6 +176,16 @@ class TransportWork final : public c10d::Work {
   }
 
  private:
+  // A transport that cuts messages off is not to be read beyond their ends.
+  void check_whole(std::size_t bytes, std::size_t member) const {
+    const std::size_t due = part_.bytes_from(member);
+    if (bytes == due) return;
+    throw Error(Stage::run, "process.message", "",
+                fmt::format("{} brought {} bytes of rank {} where {} were sent", source_.name(),
+                            bytes, part_.group[member], due),
+                "send() and arrived() must have the same bytes");
+  }
+
   [[noreturn]] void late(std::chrono::milliseconds limit) const {
     std::vector<int> missing, waiting;
     std::string where;

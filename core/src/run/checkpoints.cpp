@@ -121,13 +121,13 @@ void Checkpoints::load_parameters(Executor& executor, const Rank& rank) const {
 Error Checkpoints::of_another_hook(int bucket, std::size_t which, const at::Tensor& there,
                                    const at::Tensor& here) const {
   const auto shape = [](const at::Tensor& tensor) {
-    return fmt::format("a tensor of [{}]", fmt::join(tensor.sizes(), ", "));
+    return tensor.defined() ? fmt::format("a tensor of [{}]", fmt::join(tensor.sizes(), ", "))
+                            : std::string("missing");
   };
   return {Stage::run, "checkpoint.lacks", "resume",
           fmt::format("checkpoint {}: of what the reduction hook of bucket {} keeps, number {} is "
                       "{} there and {} here",
-                      setup_.from->folder().string(), bucket, which,
-                      there.defined() ? shape(there) : "missing", shape(here)),
+                      setup_.from->folder().string(), bucket, which, shape(there), shape(here)),
           "resume with the version of the hook's plugin that wrote it, or with another hook: then "
           "what it keeps begins anew"};
 }
@@ -145,6 +145,9 @@ void Checkpoints::load_hooks(Executor& executor) const {
         throw of_another_hook(static_cast<int>(b), s, kept, state[s]);
       state[s].copy_(kept);
     }
+    const at::Tensor more =
+        setup_.from->read_own(executor.rank(), hook_tensor(static_cast<int>(b), state.size()));
+    if (more.defined()) throw of_another_hook(static_cast<int>(b), state.size(), more, {});
   }
 }
 
