@@ -87,6 +87,11 @@ class ScriptErrors(ProgramCase):
         self.assertEqual(self.only("plan", self.write(OWN), "--set", "model.dims.wide=96")["parameters"],
                          plain + 2 * 2 * 16 * 32)
 
+    def test_an_entry_without_a_name_leaves_those_with_names(self):
+        script = HEAD + "local s = e { dp(2) }\ns.recompute = { 'none', 'full', like = 'x' }\nmw.plan(s)\n"
+        done = self.call("plan", self.write(script), "--set", "recompute.1=selective")
+        self.assertIn('recompute[1] = "selective" (was "none")', done.stderr + done.stdout)
+
     def test_only_fields_of_results_are_said_to_be_missing(self):
         own = self.error(HEAD + "local t = {}\nprint(t.foo.bar)\n", verb="plan")
         self.assertNotIn("mw.train", own["hint"])

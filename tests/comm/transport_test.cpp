@@ -37,6 +37,7 @@ class Wire : public TransportCarrier {
     office_.there.at(static_cast<std::size_t>(to))->arrived(process(), message);
   }
   void loses(int other) { gone(other, "its wire was cut"); }
+  void hears_noise_of(int other) { arrived(other, "?"); }
 
  private:
   Office& office_;
@@ -259,4 +260,17 @@ TEST_CASE("A process that is gone fails what waits for its ranks, and its words 
   CHECK(test::thrown([&] {
           wire.connect({{0}, {1}}, at::kCUDA, 60s);
         }) == "device.transport device");
+}
+
+TEST_CASE("A message that cannot be read is the end of who sent it, told to those who wait") {
+  Office office;
+  Wire wire(office, 2, 0), other(office, 2, 1);
+  office.there = {&wire, &other};
+  const auto source = wire.connect({{0}, {1}}, at::kCPU, 60s);
+  RankContext context{0, 2, source.get()};
+  const auto comm = world_communicator(context);
+  auto under_way = comm->barrier({});
+  CHECK_NOTHROW(wire.hears_noise_of(1));
+  CHECK(test::thrown([&] { under_way.wait(); }) == "run.aborted");
+  CHECK_THROWS_WITH(comm->barrier({}), Contains("rank 1") && Contains("cannot be read"));
 }

@@ -84,7 +84,8 @@ class Folder {
 class Launched {
  public:
   Launched(const std::string& communicator, const std::vector<std::string>& plugin_path,
-           const std::string& word) {
+           const std::string& word)
+      : Launched() {  // those that were started end with it, if another cannot be
     const std::string port = std::to_string(free_port());
     for (int p = 0; p < processes; ++p) {
       ChildOptions child;
@@ -183,6 +184,7 @@ class Launched {
   }
 
  private:
+  Launched() = default;
   struct One {
     pid_t process = 0;
     bool over = false;

@@ -37,9 +37,13 @@ std::string lua_text(const Json& value) {
   std::string inside;
   for (const auto& [key, item] : value.items()) {
     if (key.starts_with("$") && key != unnamed_key) continue;
+    const bool unnamed = value.is_array() || key == unnamed_key;
+    if (key == unnamed_key && item.is_array()) {  // several, beside those with names
+      for (const Json& one : item) inside += (inside.empty() ? " " : ", ") + lua_text(one);
+      continue;
+    }
     inside += inside.empty() ? " " : ", ";
-    inside +=
-        value.is_array() || key == unnamed_key ? lua_text(item) : key + " = " + lua_text(item);
+    inside += unnamed ? lua_text(item) : key + " = " + lua_text(item);
   }
   return "{" + inside + " }";
 }

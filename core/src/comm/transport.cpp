@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "base/pack.h"
 #include "comm/transport_state.h"
@@ -226,8 +227,13 @@ std::optional<std::string> TransportCarrier::take(int from, std::chrono::millise
   return state_->word(from, timeout);
 }
 
+// Called by the author's threads: nothing may be thrown there.
 void TransportCarrier::arrived(int from, std::string message) {
-  state_->arrived(from, std::move(message));
+  try {
+    state_->arrived(from, std::move(message));
+  } catch (const std::exception& error) {
+    state_->gone(from, fmt::format("what it sends cannot be read: {}", error.what()));
+  }
 }
 
 void TransportCarrier::gone(int process, const std::string& why) {

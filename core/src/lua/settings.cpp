@@ -136,7 +136,14 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       at = &(*at)[index - 1];
       path += fmt::format("[{}]", index);
     } else if (at->is_object() && !is_function(*at)) {
-      if (last && step == "1" && at->contains(unnamed_key)) break;  // { 64, like = "ffn" }
+      if (last && step == "1" && at->contains(unnamed_key)) {
+        Json& unnamed = (*at)[unnamed_key];
+        if (!unnamed.is_structured() && !setting.value.is_structured() && !setting.value.is_null())
+          break;  // { 64, like = "ffn" }
+        at = unnamed.is_array() && !unnamed.empty() ? &unnamed[0] : &unnamed;
+        path += "[1]";
+        continue;
+      }
       if (last && setting.value.is_null() && !at->contains(step)) {
         return {setting.key, setting.key, fmt::format("{} = nil (it was not set)", setting.key),
                 place_of_setting(setting.given)};

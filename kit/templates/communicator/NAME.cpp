@@ -128,6 +128,8 @@ class @CLASS@ final : public mw::TransportCarrier {
                            ? ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC)
                            : -1;
     if (socket < 0 || !read_all(socket, &p, sizeof p)) fail("waited in vain for the others");
+    if (p <= process() || p >= processes() || peer(p).socket >= 0)
+      fail(fmt::format("was called by a process {}, which is none that it waits for", p));
     peer(p).socket = socket;
   }
 
