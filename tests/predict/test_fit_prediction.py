@@ -15,7 +15,7 @@ ROOT = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 # Steps are what products take at 75 % of the peak, and what streams at 70 % of the bandwidth; the
 # program's are those of the shares that it is given.
 PROGRAM = """\
-#!{python}
+#!{python} -IS
 import json, sys
 shares = dict(word.partition(".")[2].split("=") for word in sys.argv[4:] if "=" in word)
 assert sys.argv[1:4] == ["bench", "prediction", "--json"]
@@ -39,7 +39,7 @@ class Fit(unittest.TestCase):
 
     def fit(self, *words):
         done = subprocess.run([sys.executable, ROOT / "bench/fit_prediction.py", "a100", "--program", self.program,
-                               "--keys", "gemm,bandwidth_share", *words], capture_output=True, text=True, timeout=120)
+                               "--keys", "gemm,bandwidth_share", *words], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -63,7 +63,7 @@ class Chart(unittest.TestCase):
                 {"table": "memory", "row": "d", "unit": "GB", "published": 5, "predicted": 5},
                 {"table": "one", "row": "e", "unit": "s", "published": 5, "predicted": None}]
         done = subprocess.run([sys.executable, ROOT / "bench/chart_prediction.py"], capture_output=True, text=True,
-                              input="".join(json.dumps(row) + "\n" for row in rows), timeout=60)
+                              input="".join(json.dumps(row) + "\n" for row in rows))
         self.assertEqual(done.returncode, 0, done.stderr)
         drawn = xml.etree.ElementTree.fromstring(done.stdout)
         space = "{http://www.w3.org/2000/svg}"
@@ -79,7 +79,7 @@ class Chart(unittest.TestCase):
 
     def test_nothing_to_draw_is_said(self):
         done = subprocess.run([sys.executable, ROOT / "bench/chart_prediction.py"], capture_output=True, text=True,
-                              input="", timeout=60)
+                              input="")
         self.assertEqual(done.returncode, 1)
         self.assertIn("bench prediction --json", done.stderr)
 
