@@ -31,6 +31,10 @@ TEST_CASE("This machine is measured once") {
   CHECK(first.bandwidth > 1e8);
   CHECK(first.cores >= 1);
   CHECK(first.all_cores <= 1);
+  for (const LogCurve* shares : {&first.attention, &first.attention_backward}) {
+    REQUIRE(shares->points().size() == 3);
+    for (const auto& [width, share] : shares->points()) CHECK(share <= 1);
+  }
   CHECK(first.memory > (64 << 20));
   const std::string kept = text_of(folder.file());
   const Device second = this_device(folder.path());

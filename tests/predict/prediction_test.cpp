@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "clusters.h"
+#include "model/ops/attend.h"
 #include "predict/prediction.h"
 #include "predict/price.h"
 #include "setups.h"
@@ -68,6 +69,19 @@ TEST_CASE("Ranks that share cores take turns; ranks with devices of their own do
   const ClusterMachine own = round_machine();
   CHECK(predict(llama({dp(8)}), own).compute_seconds <
         predict(llama({dp(2)}), own).compute_seconds);
+}
+
+TEST_CASE("Attention's products take what its kernel reaches of the rate of large ones") {
+  Device device = round_device(1);
+  device.bandwidth = 1e16;
+  const auto seconds = [&] { return predict(llama({}), SharedCores(device)).step_seconds; };
+  const double before = seconds();
+  device.attention = LogCurve({{8, 0.5}});
+  device.attention_backward = LogCurve({{8, 0.25}});
+  const kernel::AttendSizes sizes{8, 8, 32, 32, 8, 8, kernel::Sight::Kind::same};
+  const double more =
+      kernel::attend_executed(sizes, false) + 3 * kernel::attend_executed(sizes, true);
+  CHECK(seconds() - before == Approx(3 * more / 1e11));
 }
 
 TEST_CASE("Transfers run beside compute only where ranks have devices of their own") {

@@ -91,6 +91,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
     text += comparison(measured, predicted);
+    if (!predicted.priced_for.empty())
+      text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();
   }

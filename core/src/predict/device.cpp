@@ -19,6 +19,7 @@
 #include "base/cpu.h"
 #include "base/json_text.h"
 #include "base/spread.h"
+#include "model/ops/attend.h"
 #include "predict/machine_memory.h"
 
 namespace mw {
@@ -76,6 +77,33 @@ double pointwise_rate(at::ScalarType type) {
     z.mul_(y);
   });
   return 13.0 * n / seconds;
+}
+
+// Share of `rate` that attention's kernel reaches, by a head's size. Its products are small: narrow
+// heads reach a fifth of what large products do.
+struct AttentionShares {
+  LogCurve forward, backward;
+};
+
+AttentionShares attention_shares(double rate) {
+  std::vector<std::pair<double, double>> forward, backward;
+  for (const std::int64_t width : {16, 64, 128}) {
+    const std::int64_t heads = 4, tokens = 256;
+    const at::Tensor q = at::full({1, tokens, heads, width}, 0.5, at::kFloat);
+    kernel::Sight sight;
+    kernel::AttendSizes sizes{1, heads, tokens, tokens, width, width, sight.kind};
+    const kernel::Attended made = kernel::attend(q, q, q, sight);
+    const double there = median_seconds(0.008, 1, [&] { kernel::attend(q, q, q, sight); });
+    const double back =
+        median_seconds(0.01, 1, [&] { kernel::attend_backward(q, q, q, q, made, sight); });
+    const auto share = [&](bool backwards, double seconds) {
+      const double done = kernel::attend_executed(sizes, backwards);
+      return std::pair<double, double>(width, std::clamp(done / (seconds * rate), 1e-3, 1.0));
+    };
+    forward.push_back(share(false, there));
+    backward.push_back(share(true, back));
+  }
+  return {LogCurve(forward), LogCurve(backward)};
 }
 
 double copy_rate() {
@@ -148,7 +176,7 @@ double rate_of_all_cores(int cores, double alone) {
 }
 
 std::string cache_key() {
-  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 4);
+  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 5);
 }
 
 double positive(const Json& json, const char* key) {
@@ -184,6 +212,8 @@ Json Device::to_json() const {
           {"pointwise16", pointwise16},
           {"pointwise32", pointwise32},
           {"pointwise64", pointwise64},
+          {"attention", attention.to_json()},
+          {"attention_backward", attention_backward.to_json()},
           {"bandwidth", bandwidth},
           {"op_overhead", op_overhead},
           {"latency", latency},
@@ -201,6 +231,10 @@ Device Device::from_json(const Json& json) {
   d.pointwise16 = positive(json, "pointwise16");
   d.pointwise32 = positive(json, "pointwise32");
   d.pointwise64 = positive(json, "pointwise64");
+  if (json.contains("attention")) {  // a calibration of an older version has none
+    d.attention = LogCurve::from_json(json.at("attention"));
+    d.attention_backward = LogCurve::from_json(json.at("attention_backward"));
+  }
   d.bandwidth = positive(json, "bandwidth");
   d.op_overhead = positive(json, "op_overhead");
   d.latency = positive(json, "latency");
@@ -225,6 +259,9 @@ Device measure_device() {
     d.pointwise16 = pointwise_rate(at::kBFloat16);
     d.pointwise32 = pointwise_rate(at::kFloat);
     d.pointwise64 = pointwise_rate(at::kDouble);
+    const AttentionShares attention = attention_shares(d.gemm32.rate);
+    d.attention = attention.forward;
+    d.attention_backward = attention.backward;
     d.bandwidth = copy_rate();
     d.op_overhead = call_overhead();
     d.latency = latency_seconds();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "meshwright/json.h"
+#include "predict/log_curve.h"
 
 namespace mw {
 
@@ -21,6 +22,8 @@ struct Device {
   GemmFit gemm16, gemm32, gemm64;  // by an element's bits; 16: bf16
   double pointwise16 = 0, pointwise32 = 0,
          pointwise64 = 0;  // elementwise operations a second, in cache, one core
+  // Shares of gemm32's rate that attention's kernel reaches, by a head's size; of none it is 1.
+  LogCurve attention, attention_backward;
   double bandwidth = 0;    // bytes read and written a second, one core
   double op_overhead = 0;  // seconds of a call that does nothing
   double latency = 0;      // seconds for one rank to wake another (latency of a collective's step)
@@ -44,7 +47,7 @@ struct Device {
   static Device from_json(const Json& json);
 };
 
-// Measures this machine; takes about 0.25 s on one core and all of them for a moment.
+// Measures this machine; takes about 0.3 s on one core and all of them for a moment.
 Device measure_device();
 
 // This machine, from the cache if it was measured before with this CPU and torch. A cache that

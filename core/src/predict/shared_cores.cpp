@@ -36,15 +36,19 @@ Speed speed_of(const Device& device, int ranks, int element, int asked) {
 class OnSharedCores final : public RankMachine {
  public:
   OnSharedCores(const Program& program, const Device& device, int ranks, int threads, bool turns)
-      : stage_atom_(program.stage_atom),
+      : program_(program),
+        device_(device),
+        stage_atom_(program.stage_atom),
         latency_(device.latency),
         speed_(speed_of(device, ranks, bytes_of(program.dtype), threads)) {
     if (!turns) speed_.stretch = 1;
   }
 
-  WorkTime work(const RankView&, const Instruction&, const Footprint& made) override {
+  WorkTime work(const RankView& view, const Instruction& instruction,
+                const Footprint& made) override {
+    const double share = share_of(view, instruction);
     double seconds = 0;
-    for (const LocalWork& work : made.work) seconds += seconds_of(work) * speed_.stretch;
+    for (const LocalWork& work : made.work) seconds += seconds_of(work, share) * speed_.stretch;
     return {seconds, 0};
   }
 
@@ -53,8 +57,20 @@ class OnSharedCores final : public RankMachine {
   }
 
  private:
-  double seconds_of(const LocalWork& work) const {
-    const double rate = work.gemms > 0 ? speed_.gemm.rate : speed_.pointwise;
+  // Of the rate of large products, that an instruction's kernel reaches.
+  double share_of(const RankView& view, const Instruction& instruction) const {
+    if (instruction.code != Code::compute || instruction.op < 0) return 1;
+    const Op& op = program_.graph->ops()[instruction.op];
+    if (op.kind() != "attention") return 1;
+    const LogCurve& shares =
+        instruction.piece == Piece::forward ? device_.attention : device_.attention_backward;
+    const Dim width = op.inputs[0].dims[3];
+    return shares.at(
+        static_cast<double>(view.dims(instruction.op, instruction.ring_step).at(width).size));
+  }
+
+  double seconds_of(const LocalWork& work, double share) const {
+    const double rate = work.gemms > 0 ? speed_.gemm.rate * share : speed_.pointwise;
     const double seconds = work.gemms * speed_.gemm.overhead + work.calls * speed_.overhead +
                            std::max(work.flops / rate, work.bytes / speed_.bandwidth);
     // Threads have one memory for device and host.
@@ -78,6 +94,8 @@ class OnSharedCores final : public RankMachine {
     return (bytes / speed_.bandwidth + latency_) * speed_.stretch;
   }
 
+  const Program& program_;
+  const Device& device_;
   const int stage_atom_;
   const double latency_;
   Speed speed_;
@@ -102,8 +120,8 @@ SharedCores::SharedCores(const SharedCores& of, NoTurns)
 std::string SharedCores::name() const {
   std::string text =
       fmt::format("this machine, {} of {}", plural(device_.cores, "core"), device_.name);
-  if (calibration_) text += ", calibrated " + calibration_->date.substr(0, 10);
-  return text;
+  return text +
+         (calibration_ ? ", calibrated " + calibration_->date.substr(0, 10) : ", by its roofline");
 }
 
 std::int64_t SharedCores::room() const {
