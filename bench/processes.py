@@ -55,7 +55,8 @@ def main():
     p.add_argument("--baseline", metavar="COMMAND", help="'python path/to/train.py'; see README.md")
     p.add_argument("--mixes", default=",".join(MIXES))
     p.add_argument("--size", default="tiny", choices=list(train.SIZES))
-    p.add_argument("--steps", default="4,12", help="of the short and of the long run")
+    p.add_argument("--steps", default="4,28", help="of the short and of the long run: a baseline whose start takes as "
+                   "much CPU as twenty of its steps, and now and then half a second more, needs many between")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--data", default=str(train.ROOT / ".deps/text/gcide.txt"))
     p.add_argument("--json", metavar="FILE")
@@ -77,11 +78,11 @@ def main():
                 taken[side].append((spent[1] - spent[0]) / (long - short))
         row = {"mix": mix, **{side: statistics.median(values) for side, values in taken.items()}, "all": taken}
         rows.append(row)
+        if a.json:
+            pathlib.Path(a.json).write_text(json.dumps(rows, indent=1) + "\n")
         gloo = f"{row['gloo']:9.3f}" if "gloo" in row else f"{'-':>9}"
         ratio = f"{row['gloo'] / row['mpi']:9.2f}" if "gloo" in row else f"{'-':>9}"
         print(f"{mix:10} {row['threads']:9.3f} {row['mpi']:9.3f} {gloo}   {row['mpi'] / row['threads']:11.2f} {ratio}", flush=True)
-    if a.json:
-        pathlib.Path(a.json).write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

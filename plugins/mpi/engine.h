@@ -23,6 +23,14 @@
 
 namespace mpi {
 
+// What ended a run: the first rank that failed, and why.
+struct Failure {
+  int rank = 0;
+  std::string reason;
+};
+// What other ranks' calls throw then.
+std::string stopped_by(const Failure& failure);
+
 // What is known of a rank when one is missed.
 struct Whereabouts {
   int rank = 0;

@@ -37,11 +37,11 @@ Call unpack_call(Unpack& pack) {
   return call;
 }
 
-std::string stopped_by(int rank, const std::string& reason) {
-  return fmt::format("Stopped because rank {} failed: {}", rank, reason);
-}
-
 }  // namespace
+
+std::string stopped_by(const Failure& failure) {
+  return fmt::format("Stopped because rank {} failed: {}", failure.rank, failure.reason);
+}
 
 void Engine::send_all(const std::string& bytes) {
   for (int p = 0; p < processes(); ++p) {
@@ -120,7 +120,7 @@ void Engine::rank_failed(std::uint32_t run, int rank, const std::string& reason)
   if (run > run_) heard_[run].failed.emplace_back(rank, reason);
   if (run != run_ || host_ == nullptr) return;
   host_->rank_failed(rank, reason);
-  fail_all(stopped_by(rank, reason));
+  fail_all(stopped_by({rank, reason}));
 }
 
 void Engine::rank_ended(std::uint32_t run, int rank) {

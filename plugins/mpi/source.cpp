@@ -44,19 +44,10 @@ std::uint64_t number(int value) {
 
 Source::Source(Engine& engine, const std::vector<std::vector<int>>& ranks,
                std::chrono::milliseconds timeout)
-    : engine_(engine), timeout_(timeout) {
-  int count = 0;
-  for (const auto& list : ranks) {
-    for (const int rank : list) count = std::max(count, rank + 1);
-  }
-  process_of_.assign(static_cast<std::size_t>(count), -1);
-  for (std::size_t p = 0; p < ranks.size(); ++p) {
-    for (const int rank : ranks[p])
-      process_of_[static_cast<std::size_t>(rank)] = static_cast<int>(p);
-  }
+    : engine_(engine), timeout_(timeout), process_of_(mw::comm::process_of_ranks(ranks)) {
   ended_.assign(process_of_.size(), 0);
   status_.resize(process_of_.size());
-  threads_ = mw::comm::thread_source(count, timeout);
+  threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout);
   const auto run = engine_.begin(this);
   const std::lock_guard guard(lock_);
   run_ = run;
@@ -124,7 +115,7 @@ std::shared_ptr<Round> Source::seat(std::uint64_t id, const std::shared_ptr<cons
 
 std::shared_ptr<Round> Source::join(Group& group, int index, Arrival arrival) {
   const std::lock_guard guard(lock_);
-  if (stopped_) throw mw::Aborted(*stopped_);
+  check_running();
   const auto count = group.next[static_cast<std::size_t>(index)]++;
   const auto id = (Sum() << group.members->key << count << 0).value();
   return seat(id, group.members, fmt::format("collective {}", count), group.far, index,
@@ -136,7 +127,7 @@ std::shared_ptr<Round> Source::join_pair(Group& group, int index, int peer, int 
   const bool sends = arrival.call.op == mw::Collective::send;
   const int from = sends ? index : peer, to = sends ? peer : index;
   const std::lock_guard guard(lock_);
-  if (stopped_) throw mw::Aborted(*stopped_);
+  check_running();
   const auto count = group.pairs[{from, to, tag, sends}]++;
   const auto id =
       (Sum() << group.members->key << count << 1 << number(from) << number(to) << number(tag))
@@ -152,6 +143,10 @@ std::shared_ptr<Round> Source::join_pair(Group& group, int index, int peer, int 
                                 pair->ranks[1], tag);
   const bool far = !engine_.together(pair->process_of[0], pair->process_of[1]);
   return seat(id, pair, name, far, sends ? 0 : 1, std::move(arrival));
+}
+
+void Source::check_running() const {
+  if (failed_) throw mw::Aborted(stopped_by(*failed_));
 }
 
 void Source::check_ended(Round& round) {
@@ -180,12 +175,12 @@ void Source::check_ended(Round& round) {
 void Source::abort(int rank, const std::string& reason) {
   rank_failed(rank, reason);
   // A rank that was stopped passes on what stopped it: its own word could be the first to arrive.
-  std::pair<int, std::string> first;
+  Failure first;
   {
     const std::lock_guard guard(lock_);
-    first = *first_failure_;
+    first = *failed_;
   }
-  engine_.failed(first.first, first.second);
+  engine_.failed(first.rank, first.reason);
 }
 
 void Source::ended(int rank) {
@@ -196,11 +191,10 @@ void Source::ended(int rank) {
 void Source::rank_failed(int rank, const std::string& reason) {
   {
     const std::lock_guard guard(lock_);
-    if (stopped_) return;
-    first_failure_ = {rank, reason};
-    stopped_ = fmt::format("Stopped because rank {} failed: {}", rank, reason);
+    if (failed_) return;
+    failed_ = {rank, reason};
     for (auto& [id, round] : gathering_) {
-      round->fail({mw::Stage::run, "run.aborted", "", *stopped_, ""}, Cause::earlier);
+      round->fail({mw::Stage::run, "run.aborted", "", stopped_by(*failed_), ""}, Cause::earlier);
     }
   }
   threads_->abort(rank, reason);
@@ -227,7 +221,8 @@ std::vector<int> Source::ranks_of(int process) const {
 
 std::optional<std::string> Source::stopped() const {
   const std::lock_guard guard(lock_);
-  return stopped_;
+  if (!failed_) return std::nullopt;
+  return stopped_by(*failed_);
 }
 
 std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>& ranks) {

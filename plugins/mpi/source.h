@@ -63,6 +63,7 @@ class Source final : public mw::CommunicatorSource, public Host {
  private:
   std::shared_ptr<Round> seat(std::uint64_t id, const std::shared_ptr<const Members>& members,
                               const std::string& name, bool far, int index, Arrival arrival);
+  void check_running() const;      // throws Aborted; under the lock
   void check_ended(Round& round);  // under the lock
   std::string whereabouts(int rank) const;
 
@@ -76,8 +77,7 @@ class Source final : public mw::CommunicatorSource, public Host {
   };
   mutable std::mutex lock_;
   std::uint32_t run_ = 0;
-  std::optional<std::pair<int, std::string>> first_failure_;  // the rank, and why
-  std::optional<std::string> stopped_;                        // what is said of it
+  std::optional<Failure> failed_;
   std::vector<char> ended_;
   std::vector<Status> status_;
   std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Group>> groups_;

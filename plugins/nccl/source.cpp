@@ -29,14 +29,8 @@ std::string device_name(int device) {
 
 Source::Source(mw::StoreLink& link, const std::string& run,
                const std::vector<std::vector<int>>& ranks, std::chrono::milliseconds timeout)
-    : link_(link), run_(run), timeout_(timeout) {
-  std::size_t count = 0;
-  for (const auto& list : ranks) count += list.size();
-  process_of_.assign(count, -1);
-  for (std::size_t p = 0; p < ranks.size(); ++p)
-    for (const int rank : ranks[p])
-      process_of_.at(static_cast<std::size_t>(rank)) = static_cast<int>(p);
-  threads_ = mw::comm::thread_source(static_cast<int>(count), timeout);
+    : link_(link), run_(run), timeout_(timeout), process_of_(mw::comm::process_of_ranks(ranks)) {
+  threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout);
   news_ = link_.store(run_);
   devices_ = link_.store(run_ + "/devices");
   watching_ = std::thread([this] { watch(); });

@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include "meshwright/passes.h"
-#include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"
 #include "run/checkpoints.h"
 #include "run/trainer.h"
+#include "support/hooks.h"
 #include "support/problems.h"
 #include "support/setup.h"
 #include "support/temporary_folder.h"
@@ -19,42 +19,37 @@ namespace {
 
 std::mutex seen_lock;
 
-// The sum as it is; counts its reductions in a tensor of so many elements, which it keeps.
-class Counts final : public ReductionHook {
+// Counts its reductions in a tensor of so many elements, which it keeps.
+class Counting final : public PlainReduction {
  public:
-  Counts(std::int64_t elements, std::vector<double>* seen) : elements_(elements), seen_(seen) {}
-  bool exact(const BucketShape&) const override { return true; }
-  ReductionCost cost(const BucketShape& bucket) const override {
-    ReductionCost cost;
-    cost.start.calls = {{Collective::all_reduce, bucket.elements * bucket.element}};
-    return cost;
+  Counting(std::int64_t elements, at::ScalarType type, std::vector<double>* seen)
+      : count_(at::zeros({elements}, type)), seen_(seen) {}
+  void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
+    {
+      const std::lock_guard lock(seen_lock);
+      seen_->push_back(count_[0].item<double>());
+    }
+    count_.add_(1);
+    PlainReduction::start(std::move(gradient), ranks, purpose);
   }
+  std::vector<at::Tensor> state() override { return {count_}; }
+
+ private:
+  at::Tensor count_;
+  std::vector<double>* seen_;
+};
+
+class Counts final : public PlainSum {
+ public:
+  Counts(std::int64_t elements, at::ScalarType type, std::vector<double>* seen)
+      : elements_(elements), type_(type), seen_(seen) {}
   std::unique_ptr<BucketReduction> make(const BucketShape&, at::TensorOptions) const override {
-    return std::make_unique<Reduction>(elements_, seen_);
+    return std::make_unique<Counting>(elements_, type_, seen_);
   }
 
  private:
-  class Reduction final : public BucketReduction {
-   public:
-    Reduction(std::int64_t elements, std::vector<double>* seen)
-        : count_(at::zeros({elements}, at::kDouble)), seen_(seen) {}
-    void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
-      {
-        const std::lock_guard lock(seen_lock);
-        seen_->push_back(count_[0].item<double>());
-      }
-      count_.add_(1);
-      pending_ = ranks.all_reduce(gradient, mw::Reduction::sum, purpose);
-    }
-    void finish() override { pending_.wait(); }
-    std::vector<at::Tensor> state() override { return {count_}; }
-
-   private:
-    at::Tensor count_;
-    std::vector<double>* seen_;
-    Pending pending_;
-  };
   std::int64_t elements_;
+  at::ScalarType type_;
   std::vector<double>* seen_;
 };
 
@@ -66,13 +61,13 @@ struct Run {
 
 // Two ranks, one bucket; from step 2 on where a checkpoint of the folder is given.
 Run run(const std::filesystem::path& folder, std::int64_t elements,
-        const std::filesystem::path& from = {}) {
+        const std::filesystem::path& from = {}, at::ScalarType type = at::kDouble) {
   Run done;
   Setup setup;
   setup.plan = {dp(2, 1 << 24, false), does("counts", {}, [&](Draft& draft) {
-                  draft.add_pass(
-                      hook_reductions("dp", [hook = std::make_shared<Counts>(elements, &done.seen)](
-                                                const BucketShape&) { return hook; }));
+                  draft.add_pass(hook_reductions(
+                      "dp", [hook = std::make_shared<Counts>(elements, type, &done.seen)](
+                                const BucketShape&) { return hook; }));
                 })};
   Experiment e = experiment(setup);
   e.steps = from.empty() ? 2 : 4;
@@ -107,6 +102,12 @@ TEST_CASE("what a hook keeps comes back in its mix, and nothing else takes its p
   const Run other = run(folder.path() / "c", 5, written);
   CHECK(other.end == "checkpoint.lacks resume");
   CHECK_THAT(other.message, Catch::Contains("of what the reduction hook of bucket 0 keeps, number "
-                                            "0 is a tensor of [3] there and a tensor of [5] here"));
+                                            "0 is Double of [3] there and Double of [5] here"));
   CHECK(other.seen.empty());
+  // Numbers of another type are not cast: they would not be the same.
+  const Run rounded = run(folder.path() / "d", 3, written, at::kFloat);
+  CHECK(rounded.end == "checkpoint.lacks resume");
+  CHECK_THAT(rounded.message, Catch::Contains("number 0 is Double of [3] there and Float of [3] "
+                                              "here"));
+  CHECK(rounded.seen.empty());
 }

@@ -1,9 +1,14 @@
 """What commands do where a launcher has started several processes, as its environment says: who
 does them, what is
-refused, and that the others are silent. Real processes are tests/mpi's."""
+refused, and that the others are silent; and what --processes does with signals. Real processes are
+tests/mpi's."""
+import json
+import os
+import signal
+import subprocess
 import unittest
 
-from cases import SCRIPT, ProgramCase
+from cases import BIN, SCRIPT, ProgramCase
 from problems import problems
 
 
@@ -55,6 +60,62 @@ class Launch(ProgramCase):
 
     def test_bad_options_are_said_once(self):
         self.refused(2, "usage.option", "run", "script.lua", "--stepps", "3")
+
+
+# In place of mpirun: says that it is there, and starts one copy of the program, or none.
+MPIRUN = """\
+#!/bin/sh
+while [ "$1" != "%s" ]; do shift; done
+echo there >&2
+%s
+"""
+ONE_COPY = '"$@" & wait $!'
+NONE = "exec sleep 600"
+
+
+class Signals(ProgramCase):
+    """A signal reaches the copies that there are, though others may never come."""
+
+    def start(self, mpirun, more):
+        (self.folder / "script.lua").write_text(SCRIPT % ("dp(2)", "e.steps = 1000000 " + more))
+        (self.folder / "mpirun").write_text(MPIRUN % (os.path.realpath(BIN), mpirun))
+        (self.folder / "mpirun").chmod(0o755)
+        process = subprocess.Popen([BIN, "run", "script.lua", "--processes", "2", "--json"], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for(self, process, word):
+        for line in process.stderr:
+            if word in line:
+                return
+        self.fail(f"it ended before it said {word!r}")
+
+    def test_before_a_copy_is_there(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start(NONE, "")
+            self.wait_for(process, "there")
+            process.send_signal(number)
+            self.assertEqual(process.wait(timeout=60), 130)
+
+    def test_to_one_copy_of_two(self):
+        process = self.start(ONE_COPY, "e.observe = function(step) if step == 2 then io.stderr:write('begun\\n') end end")
+        self.wait_for(process, "begun")
+        process.send_signal(signal.SIGTERM)
+        stdout, _ = process.communicate(timeout=60)
+        run = json.loads(stdout.splitlines()[-1])
+        self.assertEqual((process.returncode, run["status"]), (130, "interrupted"))
+        self.assertIn("SIGTERM", run["reason"])
+
+    def test_none_takes_the_place_of_another(self):
+        # Of a step that does not end: the second one ends the copy, so it must have had both.
+        process = self.start(ONE_COPY, "e.observe = function(step) io.stderr:write('begun\\n') while true do end end")
+        self.wait_for(process, "begun")
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), 130)
 
 
 if __name__ == "__main__":

@@ -115,6 +115,13 @@ class Restarts(ProgramCase):
                                     "--launcher", "./launcher 'two words'")
         self.assertEqual((code, run["restarts"]), (0, 1), self.stderr[-2000:])
         self.assertEqual((self.folder / "launched").read_text(), "two words\n" * 2)
+        # A launcher is used, too, where nothing is to be started again.
+        for file in ("starts", "a.h5", "launched"):
+            (self.folder / file).unlink()
+        code, lines = self.restart("e.observe = function(step) kill() end", "--launcher", "./launcher 'two words'", restarts=0)
+        self.assertEqual((lines, (self.folder / "launched").read_text()), ([], "two words\n"), self.stderr[-2000:])
+        self.assertNotEqual(code, 0)
+        self.assertNotIn("not started again", self.stderr)
 
     def test_usage(self):
         self.write(SCRIPT % "")
@@ -122,6 +129,7 @@ class Restarts(ProgramCase):
                 (["-", "--max-restarts", "1"], {}, "usage.option"),
                 (["script.lua", "--restart-with", "steps=3"], {}, "usage.option"),
                 (["script.lua", "--max-restarts", "-1"], {}, "usage.option"),
+                (["script.lua", "--max-restarts", "1", "--launcher", "mpirun -n 2", "--processes", "2"], {}, "usage.option"),
                 (["script.lua", "--max-restarts", "1"], {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"},
                  "launch.command")):
             with self.subTest(arguments):

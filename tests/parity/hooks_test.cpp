@@ -2,9 +2,9 @@
 #include <catch2/catch.hpp>
 
 #include "meshwright/passes.h"
-#include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"
 #include "run/trainer.h"
+#include "support/hooks.h"
 #include "support/problems.h"
 #include "support/setup.h"
 
@@ -29,32 +29,6 @@ Setup usual(bool gpt) {
   if (gpt) setup.make_gpt();
   return setup;
 }
-
-// The sum as it is, in one piece.
-class WholeSum final : public ReductionHook {
- public:
-  bool exact(const BucketShape&) const override { return true; }
-  ReductionCost cost(const BucketShape& bucket) const override {
-    ReductionCost cost;
-    cost.start.calls = {{Collective::all_reduce, bucket.elements * bucket.element}};
-    return cost;
-  }
-  std::unique_ptr<BucketReduction> make(const BucketShape&, at::TensorOptions) const override {
-    return std::make_unique<Reduction>();
-  }
-
- private:
-  class Reduction final : public BucketReduction {
-   public:
-    void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
-      pending_ = ranks.all_reduce(gradient, mw::Reduction::sum, purpose);
-    }
-    void finish() override { pending_.wait(); }
-
-   private:
-    Pending pending_;
-  };
-};
 
 // Of the first step, and the mean of the last ten.
 std::pair<double, double> losses(const Setup& setup, std::int64_t steps) {
@@ -100,7 +74,7 @@ TEST_CASE("An exact hook in every microbatch equals one rank") {
     draft.add_pass(bucket_gradients(1 << 12));
     draft.add_pass(reduce_each_microbatch("dp"));
     draft.add_pass(hook_reductions(
-        "dp", [](const BucketShape&) { return std::make_shared<const WholeSum>(); }));
+        "dp", [](const BucketShape&) { return std::make_shared<const PlainSum>(); }));
   })};
   must_equal_one_rank(setup);
 }

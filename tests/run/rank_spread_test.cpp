@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "meshwright/passes.h"
-#include "meshwright/reduction_hook.h"
+#include "support/hooks.h"
 #include "support/setup.h"
 
 using namespace mw;
@@ -13,16 +13,16 @@ using namespace mw::test;
 namespace {
 
 // A sum that is right, but for one rank from the second step on.
-class LateFault final : public BucketReduction {
+class LateFault final : public PlainReduction {
  public:
   explicit LateFault(int rank) : rank_(rank) {}
   void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
-    gradient_ = std::move(gradient);
+    gradient_ = gradient;
     ranks_ = &ranks;
-    pending_ = ranks.all_reduce(gradient_, Reduction::sum, purpose);
+    PlainReduction::start(std::move(gradient), ranks, purpose);
   }
   void finish() override {
-    pending_.wait();
+    PlainReduction::finish();
     if (++calls_ > 1 && ranks_->index() == rank_) gradient_.mul_(1 + 1e-6);
     gradient_ = at::Tensor();
   }
@@ -32,19 +32,12 @@ class LateFault final : public BucketReduction {
   int calls_ = 0;
   at::Tensor gradient_;
   Communicator* ranks_ = nullptr;
-  Pending pending_;
 };
 
-class LateHook final : public ReductionHook {
+class LateHook final : public PlainSum {
  public:
   explicit LateHook(int rank) : rank_(rank) {}
   std::string name() const override { return "late"; }
-  bool exact(const BucketShape&) const override { return true; }
-  ReductionCost cost(const BucketShape& bucket) const override {
-    ReductionCost cost;
-    cost.start.calls = {{Collective::all_reduce, bucket.elements * bucket.element}};
-    return cost;
-  }
   std::unique_ptr<BucketReduction> make(const BucketShape&, at::TensorOptions) const override {
     return std::make_unique<LateFault>(rank_);
   }

@@ -285,7 +285,8 @@ MESSAGES = {
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
     "usage.missing": [r"report: no file to write is named \[-o report\.html\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
-    "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]"],
+    "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]",
+                     r"--launcher \".*\" starts the run's processes, and --processes \d+ would too \[leave one of the two out\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==\]|for example .*)"],

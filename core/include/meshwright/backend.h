@@ -123,6 +123,10 @@ class CheckedBackend : public c10d::Backend {
   std::chrono::milliseconds timeout_;
 };
 
+// By rank, the process that carries it, from what Carrier::connect() is told: ranks[p] are those of
+// process p. Ranks that nobody carries have -1.
+std::vector<int> process_of_ranks(const std::vector<std::vector<int>>& ranks);
+
 // Connects those of `ranks` ranks that are threads of this process: for groups all of whose members
 // live here.
 std::unique_ptr<CommunicatorSource> thread_source(int ranks, std::chrono::milliseconds timeout);

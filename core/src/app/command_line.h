@@ -35,6 +35,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
 PluginRegistry registry_of(const Arguments& arguments);
 void add_common(CLI::App* command, Arguments& arguments, bool json = true);
 
+// --max-restarts and what goes with it; and the command in a process of its own, for these.
+void add_restarts(CLI::App* run, Arguments& arguments);
+int run_restarting(const Arguments& arguments, Output& output);
+
 // schedule NAME.
 void add_schedule_command(CLI::App& app, Arguments& arguments,
                           std::map<std::string, Command>& commands);

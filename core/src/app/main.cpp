@@ -87,7 +87,7 @@ std::optional<int> divide(const std::string& command, const Arguments& arguments
   static constexpr const char* joined[] = {"run", "verify", "compare"};
   if (std::find(std::begin(joined), std::end(joined), command) == std::end(joined))
     return left_to_first(command, arguments.processes) ? std::optional(0) : std::nullopt;
-  if (arguments.restarts.most > 0) {  // which are processes of their own, each time
+  if (arguments.restarts.wanted()) {  // which are processes of their own, each time
     left_to_first("--max-restarts", arguments.processes);
     return std::nullopt;
   }

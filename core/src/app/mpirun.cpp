@@ -14,6 +14,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <system_error>
 
 #include "app/commands.h"
@@ -67,6 +68,31 @@ std::vector<pid_t> copies_of(pid_t mpirun) {
   return copies;
 }
 
+// The copies as they come and go, and the signals that each has had. One that has just begun and
+// does not know what to do with a signal yet is ended by it, and with it the run, which has not
+// begun either.
+class Copies {
+ public:
+  Copies(pid_t mpirun, int processes) : mpirun_(mpirun), processes_(processes) {}
+  // Or have been: whoever is not there any more has ended.
+  bool all_seen() const { return static_cast<int>(had_.size()) >= processes_; }
+  bool any_seen() const { return !had_.empty(); }
+  // To every copy once, by look(): to those that are there, and to others when they are.
+  void send(int signal) { signals_.push_back(signal); }
+  void look() {
+    for (const pid_t copy : copies_of(mpirun_)) {
+      std::size_t& had = had_[copy];
+      while (had < signals_.size()) ::kill(copy, signals_[had++]);
+    }
+  }
+
+ private:
+  const pid_t mpirun_;
+  const int processes_;
+  std::vector<int> signals_;
+  std::map<pid_t, std::size_t> had_;  // how many of these
+};
+
 // errno of a program that could not be started comes through the pipe.
 pid_t start(std::vector<std::string> command, const sigset_t& before) {
   std::vector<char*> raw;
@@ -112,26 +138,28 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   sigprocmask(SIG_BLOCK, &awaited, &before);
   ::signal(SIGCHLD, SIG_DFL);  // where whoever started this ignores it, no exit code would be left
   const pid_t mpirun = start(command_of(processes, words), before);
-  int pending = 0, status = 0;
-  bool all_there = false;  // or have been: whoever is not there any more has ended
+  Copies copies(mpirun, processes);
+  bool stopped = false, ended_early = false;  // somebody wants an end; before a copy was there
+  int status = 0;
   pid_t ended = 0;
   while ((ended = ::waitpid(mpirun, &status, WNOHANG)) == 0) {
-    const timespec a_while{all_there ? 1 : 0, all_there ? 0 : 50'000'000};
+    const timespec a_while{copies.all_seen() ? 1 : 0, copies.all_seen() ? 0 : 50'000'000};
     const int signal = sigtimedwait(&awaited, nullptr, &a_while);
-    if (signal > 0 && signal != SIGCHLD) pending = signal;
-    if (all_there && pending == 0) continue;
-    const std::vector<pid_t> copies = copies_of(mpirun);
-    all_there = all_there || static_cast<int>(copies.size()) == processes;
-    if (pending == 0 || (!all_there && pending != SIGINT)) continue;
-    for (const pid_t copy : copies) ::kill(copy, pending);
-    if (copies.empty()) ::kill(mpirun, SIGTERM);  // which has started none yet
-    pending = 0;
+    const bool asks = signal > 0 && signal != SIGCHLD;
+    stopped = stopped || asks;
+    if (asks) copies.send(signal);
+    if (asks || !copies.all_seen()) copies.look();
+    if (!stopped || copies.any_seen() || ended_early) continue;
+    ended_early = true;
+    ::kill(mpirun, SIGTERM);  // which has started none yet
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (ended < 0 || WIFSIGNALED(status)) return exit_code_of(Stage::run);
+  const int by_signal = stopped ? exit_interrupted : exit_code_of(Stage::run);
+  if (ended < 0 || WIFSIGNALED(status)) return by_signal;
   const int code = WEXITSTATUS(status);
   constexpr int from_signals = 128;
-  return code > from_signals && code != exit_interrupted ? exit_code_of(Stage::run) : code;
+  if (code > from_signals || (code != 0 && ended_early)) return by_signal;
+  return code;
 }
 
 }  // namespace mw

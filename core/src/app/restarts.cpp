@@ -198,6 +198,7 @@ int run_with_restarts(const Restarts& restarts, const std::vector<std::string>& 
     End end = end_of(wait_for(start(restarts.launcher, std::move(all))), report);
     if (end.code == 0) return 0;
     if (stopped || end.code == exit_interrupted) return exit_interrupted;
+    if (restarts.most == 0) return end.code;
     if (const std::string why = futile(end, before, restarts.several || !restarts.launcher.empty());
         !why.empty()) {
       say(fmt::format("not started again: {}", why));

@@ -13,10 +13,12 @@
 namespace mw {
 
 struct Restarts {
-  std::int64_t most = 0;              // 0: none, the script runs in this process
+  std::int64_t most = 0;
   std::vector<std::string> settings;  // --set of the processes that are started again
   std::string launcher;  // what starts the processes of the run: "mpirun -n 8"; or empty
   bool several = false;  // the words start several processes: any may end the run
+  // If not, the script runs in this process.
+  bool wanted() const { return most > 0 || !launcher.empty(); }
 };
 
 // Runs the program with `words` until the script comes to its end, or to one that another start

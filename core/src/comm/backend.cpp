@@ -230,6 +230,18 @@ CheckedBackend::WorkPtr CheckedBackend::barrier(const c10d::BarrierOptions& opti
   return issue(new_issue(std::move(call), {}, {}, c10d::OpType::BARRIER, options.timeout));
 }
 
+std::vector<int> process_of_ranks(const std::vector<std::vector<int>>& ranks) {
+  std::vector<int> process_of;
+  for (std::size_t p = 0; p < ranks.size(); ++p) {
+    for (const int rank : ranks[p]) {
+      const auto at = static_cast<std::size_t>(rank);
+      if (at >= process_of.size()) process_of.resize(at + 1, -1);
+      process_of[at] = static_cast<int>(p);
+    }
+  }
+  return process_of;
+}
+
 std::unique_ptr<CommunicatorSource> thread_source(int ranks, std::chrono::milliseconds timeout) {
   return std::make_unique<LocalWorld>(ranks, timeout);
 }

@@ -275,14 +275,12 @@ class TransportBackend final : public CheckedBackend {
 TransportSource::TransportSource(TransportCarrier& carrier, std::string name, TransportState& state,
                                  const std::vector<std::vector<int>>& ranks,
                                  std::chrono::milliseconds timeout)
-    : carrier_(carrier), name_(std::move(name)), state_(state), timeout_(timeout) {
-  std::size_t count = 0;
-  for (const auto& list : ranks) count += list.size();
-  process_of_.assign(count, -1);
-  for (std::size_t p = 0; p < ranks.size(); ++p)
-    for (const int rank : ranks[p])
-      process_of_.at(static_cast<std::size_t>(rank)) = static_cast<int>(p);
-  threads_ = thread_source(static_cast<int>(count), timeout);
+    : carrier_(carrier),
+      name_(std::move(name)),
+      state_(state),
+      timeout_(timeout),
+      process_of_(process_of_ranks(ranks)) {
+  threads_ = thread_source(static_cast<int>(process_of_.size()), timeout);
   run_ = state_.begin(process_of_, threads_.get());
 }
 

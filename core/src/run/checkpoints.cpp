@@ -121,7 +121,8 @@ void Checkpoints::load_parameters(Executor& executor, const Rank& rank) const {
 Error Checkpoints::of_another_hook(int bucket, std::size_t which, const at::Tensor& there,
                                    const at::Tensor& here) const {
   const auto shape = [](const at::Tensor& tensor) {
-    return tensor.defined() ? fmt::format("a tensor of [{}]", fmt::join(tensor.sizes(), ", "))
+    return tensor.defined() ? fmt::format("{} of [{}]", c10::toString(tensor.scalar_type()),
+                                          fmt::join(tensor.sizes(), ", "))
                             : std::string("missing");
   };
   return {Stage::run, "checkpoint.lacks", "resume",
@@ -141,7 +142,8 @@ void Checkpoints::load_hooks(Executor& executor) const {
     for (std::size_t s = 0; s < state.size(); ++s) {
       const at::Tensor kept =
           setup_.from->read_own(executor.rank(), hook_tensor(static_cast<int>(b), s));
-      if (!kept.defined() || kept.sizes() != state[s].sizes())
+      if (!kept.defined() || kept.sizes() != state[s].sizes() ||
+          kept.scalar_type() != state[s].scalar_type())
         throw of_another_hook(static_cast<int>(b), s, kept, state[s]);
       state[s].copy_(kept);
     }

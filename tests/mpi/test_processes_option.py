@@ -1,0 +1,93 @@
+"""run --processes: what signals to it, or to what starts it again, come to, and what becomes of a
+run one of whose processes is killed."""
+import json
+import shutil
+import signal
+import subprocess
+import unittest
+
+import h5py
+
+from cases import BIN, ProgramCase
+
+# %s: more keys. Each process writes a line into `starts`.
+SCRIPT = """\
+local mw = require "meshwright"
+local dp = mw.plugins("dp")
+io.open("starts", "a"):write("x\\n"):close()
+function starts()  -- a global: what `observe` closes over makes another experiment
+  local n = 0
+  for _ in io.lines("starts") do n = n + 1 end
+  return n
+end
+function kill() os.execute("kill -9 $PPID; sleep 5") end
+local e = {
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
+  data = mw.synthetic {}, sequence = 16, plan = { dp(2) }, batch = 4,
+  optimizer = mw.adamw { lr = 1e-3 }, steps = 6, log = "a.h5",
+}
+%s
+mw.train(e)
+"""
+FOREVER = "e.steps = 1000000 e.observe = function(step) if step == 2 then io.stderr:write('begun\\n') end end"
+
+
+@unittest.skipIf(shutil.which("mpirun") is None, "MPI is not installed: the plugin was left out")
+class ProcessesOption(ProgramCase):
+    def start(self, more, *options, before=None):
+        self.write(SCRIPT % more)
+        process = subprocess.Popen([BIN, "run", "script.lua", "--processes", "2", "--json", *options], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for_steps(self, process):
+        for line in process.stderr:
+            if "begun" in line:
+                return
+        self.fail("it ended before its third step")
+
+    def end(self, process):
+        stdout, stderr = process.communicate(timeout=120)
+        lines = [json.loads(line) for line in stdout.splitlines()]
+        self.assertEqual(len(lines), 1, stderr[-3000:])
+        return process.returncode, lines[0]
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            with self.subTest(signal=number):
+                process = self.start(FOREVER + " e.overwrite = true")
+                self.wait_for_steps(process)
+                process.send_signal(number)
+                code, run = self.end(process)
+                self.assertEqual((code, run["status"]), (130, "interrupted"))
+                self.assertIn(number.name, run["reason"])
+
+    def test_nohup(self):
+        process = self.start(FOREVER.replace("1000000", "200"), before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for_steps(process)
+        process.send_signal(signal.SIGHUP)
+        code, run = self.end(process)
+        self.assertEqual((code, run["status"], run["steps"]), (0, "done", 200))
+
+    def test_a_run_that_is_killed_is_started_again(self):
+        process = self.start("e.observe = function(step) if starts() < 3 and step == 2 then kill() end end", "--max-restarts", "2")
+        stdout, stderr = process.communicate(timeout=240)
+        runs = [json.loads(line) for line in stdout.splitlines()]
+        self.assertEqual((process.returncode, runs[-1].get("status"), runs[-1].get("restarts")), (0, "done", 1), stderr[-3000:])
+        self.assertEqual((self.folder / "starts").read_text(), "x\n" * 4)  # two processes, twice
+        self.assertIn("restart 1 of 2 in 1 s", stderr)
+        with h5py.File(self.folder / "a.h5", locking=False) as f:
+            self.assertEqual((f.attrs["status"], len(f["steps"])), (b"done", 6))
+
+    def test_what_starts_it_again_passes_a_signal_on(self):
+        process = self.start(FOREVER, "--max-restarts", "2")
+        self.wait_for_steps(process)
+        process.send_signal(signal.SIGTERM)
+        code, run = self.end(process)
+        self.assertEqual((code, run["status"], (self.folder / "starts").read_text()), (130, "interrupted", "x\n" * 2))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
