@@ -124,11 +124,15 @@ class Slurm:
         while not ready():
             dead = [d for d in self.daemons if d.poll() is not None]
             if dead or time.monotonic() > end:
-                said = "".join(f"\n--- {log.name}\n" + log.read_text(errors="replace")[-2000:]
-                               for log in sorted(self.folder.glob("*.log")) + sorted(self.folder.glob("*.out")))
+                said = self.said()
                 self.stop()
                 raise RuntimeError(f"{what} does not start{said}")
             time.sleep(0.1)
+
+    def said(self):
+        """The ends of the daemons' logs."""
+        return "".join(f"\n--- {log.name}\n" + log.read_text(errors="replace")[-2000:]
+                       for log in sorted(self.folder.glob("*.log")) + sorted(self.folder.glob("*.out")))
 
     def call(self, *command, check=True, cwd=None, timeout=120):
         done = subprocess.run(command, env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=timeout,
@@ -162,9 +166,22 @@ class Slurm:
             time.sleep(0.2)
 
     def start_again(self, job):
-        """A job that was put back into the queue waits for two minutes; not here."""
-        self.wait_for(job, "PENDING", "RUNNING", "COMPLETED")
-        self.call("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        """A job that is put back into the queue waits there for two minutes; not here. Returns once it runs again, or has
+        ended."""
+        end = time.monotonic() + 240
+        is_back = lambda: self.restarts(job) > 0 and self.states(job) == ["PENDING"]
+        while not is_back():
+            if time.monotonic() > end or self.states(job) in (["COMPLETED"], ["FAILED"], ["CANCELLED"]):
+                raise RuntimeError(f"job {job} is not put back: {self.states(job)}\n" + self.said())
+            time.sleep(0.1)
+        # Within a second or two slurmd takes the new start for the one whose end it has just been told, and refuses it:
+        # "Job credential revoked". And while the job is being put back, what it is to wait for is set once more.
+        time.sleep(3)
+        while is_back():
+            if time.monotonic() > end:
+                raise RuntimeError(f"job {job} does not start again\n" + self.said())
+            self.call("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+            time.sleep(0.5)
 
     def stop(self):
         if self.folder.exists() and self.daemons and self.daemons[-1].poll() is None:
