@@ -96,7 +96,7 @@ def draw(lines):
     tables = {}
     for line in lines:
         row = json.loads(line)
-        if row["unit"] == "s" and row["predicted"]:
+        if row["unit"] == "s" and row["predicted"] and not row.get("kept_aside"):
             tables.setdefault(row["table"], []).append((row["published"], row["predicted"]))
     if not tables:
         sys.exit("no rows: pipe in what `meshwright bench prediction --json` prints")

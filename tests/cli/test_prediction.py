@@ -53,6 +53,19 @@ class Prediction(ProgramCase):
         for row in both:
             self.assertLess(abs(row["predicted"] / row["published"] - 1), 0.04, row["row"])
 
+    def test_rows_kept_aside_are_predicted_and_told_apart(self):
+        rows = rows_of(["mt-nlg", "mpt-h100-large", "zero-bubble-ratios", "korthikanti5"])
+        self.assertEqual({table: len(all_) for table, all_ in rows.items()},
+                         {"mt-nlg": 3, "mpt-h100-large": 18, "zero-bubble-ratios": 36, "korthikanti5": 9})
+        for table, all_ in rows.items():
+            self.assertEqual({row["kept_aside"] for row in all_}, {table != "korthikanti5"})
+            self.assertTrue(all(row["predicted"] > 0 for row in all_))
+        self.assertEqual({row["unit"] for row in rows["zero-bubble-ratios"]}, {"x"})
+        told = self.call("bench", "prediction", "mt-nlg", "korthikanti5").stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in told[1:]], ["korthikanti5", "kept", "mt-nlg"])
+        some = self.call("bench", "prediction", "--json", "zero-bubble-ratios", "every=9").stdout.splitlines()
+        self.assertEqual(len(some), 4)
+
     @matrix
     def test_all_tables_err_as_little_as_they_should(self):
         self.holds(list(TABLES))

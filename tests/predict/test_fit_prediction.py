@@ -17,7 +17,7 @@ ROOT = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 PROGRAM = """\
 #!{python} -IS
 import json, sys
-shares = dict(word.partition(".")[2].split("=") for word in sys.argv[4:] if "=" in word)
+shares = dict(word.partition(".")[2].split("=") for word in sys.argv[4:] if "." in word)
 assert sys.argv[1:4] == ["bench", "prediction", "--json"]
 for table in sys.argv[4:]:
     if "=" in table:
@@ -61,7 +61,8 @@ class Chart(unittest.TestCase):
                 {"table": "one", "row": "b", "unit": "s", "published": 10, "predicted": 9.8},
                 {"table": "a < b", "row": "c", "unit": "s", "published": 5, "predicted": 20},
                 {"table": "memory", "row": "d", "unit": "GB", "published": 5, "predicted": 5},
-                {"table": "one", "row": "e", "unit": "s", "published": 5, "predicted": None}]
+                {"table": "one", "row": "e", "unit": "s", "published": 5, "predicted": None},
+                {"table": "aside", "row": "f", "unit": "s", "published": 5, "predicted": 5, "kept_aside": True}]
         done = subprocess.run([sys.executable, ROOT / "bench/chart_prediction.py"], capture_output=True, text=True,
                               input="".join(json.dumps(row) + "\n" for row in rows))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -73,6 +74,7 @@ class Chart(unittest.TestCase):
         self.assertIn("6.0 %", texts)
         self.assertIn("a < b", texts)
         self.assertNotIn("memory", texts)
+        self.assertNotIn("aside", texts)
         width, height = float(drawn.get("width")), float(drawn.get("height"))
         for dot in dots:
             self.assertTrue(0 < float(dot.get("cx")) < width and 0 < float(dot.get("cy")) < height)

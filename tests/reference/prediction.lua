@@ -1,14 +1,14 @@
 -- What `meshwright bench prediction` runs: every row of the tables of this folder as a plan of this
 -- project's own, priced for the cluster and the stack that it was measured on; predicted beside
 -- published. Arguments: names of tables (all if none is given), "rows" for each row, "json" for a
--- line of JSON a row, and changes for fits: of a device or a stack, such as h100.gemm=0.62 or
+-- line of JSON a row, every=5 for a fifth of each long table, and changes for fits: of a device or a stack, such as h100.gemm=0.62 or
 -- megatron-core.hidden_model=0.6, and of every cluster's node or network, such as
 -- network.share=0.9.
-local mw                   = require "meshwright"
-local pp, dp, tp, sp, zero = mw.plugins("pp", "dp", "tp", "sp", "zero")
-local folder               = arg[0]:match "^(.*)/" or "."
-
+local mw      = require "meshwright"
+local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
+local aside   = dofile(folder .. "/aside.lua")
+local plan_of = dofile(folder .. "/plan_row.lua")
 
 local function csv(name)
   local rows, keys = {}, nil
@@ -28,12 +28,14 @@ end
 
 -- --- What is asked for ---
 
-local wanted, changes, each, json, any = {}, {}, false, false, false
+local wanted, changes, each, json, any, every = {}, {}, false, false, false, 1
 for _, word in ipairs(arg) do
   local of, key, value = word:match "^([%w%-]+)%.([%w_]+)=(.+)$"
   if of then
     changes[of] = changes[of] or {}
     changes[of][key] = load("return " .. value)()
+  elseif word:match "^every=%d+$" then
+    every = math.max(1, tonumber(word:match "%d+"))
   elseif word == "rows" then
     each = true
   elseif word == "json" then
@@ -43,40 +45,9 @@ for _, word in ipairs(arg) do
   end
 end
 
-local device_of = { selene = "a100", vtrain = "a100", ["dgx-a100-80"] = "a100", ["dgx-h100"] = "h100",
-  ["dgx-h100-llama3"] = "h100" }
-
-local function machine(cluster, stack, ranks)
-  return mw.cluster(cluster, { nodes = (ranks + 7) // 8, device = changes[device_of[cluster]] or {},
-      node = changes.node or {}, network = changes.network or {} }),
-    mw.stack(stack, changes[stack] or {})
-end
-
--- --- One row ---
-
 -- A step's seconds; nil and why, where there is no such plan.
 local function seconds(row)
-  local plan = {}
-  if row.pp > 1 then
-    local chunks = row.chunks or 1
-    plan[#plan + 1] = pp { row.pp, schedule = chunks > 1 and "interleaved" or "1f1b",
-      chunks = chunks > 1 and chunks or nil, layout = row.layout }
-  end
-  if row.zero then
-    plan[#plan + 1] = row.dp > 1 and zero { row.dp, stage = row.zero, bucket = "256MiB" } or nil
-  elseif row.dp > 1 then
-    plan[#plan + 1] = dp { row.dp, overlap = row.overlap or false, bucket = "256MiB" }
-  end
-  if row.cp then plan[#plan + 1] = sp { row.cp, form = "allgather" } end
-  if row.tp > 1 then plan[#plan + 1] = tp { row.tp, overlap = row.async } end
-  if row.sp then plan[#plan + 1] = sp() end
-  local cluster, stack = machine(row.cluster, row.stack, row.tp * row.pp * row.dp * (row.cp or 1))
-  local good, result = pcall(mw.plan, {
-    model = row.model, data = mw.synthetic {}, sequence = row.sequence, plan = plan,
-    batch = row.batch, microbatch = row.microbatch, precision = "bf16",
-    main_gradients = row.fp32_gradients and "fp32" or "compute", recompute = row.recompute or "none",
-    optimizer = mw.adamw { lr = 1e-4 }, steps = 1, cluster = cluster, stack = stack,
-  })
+  local good, result = pcall(plan_of, row, changes)
   if not good and tostring(result):find "interrupted" then error(result, 0) end
   if not good then return nil, tostring(result) end
   return result.step_seconds, nil, result
@@ -104,7 +75,8 @@ local sc21 = {
 local function korthikanti5()
   local rows = {}
   for _, r in ipairs(csv "korthikanti2022_table5") do
-    for column, kind in pairs { iter_full_s = "full", iter_present_s = "selective" } do
+    for _, kind in ipairs { "full", "selective" } do
+      local column = kind == "full" and "iter_full_s" or "iter_present_s"
       if type(r[column]) == "number" then
         rows[#rows + 1] = {
           name = r.model .. " " .. kind, published = r[column], cluster = "selene", stack = "megatron-2022",
@@ -250,6 +222,12 @@ add("mpt-h100", function() return mpt "h100" end)
 add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
 add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 
+-- Rows that no share was fitted or chosen by: judged with the same settings.
+for _, table_ in ipairs(aside(csv)) do
+  table_.aside = true
+  tables[#tables + 1] = table_
+end
+
 -- Memory comes last, in tables of its own.
 local memories = { { name = "zero1-memory", rows = memory.zero1 }, { name = "korthikanti-memory", rows = memory.korthikanti } }
 
@@ -263,10 +241,11 @@ end
 
 local function line(text, ...) if not json then print(text:format(...)) end end
 
-local function report(name, row, unit)
+local function report(table_, row, unit)
   if not json then return end
-  print(('{"table":"%s","row":"%s","group":"%s","predicted":%s,"published":%.9g,"unit":"%s"}'):format(name, row.name,
-    row.group or "", row.predicted and ("%.9g"):format(row.predicted) or "null", row.published, unit))
+  print(('{"table":"%s","row":"%s","group":"%s","predicted":%s,"published":%s,"unit":"%s","kept_aside":%s}'):format(
+    table_.name, row.name, row.group or "", row.predicted and ("%.9g"):format(row.predicted) or "null",
+    row.published and ("%.9g"):format(row.published) or "null", unit, table_.aside and "true" or "false"))
 end
 
 -- Of the groups of plans for one model, batch and number of devices that have so many plans.
@@ -299,28 +278,55 @@ local function tell_ranking(rows)
   end
 end
 
+-- What a row's plan says in the table's unit: seconds of a step, how many times as fast as another
+-- plan's, bytes of the fullest rank.
+local function told(row, unit)
+  local predicted, why, result = seconds(row)
+  if not predicted then return nil, why end
+  if unit == "GiB" then return result.peak_bytes / 2 ^ 30, nil, result end
+  if unit ~= "x" then
+    -- Published as MFU: of the plan's own operations.
+    row.published = row.published or result.flops_per_step / (row.mfu * row.gpus * 989e12)
+    return predicted, nil, result
+  end
+  local other = seconds(row.than)
+  if not other then return nil, "no plan of the other" end
+  return other / predicted, nil, result
+end
+
 line("%-18s %5s %8s %8s %8s %8s", "table", "rows", "mean", "median", "max", "bias")
+local kept_aside = false
 for _, table_ in ipairs(tables) do
   if not any or wanted[table_.name] then
+    if table_.aside and not kept_aside then
+      line("kept aside: nothing was fitted or chosen by these")
+      kept_aside = true
+    end
+    local unit = table_.unit or "s"
     local errors, sum, bias, most, failed = {}, 0, 0, 0, 0
     local rows = table_.rows()
+    if #rows > 30 and every > 1 then
+      local some = {}
+      for i = 1, #rows, every do some[#some + 1] = rows[i] end
+      rows = some
+    end
     for _, row in ipairs(rows) do
       local why, result
-      row.predicted, why, result = seconds(row)
+      row.predicted, why, result = told(row, unit)
       if row.predicted then
         local error_ = row.predicted / row.published - 1
         errors[#errors + 1] = math.abs(error_)
         sum, bias, most = sum + math.abs(error_), bias + error_, math.max(most, math.abs(error_))
         if each then
-          line("  %-70s %9.3f s %9.3f s published %+6.1f %%  bubble %4.1f %%  %s", row.name, row.predicted,
-            row.published, 100 * error_, 100 * result.bubble_fraction,
+          line("  %-70s %9.3f %s %9.3f %s published %+6.1f %%  bubble %4.1f %%  %s", row.name, row.predicted, unit,
+            row.published, unit, 100 * error_, 100 * result.bubble_fraction,
             not result.fits and "does not fit" or result.nearly_full and "nearly full" or "")
         end
       else
         failed = failed + 1
         line("  %-40s no plan: %s", row.name, why)
       end
-      report(table_.name, row, "s")
+      report(table_, row, unit)
     end
     local n = math.max(#errors, 1)
     line("%-18s %5d %6.1f %% %6.1f %% %6.1f %% %+6.1f %%%s", table_.name, #errors, 100 * sum / n, 100 * median(errors),
@@ -339,7 +345,7 @@ for _, table_ in ipairs(memories) do
         line("  %-70s %9.3f %s %8.3f %s published %+6.1f %%", row.name, row.predicted, row.unit, row.published, row.unit,
           100 * error_)
       end
-      report(table_.name, row, row.unit)
+      report(table_, row, row.unit)
     end
     local sum, n = 0, #errors
     for _, error_ in ipairs(errors) do sum = sum + error_ end
