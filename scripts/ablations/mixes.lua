@@ -74,12 +74,12 @@ for _, cell in ipairs(cells) do
 end
 local base = mixes["dp(8)"]
 if not fastest then
-  print "No mix is done with all its seeds: the table says why."
+  print "No answer: no mix is done with all its seeds; the table says why."
 elseif not (base and base.right) then
-  print "There is no answer: dp(8), which the others are held to, is not done with all its seeds; the table says why."
+  print "No answer: dp(8), which the others are held to, is not done with all its seeds; the table says why."
 else
   local function speed(mix) return mix.tokens / mix.runs end
-  print(("The fastest right mix here is %s: %.0f tokens/s, %+.0f %% against dp(8); %s."):format(
+  print(("Answer: the fastest right mix here is %s: %.0f tokens/s, %+.0f %% against dp(8); %s."):format(
     fastest, speed(mixes[fastest]), 100 * (speed(mixes[fastest]) / speed(base) - 1),
     #differ == 0 and ("all %d mixes train alike, their losses at most %.1e apart"):format(#names, apart)
       or ("these train differently or are not done: %s"):format(table.concat(differ, ", "))))

@@ -44,7 +44,7 @@ local k = { gpipe = 1, ["1f1b"] = 1, interleaved = 1 / 2, ["zb-h1"] = 1 / 3, ["z
 local function share(over) return 100 * over / (1 + over) end   -- of the step, from idle over work
 
 print("microbatches   schedule      bubble by formula   predicted   measured here   activations at most, KiB")
-local least, most, ran, compared = {}, {}, 0, 0
+local rows, ran, compared = { [4] = {}, [16] = {} }, 0, 0
 for _, cell in ipairs(cells) do
   local p, done = cell.predicted, cell.status == "done"
   if p and (done or cell.status == "predicted") then
@@ -56,17 +56,25 @@ for _, cell in ipairs(cells) do
                   formula = share(k[name] * (stages - 1) / m) }
     print(("%12d   %-11s %16.1f %% %9.1f %% %13s %26.0f"):format(m, name, row.formula, row.bubble,
           done and ("%.1f %%"):format(100 * cell.bubble_fraction) or "", activations / 1024))
-    if not least[m] or row.bubble < least[m].bubble then least[m] = row end
-    if not most[m] or row.bubble > most[m].bubble then most[m] = row end
+    table.insert(rows[m], row)
     compared = math.max(compared, math.abs(row.bubble - row.formula))
   end
 end
 if ran > 0 then sweep:report("runs/schedules.html") end
 
-if least[4] and least[16] then
+-- The bubble at an end of the order, and who has it: several, if the table shows no difference.
+local function at(m, first)
+  table.sort(rows[m], function(a, b) return a.bubble < b.bubble end)
+  local shown, names = ("%.1f %%"):format(rows[m][first and 1 or #rows[m]].bubble), {}
+  for _, row in ipairs(rows[m]) do
+    if ("%.1f %%"):format(row.bubble) == shown then names[#names + 1] = row.name .. "'s" end
+  end
+  table.sort(names)
+  return table.concat(names, " and ") .. ", " .. shown
+end
+if #rows[4] > 1 and #rows[16] > 1 then
   local function said(m)
-    return ("with %d microbatches the largest is %s's, %.1f %%, and the smallest %s's, %.1f %%"):format(m, most[m].name,
-      most[m].bubble, least[m].name, least[m].bubble)
+    return ("with %d microbatches the largest is %s, and the smallest %s"):format(m, at(m, false), at(m, true))
   end
   print(("Answer: of the predicted bubbles of %d stages, %s; %s; the formulas, of stages that take equally long, are at "
     .. "most %.1f points off."):format(stages, said(4), said(16), compared))

@@ -9,20 +9,17 @@
 -- but the gradients and updates of experts that several machines have a copy of, once a step,
 -- whatever the microbatches. What it costs is memory: more experts on each rank.
 --
--- Bytes are those of the plan and hold for any cluster, if tokens choose evenly. A script cannot
--- describe a cluster yet: the seconds are bytes over the bandwidths below, no more. Latency,
--- what overlaps and what other traffic there is (the all-reduce of what is no expert, the same
--- for every width) are left out.
+-- Bytes are those of the plan and hold for any cluster, if tokens choose evenly. Seconds are
+-- predicted, for eight machines of eight H800 (clusters/h800.lua) and exchanges as they are here:
+-- every choice of a token is sent by itself. DeepSeek-V3's send a token once to each machine and
+-- on from there, beside compute (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2), which the
+-- stack of that name prices: so wide exchanges can be had, by other software.
 local mw       = require "meshwright"
 local zero, ep = mw.plugins("zero", "ep")
 
--- Bytes/s of a device: NVLink and InfiniBand of an H800, as DeepSeek-AI 2024, arXiv:2412.19437,
--- section 3.2.2, have them. Flop/s in bf16 by NVIDIA's data sheet of the H100; of it reached.
-local inside, outside = 160e9, 50e9
-local peak, share     = 989e12, 0.4
-local ranks, machine  = 64, 8
+local ranks, machine = 64, 8
 
-local function plan(ways)
+local function plan(ways, stack)
   local result = mw.plan {
     -- DeepSeekMoE 16B (Dai et al. 2024, arXiv:2401.06066).
     model     = mw.moe { layers = 28, hidden = 2048, heads = 16, ffn = 10944, vocab = 102400, experts = 64, top_k = 6,
@@ -34,33 +31,43 @@ local function plan(ways)
     precision = "bf16",
     optimizer = mw.adamw { lr = 3e-4 },
     steps     = 1,
+    cluster   = mw.cluster("h800", { nodes = ranks // machine }),
+    stack     = mw.stack(stack or "meshwright"),
   }
   return tostring(result) and result             -- shown: not printed again at the end
 end
 
-print(("%d ranks, %d in a machine; GB a rank and step, seconds at %.0f GB/s inside and %.0f outside"):format(ranks,
-      machine, inside / 1e9, outside / 1e9))
-print("     GB held   exchanged   of it outside   seconds   between copies of experts   seconds")
+local function exchanges(result)
+  local bytes, seconds, copies, late = 0, 0, 0, 0
+  for _, use in ipairs(result.communication) do
+    if use.axis == "ep" then bytes, seconds = bytes + use.bytes, seconds + use.exposed_seconds end
+    -- Of ranks that hold the same experts.
+    if use.axis == "zero.0" then copies, late = copies + use.bytes, late + use.seconds end
+  end
+  return bytes, seconds, copies, late
+end
+
+print(("%d H800, %d in a machine; GB of a rank and step, seconds as predicted"):format(ranks, machine))
+print("     GB held   exchanged   of it outside   exposed, s   between copies of experts   s   step, s")
 local rows = {}
 for _, ways in ipairs { 8, 16, 32, 64 } do
-  local result, exchanged, copies = plan(ways), 0, 0
-  for _, use in ipairs(result.communication) do
-    if use.axis == "ep" then exchanged = exchanged + use.bytes end
-    if use.axis == "zero.0" then copies = copies + use.bytes end   -- ranks that hold the same experts
-  end
-  local leaves = exchanged * math.max(0, ways - machine) / (ways - 1)
-  local row = { ways = ways, held = result.memory[1].peak, exchanged = exchanged, leaves = leaves,
-                seconds = (exchanged - leaves) / inside + leaves / outside, copies = copies, late = copies / outside,
-                compute = result.hardware_flops_per_step / ranks / (share * peak) }
+  local result = plan(ways)
+  local bytes, seconds, copies, late = exchanges(result)
+  local leaves = bytes * math.max(0, ways - machine) / (ways - 1)
+  local row = { ways = ways, held = result.memory[1].peak, exchanged = bytes, leaves = leaves, seconds = seconds,
+                copies = copies, late = late, step = result.step_seconds }
   rows[#rows + 1] = row
-  print(("ep %-2d %7.1f %11.1f %15.1f %9.3f %27.1f %9.3f"):format(ways, row.held / 1e9, exchanged / 1e9, leaves / 1e9,
-        row.seconds, copies / 1e9, row.late))
+  print(("ep %-2d %7.1f %11.1f %15.1f %12.3f %21.1f %9.3f %9.3f"):format(ways, row.held / 1e9, bytes / 1e9, leaves / 1e9,
+        seconds, copies / 1e9, late, row.step))
 end
 
 local near, wide = rows[1], rows[#rows]
-print(("Mistake: with ep(%d) each rank sends %.1f of its %.1f GB of tokens to other machines, which takes %.2f s a "
-  .. "step beside %.2f s of compute (at %.0f %% of the peak)."):format(wide.ways, wide.leaves / 1e9, wide.exchanged / 1e9,
-  wide.seconds, wide.compute, 100 * share))
-print(("Cure: with ep(%d), inside a machine, %.1f GB of them leave it and exchanges take %.2f s; a rank holds %.1f "
-  .. "GB in place of %.1f, and copies of experts exchange gradients and updates of %.1f GB a step, %.2f s outside."):format(
-  near.ways, near.leaves / 1e9, near.seconds, near.held / 1e9, wide.held / 1e9, near.copies / 1e9, near.late))
+local routed = plan(wide.ways, "deepseek-v3")
+print(("Mistake: on %d H800, by prediction, with ep(%d) each rank sends %.1f of its %.1f GB of tokens to other machines and "
+  .. "waits %.2f s for it in a step of %.2f s."):format(ranks, wide.ways, wide.leaves / 1e9, wide.exchanged / 1e9,
+  wide.seconds, wide.step))
+print(("Cure: with ep(%d), inside a machine, %.1f GB of them leave it, and a rank waits %.2f s in a step of %.2f s; it holds "
+  .. "%.1f GB in place of %.1f, and copies of experts exchange gradients and updates of %.1f GB a step, %.2f s; or ep(%d) "
+  .. "with exchanges that send a token once to each machine, as deepseek-v3's do, for which a rank waits %.2f s."):format(
+  near.ways, near.leaves / 1e9, near.seconds, near.step, near.held / 1e9, wide.held / 1e9, near.copies / 1e9, near.late,
+  wide.ways, select(2, exchanges(routed))))

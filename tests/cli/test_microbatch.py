@@ -3,6 +3,7 @@ trains and verifies, the largest that fit fit, refusals name the numbers; the ab
 runs as it stands."""
 
 import json
+import re
 import subprocess
 import unittest
 
@@ -209,6 +210,10 @@ end"""))
         self.assertEqual(done.returncode, 0, done.stderr)
         results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         self.assertEqual(len(results), 10)
+        said = done.stderr + done.stdout
+        self.assertRegex(said, r"Answer: one microbatch of 14 sequences holds [\d.]+ MiB a rank and idles [\d.]+ % of a step")
+        for row in re.findall(r"(?m)^\S.*? +[\d.]+ +([\d.]+) +([\d.]+) +[\d.]+ +\d+ +[\d.]+ +[\d.]+$", said):
+            self.assertAlmostEqual(float(row[0]) / float(row[1]), 1, delta=0.02)  # of the same stage
         whole = results[0]
         for result in results[1:8]:
             self.assertAlmostEqual(result["losses"][-1], whole["losses"][-1], delta=1e-3)

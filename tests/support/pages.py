@@ -27,7 +27,7 @@ ELSEWHERE = {"run scripts/long_context.lua": "test_long_context.py", "run script
              "calibrate": "test_calibrate.py"}  # a minute of a machine that does nothing else
 ELSEWHERE |= {f"run {path.relative_to(SOURCE)}": "test_ablations.py" for folder in ("ablations", "pitfalls")
               for path in (SOURCE / "scripts" / folder).glob("*.lua")
-              if path.stem not in ("recompute", "microbatch", "mixes")}
+              if path.stem not in ("microbatch", "mixes")}
 
 
 def pages():
