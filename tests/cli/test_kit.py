@@ -215,7 +215,7 @@ class Kit(KitCase):
 
         refused = self.write(SCRIPT.replace("mw.train", "local own = mw.strategy { name = 'own', axis = { role = 'model' }, "
                                             "rules = { 'ffm' } }\nmw.train") % ("dp", "dp", "own(2)"))
-        failed([refused], "runs somewhere", "the first with: plan[1]: own: ffm")
+        failed([refused], "runs somewhere", "the first with: plan[1].rules[1]: ffm")
         failed([f"{TEST_PLUGINS}/throws_in_place.so"], "equals one rank", "throws_in_place", "cannot be made")
         for plugin, plan, beginning, words in (
                 ("throws_in_place", "throws_in_place { late = true }", "equals one rank", ["cannot edit"]),
