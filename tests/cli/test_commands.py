@@ -274,7 +274,9 @@ class Commands(ProgramCase):
         """Files of one's own on the plugin path beside those that ship."""
         (self.folder / "hall.cluster.lua").write_text('-- our hall\nreturn changed')
         listed = self.call("plugins", "list", "--plugin-path", self.folder).stdout
-        self.assertRegex(listed, r"(?m)^cluster +dgx-h100 .*DGX H100")
+        # A sentence, without its source, however many lines it takes.
+        self.assertRegex(listed, r"(?m)^cluster +dgx-h100 +DGX H100: 8 H100 joined .* NICs of 400 Gb/s  ")
+        self.assertRegex(listed, r"(?m)^cluster +selene +Selene, .* a fat tree at full rate  ")
         self.assertRegex(listed, r"(?m)^cluster +hall +our hall .*hall\.cluster\.lua$")
         text = (SOURCE / "clusters/dgx-v100.lua").read_text().replace('name = "dgx-v100"', 'name = "hall"')
         (self.folder / "hall.cluster.lua").write_text(text)

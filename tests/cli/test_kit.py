@@ -52,6 +52,9 @@ class Kit(KitCase):
         symbols = subprocess.run(["nm", "-D", "--defined-only", self.folder / "my_strategy/build/my_strategy.so"],
                                  capture_output=True, text=True)
         self.assertEqual([line.split()[-1] for line in symbols.stdout.splitlines()], ["meshwright_plugin"])
+        # Who asks for it without its folder is told where it is.
+        done = self.shell("meshwright", "plugins", "show", "my_strategy", code=2)
+        self.assertIn("--plugin-path my_strategy/build", done.stderr)
         for kind in LUA_KINDS:
             with self.subTest(f"{kind} in Lua"):
                 self.shell("meshwright", "plugins", "new", f"lua_{kind}", "--kind", kind, "--lua")
@@ -210,6 +213,9 @@ class Kit(KitCase):
             for word in words:
                 self.assertTrue(any(word in check["found"] for check in checks.values()), checks)
 
+        refused = self.write(SCRIPT.replace("mw.train", "local own = mw.strategy { name = 'own', axis = { role = 'model' }, "
+                                            "rules = { 'ffm' } }\nmw.train") % ("dp", "dp", "own(2)"))
+        failed([refused], "runs somewhere", "the first with: plan[1].rules[1]: ffm")
         failed([f"{TEST_PLUGINS}/throws_in_place.so"], "equals one rank", "throws_in_place", "cannot be made")
         for plugin, plan, beginning, words in (
                 ("throws_in_place", "throws_in_place { late = true }", "equals one rank", ["cannot edit"]),

@@ -72,7 +72,8 @@ class Runs(ProgramCase):
         done = self.call("runs", "list", "runs/mixes", "runs/dp.h5", "runs/mixes/aaaa")
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
-        self.assertEqual(lines[0].split(), "name mix status steps loss tokens/s peak when".split())
+        self.assertEqual(lines[0].split(), "name mix status steps loss tokens/s peak when file".split())
+        self.assertEqual(lines[7].split()[-1], "runs/dp.h5")  # what `runs show` takes
         self.assertEqual([line.split()[0] for line in lines[2:8]],
                          "mix-cccc mix-aaaa mix-bbbb mix-dddd mix-eeee dp".split())  # each once
         self.assertIn("mix-dddd: skipped: too wide", lines)

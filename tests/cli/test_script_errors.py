@@ -79,6 +79,29 @@ class ScriptErrors(ProgramCase):
         self.assertIn("nothing here takes --st x=1", done.stderr)
         self.assertIn('did you mean "--set"?', done.stderr)
 
+    def test_other_options_are_named_as_they_were_given(self):
+        script = self.write(HEAD + "mw.train(e { dp(2) })\n")
+        done = self.call("plan", script, "--stack", "megatron-core")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("error: --stack megatron-core: stack is given, and no cluster", done.stderr)
+        self.assertNotIn("--set", done.stderr)
+        done = self.call("plan", script, "--cluster", "selen", "--nodes", "2")
+        self.assertIn("error: --cluster selen --nodes 2: ", done.stderr)
+        done = self.call("plan", script, "--cluster", "selene", "--nodes", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("--set", done.stderr)
+
+    def test_a_sweeps_options_are_blamed_where_they_stand(self):
+        sweep = HEAD + 'local s = mw.sweep { name = "s", base = e({}), over = { plan = { { dp(2) }, { tp(2) } } } }\n%s\n'
+        script = self.write(sweep % "s:go {}")
+        for given, place in (("--shard 3/2", "--shard 3/2: shard: got"), ("--time -1", "--time -1: time must be"),
+                             ("--only nothing", "--only nothing: only: no cell"), ("--retry some", "--retry some: retry must be")):
+            done = self.call("sweep", script, *given.split())
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("error: " + place, done.stderr)
+        line = self.error(sweep % "\ns:go { worker = 3 }", verb="sweep")
+        self.assertEqual((line["code"], line["line"]), ("option.unknown", 11))
+
     def test_a_dims_size_leaves_what_it_is_like(self):
         done = self.call("plan", self.write(OWN), "--set", "model.dims.wide=96")
         self.assertEqual(done.returncode, 0, done.stderr)

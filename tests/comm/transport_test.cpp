@@ -34,12 +34,16 @@ class Wire : public TransportCarrier {
       : TransportCarrier("wire", processes, process), office_(office) {}
   void send(int to, const std::string& message) override {
     const std::lock_guard lock(office_.mutex);
-    office_.there.at(static_cast<std::size_t>(to))->arrived(process(), message);
+    auto whole = message;
+    if (cuts > 0 && whole.size() > cut_from) whole.resize(whole.size() - cuts);
+    office_.there.at(static_cast<std::size_t>(to))->arrived(process(), std::move(whole));
   }
   void loses(int other) { gone(other, "its wire was cut"); }
   void hears_noise_of(int other) { arrived(other, "?"); }
+  std::size_t cuts = 0;  // bytes that messages beyond some size lose
 
  private:
+  static constexpr std::size_t cut_from = 1000;
   Office& office_;
 };
 
@@ -48,12 +52,14 @@ using Body = std::function<void(RankContext&)>;
 
 // Runs `body` on each rank, `times` times, one run after the other; by rank, what the last threw.
 std::map<int, std::string> across(const Places& ranks, const Body& body,
-                                  std::chrono::milliseconds timeout = 60s, int times = 1) {
+                                  std::chrono::milliseconds timeout = 60s, int times = 1,
+                                  std::size_t cuts = 0) {
   Office office;
   std::vector<std::unique_ptr<Wire>> wires;
   for (std::size_t p = 0; p < ranks.size(); ++p) {
     wires.push_back(
         std::make_unique<Wire>(office, static_cast<int>(ranks.size()), static_cast<int>(p)));
+    wires.back()->cuts = cuts;
     office.there.push_back(wires.back().get());
   }
   std::mutex mutex;
@@ -273,4 +279,35 @@ TEST_CASE("A message that cannot be read is the end of who sent it, told to thos
   CHECK_NOTHROW(wire.hears_noise_of(1));
   CHECK(test::thrown([&] { under_way.wait(); }) == "run.aborted");
   CHECK_THROWS_WITH(comm->barrier({}), Contains("rank 1") && Contains("cannot be read"));
+}
+
+TEST_CASE(
+    "A transport that cuts messages off is told what is missing, and nothing beyond is read") {
+  const auto with = [](const std::function<void(Communicator&, int)>& call) {
+    return across(
+        {{0}, {1}}, [&](RankContext& c) { call(*world_communicator(c), c.rank); }, 60s, 1, 8);
+  };
+  const auto whole = [] { return at::ones({400}, at::kDouble); };  // 3200 bytes
+  const std::vector<std::function<void(Communicator&, int)>> calls = {
+      [&](auto& comm, int) { comm.all_reduce(whole(), Reduction::sum, {}).wait(); },
+      [&](auto& comm, int) { comm.all_gather(at::empty({800}, at::kDouble), whole(), {}).wait(); },
+      [&](auto& comm, int) {
+        comm.reduce_scatter(whole(), at::ones({800}, at::kDouble), Reduction::sum, {}).wait();
+      },
+      [&](auto& comm, int) {
+        comm.all_to_all(at::empty({800}, at::kDouble), at::ones({800}, at::kDouble), {}, {}, {})
+            .wait();
+      },
+      [&](auto& comm, int) { comm.broadcast(whole(), 0, {}).wait(); },
+      [&](auto& comm, int rank) {
+        if (rank == 0) comm.send(whole(), 1, 3, {}).wait();
+        if (rank == 1) comm.recv(whole(), 0, 3, {}).wait();
+      },
+  };
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    INFO("call " << i);
+    CHECK_THAT(all_of(with(calls[i])), Contains("process.message") &&
+                                           Contains("wire brought 3192 bytes of rank") &&
+                                           Contains("where 3200 were sent"));
+  }
 }

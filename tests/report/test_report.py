@@ -85,7 +85,8 @@ class Report(ProgramCase):
             json.dump(sweep, file)
         for c in cells[:-1]:
             with open(f"{folder}/sweep/{c['folder']}/machine.json", "w") as file:
-                json.dump({"host": "here", "versions": {"torch": "2.11.0"}}, file)
+                json.dump({"host": "here", "memory": 25276510208, "versions": {"torch": "2.11.0"},
+                           "plugins": {c["values"]["plan"]: "1.0.0"}}, file)
             compared = {} if c["id"] in ("pp-full-0",) or c["id"].startswith("dp") else {"compared": True}
             with open(f"{folder}/sweep/{c['folder']}/result.json", "w") as file:
                 json.dump({"kind": "cell", "beside": 2, "same_loss_as": compared}, file)
@@ -140,7 +141,11 @@ class Report(ProgramCase):
             self.assertEqual(groups[name]["bytes"], groups[name]["p_bytes"])
         self.assertEqual(groups["dp, none"]["m"]["held_out"][:2], [3.5, 0.707107])
         self.assertEqual(len(data["timelines"]), 6)
-        self.assertEqual(data["machines"][0]["facts"], [["host", "here"], ["versions.torch", "2.11.0"]])
+        # One machine, whatever plugins the mixes use.
+        self.assertEqual([m["cells"] for m in data["machines"]], [10])
+        self.assertEqual(data["machines"][0]["facts"], [
+            ["host", "here"], ["memory", "23.5 GiB"], ["versions.torch", "2.11.0"], ["plugins.dp", "1.0.0"],
+            ["plugins.pp", "1.0.0"], ["plugins.tp", "1.0.0"]])
 
     def test_texts_stay_texts(self):
         data = self.page(self.sweep)

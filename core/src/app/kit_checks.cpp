@@ -297,8 +297,13 @@ void check_mixes(const Json& experiment, const ReadContext& context, bool comput
     check_all_books(mix.name, *table, context, report);
   }
   if (books > 0) return;
-  report.failed("runs somewhere", "every plan with it was refused: nothing was compared",
-                "give a plan that it goes with: meshwright plugins test SCRIPT.lua");
+  const Problem* why = report.first_refusal();
+  report.failed(
+      "runs somewhere",
+      "every plan with it was refused" +
+          (why ? fmt::format(", the first with: {}", why->message) : std::string()),
+      fmt::format("{}or give a plan that it goes with: meshwright plugins test SCRIPT.lua",
+                  why && !why->hint.empty() ? why->hint + "; " : ""));
 }
 
 }  // namespace mw

@@ -17,6 +17,7 @@ constexpr std::array<const char*, 3> verdict_names = {"ok", "refused", "failed"}
 
 void KitReport::begin(const std::string& subject) {
   subject_ = subject;
+  refusal_.reset();
   if (!output_.json()) output_.text(subject);
 }
 
@@ -26,6 +27,7 @@ void KitReport::ok(const std::string& check, const std::string& found) {
 
 void KitReport::refused(const std::string& check, const Error& why) {
   const Problem& first = why.problems().front();
+  if (!refusal_) refusal_ = first;
   add(check, KitVerdict::refused, first.message, first.hint, first.code);
 }
 

@@ -1,6 +1,7 @@
 // What `meshwright plugins test` found: each check as it is over, and their number at the end.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "app/output.h"
@@ -26,6 +27,8 @@ class KitReport {
   // The sum of all, once.
   void end();
   int failures() const { return failed_; }
+  // Of the first thing that was refused since begin(); null: nothing was.
+  const Problem* first_refusal() const { return refusal_ ? &*refusal_ : nullptr; }
 
  private:
   void add(const std::string& check, KitVerdict verdict, const std::string& found,
@@ -33,6 +36,7 @@ class KitReport {
 
   Output& output_;
   std::string subject_;
+  std::optional<Problem> refusal_;
   int ok_ = 0, refused_ = 0, failed_ = 0;
 };
 

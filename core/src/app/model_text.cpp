@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -80,7 +81,11 @@ Json ops_json(const Graph& graph) {
           {{"name", made ? "" : tail(value.name)}, {"dims", names_of(use.dims)}});
     }
     for (const Dims& dims : op.output_dims) entry["outputs"].push_back({{"dims", names_of(dims)}});
-    entry["whole"] = names_of(op.whole);
+    entry["whole"] = Json::array();  // rope needs head_dim of two operands
+    for (const auto& name : names_of(op.whole)) {
+      if (std::find(entry["whole"].begin(), entry["whole"].end(), name) == entry["whole"].end())
+        entry["whole"].push_back(name);
+    }
     ops.add(std::move(entry), op.layer);
   }
   return ops.json();

@@ -83,14 +83,14 @@ void sort_by(std::vector<RunRow>& rows, const std::string& key, bool reverse) {
 }
 
 std::string table_of(const std::vector<RunRow>& rows) {
-  TextTable table({"name", "mix", "status", "steps", "loss", "tokens/s", "peak", "when"},
+  TextTable table({"name", "mix", "status", "steps", "loss", "tokens/s", "peak", "when", "file"},
                   {3, 4, 5, 6});
   std::string reasons;
   for (const RunRow& row : rows) {
     const auto text = [&](const char* field) { return field_text(field, row.fields[field]); };
     table.add({text("name"), cut_to(text("mix"), widest_mix), text("status"), text("steps"),
                text("loss"), text("tokens_per_second"), text("peak_bytes"),
-               local_time(row.fields["created"])});
+               local_time(row.fields["created"]), text("path")});
     if (row.fields["reason"].is_string())
       reasons += fmt::format("{}: {}: {}\n", text("name"), text("status"), text("reason"));
   }

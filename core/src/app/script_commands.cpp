@@ -32,13 +32,19 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
   ScriptOptions options;
   options.settings = arguments.settings;
   const auto quoted = [](const std::string& text) { return json_text(Json(text)); };
+  const auto add = [&](const std::string& setting, const std::string& given) {
+    options.settings.push_back(setting);
+    options.given_as[setting] = given;
+  };
   if (!arguments.cluster.empty()) {
-    options.settings.push_back(
-        fmt::format("cluster=mw.cluster({}{})", quoted(arguments.cluster),
-                    arguments.nodes > 0 ? fmt::format(", {{ nodes = {} }}", arguments.nodes) : ""));
+    const bool nodes = arguments.nodes > 0;
+    add(fmt::format("cluster=mw.cluster({}{})", quoted(arguments.cluster),
+                    nodes ? fmt::format(", {{ nodes = {} }}", arguments.nodes) : ""),
+        "--cluster " + arguments.cluster +
+            (nodes ? fmt::format(" --nodes {}", arguments.nodes) : ""));
   }
   if (!arguments.stack.empty())
-    options.settings.push_back(fmt::format("stack=mw.stack({})", quoted(arguments.stack)));
+    add(fmt::format("stack=mw.stack({})", quoted(arguments.stack)), "--stack " + arguments.stack);
   options.words = arguments.words;
   options.train_as = train_as;
   options.library = lua_library();

@@ -4,11 +4,32 @@
 #include "app/app_host.h"
 #include "app/commands.h"
 #include "app/verbs.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "report/runs_page.h"
 #include "sweep/axis.h"
 
 namespace mw {
+
+namespace {
+
+// What stands on the command line is at fault there, and not in the script.
+Error at_the_command_line(const Error& error, const Json& command) {
+  std::vector<Problem> problems = error.problems();
+  for (Problem& problem : problems) {
+    if (!problem.place.empty() || !command.contains(problem.key)) continue;
+    const Json& value = command.at(problem.key);
+    std::vector<std::string> words;
+    for (const Json& one : value.is_array() ? value : Json::array({value})) {
+      if (!one.is_boolean())
+        words.push_back(one.is_string() ? one.get<std::string>() : describe(one));
+    }
+    problem.place = join({"--" + problem.key, join(words, " ")}, words.empty() ? "" : " ");
+  }
+  return Error(std::move(problems));
+}
+
+}  // namespace
 
 void AppHost::check_sweep(const Json& table, const std::vector<AppliedSetting>& applied) {
   Problems problems;
@@ -39,7 +60,14 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   Problems problems;
   const SweepTable sweep = read_sweep(table, problems);
   problems.throw_if_any();
-  GoOptions go = read_go(options, sweeping_.command);
+  const auto in_words = [&](const auto& body) {
+    try {
+      return body();
+    } catch (const Error& error) {
+      throw at_the_command_line(error, sweeping_.command);
+    }
+  };
+  GoOptions go = in_words([&] { return read_go(options, sweeping_.command); });
   go.predict = go.predict || train_as == "plan";
   go.quiet = go.quiet || output_.quiet();
   SweepProgram program;
@@ -60,8 +88,9 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   called_.insert("sweep");
   called_.insert(train_as);
   if (cell_ && cell_->sweep == sweep.name) run_cell(sweep, *cell_, program);
-  const SweepOutcome outcome =
-      cell_ ? found_results(sweep, go, program) : mw::run_sweep(sweep, go, program);
+  const SweepOutcome outcome = in_words([&] {
+    return cell_ ? found_results(sweep, go, program) : mw::run_sweep(sweep, go, program);
+  });
   if (!go.print.empty()) output_.document(outcome.text);
   const bool shows = go.print.empty() && !go.quiet && !cell_;
   if (outcome.failed && exit_code_ == 0) exit_code_ = exit_cells_failed;

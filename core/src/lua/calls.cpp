@@ -21,6 +21,8 @@ void read_settings(lua_State* lua, Script::State& state) {
   state.settings_read = true;
   for (const std::string& given : state.options.settings) {
     Setting setting = parse_setting(given);
+    const auto other = state.options.given_as.find(given);
+    if (other != state.options.given_as.end()) setting.given = other->second;
     if (!read_plainly(setting.text, setting.value)) {
       lua_getglobal(lua, "require");
       lua_pushstring(lua, "meshwright.settings");
@@ -35,7 +37,7 @@ void read_settings(lua_State* lua, Script::State& state) {
             Problem{Stage::options, "set.value", setting.key,
                     first.place == "--set:1" ? first.message : first.text(),
                     known ? first.hint : "the value is a number, a word, or a Lua expression",
-                    place_of_setting(given)});
+                    place_of_setting(setting.given)});
       }
       setting.value = to_json(lua, -1, setting.key);
       lua_pop(lua, 1);

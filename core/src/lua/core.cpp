@@ -86,7 +86,7 @@ int core_call(lua_State* lua) {
     for (const Setting& setting : state.settings) {
       applied.push_back(apply_setting(setting, experiment));
       if (count > 1) applied.back().made = key_in(i == 2 ? "a" : "b", applied.back().made);
-      if (!state.settings_said && state.options.say)
+      if (!state.settings_said && state.options.say && !setting.given.starts_with("--"))
         state.options.say("--set " + applied.back().text);
     }
     experiments.push_back(std::move(experiment));

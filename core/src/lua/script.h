@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@ namespace mw {
 
 struct ScriptOptions {
   std::vector<std::string> settings;            // of --set, "key=value" each
+  std::map<std::string, std::string> given_as;  // settings that other options stand for, with these
   std::vector<std::string> words;               // the script's arguments: arg[1], arg[2], …
   std::string train_as = "train";               // what mw.train does: "train", "plan" or "verify"
   std::filesystem::path library;                // folder that holds meshwright/init.lua

@@ -172,7 +172,7 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
 }
 
 std::string place_of_setting(const std::string& given) {
-  return "--set " + given;
+  return given.starts_with("--") ? given : "--set " + given;
 }
 
 }  // namespace mw

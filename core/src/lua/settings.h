@@ -10,7 +10,7 @@
 namespace mw {
 
 struct Setting {
-  std::string given;  // "model.layers=2", as typed
+  std::string given;  // as typed: "model.layers=2", or another option, "--stack megatron-core"
   std::string key;    // "model.layers", "plan[2].ways", "plan.2.ways"
   std::string text;   // what stands behind the first "="
   Json value;         // what the text means; null takes the key away

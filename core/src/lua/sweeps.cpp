@@ -32,7 +32,9 @@ Script::State::Sweep& sweep_at(lua_State* lua, int index) {
   return sweeps.at(static_cast<std::size_t>(luaL_checkinteger(lua, index)) - 1);
 }
 
-Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const Json& options) {
+// `called_at`: the script's line with these options.
+Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const Json& options,
+        const std::string& called_at) {
   if (stop_requested()) throw Error(Stage::run, "run.stopped", "", "interrupted");
   sweep.gone = true;
   state.show_results();
@@ -44,7 +46,10 @@ Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const
                                   return call_function(state, number, arguments);
                                 });
   } catch (const Error& error) {
-    throw with_sweep_places(error, sweep);
+    const Error at_call = with_places(error, [&](const Problem& problem) {
+      return options.contains(problem.key) ? called_at : std::string();
+    });
+    throw with_sweep_places(at_call, sweep);
   }
 }
 
@@ -86,7 +91,7 @@ int core_sweep(lua_State* lua) {
   for (const Setting& setting : state.settings) {
     if (!sweep.table.contains("base") || !sweep.table["base"].is_object()) break;
     sweep.applied.push_back(apply_setting(setting, sweep.table["base"]));
-    if (!state.settings_said && state.options.say)
+    if (!state.settings_said && state.options.say && !setting.given.starts_with("--"))
       state.options.say("--set " + sweep.applied.back().text);
   }
   state.settings_said = true;
@@ -114,7 +119,7 @@ int core_sweep_go(lua_State* lua) {
                         fmt::format("sweep:go takes a table with names; got {}", describe(options)),
                         "for example sweep:go { workers = 2 }", user_place(lua)});
   }
-  const Json result = go(lua, state, sweep_at(lua, 1), options);
+  const Json result = go(lua, state, sweep_at(lua, 1), options, user_place(lua));
   push_json(lua, result.at("cells"));
   give_text(lua, result.value("text", ""), result.value("shows", false));
   return 1;
@@ -139,7 +144,7 @@ std::size_t Script::run_sweeps() {
   const std::size_t made = state_->sweeps.size();
   for (std::size_t i = 0; i < made; ++i) {
     if (state_->sweeps[i].gone) continue;
-    const Json result = go(state_->lua, *state_, state_->sweeps[i], Json::object());
+    const Json result = go(state_->lua, *state_, state_->sweeps[i], Json::object(), "");
     if (result.value("shows", false)) state_->host.show(result.value("text", ""));
   }
   return made;

@@ -163,11 +163,22 @@ void PluginRegistry::refuse_unknown(const std::string& name) {
   std::vector<std::string> searched;
   for (const fs::path& folder : folders_) searched.push_back(folder.lexically_normal().string());
   const std::string near = did_you_mean(name, known);
+  std::string hint = fmt::format("{}{}name the folder of others with --plugin-path",
+                                 near.empty() ? "" : near + " ",
+                                 known.empty() ? "" : "plugins: " + join(known) + "; ");
+  // An author's folder has it in build; so has one of that name, here or on the path.
+  std::vector<fs::path> around = folders_;
+  around.emplace_back(".");
+  for (const fs::path& folder : around) {
+    for (const fs::path& built : {folder / "build", folder / name / "build"}) {
+      std::error_code error;
+      if (fs::exists(built / (name + ".so"), error))
+        hint = fmt::format("it was built in {0}: --plugin-path {0}",
+                           built.lexically_normal().string());
+    }
+  }
   throw Error(Stage::options, "plugin.unknown", "",
-              fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")),
-              fmt::format("{}{}name the folder of others with --plugin-path",
-                          near.empty() ? "" : near + " ",
-                          known.empty() ? "" : "plugins: " + join(known) + "; "));
+              fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")), hint);
 }
 
 void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const std::string& key) {

@@ -5,13 +5,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <ctime>
 #include <map>
 #include <numeric>
 #include <set>
 
+#include "base/text.h"
 #include "base/version.h"
+#include "meshwright/options.h"
 #include "report/curves.h"
 #include "report/page.h"
 #include "report/timeline.h"
@@ -277,21 +280,49 @@ void add_timelines(Json& data, const ReportRuns& runs, const ReportGroups& found
   }
 }
 
+// Of a number of bytes, as text.
+std::string bytes_of(const std::string& digits) {
+  double bytes = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, bytes);
+  return read.ec == std::errc() && read.ptr == end ? format_bytes(bytes) : digits;
+}
+
+// A machine and its cells; each mix uses other plugins, so these are put together.
+struct MachineKind {
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::map<std::string, std::set<std::string>> plugins;  // with the versions that were used
+  int cells = 0;
+};
+
 Json machines_json(const ReportRuns& runs) {
-  std::vector<std::pair<std::vector<std::pair<std::string, std::string>>, int>> kinds;
+  std::vector<MachineKind> kinds;
   for (const ReportCell& cell : runs.cells) {
     if (cell.machine.empty()) continue;
-    const auto found = std::find_if(kinds.begin(), kinds.end(),
-                                    [&](const auto& kind) { return kind.first == cell.machine; });
-    if (found != kinds.end()) {
-      ++found->second;
-    } else if (kinds.size() < 20) {
-      kinds.emplace_back(cell.machine, 1);
+    MachineKind own;
+    for (const auto& [key, value] : cell.machine) {
+      if (key.starts_with("plugins.")) {
+        own.plugins[key].insert(value);
+      } else {
+        own.facts.emplace_back(key, key == "memory" ? bytes_of(value) : value);
+      }
     }
+    auto found = std::find_if(kinds.begin(), kinds.end(),
+                              [&](const MachineKind& kind) { return kind.facts == own.facts; });
+    if (found == kinds.end()) {
+      if (kinds.size() >= 20) continue;
+      found = kinds.insert(kinds.end(), MachineKind{own.facts, {}, 0});
+    }
+    ++found->cells;
+    for (const auto& [key, versions] : own.plugins)
+      found->plugins[key].insert(versions.begin(), versions.end());
   }
   Json json = Json::array();
-  for (const auto& [facts, cells] : kinds)
-    json.push_back({{"facts", pairs_json(facts)}, {"cells", cells}});
+  for (MachineKind& kind : kinds) {
+    for (const auto& [key, versions] : kind.plugins)
+      kind.facts.emplace_back(key, join({versions.begin(), versions.end()}));
+    json.push_back({{"facts", pairs_json(kind.facts)}, {"cells", kind.cells}});
+  }
   return json;
 }
 

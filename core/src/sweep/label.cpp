@@ -1,6 +1,8 @@
 // Names the values of a grid's axes as people would: a plan by its mix, a number by itself.
 #include "sweep/label.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <set>
@@ -11,7 +13,7 @@
 namespace mw {
 namespace {
 
-constexpr std::size_t longest_label = 60, longest_file = 48;
+constexpr std::size_t longest_label = 60, longest_file = 48, longest_number = 10;
 
 bool is_made(const Json& value) {
   return value.is_object() && (value.contains("plugin") || value.contains("kind"));
@@ -75,7 +77,9 @@ std::string value_label(const Json& value) {
     }
     return cut(text);
   }
-  return describe(value);
+  const std::string exact = describe(value);
+  if (!value.is_number_float() || exact.size() <= longest_number) return exact;
+  return fmt::format("{:.6g}", value.get<double>());  // 3 * 1e-5 is 3.0000000000000004e-05
 }
 
 std::vector<std::string> value_labels(const std::vector<Json>& values) {
@@ -87,6 +91,11 @@ std::vector<std::string> value_labels(const std::vector<Json>& values) {
   std::vector<std::string> labels;
   for (const Json& value : of_a_kind ? what_differs(values) : values)
     labels.push_back(value_label(value));
+  // Numbers that six digits do not tell apart are written out.
+  if (std::set<std::string>(labels.begin(), labels.end()).size() < labels.size()) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (values[i].is_number()) labels[i] = describe(values[i]);
+  }
   std::set<std::string> used;
   for (std::string& label : labels) {
     const std::string own = label;

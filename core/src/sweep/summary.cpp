@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/json_text.h"
 #include "base/spread.h"
 #include "base/text.h"
 #include "meshwright/options.h"
@@ -80,16 +81,31 @@ std::string status_text(const std::vector<std::size_t>& group, const std::vector
   return join(parts);
 }
 
-// Which cell the others are compared with: a group's index; -1: none.
+// Tokens of another model, sequence, batch or data are other work: their rates do not compare.
+bool same_work(const Cell& a, const Cell& b) {
+  for (const char* key : {"model", "sequence", "batch", "data"}) {
+    Json of_a = a.table.value(key, Json()), of_b = b.table.value(key, Json());
+    for (Json* part : {&of_a, &of_b}) {
+      if (part->is_object()) part->erase("seed");
+    }
+    if (without_hidden(of_a) != without_hidden(of_b)) return false;
+  }
+  return true;
+}
+
+// Which group another is compared with: its index; -1: none, or it does other work.
 int baseline_group(const SweepTable& sweep, const std::vector<Cell>& cells,
                    const std::vector<std::vector<std::size_t>>& groups, std::size_t group) {
   const std::string& name = sweep.baseline.empty() ? sweep.like : sweep.baseline;
-  if (name.empty()) return group == 0 ? -1 : 0;
+  const auto fits = [&](std::size_t base) {
+    return base != group && same_work(cells[groups[group].front()], cells[groups[base].front()]);
+  };
+  if (name.empty()) return fits(0) ? 0 : -1;
   const int cell = counterpart(cells, groups[group].front(), name);
   for (std::size_t g = 0; g < groups.size() && cell >= 0; ++g) {
     if (std::find(groups[g].begin(), groups[g].end(), static_cast<std::size_t>(cell)) !=
         groups[g].end())
-      return g == group ? -1 : static_cast<int>(g);
+      return fits(g) ? static_cast<int>(g) : -1;
   }
   return -1;
 }

@@ -8,6 +8,10 @@ function table(columns, rows, options = {}) {
   const body = make("tbody"), head = make("tr"), status = make("span", { class: "lead", role: "status" });
   const shownText = (column, row) => column.text ? column.text(row) : String(column.value(row) ?? none);
 
+  // A column of short words needs no room for long ones.
+  columns.forEach((column) => {
+    column.brief = rows.every((row) => shownText(column, row).length <= 12);
+  });
   columns.forEach((column, index) => {
     const button = make("button", { type: "button", title: column.title || null, on: { click: () => {
       const down = sorted && sorted[0] === index && sorted[1] === "descending";
@@ -38,7 +42,7 @@ function table(columns, rows, options = {}) {
       if (sorted && sorted[0] === index) th.setAttribute("aria-sort", sorted[1]); else th.removeAttribute("aria-sort");
     });
     body.replaceChildren(...order.slice(0, shown).map((row) => make("tr", { class: options.best && options.best(row) ? "best" : null },
-      columns.map((column) => make("td", { class: (column.num ? "num" : column.long ? "long" : column.code ? "code" : "text") + (column.heat ? " heat" : ""),
+      columns.map((column) => make("td", { class: (column.num ? "num" : column.long ? "long" : column.code ? "code" : column.brief ? "brief" : "text") + (column.heat ? " heat" : ""),
         style: column.heat && column.heat(row) !== null ? `background: rgba(var(--tint), ${0.04 + 0.24 * column.heat(row)})` : null },
         column.cell ? column.cell(row) : shownText(column, row))))));
     const left = order.length - Math.min(shown, order.length);
