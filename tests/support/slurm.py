@@ -174,8 +174,9 @@ class Slurm:
             if time.monotonic() > end or self.states(job) in (["COMPLETED"], ["FAILED"], ["CANCELLED"]):
                 raise RuntimeError(f"job {job} is not put back: {self.states(job)}\n" + self.said())
             time.sleep(0.1)
-        # Within a second or two slurmd takes the new start for the one whose end it has just been told, and refuses it:
-        # "Job credential revoked". And while the job is being put back, what it is to wait for is set once more.
+        # Within a second or two slurmd takes the new start for the one whose end it has just been
+        # told, and refuses it: "Job credential revoked". And while the job is being put back, what
+        # it is to wait for is set once more.
         time.sleep(3)
         while is_back():
             if time.monotonic() > end:
