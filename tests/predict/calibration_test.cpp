@@ -61,25 +61,25 @@ TEST_CASE("A fit finds the overhead and the rates that made the samples") {
   std::vector<WorkSample> samples;
   for (const double size : {1e3, 1e4, 1e5, 1e6, 1e7})
     for (const double reuse : {1.0, 10.0, 100.0})
-      samples.push_back({size * reuse, size, 5e-6 + size * reuse * 2e-11 + size * 1e-10});
+      samples.push_back({{size * reuse, size, 0}, 5e-6 + size * reuse * 2e-11 + size * 1e-10});
   const WorkFit fit = fit_work(samples);
   CHECK(fit.call == Approx(5e-6));
   CHECK(fit.flop == Approx(2e-11));
   CHECK(fit.byte == Approx(1e-10));
   CHECK(fit.error < 1e-6);
   CHECK(fit.samples == 15);
-  CHECK(fit.seconds(1e6, 1e5) == Approx(5e-6 + 2e-5 + 1e-5));
+  CHECK(fit.seconds({1e6, 1e5, 0}) == Approx(5e-6 + 2e-5 + 1e-5));
   const WorkFit again = WorkFit::from_json(fit.to_json());
-  CHECK(again.seconds(3e6, 2e5) == fit.seconds(3e6, 2e5));
+  CHECK(again.seconds({3e6, 2e5, 1e3}) == fit.seconds({3e6, 2e5, 1e3}));
 }
 
 TEST_CASE("No fitted rate is negative, and one sample is met") {
   // Larger ones that take less: no rate explains it.
-  const WorkFit fit = fit_work({{1e3, 1e3, 2e-5}, {1e6, 1e6, 1e-5}, {1e7, 1e7, 1e-5}});
+  const WorkFit fit = fit_work({{{1e3, 1e3}, 2e-5}, {{1e6, 1e6}, 1e-5}, {{1e7, 1e7}, 1e-5}});
   CHECK(fit.call > 0);
   CHECK(fit.flop == 0);
   CHECK(fit.byte == 0);
-  CHECK(fit_work({{1e6, 1e4, 3e-4}}).seconds(1e6, 1e4) == Approx(3e-4));
+  CHECK(fit_work({{{1e6, 1e4}, 3e-4}}).seconds({1e6, 1e4}) == Approx(3e-4));
   CHECK(fit_work({}).samples == 0);
   const std::vector<double> factors = fit_factors({{1, 2}, {2, 1}}, {5, 4});
   CHECK(factors.at(0) == Approx(1));
@@ -90,10 +90,26 @@ TEST_CASE("No fitted rate is negative, and one sample is met") {
 TEST_CASE("What a library does at some sizes alone stands in the ratio") {
   std::vector<WorkSample> samples;
   for (double flops = 1e4; flops < 1e9; flops *= 1.5)
-    samples.push_back({flops, 0, flops * (flops > 1e7 ? 1e-11 : 3e-11)});
+    samples.push_back({{flops, 0, 0}, flops * (flops > 1e7 ? 1e-11 : 3e-11)});
   const WorkFit fit = fit_work(samples);
-  CHECK(fit.seconds(1e5, 0) == Approx(3e-6).epsilon(0.1));
-  CHECK(fit.seconds(1e8, 0) == Approx(1e-3).epsilon(0.1));
+  CHECK(fit.seconds({1e5}) == Approx(3e-6).epsilon(0.1));
+  CHECK(fit.seconds({1e8}) == Approx(1e-3).epsilon(0.1));
+}
+
+TEST_CASE("Short dot products cost what each of them costs, and one odd sample bends no curve") {
+  std::vector<WorkSample> samples;
+  for (const double width : {8.0, 16.0, 32.0, 64.0})
+    for (double dots = 1e3; dots < 1e7; dots *= 4)
+      samples.push_back({{dots * width, 0, dots}, 1e-5 + dots * (1e-9 + width * 2e-11)});
+  const WorkFit fit = fit_work(samples);
+  CHECK(fit.dot == Approx(1e-9));
+  CHECK(fit.flop == Approx(2e-11));
+  samples[10].seconds *= 3;
+  const WorkFit bent = fit_work(samples);
+  for (const WorkSample& s : {samples[9], samples[11], samples[20]})
+    CHECK(bent.seconds(s.size) == Approx(s.seconds).epsilon(0.03));
+  const std::vector<std::vector<double>> rows{{1}, {1}, {1}, {1}, {1}};
+  CHECK(fit_robustly(rows, {1, 1, 1, 1, 9}, {1, 1, 1, 1, 1}).at(0) == Approx(1).epsilon(0.05));
 }
 
 TEST_CASE("A calibration is written and read as it is, and priced for") {
@@ -104,7 +120,8 @@ TEST_CASE("A calibration is written and read as it is, and priced for") {
   CHECK(read.transfer_seconds(Collective::all_reduce, 8, 1e3) == Approx(8e-6));
   CHECK(read.transfer_seconds(Collective::send, 8, 1e3) == Approx(2e-6));
   CHECK(read.transfer_seconds(Collective::all_to_all, 2, 1e3) == 0);
-  CHECK(read.fit_of("linear forward", 8, true)->call == 1e-5);
+  CHECK(read.fit_of("linear forward", 8, true, {1e3, 1e3})->call == 1e-5);
+  CHECK(read.fit_of("alias", 4, false, {}) == nullptr);
   const SharedCores machine(round_device(), std::make_shared<Calibration>(c));
   CHECK(machine.name().find("calibrated 2026-11-22") != std::string::npos);
   CHECK(machine.error() == 0.07);
@@ -135,6 +152,16 @@ TEST_CASE("A calibration of another machine is refused, and a damaged one") {
   json["work"]["4"]["other"]["call"] = -1;
   write(json);
   CHECK(thrown([&] { read_calibration(file); }) == "calibration.broken");
+  json = c.to_json();
+  json["schema"] = "meshwright.calibration/1";
+  write(json);
+  try {
+    read_calibration(file);
+    FAIL("an older file was read");
+  } catch (const Error& error) {
+    CHECK(error.problems().front().message.find("schema: got \"meshwright.calibration/1\"") !=
+          std::string::npos);
+  }
   std::ofstream(file) << "{";
   CHECK(thrown([&] { read_calibration(file); }) == "calibration.broken");
 }

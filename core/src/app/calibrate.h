@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -16,7 +17,8 @@ namespace mw {
 // How much is measured; `quick` for tests: a few small sizes, for a moment each.
 struct CalibrationSizes {
   bool quick = false;
-  double seconds_of_run() const { return quick ? 0.05 : 0.7; }
+  int rounds() const { return quick ? 1 : 2; }
+  double seconds_of_run() const { return quick ? 0.05 : 0.4; }  // in a round
 };
 
 // What is run: tables of experiments, with a name for people.
@@ -39,13 +41,30 @@ struct MeasuredStep {
   double seconds = 0, cpu = 0;  // medians, core seconds of the process
 };
 
-// Runs the experiment of one rank and adds its instructions. Throws Stopped.
-void measure_instructions(const Experiment& experiment, double budget, WorkSamples& samples);
+// An experiment of one rank whose instructions are timed, in one round or several: what counts is
+// the round in which it was quickest, as other programs only make it slower.
+class OneRank {
+ public:
+  explicit OneRank(Experiment experiment) : experiment_(std::move(experiment)) {}
+  // Runs it for so many seconds. Throws Stopped.
+  void measure(double budget);
+  void add_to(WorkSamples& samples) const;
+
+ private:
+  using Where = std::tuple<int, int, int>;  // segment, index, microbatch
+  Experiment experiment_;
+  std::map<Where, double> seconds_;
+  double cpu_ = std::numeric_limits<double>::infinity();
+};
+
 // Runs the experiment for so many seconds, if it takes what is predicted of it.
 MeasuredStep measure_step(Experiment experiment, double budget, double predicted);
 
 // Core seconds of each rank by collective, ways and bytes. Throws Stopped.
-std::map<std::string, std::map<int, LogCurve>> measure_transfers(const CalibrationSizes& sizes);
+using TransferCurves = std::map<std::string, std::map<int, LogCurve>>;
+TransferCurves measure_transfers(const CalibrationSizes& sizes);
+// Of each point, where both have it, the lesser.
+void least(TransferCurves& of, const TransferCurves& more);
 
 // Fits `calibration.work` and `step`, which need no ranks.
 void fit_instructions(const WorkSamples& samples, Calibration& calibration);

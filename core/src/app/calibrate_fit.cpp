@@ -42,7 +42,7 @@ void fit_group(const std::vector<const MeasuredMix*>& mixes, const Calibration& 
                SharedCosts& costs) {
   costs = {};
   if (mixes.empty()) return;
-  // Several ranks take no less than they do one by one: what is fitted is what is beyond that.
+  // What is fitted is what is beyond the least that it may be, as no factor comes out negative.
   std::vector<std::vector<double>> rows;
   std::vector<double> beyond, of, calls;
   const SharedCores machine(calibration.device, std::make_shared<Calibration>(calibration));
@@ -52,12 +52,13 @@ void fit_group(const std::vector<const MeasuredMix*>& mixes, const Calibration& 
     const double ranks = plan.ranks();
     rows.push_back({sums.work, sums.transfers, sums.calls, ranks});
     of.push_back(mix->measured.cpu);
-    beyond.push_back(of.back() - sums.work - sums.transfers - calibration.step * ranks);
+    beyond.push_back(of.back() - least_factor * (sums.work + sums.transfers) -
+                     calibration.step * ranks);
     calls.push_back(sums.calls / ranks);
   }
-  const std::vector<double> factors = fit_factors(rows, beyond, of);
-  costs.work = 1 + factors[0];
-  costs.transfer = 1 + factors[1];
+  const std::vector<double> factors = fit_robustly(rows, beyond, of);
+  costs.work = least_factor + factors[0];
+  costs.transfer = least_factor + factors[1];
   costs.call = factors[2];
   costs.step = factors[3];
   Calibration fitted = calibration;
@@ -69,10 +70,10 @@ void fit_group(const std::vector<const MeasuredMix*>& mixes, const Calibration& 
     const double step = predicted(*mixes[m], fitted).step_seconds;
     rows.push_back({step, calls[m]});
     of.push_back(mixes[m]->measured.seconds);
-    beyond.push_back(of.back() - step);
+    beyond.push_back(of.back() - least_factor * step);
   }
-  const std::vector<double> wall = fit_factors(rows, beyond, of);
-  costs.wall = 1 + wall[0];
+  const std::vector<double> wall = fit_robustly(rows, beyond, of);
+  costs.wall = least_factor + wall[0];
   costs.idle = wall[1];
 }
 
@@ -86,7 +87,7 @@ void fit_instructions(const WorkSamples& samples, Calibration& calibration) {
     rows.push_back({together, 1});
     wanted.push_back(cpu);
   }
-  const std::vector<double> factors = fit_factors(rows, wanted);
+  const std::vector<double> factors = fit_robustly(rows, wanted);
   const double share = factors.empty() || factors[0] <= 0 ? 1 : factors[0];
   calibration.step = factors.empty() ? 0 : factors[1];
   calibration.work.clear();

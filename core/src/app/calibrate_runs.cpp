@@ -25,13 +25,12 @@ TrainOutcome run(const Experiment& experiment, const OnStep& on_step,
 
 }  // namespace
 
-void measure_instructions(const Experiment& given, double budget, WorkSamples& samples) {
+void OneRank::measure(double budget) {
   constexpr std::int64_t most = 400, least = 8;
-  Experiment experiment = given;
+  Experiment experiment = experiment_;
   experiment.steps = most;
   for (std::int64_t step = warm_up + 1; step < most; step += 2) experiment.trace.push_back(step);
-  const Program& program = experiment.plan->programs.front();
-  std::map<std::tuple<int, int, int>, std::vector<double>> seconds;
+  std::map<Where, std::vector<double>> seconds;
   std::vector<double> cpu;
   std::atomic<bool> end{false};
   const double until = seconds_now() + budget;
@@ -46,32 +45,36 @@ void measure_instructions(const Experiment& given, double budget, WorkSamples& s
         if (report.step >= least && seconds_now() > until) end = true;
       },
       &end);
-
   // Beside other programs a thread loses its core now and then: what is slow is not the work.
-  const RankViews views(program, experiment.plan->mesh.coordinates(0));
-  using Sizes = std::tuple<std::string, bool, double, double>;
-  std::map<Sizes, std::vector<double>> alike;
-  double together = 0;
   for (const auto& [where, all] : seconds) {
+    const double taken = quantile(all, 0.3);
+    const auto [known, first] = seconds_.try_emplace(where, taken);
+    if (!first) known->second = std::min(known->second, taken);
+  }
+  cpu_ = std::min(cpu_, quantile(cpu, 0.4));
+}
+
+void OneRank::add_to(WorkSamples& samples) const {
+  const Program& program = experiment_.plan->programs.front();
+  const RankViews views(program, experiment_.plan->mesh.coordinates(0));
+  using Alike = std::tuple<std::string, bool, double, double, double>;
+  std::map<Alike, std::vector<double>> alike;
+  double together = 0;
+  for (const auto& [where, taken] : seconds_) {
     const auto& [segment, index, microbatch] = where;
     const Instruction& i = program.segments[segment].code[index];
-    const Footprint made = footprint(views.of(microbatch), i, Asks::work);
-    WorkSample sample;
-    bool product = false;
-    for (const LocalWork& work : made.work) {
-      sample.flops += work.flops;
-      sample.bytes += work.bytes;
-      product = product || work.gemms > 0;
-    }
-    const double taken = quantile(all, 0.3);
+    const RankView& view = views.of(microbatch);
+    const SizedWork sized = sized_work(view, i, footprint(view, i, Asks::work));
+    const WorkSize& size = sized.size;
     together += taken;
-    alike[{work_kind(program, i), product, sample.flops, sample.bytes}].push_back(taken);
+    alike[{work_kind(program, i), sized.product, size.flops, size.bytes, size.dots}].push_back(
+        taken);
   }
-  samples.steps.emplace_back(together, quantile(cpu, 0.4));
+  samples.steps.emplace_back(together, cpu_);
   const int element = bytes_of(program.dtype);
-  for (const auto& [sizes, all] : alike) {
-    const auto& [kind, product, flops, bytes] = sizes;
-    const WorkSample sample{flops, bytes, std::max(1e-9, median(all))};
+  for (const auto& [of, all] : alike) {
+    const auto& [kind, product, flops, bytes, dots] = of;
+    const WorkSample sample{{flops, bytes, dots}, std::max(1e-9, median(all))};
     samples.by_kind[element][kind].push_back(sample);
     if (flops > 0 || bytes > 0)
       samples.pooled[element][product ? "product" : "other"].push_back(sample);

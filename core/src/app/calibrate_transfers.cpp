@@ -43,7 +43,7 @@ void call(Communicator& group, Collective op, const at::Tensor& large, const at:
 
 }  // namespace
 
-std::map<std::string, std::map<int, LogCurve>> measure_transfers(const CalibrationSizes& sizes) {
+TransferCurves measure_transfers(const CalibrationSizes& sizes) {
   std::vector<std::int64_t> bytes{256, 4096, 32 << 10, 256 << 10, 1 << 20, 8 << 20};
   std::vector<int> ways{2, 4, 8};
   if (sizes.quick) {
@@ -52,7 +52,7 @@ std::map<std::string, std::map<int, LogCurve>> measure_transfers(const Calibrati
   } else if (core_count() > 8) {
     ways.push_back(std::min(32, core_count()));
   }
-  std::map<std::string, std::map<int, LogCurve>> curves;
+  TransferCurves curves;
   for (const int n : ways) {
     std::map<std::string, std::vector<std::pair<double, double>>> points;
     run_ranks(n,
@@ -94,6 +94,18 @@ std::map<std::string, std::map<int, LogCurve>> measure_transfers(const Calibrati
   }
   curves[name_of(Collective::recv)] = curves[name_of(Collective::send)];
   return curves;
+}
+
+void least(TransferCurves& of, const TransferCurves& more) {
+  for (const auto& [op, by_ways] : more) {
+    for (const auto& [ways, curve] : by_ways) {
+      LogCurve& known = of[op][ways];
+      std::vector<std::pair<double, double>> points;
+      for (const auto& [size, seconds] : curve.points())
+        points.emplace_back(size, known.empty() ? seconds : std::min(seconds, known.at(size)));
+      known = LogCurve(std::move(points));
+    }
+  }
 }
 
 }  // namespace mw

@@ -24,20 +24,17 @@ class OnCalibratedCores final : public RankMachine {
     turns_ = (turns == 0 ? 1 : turns) * (several_ ? shared_.wall : 1);
   }
 
-  WorkTime work(const RankView&, const Instruction& instruction, const Footprint& made) override {
-    double flops = 0, bytes = 0, beside = 0;
-    bool product = false;
-    for (const LocalWork& work : made.work) {
-      flops += work.flops;
-      bytes += work.bytes;
-      product = product || work.gemms > 0;
-      beside += work.host + (work.one_memory_copies ? 2 * work.link : 0);
-    }
+  WorkTime work(const RankView& view, const Instruction& instruction,
+                const Footprint& made) override {
     if (instruction.code == Code::compute && made.work.empty()) return {};  // left to other ranks
-    const WorkFit* fit = calibration_->fit_of(work_kind(program_, instruction), element_, product);
-    double seconds = fit == nullptr ? 0 : fit->seconds(flops, bytes);
-    if (product) seconds /= threads_;
-    seconds += beside / calibration_->device.bandwidth;
+    const SizedWork sized = sized_work(view, instruction, made);
+    double seconds = sized.beside / calibration_->device.bandwidth;
+    if (sized.moves) {
+      seconds += sized.size.bytes / calibration_->device.bandwidth;
+    } else if (const WorkFit* fit = calibration_->fit_of(work_kind(program_, instruction), element_,
+                                                         sized.product, sized.size)) {
+      seconds += fit->seconds(sized.size) / (sized.product ? threads_ : 1);
+    }
     return {seconds * shared_.work * turns_, 0};
   }
 

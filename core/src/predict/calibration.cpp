@@ -26,12 +26,35 @@ std::string work_kind(const Program& program, const Instruction& instruction) {
                      name_of(instruction.piece));
 }
 
-const WorkFit* Calibration::fit_of(const std::string& kind, int element, bool product) const {
+SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint& made) {
+  SizedWork sized;
+  for (const LocalWork& work : made.work) {
+    sized.size.flops += work.flops;
+    sized.size.bytes += work.bytes;
+    sized.product = sized.product || work.gemms > 0;
+    sized.beside += work.host + (work.one_memory_copies ? 2 * work.link : 0);
+  }
+  sized.moves = sized.size.flops <= 0 && (i.code == Code::start || i.code == Code::wait);
+  if (i.code != Code::compute || i.update != Update::none || sized.size.flops <= 0) return sized;
+  const Op& op = view.program().graph->ops()[i.op];
+  if (op.inputs.empty() || op.inputs[0].dims.empty()) return sized;
+  const auto width = view.dims(i.op, i.ring_step).at(op.inputs[0].dims.back()).size;
+  if (width > 0) sized.size.dots = sized.size.flops / static_cast<double>(width);
+  return sized;
+}
+
+const WorkFit* Calibration::fit_of(const std::string& kind, int element, bool product,
+                                   const WorkSize& size) const {
   if (work.empty()) return nullptr;
   const auto fitting = [&](const auto& kinds) -> const WorkFit* {
-    for (const std::string& name : {kind, std::string(product ? "product" : "other")}) {
+    // One rank has nothing to move or to copy: a kernel that does as little adds two tensors.
+    const bool copies = kind == name_of(Code::move) || kind == name_of(Code::copy);
+    for (const std::string& name : {kind, std::string(copies    ? name_of(Code::add)
+                                                      : product ? "product"
+                                                                : "other")}) {
       const auto found = kinds.find(name);
       if (found != kinds.end() && found->second.samples > 0) return &found->second;
+      if (size.flops <= 0 && size.bytes <= 0) break;
     }
     return nullptr;
   };
@@ -57,7 +80,7 @@ double Calibration::transfer_seconds(Collective op, int ways, double bytes) cons
 
 namespace {
 
-constexpr const char* schema = "meshwright.calibration/1";
+constexpr const char* schema = "meshwright.calibration/2";
 
 Json shared_json(const SharedCosts& s) {
   return {{"work", s.work}, {"transfer", s.transfer}, {"call", s.call},
@@ -112,7 +135,10 @@ Json Calibration::to_json() const {
 }
 
 Calibration Calibration::from_json(const Json& json) {
-  if (json.at("schema") != schema) throw std::invalid_argument("schema");
+  if (json.at("schema") != schema) {
+    throw std::invalid_argument(
+        fmt::format("schema: got {}, this program reads {}", json.at("schema").dump(), schema));
+  }
   Calibration c;
   c.date = json.at("date").get<std::string>();
   c.cpu = json.at("cpu").get<std::string>();

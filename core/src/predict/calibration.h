@@ -13,13 +13,28 @@
 #include "meshwright/program.h"
 #include "predict/device.h"
 #include "predict/work_fit.h"
+#include "program/footprint.h"
+#include "program/rank_view.h"
 
 namespace mw {
 
 // What instructions are told apart by: "linear forward", "start", "apply".
 std::string work_kind(const Program& program, const Instruction& instruction);
 
-// What several ranks add to what they take one by one. Factors are 1 or more, seconds 0 or more.
+// What its seconds are told by, of one rank.
+struct SizedWork {
+  WorkSize size;
+  bool product = false;
+  double beside = 0;  // bytes of host memory, and over a link that threads do not have
+  // Sends, or waits for what is sent: no work of its own but what it copies, as what a transfer
+  // takes is measured with it.
+  bool moves = false;
+};
+SizedWork sized_work(const RankView& view, const Instruction& instruction, const Footprint& made);
+
+// What several ranks add to what they take one by one. Seconds are 0 or more, factors least_factor
+// or more: one rank's own may have been measured at a moment when the machine was slower.
+constexpr double least_factor = 0.85;
 struct SharedCosts {
   double work = 1;      // of instructions: caches and memory are shared, and change hands
   double transfer = 1;  // of collectives, over what they take one after the other
@@ -58,8 +73,10 @@ struct Calibration {
   double others_cores = 0;  // that other programs had while it was measured
 
   const SharedCosts& shared(int ranks) const { return ranks > cores ? many : few; }
-  // Of reals that were not measured: as of those with the nearest bytes. Null if nothing was.
-  const WorkFit* fit_of(const std::string& kind, int element, bool product) const;
+  // Of reals that were not measured: as of those with the nearest bytes. Null if nothing was, or
+  // for an instruction of a kind that was not and of no size: it only keeps the books.
+  const WorkFit* fit_of(const std::string& kind, int element, bool product,
+                        const WorkSize& size) const;
   // Core seconds of each rank; 0 if nothing was measured.
   double transfer_seconds(Collective op, int ways, double bytes) const;
 

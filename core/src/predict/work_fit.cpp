@@ -34,26 +34,31 @@ bool solve(std::vector<std::vector<double>> a, std::vector<double>& b) {
   return true;
 }
 
-// Median ratios in bins of the fitted seconds, where there are some samples.
+// Ratios along the fitted seconds, a point for each doubling: the median of the nearest samples, so
+// that a single one bends nothing.
 LogCurve ratios(const std::vector<WorkSample>& samples, const WorkFit& fit) {
-  constexpr std::size_t least = 2;
   std::vector<std::pair<double, double>> all, points;
   for (const WorkSample& s : samples) {
-    const double sum = fit.call + s.flops * fit.flop + s.bytes * fit.byte;
-    if (sum > 0) all.emplace_back(sum, s.seconds / sum);
+    const double sum = fit.sum(s.size);
+    if (sum > 0) all.emplace_back(std::log(sum), s.seconds / sum);
   }
   std::sort(all.begin(), all.end());
+  const std::size_t near = all.size() < 20 ? 3 : 5;
   for (std::size_t begin = 0; begin < all.size();) {
     std::size_t end = begin;
-    std::vector<double> bin;
     double middle = 0;
-    for (; end < all.size() && all[end].first <= 2 * all[begin].first; ++end) {
-      bin.push_back(all[end].second);
-      middle += std::log(all[end].first);
-    }
-    if (bin.size() >= least || begin == 0 || end == all.size())
-      points.emplace_back(std::exp(middle / static_cast<double>(bin.size())), median(bin));
+    for (; end < all.size() && all[end].first <= all[begin].first + std::log(2); ++end)
+      middle += all[end].first;
+    middle /= static_cast<double>(end - begin);
     begin = end;
+    auto nearest = all;
+    std::sort(nearest.begin(), nearest.end(), [&](const auto& a, const auto& b) {
+      return std::abs(a.first - middle) < std::abs(b.first - middle);
+    });
+    std::vector<double> values;
+    for (std::size_t k = 0; k < std::min(near, nearest.size()); ++k)
+      values.push_back(nearest[k].second);
+    points.emplace_back(std::exp(middle), median(values));
   }
   return LogCurve(std::move(points));
 }
@@ -109,9 +114,31 @@ std::vector<double> fit_factors(const std::vector<std::vector<double>>& rows,
   return best;
 }
 
-double WorkFit::seconds(double flops, double bytes) const {
-  const double sum = call + flops * flop + bytes * byte;
-  return sum * ratio.at(sum);
+std::vector<double> fit_robustly(const std::vector<std::vector<double>>& rows,
+                                 const std::vector<double>& wanted, std::vector<double> of,
+                                 double usual) {
+  if (of.empty()) of = wanted;
+  std::vector<double> factors = fit_factors(rows, wanted, of);
+  for (int round = 0; round < 10; ++round) {
+    std::vector<double> weighed = of;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      double sum = 0;
+      for (std::size_t k = 0; k < rows[r].size(); ++k) sum += rows[r][k] * factors[k];
+      const double error = std::abs(sum - wanted[r]) / of[r];
+      if (error > usual) weighed[r] *= std::sqrt(error / usual);
+    }
+    factors = fit_factors(rows, wanted, weighed);
+  }
+  return factors;
+}
+
+double WorkFit::sum(const WorkSize& size) const {
+  return call + size.flops * flop + size.bytes * byte + size.dots * dot;
+}
+
+double WorkFit::seconds(const WorkSize& size) const {
+  const double all = sum(size);
+  return all * ratio.at(all);
 }
 
 WorkFit fit_work(const std::vector<WorkSample>& samples) {
@@ -121,22 +148,28 @@ WorkFit fit_work(const std::vector<WorkSample>& samples) {
   std::vector<std::vector<double>> rows;
   std::vector<double> wanted;
   for (const WorkSample& s : samples) {
-    rows.push_back({1, s.flops, s.bytes});
+    rows.push_back({1, s.size.flops, s.size.bytes, s.size.dots});
     wanted.push_back(s.seconds);
   }
-  const std::vector<double> factors = fit_factors(rows, wanted);
+  const std::vector<double> factors = fit_robustly(rows, wanted);
   fit.call = factors[0];
   fit.flop = factors[1];
   fit.byte = factors[2];
+  fit.dot = factors[3];
   if (samples.size() >= 4) fit.ratio = ratios(samples, fit);
   for (const WorkSample& s : samples)
-    fit.error += std::abs(fit.seconds(s.flops, s.bytes) / s.seconds - 1) / fit.samples;
+    fit.error += std::abs(fit.seconds(s.size) / s.seconds - 1) / fit.samples;
   return fit;
 }
 
 Json WorkFit::to_json() const {
-  return {{"call", call},       {"flop", flop},  {"byte", byte}, {"ratio", ratio.to_json()},
-          {"samples", samples}, {"error", error}};
+  return {{"call", call},
+          {"flop", flop},
+          {"byte", byte},
+          {"dot", dot},
+          {"ratio", ratio.to_json()},
+          {"samples", samples},
+          {"error", error}};
 }
 
 WorkFit WorkFit::from_json(const Json& json) {
@@ -144,7 +177,8 @@ WorkFit WorkFit::from_json(const Json& json) {
   fit.call = json.at("call").get<double>();
   fit.flop = json.at("flop").get<double>();
   fit.byte = json.at("byte").get<double>();
-  for (const double each : {fit.call, fit.flop, fit.byte}) {
+  fit.dot = json.at("dot").get<double>();
+  for (const double each : {fit.call, fit.flop, fit.byte, fit.dot}) {
     if (!(each >= 0) || !std::isfinite(each)) throw std::invalid_argument("a rate is negative");
   }
   fit.ratio = LogCurve::from_json(json.at("ratio"));
