@@ -26,7 +26,8 @@ using mw::Json;
 
 class Timing final : public mw::Host {
  public:
-  Timing(mw::PluginRegistry& plugins, int rounds) : plugins_(plugins), rounds_(rounds) {}
+  Timing(mw::PluginRegistry& plugins, int rounds, int sampled)
+      : plugins_(plugins), rounds_(rounds), sampled_(sampled) {}
 
   std::vector<mw::Constructor> constructors() const override {
     std::vector<mw::Constructor> all;
@@ -49,6 +50,7 @@ class Timing final : public mw::Host {
     context.catalog = &plugins_;
     context.roots = {"."};
     context.call = function;
+    context.for_cluster = true;
     return verb == "search" ? search(tables.front(), context) : plan(tables.front(), context);
   }
 
@@ -99,38 +101,53 @@ class Timing final : public mw::Host {
   }
 
   Json search(const Json& table, const mw::ReadContext& context) {
-    const mw::ReadSearch read = mw::read_search(table, context);
+    mw::ReadSearch read = mw::read_search(table, context);
+    read.request.sampled = sampled_;
     const double begun = mw::cpu_seconds_now();
     const mw::SearchOutcome found = mw::search(read.request);
     const double core = mw::cpu_seconds_now() - begun;
     fmt::print(
-        "search on {} ranks: {} candidates, {} refused, {} fit; {} probes; {:.2f} s of a core: "
-        "{:.2f} s probes, {:.3f} s pricing, {:.2f} s {} plans whole\n"
-        "  priced alone {:.0f} a second; with their probes {:.0f} a second\n",
-        read.request.ranks, found.candidates, found.refused, found.fitting, found.probes, core,
-        found.probing_seconds, found.pricing_seconds, found.checking_seconds, found.checked.size(),
-        static_cast<double>(found.candidates) / found.pricing_seconds,
-        static_cast<double>(found.candidates) / (found.pricing_seconds + found.probing_seconds));
+        "search on {} ranks: {} candidates, {} refused, {} fit\n"
+        "  {:.0f} candidates a second of a core: {:.3f} s for {} plans of few layers and orders of "
+        "works, {:.3f} s for sums ({:.0f} a second by themselves)\n"
+        "  {} plans whole in {:.2f} s; all {:.2f} s of a core, {:.0f} a second\n"
+        "  best {}\n",
+        read.request.ranks, found.candidates, found.refused, found.fitting, found.rate(),
+        found.probing_seconds, found.probes, found.pricing_seconds,
+        static_cast<double>(found.candidates) / found.pricing_seconds, found.checked.size(),
+        found.checking_seconds, core, static_cast<double>(found.candidates) / core,
+        found.best.empty() ? "none" : found.best.front().plan);
+    for (const mw::FoundPlan& one : found.sample) {
+      fmt::print(
+          "  time {:+6.1f} %, memory {:+6.1f} %: {:9.4g} s {:7.2f} GiB {}, {}, {}\n",
+          100 * (one.closed_form_seconds / one.predicted.step_seconds - 1),
+          100 * (one.closed_form_bytes / static_cast<double>(one.predicted.fullest().memory.peak) -
+                 1),
+          one.predicted.step_seconds,
+          static_cast<double>(one.predicted.fullest().memory.peak) / 0x1p30, one.plan,
+          one.microbatch, one.recompute.dump());
+    }
     std::fflush(stdout);
     return {{"text", ""}, {"kind", "search"}, {"candidates", found.candidates}};
   }
 
   mw::PluginRegistry& plugins_;
-  const int rounds_;
+  const int rounds_, sampled_;
   bool headed_ = false;
 };
 
 }  // namespace
 
-// bench_predict SCRIPT [ROUNDS]
+// bench_predict SCRIPT [ROUNDS [SAMPLE]]; SAMPLE: of a search's candidates so many are planned
+// whole, to see how far the closed form errs.
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: bench_predict SCRIPT [ROUNDS]\n");
+    fmt::print(stderr, "usage: bench_predict SCRIPT [ROUNDS [SAMPLE]]\n");
     return 2;
   }
   try {
     mw::PluginRegistry plugins(mw::PluginRegistry::search_path({}));
-    Timing timing(plugins, argc > 2 ? std::stoi(argv[2]) : 3);
+    Timing timing(plugins, argc > 2 ? std::stoi(argv[2]) : 3, argc > 3 ? std::stoi(argv[3]) : 0);
     mw::ScriptOptions options;
     options.train_as = "plan";
     options.library = mw::lua_library();

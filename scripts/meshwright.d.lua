@@ -207,16 +207,18 @@ local mw = {}
 ---@class meshwright.SearchResult: meshwright.Result
 ---@field kind "search"
 ---@field status "done"|"interrupted"
+---@field interrupted boolean stopped by the user: what is there are the best so far
 ---@field priced_for string the cluster and the stack
 ---@field ranks integer of each plan
 ---@field rank_memory_limit integer bytes
 ---@field candidates integer that were priced
 ---@field refused integer that the strategies or the model do not allow
 ---@field fitting integer of the candidates, by the closed form
+---@field candidates_per_second number that a core prices, plans of few layers and orders of works included
 ---@field probes integer plans of few layers, of which the closed form has its terms
----@field seconds number all of the search
----@field probing_seconds number of that, plans of few layers
----@field pricing_seconds number ... pricing the candidates
+---@field seconds number all of the search, by the clock
+---@field probing_seconds number of a core: plans of few layers, orders of works
+---@field pricing_seconds number ... the sums that price the candidates
 ---@field checking_seconds number ... planning the best whole
 ---@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, closed_form_seconds, closed_form_bytes; the fastest first
 ---@field edge table[] of those planned whole: nothing has less memory and is as fast

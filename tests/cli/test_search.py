@@ -46,12 +46,17 @@ class Search(ProgramCase):
     def test_one_billion_on_a_node_is_data_parallel(self):
         found = self.found(B1, H100 % 1, FEW)
         self.assertEqual(found["kind"], "search")
-        self.assertLessEqual(set(self.forms(found["best"][0])), {"dp", "zero"})
+        self.assertEqual(set(self.forms(found["best"][0])), {"dp"}, found["best"][0]["plan"])
+        self.assertIs(found["interrupted"], False)
+        self.assertGreater(found["candidates_per_second"], 0)
         for one in found["best"]:
             self.assertLessEqual(one["predicted"]["peak_bytes"], found["rank_memory_limit"])
         times = [one["predicted"]["step_seconds"] for one in found["best"]]
         self.assertEqual(times[1:], sorted(times[1:]))
-        self.assertLessEqual(times[0], 1.01 * min(one["predicted"]["step_seconds"] for one in found["checked"]))
+        fastest = min(one["predicted"]["step_seconds"] for one in found["checked"])
+        self.assertLessEqual(times[0], 1.04 * fastest)
+        if times[0] > fastest:
+            self.assertIn("tied: predictions err by 4 %", found["why"])
         self.assertIn("compute", found["why"])
         shares = [int(share) for share in re.findall(r"(\d+) %", found["why"].splitlines()[0])]
         self.assertAlmostEqual(sum(shares), 100, delta=len(shares))

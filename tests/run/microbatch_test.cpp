@@ -166,7 +166,7 @@ TEST_CASE("fit takes the largest microbatches that fit") {
     PlanRequest r = request;
     r.sizes = std::move(sizes);
     Problems problems;
-    return highest_peak(make_plan(r, problems)->programs);
+    return highest_peak(*make_plan(r, problems));
   };
   const auto fitted = [&](std::int64_t limit) {
     MicrobatchPolicy policy;

@@ -90,7 +90,8 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
-  const ReadContext context = context_with(function);
+  ReadContext context = context_with(function);
+  context.for_cluster = verb == "plan" || verb == "search";
   if (verb == "search") return search(experiments.front(), context);
   std::vector<Json> tables = experiments;
   for (Json& table : tables) {  // started again: it goes on where it can

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "base/json_text.h"
@@ -55,10 +56,12 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
                                  request.ranks, format_bytes(static_cast<double>(request.memory)),
                                  found.interrupted ? ": interrupted" : "");
   text += fmt::format(
-      "  {} candidates priced in {:.2g} s, {} refused; {} fit; {} plans of few layers in {:.2g} s; "
-      "{} planned whole in {:.2g} s; all in {:.2g} s\n\n",
-      found.candidates, found.pricing_seconds, found.refused, found.fitting, found.probes,
-      found.probing_seconds, found.checked.size(), found.checking_seconds, found.seconds);
+      "  {} candidates priced, {} refused; {} fit; {} a second of a core: {:.2g} s for {} plans of "
+      "few layers and orders of works, {:.2g} s for the sums\n"
+      "  {} planned whole in {:.2g} s; all in {:.2g} s\n\n",
+      found.candidates, found.refused, found.fitting, std::llround(found.rate()),
+      found.probing_seconds, found.probes, found.pricing_seconds, found.checked.size(),
+      found.checking_seconds, found.seconds);
   bool offload = false;
   for (const FoundPlan& one : found.best) offload = offload || one.offload != "none";
   for (const FoundPlan& one : found.edge) offload = offload || one.offload != "none";
@@ -80,12 +83,14 @@ Json run_search(const Json& table, const ReadContext& context, Output& output) {
   const SearchOutcome found = search(read.request);
   Json result = {{"kind", "search"},
                  {"status", found.interrupted ? "interrupted" : "done"},
+                 {"interrupted", found.interrupted},
                  {"priced_for", read.request.machine->name()},
                  {"ranks", read.request.ranks},
                  {"rank_memory_limit", read.request.memory},
                  {"candidates", found.candidates},
                  {"refused", found.refused},
                  {"fitting", found.fitting},
+                 {"candidates_per_second", found.rate()},
                  {"probes", found.probes},
                  {"seconds", found.seconds},
                  {"probing_seconds", found.probing_seconds},

@@ -37,7 +37,6 @@ std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest) {
 
 std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
                                            Problems& problems) {
-  const auto peak = [&](const Plan& plan) { return highest_peak(plan.programs); };
   PlanRequest tried = request;
   tried.microbatch = 1;
   tried.sizes.clear();
@@ -68,7 +67,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
     const auto plan = make_plan(tried, none);
     work += plan == nullptr ? last->work : plan->work;
     if (plan == nullptr) continue;
-    const std::int64_t held = peak(*plan);
+    const std::int64_t held = highest_peak(*plan);
     if (held <= limit) {
       found = plan;
       break;
@@ -98,7 +97,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
   chosen.notes.push_back(
       fmt::format("microbatches of {}, the largest with which a rank fits {}: {} "
                   "predicted",
-                  found->microbatch, text_of(limit), text_of(peak(*found))));
+                  found->microbatch, text_of(limit), text_of(highest_peak(*found))));
   return make_plan(chosen, problems);
 }
 

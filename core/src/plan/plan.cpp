@@ -305,6 +305,10 @@ Json Plan::description() const {
   return json;
 }
 
+std::int64_t highest_peak(const Plan& plan) {
+  return highest_peak(plan.programs, plan.request.scratch.get()) + plan.request.kept_by_libraries;
+}
+
 int Plan::stage_of(int rank) const {
   const int atom = programs.front().stage_atom;
   return atom < 0 ? 0 : mesh.coordinates(rank)[atom];

@@ -62,6 +62,10 @@ struct PlanRequest {
   // The schedule to take instead of the strategies', with no limit of its own:
   // what another plan resolved.
   std::optional<Schedule> schedule;
+  // Of the device that the plan is for, where that is not this machine: what its kernels take, and
+  // bytes that a rank's libraries keep. A plan that is made to fit memory heeds them.
+  std::shared_ptr<const DeviceScratch> scratch;
+  std::int64_t kept_by_libraries = 0;
   std::vector<std::string> notes;  // of how the request came about; the plan's begin with them
   // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss,
   // what makes batches differ, each with all its numbers; of a function its code.
@@ -102,6 +106,9 @@ struct Plan {
   // ... without options: "zero(8) x pp(4)".
   std::string short_mix() const;
 };
+
+// Of the rank that holds most, on the device that the plan is for.
+std::int64_t highest_peak(const Plan& plan);
 
 // Null if anything was added to `problems` (all that is wrong is added at once).
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems);

@@ -26,12 +26,12 @@ class Fitter {
 
   std::shared_ptr<const Plan> run(Problems& problems) {
     plan_ = made({}, problems);
-    if (plan_ == nullptr || peak(*plan_) <= limit_) return plan_;
+    if (plan_ == nullptr || highest_peak(*plan_) <= limit_) return plan_;
     graph_ = plan_->graph;
     const std::vector<std::string> order = by_cost();
     // The fewest that suffice, of an order in which each next costs more for what it saves.
     std::size_t too_few = 0, enough = order.size() + 1;
-    std::int64_t least = peak(*plan_);
+    std::int64_t least = highest_peak(*plan_);
     for (std::size_t n = order.size(); n > too_few && enough > too_few + 1;
          n = (too_few + enough) / 2) {
       std::map<std::string, int> from;  // the layer from which on a part is made again
@@ -83,8 +83,6 @@ class Fitter {
     return plan;
   }
 
-  std::int64_t peak(const Plan& plan) const { return highest_peak(plan.programs); }
-
   RecomputeSet set_of(const std::map<std::string, int>& from) const {
     RecomputeSet set;
     set.keep_moves = request_.recompute.keep_collectives;
@@ -99,7 +97,7 @@ class Fitter {
     Problems problems;
     const auto plan = made(set_of(from), problems);
     if (plan == nullptr) return false;
-    const std::int64_t needs = peak(*plan);
+    const std::int64_t needs = highest_peak(*plan);
     least = std::min(least, needs);
     return needs <= limit_;
   }

@@ -258,11 +258,11 @@ class Search {
 }  // namespace
 
 std::int64_t predicted_need(const Plan& plan, bool together) {
-  if (!together) return highest_peak(plan.programs);
+  if (!together) return highest_peak(plan);
   TotalMemory all;
   for (const Program& program : plan.programs) {
     for (const RankClass& kind : rank_classes(program)) {
-      all.add(kind, forecast_memory(RankView(program, kind.at)));
+      all.add(kind, forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get())));
     }
   }
   return all.bytes();

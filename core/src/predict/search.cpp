@@ -4,12 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <set>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/text.h"
-#include "predict/search_price.h"
+#include "predict/search_whole.h"
 #include "predict/search_why.h"
 
 namespace mw {
@@ -18,8 +19,15 @@ namespace {
 // The closed form's memory errs by so much: what is above the limit by less is planned all the
 // same, and returned if it fits.
 constexpr double doubted = 1.1;
-// Plans whose times differ by less are equally fast: then the simplest is recommended.
-constexpr double equally_fast = 1.01;
+// Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
+// equally fast, and the simplest of them is recommended.
+constexpr double tied = 1.04;
+// ... by the closed form, which errs on top of that.
+constexpr double nearly_tied = 1.06;
+// Of plans that may be tied with the fastest so many of the simplest are planned whole.
+constexpr std::size_t simple_ones = 8;
+// Of the edge of memory and time, so many.
+constexpr std::size_t of_edge = 8;
 // After Ctrl-C so many are still planned whole, until one fits.
 constexpr int after_stop = 8;
 
@@ -41,107 +49,75 @@ class MixSearch {
   explicit MixSearch(const SearchRequest& request)
       : request_(request),
         begun_(seconds_now()),
+        limit_(static_cast<double>(request.memory)),
         space_(search_space(request)),
-        terms_(request, space_) {}
+        terms_(request, space_),
+        whole_(request, space_, terms_.probes(), [this] { report(); }) {}
 
   SearchOutcome run() {
     PricedCandidates priced = price_candidates(request_, space_, terms_);
     all_ = std::move(priced.all);
     out_.candidates = static_cast<std::int64_t>(all_.size());
     out_.refused = priced.refused;
-    out_.probes = terms_.probes();
+    out_.probes = terms_.probes().plans();
     out_.interrupted = priced.interrupted;
     out_.pricing_seconds = priced.pricing_seconds;
     out_.probing_seconds = terms_.spent();
     if (all_.empty() && !out_.interrupted) refuse_all(priced.divides);
-    std::sort(all_.begin(), all_.end(), [](const SearchCandidate& a, const SearchCandidate& b) {
-      return std::pair(a.seconds, a.bytes) < std::pair(b.seconds, b.bytes);
-    });
-    const auto limit = static_cast<double>(request_.memory);
-    out_.fitting = std::count_if(all_.begin(), all_.end(),
-                                 [&](const SearchCandidate& c) { return c.bytes <= limit; });
-    const double checking = seconds_now();
+    const double checking = cpu_seconds_now();
     try {
-      check_best(limit);
-      if (fit_.empty()) refuse_memory();
-      check_simple(limit);
-      check_edge(limit);
+      std::sort(all_.begin(), all_.end(), [](const SearchCandidate& a, const SearchCandidate& b) {
+        return std::pair(a.seconds, a.bytes) < std::pair(b.seconds, b.bytes);
+      });
+      out_.fitting = std::count_if(all_.begin(), all_.end(),
+                                   [&](const SearchCandidate& c) { return c.bytes <= limit_; });
+      throw_if_stopped();
+      check_sample();
+      check_best();
+      if (whole_.fitting().empty()) refuse_memory();
+      check_simple();
+      check_edge();
       finish();
       out_.why = why();
     } catch (const Stopped&) {
       out_.interrupted = true;
-      after_stopping(limit);
+      after_stopping();
     }
-    out_.checking_seconds = seconds_now() - checking;
+    out_.checked = whole_.all();
+    out_.checking_seconds = cpu_seconds_now() - checking;
     out_.seconds = seconds_now() - begun_;
     return std::move(out_);
   }
 
  private:
-  // Plans it whole; null if it is refused. Each once.
-  const FoundPlan* whole(const SearchCandidate& candidate) {
-    if (const auto known = done_.find(candidate.key()); known != done_.end())
-      return known->second < 0 ? nullptr : &out_.checked[known->second];
-    throw_if_stopped();
-    FoundPlan found;
-    const auto entries =
-        entries_of(candidate.stages_side < 0 ? nullptr : &space_.stages[candidate.stages_side],
-                   candidate.stages, candidate.data < 0 ? nullptr : &space_.data[candidate.data],
-                   candidate.data_ways, space_.inner[candidate.inner]);
-    found.entries = entries;
-    found.plan = plan_text(entries);
-    found.microbatch = candidate.microbatch;
-    found.recompute = terms_.recompute_of(candidate.policy).written;
-    found.offload = terms_.offload_of(candidate.policy).written;
-    found.closed_form_seconds = candidate.seconds;
-    found.closed_form_bytes = candidate.bytes;
-    PlanRequest request = request_.base.plan->request;
-    request.microbatch = candidate.microbatch;
-    request.recompute = terms_.recompute_of(candidate.policy).policy;
-    request.offload = terms_.offload_of(candidate.policy).policy;
-    std::shared_ptr<const Plan> plan;
-    Problems problems;
-    try {
-      request.strategies = choices_of(request_, entries, choices_);
-      plan = make_plan(request, problems);
-      if (plan) check_placed(*plan, *request_.machine, problems);
-    } catch (const Stopped&) {
-      throw;
-    } catch (const Error&) {  // of a strategy's own
-    }
-    if (!plan || !problems.empty()) {
-      done_.emplace(candidate.key(), -1);
-      return nullptr;
-    }
-    found.predicted = predict(*plan, *request_.machine);
-    found.fits = found.predicted.fullest().memory.peak <= request_.memory && found.predicted.fits;
-    done_.emplace(candidate.key(), static_cast<int>(out_.checked.size()));
-    candidates_.push_back(candidate);
-    out_.checked.push_back(std::move(found));
-    if (out_.checked.back().fits) fit_.push_back(out_.checked.size() - 1);
-    report();
-    return &out_.checked.back();
-  }
-
   void report() {
     if (!request_.progress || seconds_now() - told_ < 1) return;
     told_ = seconds_now();
     request_.progress(fmt::format("search: {} of {} candidates planned whole, {} fit",
-                                  out_.checked.size(), all_.size(), fit_.size()));
+                                  whole_.all().size(), all_.size(), whole_.fitting().size()));
   }
 
-  void check_best(double limit) {
-    out_.checked.reserve(1024);  // pointers into it stay
+  // Some at even distances in the order of the closed form, to see how far that errs.
+  void check_sample() {
+    const auto all = static_cast<std::int64_t>(all_.size());
+    for (std::int64_t k = 0; k < std::min<std::int64_t>(request_.sampled, all); ++k) {
+      const int place =
+          whole_.plan(all_[static_cast<std::size_t>((2 * k + 1) * all / (2 * request_.sampled))]);
+      if (place >= 0) out_.sample.push_back(whole_.all()[place]);
+    }
+  }
+
+  void check_best() {
     int tried = 0;
     for (const SearchCandidate& candidate : all_) {
-      const bool enough = static_cast<int>(fit_.size()) >= request_.best;
+      const bool enough = static_cast<int>(whole_.fitting().size()) >= request_.best;
       if (tried >= request_.checked && (enough || tried >= 8 * request_.checked)) break;
-      if (candidate.bytes > doubted * limit) continue;
-      whole(candidate);
+      if (candidate.bytes > doubted * limit_) continue;
+      whole_.plan(candidate);
       ++tried;
     }
-    if (!fit_.empty()) return;
-    for (const SearchCandidate& candidate : lightest(request_.checked)) whole(candidate);
+    if (!whole_.fitting().empty()) return;
+    for (const SearchCandidate& candidate : lightest(request_.checked)) whole_.plan(candidate);
   }
 
   std::vector<SearchCandidate> lightest(int count) const {
@@ -154,14 +130,14 @@ class MixSearch {
   }
 
   // The best of what was priced so far: some are planned whole, until one fits.
-  void after_stopping(double limit) {
+  void after_stopping() {
     forget_stop_request();  // once more ends this too
     try {
       int tried = 0;
       for (const SearchCandidate& candidate : all_) {
-        if (!fit_.empty() || tried >= after_stop) break;
-        if (candidate.bytes > limit) continue;
-        whole(candidate);
+        if (!whole_.fitting().empty() || tried >= after_stop) break;
+        if (candidate.bytes > limit_) continue;
+        whole_.plan(candidate);
         ++tried;
       }
     } catch (const Stopped&) {
@@ -171,50 +147,60 @@ class MixSearch {
     if (!out_.best.empty()) out_.why = what_limits(out_.best.front());
   }
 
-  // Of those about as fast as the fastest, some with the fewest words.
-  void check_simple(double limit) {
+  // Of those that may be tied with the fastest, the mixes with the fewest words.
+  void check_simple() {
     std::vector<std::pair<std::size_t, const SearchCandidate*>> near;
     double fastest = 0;
-    for (const SearchCandidate& candidate : all_) {
-      if (candidate.bytes > limit) continue;
-      if (fastest == 0) fastest = candidate.seconds;
-      if (candidate.seconds > 1.02 * fastest) break;
-      near.emplace_back(words(candidate), &candidate);
+    for (const int place : whole_.fitting()) {
+      const double own = whole_.candidate(place).seconds;
+      if (fastest == 0 || own < fastest) fastest = own;
     }
-    const auto few = std::min<std::size_t>(near.size(), 8);
-    std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(few), near.end());
-    for (std::size_t i = 0; i < few; ++i) whole(*near[i].second);
+    for (const SearchCandidate& candidate : all_) {
+      if (candidate.seconds > nearly_tied * fastest) break;
+      if (candidate.bytes <= doubted * limit_) near.emplace_back(words(candidate), &candidate);
+    }
+    std::sort(near.begin(), near.end());
+    using Mix = std::tuple<int, int, int, int, int>;
+    std::set<Mix> taken;  // whatever the microbatch and what is computed again
+    for (const auto& [count, one] : near) {
+      if (taken.size() >= simple_ones) break;
+      const Mix mix{one->inner, one->data, one->split.groups, one->stages, one->stages_side};
+      if (taken.insert(mix).second) whole_.plan(*one);
+    }
   }
 
   std::size_t words(const SearchCandidate& candidate) const {
     std::size_t count = 0;
     for (const Json& entry : space_.inner[candidate.inner].entries) count += entry.size();
-    if (candidate.data >= 0) count += 2 + space_.data[candidate.data].options.size();
+    if (candidate.data >= 0) {
+      count += 2 + space_.data[candidate.data].options.size();
+      count += candidate.split.groups > 1 ? 1 : 0;
+    }
     if (candidate.stages > 1)
       count += 3 + (space_.stages[candidate.stages_side].chunks > 1 ? 1 : 0);
-    if (terms_.recompute_of(candidate.policy).written != "none") ++count;
-    if (terms_.offload_of(candidate.policy).written != "none") ++count;
+    if (terms_.probes().recompute_of(candidate.policy).written != "none") ++count;
+    if (terms_.probes().offload_of(candidate.policy).written != "none") ++count;
     return count;
   }
 
   // A few of those that no other one beats in both time and memory.
-  void check_edge(double limit) {
+  void check_edge() {
     std::vector<SearchCandidate> edge;
-    double least = doubted * limit;
+    double least = doubted * limit_;
     for (const SearchCandidate& candidate : all_) {
       if (candidate.bytes > 0.95 * least) continue;
       least = candidate.bytes;
       edge.push_back(candidate);
     }
-    const std::size_t few = 8, each = std::max<std::size_t>(1, edge.size() / few);
-    for (std::size_t i = 0; i < edge.size(); i += each) whole(edge[i]);
+    const std::size_t each = std::max<std::size_t>(1, edge.size() / of_edge);
+    for (std::size_t i = 0; i < edge.size(); i += each) whole_.plan(edge[i]);
   }
 
   void finish() {
     out_.best.clear();
     out_.edge.clear();
     std::vector<const FoundPlan*> found;
-    for (const std::size_t place : fit_) found.push_back(&out_.checked[place]);
+    for (const int place : whole_.fitting()) found.push_back(&whole_.all()[place]);
     std::stable_sort(found.begin(), found.end(), [](const FoundPlan* a, const FoundPlan* b) {
       return a->predicted.step_seconds < b->predicted.step_seconds;
     });
@@ -226,7 +212,7 @@ class MixSearch {
       out_.edge.push_back(*one);
     }
     const auto slower = std::find_if(found.begin(), found.end(), [&](const FoundPlan* one) {
-      return one->predicted.step_seconds > equally_fast * found.front()->predicted.step_seconds;
+      return one->predicted.step_seconds > tied * found.front()->predicted.step_seconds;
     });
     const auto simplest = std::min_element(
         found.begin(), slower,
@@ -235,24 +221,35 @@ class MixSearch {
     for (const FoundPlan* one : found) {
       if (static_cast<int>(out_.best.size()) < request_.best) out_.best.push_back(*one);
     }
+    fastest_ =
+        found.size() > 1 && found[1]->predicted.step_seconds < found[0]->predicted.step_seconds
+            ? found[1]
+            : nullptr;
+  }
+
+  // Why the first one is recommended and not the fastest.
+  std::string tie() const {
+    if (fastest_ == nullptr) return "";
+    return fmt::format(
+        "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest this one "
+        "has the fewest forms, options and collectives; the fastest: {}",
+        100 * (tied - 1), what_loses(out_.best.front(), *fastest_, request_.memory));
   }
 
   // What limits the best one, and what its neighbours lose.
   std::string why() {
     if (out_.best.empty()) return "";
-    std::string text = what_limits(out_.best.front());
-    const auto best =
-        std::find_if(out_.checked.begin(), out_.checked.end(),
-                     [&](const FoundPlan& one) { return same_settings(one, out_.best.front()); });
-    const SearchCandidate own =
-        candidates_.at(static_cast<std::size_t>(best - out_.checked.begin()));
+    const FoundPlan best = out_.best.front();
+    std::string text = what_limits(best) + tie();
+    const auto at = std::find_if(whole_.all().begin(), whole_.all().end(),
+                                 [&](const FoundPlan& one) { return same_settings(one, best); });
+    const SearchCandidate own = whole_.candidate(static_cast<int>(at - whole_.all().begin()));
     for (const SearchCandidate& other : neighbours(own, all_)) {
-      const FoundPlan* found = whole(other);
-      if (found != nullptr) text += "\n" + what_loses(out_.best.front(), *found, request_.memory);
+      const int place = whole_.plan(other);
+      if (place >= 0) text += "\n" + what_loses(best, whole_.all()[place], request_.memory);
     }
-    const FoundPlan before = out_.best.front();
     finish();  // a neighbour may be faster than all that were checked
-    return same_settings(out_.best.front(), before) ? text : why();
+    return same_settings(out_.best.front(), best) ? text : why();
   }
 
   [[noreturn]] void refuse_all(bool divides) const {
@@ -274,7 +271,7 @@ class MixSearch {
 
   [[noreturn]] void refuse_memory() const {
     const FoundPlan* nearest = nullptr;
-    for (const FoundPlan& one : out_.checked) {
+    for (const FoundPlan& one : whole_.all()) {
       if (nearest == nullptr ||
           one.predicted.fullest().memory.peak < nearest->predicted.fullest().memory.peak)
         nearest = &one;
@@ -293,15 +290,12 @@ class MixSearch {
   }
 
   const SearchRequest& request_;
-  const double begun_;
+  const double begun_, limit_;
   const SearchSpace space_;
   SearchTerms terms_;
-  std::vector<SearchCandidate> all_;
-  // Places in `checked`, -1 where it was refused.
-  std::map<decltype(SearchCandidate().key()), int> done_;
-  std::vector<SearchCandidate> candidates_;  // of `checked`
-  std::vector<std::size_t> fit_;             // places
-  std::map<Json, StrategyChoice> choices_;
+  WholePlans whole_;
+  std::vector<SearchCandidate> all_;    // the fastest first
+  const FoundPlan* fastest_ = nullptr;  // where it is not the one recommended
   double told_ = seconds_now();
   SearchOutcome out_;
 };

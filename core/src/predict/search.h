@@ -2,6 +2,7 @@
 // candidate is priced by a closed form, and the best are planned whole and priced by events.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -41,6 +42,7 @@ struct SearchRequest {
   std::vector<OffloadChoice> offload;
   int best = 5;      // how many to return
   int checked = 24;  // candidates that are planned whole, at least while that many are left
+  int sampled = 0;   // ... beside these, whatever they are, to see how far the closed form errs
   // The same model with so many layers; null: it cannot be made with others.
   std::function<std::shared_ptr<const Model>(std::int64_t layers)> with_layers;
   // The options of a strategy.
@@ -72,13 +74,17 @@ struct SearchOutcome {
   std::vector<FoundPlan> best;     // that fit, the fastest first
   std::vector<FoundPlan> edge;     // of those planned: none has less memory and is as fast
   std::vector<FoundPlan> checked;  // all that were planned whole, in the order of the closed form
-  std::vector<FoundPlan> nearest;  // where nothing fits: what lacks least
+  std::vector<FoundPlan> sample;   // of what was asked for as `sampled`
   std::string why;
   double seconds = 0;           // all of the search
-  double probing_seconds = 0;   // of that, making and pricing plans of few layers
-  double pricing_seconds = 0;   // ... pricing candidates
+  double probing_seconds = 0;   // of a core: plans of few layers, orders of works, terms of both
+  double pricing_seconds = 0;   // ... the sums that price candidates
   double checking_seconds = 0;  // ... planning the best whole
   bool interrupted = false;
+  // Candidates priced in a second of a core, all that prices them included.
+  double rate() const {
+    return static_cast<double>(candidates) / std::max(probing_seconds + pricing_seconds, 1e-9);
+  }
 };
 
 // Throws Error (plan) where no candidate is possible, or none fits, with the nearest.

@@ -19,23 +19,16 @@ constexpr double beside_backward = 0.9;
 constexpr int most_stages = 128;
 constexpr std::int64_t most_microbatch = 64;
 
-// What transfers of `seconds` add to work of `work` beside which they run; one layer's part waits.
-double added(const PerLayer& transfers, double layers, double work, double slows) {
-  const double seconds = transfers.at(layers);
-  if (seconds <= 0) return 0;
-  const double beside = std::min(seconds, work);
-  return std::max(transfers.layer > 0 ? transfers.layer : 0.0, seconds - work) + slows * beside;
-}
-
 }  // namespace
 
 ClosedForm::ClosedForm(const SearchRequest& request)
     : request_(request),
       layers_(static_cast<double>(request.base.plan->graph->layers)),
       stragglers_(request.machine->stragglers(request.ranks)),
+      kept_(static_cast<double>(request.machine->kept_by_libraries())),
       batch_(request.base.plan->request.batch) {}
 
-double ClosedForm::send(const SearchTerms::Sent& sent, const SearchCandidate& candidate) const {
+double ClosedForm::send(const SentProbe& sent, const SearchCandidate& candidate) const {
   const Cluster& cluster = request_.machine->cluster();
   const double bytes = sent.bytes * static_cast<double>(candidate.microbatch);
   const int next = request_.ranks / candidate.stages;
@@ -47,47 +40,69 @@ double ClosedForm::send(const SearchTerms::Sent& sent, const SearchCandidate& ca
          collective_seconds(cluster, Collective::all_gather, bytes, place(cluster, ranks), {});
 }
 
-void ClosedForm::price(const CandidateTerms& terms, SearchCandidate& c) const {
-  const WorkTerms& work = *terms.work;
-  const DataTerms& data = *terms.data;
-  const double microbatches =
-      std::ceil(static_cast<double>(batch_) / c.data_ways / static_cast<double>(c.microbatch));
+ClosedForm::Microbatch ClosedForm::microbatch(const WorkTerms& work, const DataTerms& data,
+                                              double layers, bool ends) const {
+  const double forward = work.forward.layer * layers + (ends ? work.forward.ends : 0);
+  const double backward = work.backward.layer * layers + (ends ? work.backward.ends : 0);
+  Microbatch found;
+  found.backward = backward;
+  found.own = forward + backward + data.own_forward.at(layers) + data.own_backward.at(layers);
+  const auto beside = [&](const PerLayer& transfers, double work_seconds) {
+    const double seconds = transfers.at(layers);
+    found.own += data.slows * std::min(seconds, work_seconds);
+    return Beside{transfers.layer, std::max(0.0, seconds - work_seconds)};
+  };
+  found.forward_moves = beside(data.gather_forward, forward);
+  found.backward_moves = beside(data.gather_backward, backward);
+  return found;
+}
+
+void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
+                      const SearchCandidate& c) {
+  microbatches_ = static_cast<double>(batch_ / c.split.ways / c.microbatch);
   const bool staged = c.stages > 1;
   const double most = std::ceil(layers_ / c.stages), mean = layers_ / c.stages;
-  // Of a stage of so many layers, with the model's ends or without.
-  const auto microbatch = [&](double layers, bool ends, double& backward) {
-    const double forward = work.forward.layer * layers + (ends ? work.forward.ends : 0);
-    backward = work.backward.layer * layers + (ends ? work.backward.ends : 0);
-    return forward + backward + added(data.gather_forward, layers, forward, data.slows) +
-           added(data.gather_backward, layers, backward, data.slows);
-  };
-  double backward = 0, last_backward = 0;
-  const double middle = microbatch(most, !staged, backward);
-  const double last = staged ? microbatch(std::floor(mean), true, last_backward) : middle;
-  const double slowest = std::max(middle, last);
-  double step = microbatches * slowest;
-  if (staged) {
-    const double usual = work.forward.layer * mean + work.backward.layer * mean;
-    step += terms.order->bubble * (usual + (last - middle) / c.stages);
-    const double one = send(*terms.sent, c);
-    step += 2 * (c.stages * terms.chunks - 1) * one;
-    if (request_.machine->stages_wait()) step += 2 * microbatches * terms.chunks * one;
-  }
-  step += added(data.reduce, most, beside_backward * backward, data.slows);
-  step += data.after.layer * most + data.after.ends;
-  c.seconds = step * stragglers_;
-
+  middle_ = microbatch(work, data, most, !staged);
+  const double reduce = data.reduce.at(most), hiding = beside_backward * middle_.backward;
+  end_ = Beside{data.reduce.layer, reduce - hiding}.waits(1) +
+         data.slows * std::min(reduce, hiding) + data.own_last.at(most) + data.after.layer * most +
+         data.after.ends;
   const PerLayer& lasting = data.lasting;
   if (!staged) {
-    c.bytes = lasting.at(layers_) + work.held.at(layers_) + data.working.at(layers_);
+    first_bytes_ = kept_ + lasting.at(layers_) + work.held.at(layers_) + data.working.at(layers_);
     return;
   }
+  last_ = microbatch(work, data, std::floor(mean), true);
+  usual_ = work.forward.layer * mean + work.backward.layer * mean;
+  sent_ = send(*sent, c);
   // Each end lies on a stage of its own, about half of what both have.
-  const auto stage = [&](double layers, double under_way) {
-    return lasting.layer * layers + lasting.ends / 2 + work.held.layer * layers * under_way +
-           work.held.ends + data.working.at(layers);
+  const auto lasts = [&](double layers) {
+    return kept_ + lasting.layer * layers + lasting.ends / 2 + work.held.ends +
+           data.working.at(layers);
   };
-  c.bytes = std::max(stage(most, terms.order->first), stage(std::floor(mean), terms.order->last));
+  first_bytes_ = lasts(most);
+  first_held_ = work.held.layer * most;
+  last_bytes_ = lasts(std::floor(mean));
+  last_held_ = work.held.layer * std::floor(mean);
+  again_ = work.again * most;
+}
+
+void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
+  const double middle = middle_.at(chunks);
+  if (order == nullptr) {
+    c.seconds = (microbatches_ * middle + end_) * stragglers_;
+    c.bytes = first_bytes_;
+    return;
+  }
+  const double last = last_.at(chunks);
+  double step = microbatches_ * std::max(middle, last) +
+                order->bubble * (usual_ + (last - middle) / c.stages) + end_ +
+                2 * (c.stages * chunks - 1) * sent_;
+  if (request_.machine->stages_wait()) step += 2 * microbatches_ * chunks * sent_;
+  c.seconds = step * stragglers_;
+  const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
+  c.bytes = std::max(first_bytes_ + first_held_ * order->first * more + again_ * order->waiting,
+                     last_bytes_ + last_held_ * order->last * more);
 }
 
 namespace {
@@ -131,23 +146,50 @@ class Enumeration {
       if (ways % side.lent != 0 || (ways > 1 && space_.data.empty())) continue;
       if (batch_ % ways != 0) continue;
       found_.divides = true;
+      SearchCandidate candidate;
+      candidate.inner = i;
+      candidate.stages = stages;
+      candidate.split.ways = ways;
       if (ways == 1) {
-        split({i, -1, 1, -1, stages});
-      } else {
-        for (int d = 0; d < static_cast<int>(space_.data.size()); ++d)
-          split({i, d, ways, -1, stages});
+        split(candidate);
+        continue;
+      }
+      for (std::size_t d = 0; d < space_.data.size(); ++d) {
+        candidate.data = static_cast<std::int16_t>(d);
+        for (const int groups : groups_of(space_.data[d], ways / side.lent)) {
+          candidate.split.groups = groups;
+          split(candidate);
+        }
       }
     }
   }
 
+  // Numbers of groups of the data's ranks, each of several times those that are lent.
+  static std::vector<int> groups_of(const DataSide& side, int times) {
+    std::vector<int> list = {1};
+    if (side.groups.empty()) return list;
+    for (const int groups : divisors(times)) {
+      if (groups > 1 && groups < times) list.push_back(groups);
+    }
+    return list;
+  }
+
   void split(SearchCandidate candidate) {
     throw_if_stopped();
-    const std::int64_t own = batch_ / candidate.data_ways;
+    const std::int64_t own = batch_ / candidate.split.ways;
+    const DataTerms* data = terms_.data(candidate.inner, candidate.data, candidate.split);
     for (const std::int64_t size : sizes(own)) {
       candidate.microbatch = size;
+      if (data == nullptr) {
+        found_.refused += terms_.probes().policies();
+        continue;
+      }
+      orders_of(candidate.stages, own / size);
       bool possible = false;
-      for (candidate.policy = 0; candidate.policy < terms_.policies(); ++candidate.policy)
-        possible = price(candidate, own / size) || possible;
+      for (int policy = 0; policy < terms_.probes().policies(); ++policy) {
+        candidate.policy = static_cast<std::int16_t>(policy);
+        possible = price(candidate, *data) || possible;
+      }
       if (!possible) break;  // a model that refuses these refuses larger ones
     }
   }
@@ -164,31 +206,38 @@ class Enumeration {
     return list;
   }
 
-  bool price(SearchCandidate candidate, std::int64_t microbatches) {
-    CandidateTerms terms;
-    terms.data = terms_.data(candidate.inner, candidate.data, candidate.data_ways);
-    terms.work = terms.data == nullptr
-                     ? nullptr
-                     : terms_.work(candidate.inner, candidate.microbatch, candidate.policy);
-    if (terms.work == nullptr) {
+  void orders_of(int stages, std::int64_t microbatches) {
+    orders_.clear();
+    if (stages == 1) return;
+    for (std::size_t s = 0; s < space_.stages.size(); ++s) {
+      const bool enough = space_.stages[s].chunks * stages <= layers_;
+      orders_.push_back(enough ? terms_.order(static_cast<int>(s), stages, microbatches) : nullptr);
+    }
+  }
+
+  bool price(SearchCandidate& candidate, const DataTerms& data) {
+    const WorkTerms* work = terms_.work(candidate.inner, candidate.microbatch, candidate.policy);
+    const SentProbe* sent = candidate.stages > 1 ? terms_.sent(candidate.inner) : nullptr;
+    if (work == nullptr || (candidate.stages > 1 && sent == nullptr)) {
       ++found_.refused;
       return false;
     }
-    const int sides = candidate.stages > 1 ? static_cast<int>(space_.stages.size()) : 1;
-    for (int s = 0; s < sides; ++s) {
-      if (candidate.stages > 1) {
-        const StagesSide& side = space_.stages[s];
-        if (side.chunks * candidate.stages > layers_) continue;
-        candidate.stages_side = s;
-        terms.chunks = side.chunks;
-        terms.order = terms_.schedule(s, candidate.stages, microbatches);
-        terms.sent = terms.order == nullptr ? nullptr : terms_.sent(candidate.inner, 0);
-        if (terms.sent == nullptr) {
-          ++found_.refused;
-          continue;
-        }
+    form_.take(*work, data, sent, candidate);
+    if (candidate.stages == 1) {
+      candidate.stages_side = -1;
+      form_.price(nullptr, 1, candidate);
+      found_.all.push_back(candidate);
+      return true;
+    }
+    for (std::size_t s = 0; s < orders_.size(); ++s) {
+      const int chunks = space_.stages[s].chunks;
+      if (chunks * candidate.stages > layers_) continue;
+      if (orders_[s] == nullptr) {
+        ++found_.refused;
+        continue;
       }
-      form_.price(terms, candidate);
+      candidate.stages_side = static_cast<std::int16_t>(s);
+      form_.price(orders_[s], chunks, candidate);
       found_.all.push_back(candidate);
     }
     return true;
@@ -197,9 +246,10 @@ class Enumeration {
   const SearchRequest& request_;
   const SearchSpace& space_;
   SearchTerms& terms_;
-  const ClosedForm form_;
+  ClosedForm form_;
   const std::int64_t batch_;
   const int layers_;
+  std::vector<const OrderTerms*> orders_;  // of each side of stages; null: none
   PricedCandidates found_;
   double told_ = seconds_now();
 };
@@ -208,9 +258,9 @@ class Enumeration {
 
 PricedCandidates price_candidates(const SearchRequest& request, const SearchSpace& space,
                                   SearchTerms& terms) {
-  const double begun = seconds_now(), before = terms.spent();
+  const double begun = cpu_seconds_now(), before = terms.spent();
   PricedCandidates found = Enumeration(request, space, terms).run();
-  found.pricing_seconds = seconds_now() - begun - (terms.spent() - before);
+  found.pricing_seconds = cpu_seconds_now() - begun - (terms.spent() - before);
   return found;
 }
 

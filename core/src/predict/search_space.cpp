@@ -16,6 +16,8 @@ namespace {
 
 // Tokens that a rank has of a sequence at least: shorter parts are not worth their transfers.
 constexpr std::int64_t least_tokens = 4096;
+// Of a schedule that takes any number.
+const std::vector<int> some_chunks = {2, 3, 4, 6, 8};
 
 // One of the plugin path, with a set of options.
 struct Form {
@@ -90,6 +92,24 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
   return forms;
 }
 
+// The option by which it parts the data's ranks into groups: a number with which it asks for one
+// more axis of theirs, which borrows from the first.
+std::string groups_of(const SearchRequest& request, const Form& form) {
+  const Json entry = entry_of(form, 4);
+  const auto plain = asked(request.base, entry);
+  if (!plain) return "";
+  for (const Option& option : request.options_of(form.name).list()) {
+    if (option.type != OptionType::integer || option.name == "ways") continue;
+    Json more = entry;
+    more[option.name] = 2;
+    const auto made = asked(request.base, more);
+    if (!made || made->axes.size() != plain->axes.size() + 1) continue;
+    const AxisRequest& last = made->axes.back();
+    if (last.role == Role::data && !last.borrow.empty() && last.ways == 2) return option.name;
+  }
+  return "";
+}
+
 bool takes_schedule(const SearchRequest& request, const std::string& strategy) {
   const auto& options = request.options_of(strategy).list();
   return std::any_of(options.begin(), options.end(),
@@ -136,7 +156,7 @@ std::vector<StagesSide> stages_of(const SearchRequest& request, const std::vecto
     if (!takes_schedule(request, form.name)) sides.push_back({form.name, "", 1});
     for (const std::string& schedule : schedules_of(request, form.name)) {
       const int fixed = request.chunks_of(schedule);
-      for (const int chunks : fixed > 0 ? std::vector<int>{fixed} : std::vector<int>{2, 4})
+      for (const int chunks : fixed > 0 ? std::vector<int>{fixed} : some_chunks)
         sides.push_back({form.name, schedule, chunks});
     }
   }
@@ -167,8 +187,9 @@ void add_inner(const SearchRequest& request, const Forms& forms, SearchSpace& sp
       }
     }
   }
-  if (graph.dims().count("experts") == 0) return;
   const std::size_t plain = space.inner.size();
+  for (std::size_t i = 0; i < plain; ++i) space.inner[i].plain = static_cast<int>(i);
+  if (graph.dims().count("experts") == 0) return;
   for (std::size_t i = 0; i < plain; ++i) {
     for (const int e : divisors(request.ranks / space.inner[i].ranks)) {
       if (e > graph.size("experts")) break;
@@ -196,13 +217,14 @@ SearchSpace search_space(const SearchRequest& request) {
   Forms forms;
   for (const std::string& name : request.strategies) sort_in(request, name, forms);
   SearchSpace space;
-  for (const Form& form : forms.data) space.data.push_back({form.name, form.options});
+  for (const Form& form : forms.data)
+    space.data.push_back({form.name, form.options, groups_of(request, form)});
   space.stages = stages_of(request, forms.layers);
   add_inner(request, forms, space);
   return space;
 }
 
-Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data, int data_ways,
+Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data, DataWays split,
                 const InnerSide& inner) {
   Json entries = Json::array();
   if (stages != nullptr && stages_ways > 1) {
@@ -211,8 +233,10 @@ Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data,
     if (stages->chunks > 1) entry["chunks"] = stages->chunks;
     entries.push_back(std::move(entry));
   }
-  if (data != nullptr && data_ways > 1)
-    entries.push_back(entry_of({data->name, data->options}, data_ways));
+  if (data != nullptr && split.ways > 1) {
+    entries.push_back(entry_of({data->name, data->options}, split.ways));
+    if (split.groups > 1) entries.back()[data->groups] = split.groups;
+  }
   for (const Json& entry : inner.entries) entries.push_back(entry);
   return entries;
 }

@@ -15,12 +15,18 @@ struct InnerSide {
   std::vector<Json> entries;
   int ranks = 1;  // their own
   int lent = 1;   // ranks of the data that they borrow
+  int plain = 0;  // the side without experts, itself if it has none
 };
 
 // What splits the batch, without its ways.
 struct DataSide {
   std::string name;
   Json options = Json::object();
+  std::string groups;  // the option that parts its ranks into groups; empty: it has none
+};
+struct DataWays {
+  int ways = 1;
+  int groups = 1;  // of equal size
 };
 
 // What splits the layers, without its ways.
@@ -39,7 +45,7 @@ struct SearchSpace {
 SearchSpace search_space(const SearchRequest& request);
 
 // The plan's entries: { { plugin = "dp", ways = 4 }, … }; sides of one way are left out.
-Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data, int data_ways,
+Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data, DataWays split,
                 const InnerSide& inner);
 // As a script has them: "{ dp(4), tp { 8, overlap = true } }".
 std::string plan_text(const Json& entries);

@@ -22,12 +22,12 @@ std::string step_text(double seconds) {
 
 // What of the two differs, one change of a kind; 0: several, or none.
 int change(const SearchCandidate& a, const SearchCandidate& b) {
-  const bool split = a.data_ways != b.data_ways;
+  const bool split = a.split.ways != b.split.ways;
   const bool schedule = a.stages_side != b.stages_side && a.stages == b.stages;
   const bool changes[] = {a.inner != b.inner && a.stages == b.stages,
                           a.stages < b.stages && a.inner == b.inner,
                           a.stages > b.stages && a.inner == b.inner,
-                          a.data != b.data && !split,
+                          (a.data != b.data || a.split.groups != b.split.groups) && !split,
                           a.microbatch<b.microbatch, a.microbatch> b.microbatch,
                           a.policy<b.policy, a.policy> b.policy,
                           schedule};

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
-#include <string>
 #include <vector>
 
+#include "program/like_ops.h"
 #include "program/rank_view.h"
 
 namespace mw {
@@ -59,34 +59,6 @@ bool uneven_round(const Program& program, std::size_t atom) {
   });
 }
 
-// Ops that cost the same wherever they are cut alike: of one kind over the same dims, whose whole
-// takes the same (a window on attention shows there).
-struct Alike {
-  std::string kind;
-  std::vector<Dims> dims;
-  Layout cut, follow;
-  std::vector<double> whole;
-  friend bool operator==(const Alike&, const Alike&) = default;
-};
-
-Alike alike_of(const Program& program, std::size_t index) {
-  const Op& op = program.graph->ops()[index];
-  Alike one{op.kind(), {}, program.cut[index], program.follow[index], {}};
-  for (const Use& use : op.inputs) one.dims.push_back(use.dims);
-  LocalDims whole;
-  for (Dim dim : op.space()) {
-    const std::int64_t size = program.graph->size(dim);
-    whole.set({dim, 0, size, size, {}});
-  }
-  whole.set_sparse(program.graph->sparse);
-  const Cost cost = op.type->cost(op, Piece::forward, whole, bytes_of(program.dtype));
-  one.whole = {cost.flops, cost.executed, cost.bytes, static_cast<double>(cost.workspace)};
-  for (const LibraryCall& call : cost.calls) {
-    for (const std::int64_t size : call.sizes) one.whole.push_back(static_cast<double>(size));
-  }
-  return one;
-}
-
 // Whether ranks whose parts are of one size, from coordinate `from` to `to` of the atom,
 // differ all the same.
 bool place_matters(const Program& program, std::size_t atom, int from, int to) {
@@ -101,15 +73,13 @@ bool place_matters(const Program& program, std::size_t atom, int from, int to) {
   Coordinates first = program.first(), last = first;
   first[atom] = from;
   last[atom] = to;
-  std::vector<Alike> seen;
+  LikeOps like(program);
   for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
     const Op& op = program.graph->ops()[i];
     const int vstage = program.vstage_of.empty() ? -1 : program.vstage_of[i];
     if (vstage >= 0 && program.stage_of[vstage] != program.stage) continue;  // another stage's
     if (!program.cut[i][atom].is_shard()) continue;
-    Alike one = alike_of(program, i);
-    if (std::find(seen.begin(), seen.end(), one) != seen.end()) continue;
-    seen.push_back(std::move(one));
+    if (like.first(static_cast<int>(i)) != static_cast<int>(i)) continue;  // as one before
     const auto rotation = program.rotations.find(static_cast<int>(i));
     const int ring_steps =
         rotation == program.rotations.end() ? 1 : program.mesh.ways(rotation->second.atoms);

@@ -236,4 +236,22 @@ Footprint footprint(const RankView& rank, const Instruction& instruction, Asks a
   return CodeFootprint(rank, instruction, asks).run();
 }
 
+bool sends_nothing(Code code) {
+  switch (code) {
+    case Code::start:
+    case Code::wait:  // a hook's second half
+    case Code::totals:
+      return false;
+    case Code::load:
+    case Code::compute:
+    case Code::move:
+    case Code::seed:
+    case Code::alias:
+    case Code::add:
+    case Code::copy:
+      break;
+  }
+  return true;
+}
+
 }  // namespace mw

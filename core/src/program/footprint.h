@@ -86,4 +86,8 @@ constexpr Asks operator|(Asks a, Asks b) {
 
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
 
+// Whether no instruction of this code begins a transfer: most are of such a one, and who only asks
+// for transfers may pass them over.
+bool sends_nothing(Code code);
+
 }  // namespace mw

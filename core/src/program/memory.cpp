@@ -154,11 +154,11 @@ MemoryForecast forecast_memory(const RankView& rank) {
   return forecast;
 }
 
-std::int64_t highest_peak(const std::vector<Program>& stages) {
+std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratch* scratch) {
   std::int64_t peak = 0;
   for (const Program& program : stages) {
     for (const RankClass& kind : rank_classes(program)) {
-      peak = std::max(peak, forecast_memory(RankView(program, kind.at)).peak);
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at, 0, scratch)).peak);
     }
   }
   return peak;

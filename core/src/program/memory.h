@@ -30,8 +30,8 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b);
 
 MemoryForecast forecast_memory(const RankView& rank);
 
-// The highest peak of the ranks of these stages.
-std::int64_t highest_peak(const std::vector<Program>& stages);
+// The highest peak of the ranks of these stages. `scratch`: see RankView.
+std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratch* scratch);
 
 // Bytes that one microbatch holds after these segments have run one after the other.
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);

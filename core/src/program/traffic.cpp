@@ -16,8 +16,7 @@ Traffic forecast_traffic(const RankView& rank) {
   Traffic traffic;
   for (const auto& [what, times] : runs) {
     for (const Instruction& i : program.segments[what.first].code) {
-      if (i.code == Code::compute || i.code == Code::alias)
-        continue;  // most, and they send nothing
+      if (sends_nothing(i.code)) continue;
       for (const Transfer& transfer :
            footprint(ranks.of_kind(what.second), i, Asks::work).transfers) {
         CommunicationUse& use = traffic[key_of(transfer, program)];

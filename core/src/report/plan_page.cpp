@@ -142,18 +142,19 @@ std::vector<Held> thinned_held(const std::vector<Held>& held) {
   return out;
 }
 
-Json memory_json(const Program& program, const Prediction& prediction) {
+Json memory_json(const Plan& plan, const Program& program, const Prediction& prediction) {
+  const DeviceScratch* scratch = plan.request.scratch.get();
   const auto stage = static_cast<std::size_t>(program.stage);
   Coordinates at;
   std::int64_t peak = -1;
   for (const RankClass& kind : rank_classes(program)) {
-    const std::int64_t own = forecast_memory(RankView(program, kind.at)).peak;
+    const std::int64_t own = forecast_memory(RankView(program, kind.at, 0, scratch)).peak;
     if (own > peak) {
       peak = own;
       at = kind.at;
     }
   }
-  const MemoryTimeline memory = memory_timeline(RankView(program, at));
+  const MemoryTimeline memory = memory_timeline(RankView(program, at, 0, scratch));
   std::vector<Held> held;
   if (stage < prediction.actions.size())
     held = held_over_time(program, memory, prediction.actions[stage]);
@@ -236,7 +237,7 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
   for (const std::string& note : plan.notes) json["notes"].push_back(page_text(note));
   json["memory"] = Json::array();
   for (const Program& program : plan.programs)
-    json["memory"].push_back(memory_json(program, prediction));
+    json["memory"].push_back(memory_json(plan, program, prediction));
   json["communication"] = Json::array();
   for (const CommunicationForecast& c : prediction.communication) {
     json["communication"].push_back({{"axis", page_text(c.key.axis, 60)},

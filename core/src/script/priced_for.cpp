@@ -10,12 +10,28 @@ bool decides_run(const std::string& key) {
   return key != "cluster" && key != "stack";
 }
 
+namespace {
+
+Json given(const Values& values, const char* key) {
+  return values.has(key) ? without_hidden(values.at(key)) : Json();
+}
+
+}  // namespace
+
+void make_for_cluster(const Values& values, PlanRequest& request) {
+  const Json cluster = given(values, "cluster");
+  if (cluster.is_null()) return;
+  Problems problems;
+  const std::shared_ptr<const Machine> machine =
+      read_machine(cluster, given(values, "stack"), problems);
+  if (!machine || machine->memory_together() || machine->scratch() == nullptr) return;
+  request.scratch = {machine, machine->scratch()};
+  request.kept_by_libraries = machine->kept_by_libraries();
+}
+
 void read_priced_for(const Values& values, Experiment& experiment, Problems& problems) {
-  const auto given = [&](const char* key) {
-    return values.has(key) ? without_hidden(values.at(key)) : Json();
-  };
-  const Json cluster = experiment.cluster = given("cluster");
-  const Json stack = experiment.stack = given("stack");
+  const Json cluster = experiment.cluster = given(values, "cluster");
+  const Json stack = experiment.stack = given(values, "stack");
   if (cluster.is_null()) {
     if (stack.is_null()) return;
     problems.add(Stage::options, "option.conflict", "stack",

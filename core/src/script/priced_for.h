@@ -17,6 +17,10 @@ bool decides_run(const std::string& key);
 // the cluster has no room for.
 void read_priced_for(const Values& values, Experiment& experiment, Problems& problems);
 
+// Into the request what the memory of the cluster's device holds beside tensors, if the experiment
+// names one. What is wrong with it, read_priced_for says.
+void make_for_cluster(const Values& values, PlanRequest& request);
+
 // The cluster that the experiment names; null: this machine.
 std::unique_ptr<Machine> machine_of(const Experiment& experiment);
 

@@ -289,6 +289,7 @@ class Reader {
     request_.batch = values_.integer("batch");
     request_.sequence = sequence;
     request_.optimizer = experiment_.optimizer;
+    if (context_.for_cluster) make_for_cluster(values_, request_);
     if (has("microbatch") &&
         (is_function(values_.at("microbatch")) || values_.at("microbatch").is_object())) {
       decides("microbatch", values_.at("microbatch"));
@@ -311,7 +312,8 @@ class Reader {
   // Empty: plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
-    std::string key = fmt::format("{} {}", model_key_, request_.sequence);
+    std::string key =
+        fmt::format("{} {} {}", model_key_, request_.sequence, context_.for_cluster ? 1 : 0);
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
       if (!values_.has(name) || std::find(std::begin(beside_the_plan), std::end(beside_the_plan),

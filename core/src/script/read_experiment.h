@@ -26,6 +26,8 @@ struct ReadContext {
   // Calls a script's function; see lua/host.h.
   std::function<Json(std::int64_t, const std::vector<Json>&)> call;
   PlanMemo* memo = nullptr;  // of what other experiments were made of, or null
+  // Plans are made for the cluster that an experiment names: nothing is run here.
+  bool for_cluster = false;
 };
 
 // The key `device`, and what loads what the build has for it.

@@ -1,0 +1,120 @@
+// Plans of few layers that a search resolves and prices, and what is read from them. One plan
+// serves every size of microbatch, every number of the data's ranks, every schedule and all ways to
+// split a layer in which parameters lie alike.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "predict/search_space.h"
+
+namespace mw {
+
+// An amount of a rank, by the atoms of the mesh (as bits) over which it is in parts.
+using InParts = std::map<std::uint32_t, double>;
+
+// A collective of a plan of few layers, or several that are alike.
+struct Carried {
+  Collective op = Collective::all_reduce;
+  double bytes = 0;         // Transfer::payload
+  std::uint32_t ranks = 0;  // the atoms whose ranks take part
+  std::uint32_t parts = 0;  // those over which its bytes are in parts
+  bool backward_gather = false, hidden = false;
+  friend auto operator<=>(const Carried&, const Carried&) = default;
+};
+using CarriedCounts = std::map<Carried, int>;
+
+// A step, apart from the work of its microbatches.
+struct StepProbe {
+  std::vector<int> ways;      // of each atom of the mesh, the outermost first
+  InParts lasting;            // bytes of parameters, gradients and optimizer state on the device
+  double working = 0;         // ... of what comes and goes, at its highest
+  InParts update;             // seconds of the rank's own work at the step's end
+  InParts forward, backward;  // ... for buckets, in each microbatch
+  InParts last;               // ... in the last microbatch's backward
+  CarriedCounts forward_moves, backward_moves, last_moves, end_moves;
+};
+
+// A microbatch on one stage, its transfers inside a layer among it.
+struct MicrobatchProbe {
+  double forward = 0, backward = 0;  // seconds
+  double working = 0;                // bytes that come and go, at their highest
+};
+
+// Of the fewer layers and of the more; one of them refused: none.
+template <class Measured>
+using Both = std::optional<std::array<Measured, 2>>;
+
+// What a rank sends to the next stage.
+struct SentProbe {
+  double bytes = 0;    // of a sequence
+  bool whole = false;  // each rank of the model's axes has all of it
+  int ranks = 1;       // of the model's axes
+};
+
+// Not thread-safe. Throws Stopped.
+class SearchProbes {
+ public:
+  SearchProbes(const SearchRequest& request, const SearchSpace& space);
+
+  // `data`: an index of the space's, or -1 for none but what `inner` borrows; of twice the ranks
+  // that it borrows, or with `grouped` of twice as many in each of two groups.
+  const Both<StepProbe>& step(int inner, int data, bool grouped);
+  const Both<MicrobatchProbe>& microbatch(int inner, int policy, std::int64_t sequences);
+  const std::optional<SentProbe>& sent(int inner);
+  // The first inner side that leaves parameters on as many ranks, cut and summed as this one does:
+  // with it, the data's ranks do the same. -1: this one is refused.
+  int alike(int inner);
+
+  // Layers of the two plans; equal where the model cannot be made with fewer.
+  std::array<std::int64_t, 2> layers() const { return layers_; }
+  int policies() const;
+  const RecomputeChoice& recompute_of(int policy) const;
+  const OffloadChoice& offload_of(int policy) const;
+  std::int64_t plans() const { return plans_; }
+
+ private:
+  struct Asked {
+    int inner = 0, data = -1, ways = 1, groups = 1, policy = 0;
+    std::int64_t microbatch = 1, layers = 0;
+    friend auto operator<=>(const Asked&, const Asked&) = default;
+  };
+  // Null: refused. Those of the inner side that was asked for last are kept.
+  std::shared_ptr<const Plan> plan(const Asked& asked);
+  std::shared_ptr<const Plan> make(const PlanRequest& request);
+  Asked plain(int inner) const;
+  template <class Measured, class Measure>
+  Both<Measured> both(Asked asked, const Measure& measure);
+  StepProbe measure_step(const Plan& plan) const;
+  MicrobatchProbe measure_microbatch(const Plan& plan, std::int64_t sequences) const;
+  bool same_for_all_sizes(int policy) const;
+  std::shared_ptr<const Model> model_with(std::int64_t layers);
+  void choose_layers();
+
+  const SearchRequest& request_;
+  const SearchSpace& space_;
+  std::array<std::int64_t, 2> layers_{};
+  std::map<std::int64_t, std::shared_ptr<const Model>> models_;
+  std::map<Json, StrategyChoice> choices_;
+  std::map<Asked, std::shared_ptr<const Plan>> kept_;
+  int kept_of_ = -1;
+  std::map<std::tuple<int, int, bool>, Both<StepProbe>> steps_;
+  std::map<std::tuple<int, int, std::int64_t>, Both<MicrobatchProbe>> microbatches_;
+  std::map<int, std::optional<SentProbe>> sent_;
+  std::map<std::string, int> first_alike_;
+  std::map<int, int> alike_;
+  std::int64_t plans_ = 0;
+};
+
+// The choices of a plan's entries, each made once.
+std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json& entries,
+                                       std::map<Json, StrategyChoice>& made);
+
+}  // namespace mw

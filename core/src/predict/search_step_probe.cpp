@@ -1,0 +1,136 @@
+// Reads off a plan of few layers what its buckets cost: what lasts, the update, and what is sent,
+// each by the ranks over which it is in parts.
+#include <algorithm>
+#include <string_view>
+
+#include "predict/search_probe.h"
+#include "program/footprint.h"
+#include "program/memory.h"
+#include "program/rank_view.h"
+
+namespace mw {
+namespace {
+
+std::uint32_t bits_of(const std::vector<int>& atoms) {
+  std::uint32_t bits = 0;
+  for (const int atom : atoms) bits |= 1u << atom;
+  return bits;
+}
+
+// The atoms over which a flat slot is in parts.
+std::uint32_t parts_of(const Slot& slot) {
+  std::uint32_t bits = 0;
+  for (std::size_t a = 0; a < slot.layout.size(); ++a) {
+    if (slot.layout[a].is_shard()) bits |= 1u << a;
+  }
+  return bits;
+}
+
+bool ends_step(SegmentKind kind) {
+  return kind == SegmentKind::finish || kind == SegmentKind::gather;
+}
+
+class Reader {
+ public:
+  Reader(const Plan& plan, const ClusterMachine& machine)
+      : program_(plan.programs.front()),
+        rank_(program_, plan.mesh.coordinates(0), 0, machine.scratch()),
+        device_(machine.of_rank(rank_, plan.ranks(), 1)),
+        gathers_hidden_(machine.stack().update_gathers_hidden) {
+    for (const Atom& atom : plan.mesh.atoms()) found_.ways.push_back(atom.ways);
+  }
+
+  StepProbe run() {
+    for (const SegmentRun& run : program_.timeline) {
+      const Segment& segment = program_.segments[run.segment];
+      const bool end = ends_step(segment.kind), forward = segment.kind == SegmentKind::forward;
+      if (forward && run.microbatch > 0) continue;
+      for (const Instruction& i : segment.code) {
+        if (end) {
+          of_end(i);
+        } else if (i.bucket >= 0 && i.code == Code::start) {
+          of_microbatch(i, forward, run.microbatch > 0);
+        }
+      }
+    }
+    lasting();
+    return std::move(found_);
+  }
+
+ private:
+  void lasting() {
+    for (std::size_t k = 0; k < program_.slots.size(); ++k) {
+      const Slot& slot = program_.slots[k];
+      if (slot.persistent && !slot.transient && slot.alias_of < 0 && slot.bucket >= 0 &&
+          slot.memory == Memory::device)
+        found_.lasting[parts_of(slot)] += static_cast<double>(rank_.bytes(static_cast<int>(k)));
+    }
+    const MemoryForecast memory = forecast_memory(rank_);
+    found_.working = static_cast<double>(memory.peak - memory[Category::parameters] -
+                                         memory[Category::gradients] - memory[Category::optimizer]);
+  }
+
+  void of_end(const Instruction& i) {
+    Footprint made = footprint(rank_, i, Asks::work);
+    const double seconds = device_->work(rank_, i, made).seconds;
+    if (i.bucket >= 0) {
+      found_.update[bits_of(program_.buckets[i.bucket].shard_atoms)] += seconds;
+    } else {
+      // What all buckets have a part in; the rest is there whatever they hold.
+      std::uint32_t parts = 0;
+      for (const Bucket& bucket : program_.buckets) parts |= bits_of(bucket.shard_atoms);
+      const Footprint nothing;
+      const double fixed =
+          i.code == Code::totals ? device_->work(rank_, i, nothing).seconds : seconds;
+      found_.update[0] += fixed;
+      found_.update[parts] += seconds - fixed;
+    }
+    carry(i, made, found_.end_moves, true, false);
+  }
+
+  void of_microbatch(const Instruction& i, bool forward, bool last) {
+    const Footprint made = footprint(rank_, i, Asks::work);
+    InParts& work = forward ? found_.forward : last ? found_.last : found_.backward;
+    work[bits_of(program_.buckets[i.bucket].shard_atoms)] += device_->work(rank_, i, made).seconds;
+    carry(i, made,
+          forward ? found_.forward_moves
+          : last  ? found_.last_moves
+                  : found_.backward_moves,
+          false, !forward);
+  }
+
+  void carry(const Instruction& i, const Footprint& made, CarriedCounts& moves, bool end,
+             bool backward) {
+    for (const Transfer& transfer : made.transfers) {
+      if (transfer.ways < 2) continue;
+      Carried carried{transfer.op, static_cast<double>(transfer.payload),
+                      bits_of(transfer.set.atoms)};
+      // A shard that goes to other copies of it; what goes among those that have the shards is
+      // whole on one side.
+      if (i.bucket >= 0 && !i.inputs.empty()) {
+        const std::uint32_t parts = parts_of(program_.slots[i.inputs[0]]);
+        if ((parts & carried.ranks) == 0) carried.parts = parts;
+      }
+      const bool parameters = std::string_view(transfer.phase) == "parameters";
+      carried.backward_gather = backward && parameters;
+      carried.hidden = i.bucket >= 0 && end && parameters && gathers_hidden_ &&
+                       program_.buckets[i.bucket].sharded_state != ShardedState::parameters;
+      ++moves[carried];
+    }
+  }
+
+  const Program& program_;
+  const RankView rank_;
+  const std::unique_ptr<RankMachine> device_;
+  const bool gathers_hidden_;
+  StepProbe found_;
+};
+
+}  // namespace
+
+StepProbe SearchProbes::measure_step(const Plan& plan) const {
+  throw_if_stopped();
+  return Reader(plan, *request_.machine).run();
+}
+
+}  // namespace mw

@@ -1,0 +1,77 @@
+// Plans that are made to fit a limit count what the device takes that they are for, not this
+// machine.
+#include <catch2/catch.hpp>
+
+#include "clusters.h"
+#include "plan/microbatch_fit.h"
+#include "predict/prediction.h"
+#include "setups.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+// Each call takes far more than any kernel of a CPU does here.
+class Wasteful final : public DeviceScratch {
+ public:
+  std::int64_t of(const LibraryCall& call, int) const override {
+    std::int64_t most = 1;
+    for (const std::int64_t size : call.sizes) most = std::max(most, size);
+    return most << 16;
+  }
+};
+
+PlanRequest request_of(std::vector<StrategyChoice> plan) {
+  PlanRequest request = experiment(llama(std::move(plan))).plan->request;
+  request.scratch = std::make_shared<Wasteful>();
+  request.kept_by_libraries = 12345;
+  return request;
+}
+
+std::int64_t on_device(const Plan& plan, const PlanRequest& request) {
+  std::int64_t peak = 0;
+  for (const Program& program : plan.programs) {
+    for (const RankClass& kind : rank_classes(program)) {
+      const RankView rank(program, kind.at, 0, request.scratch.get());
+      peak = std::max(peak, forecast_memory(rank).peak);
+    }
+  }
+  return peak + request.kept_by_libraries;
+}
+
+}  // namespace
+
+TEST_CASE("The largest microbatch that fits is the device's") {
+  PlanRequest request = request_of({dp(2)});
+  request.microbatch = 2;
+  Problems problems;
+  const auto of_two = make_plan(request, problems);
+  REQUIRE(of_two);
+  const std::int64_t limit = on_device(*of_two, request);
+  CHECK(limit == highest_peak(*of_two));
+  CHECK(limit > highest_peak(of_two->programs, nullptr) + 12345);
+  const auto fits = fit_microbatch(request, limit, problems);
+  REQUIRE(fits);
+  CHECK(fits->microbatch == 2);
+  const auto below = fit_microbatch(request, limit - 1, problems);
+  REQUIRE(below);
+  CHECK(below->microbatch == 1);
+}
+
+TEST_CASE("Recompute that fits is the device's") {
+  PlanRequest request = request_of({dp(2)});
+  Problems problems;
+  const auto all = make_plan(request, problems);
+  REQUIRE(all);
+  const std::int64_t limit = on_device(*all, request);
+  request.recompute.kind = RecomputePolicy::Kind::fit;
+  request.recompute.fit = limit;
+  const auto fits = make_plan(request, problems);
+  REQUIRE(fits);
+  CHECK(on_device(*fits, request) == limit);
+  request.recompute.fit = limit - 1;
+  const auto below = make_plan(request, problems);
+  REQUIRE(below);
+  CHECK(on_device(*below, request) < limit);
+}

@@ -1,0 +1,226 @@
+// The search for a mix: what it chooses among, how far its closed form is from the simulation of
+// all stages, how many plans that takes, and what it recommends.
+#include "predict/search.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <set>
+
+#include "base/interrupt.h"
+#include "clusters.h"
+#include "support/setup.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+// Two nodes of four devices, a slower link between them and one to each host.
+ClusterMachine two_nodes() {
+  Cluster c = round_cluster(4);
+  c.nodes = 2;
+  c.device.memory = 1LL << 50;
+  c.device.peak16 = 1e13;
+  c.device.bandwidth = 1e12;
+  c.node.bandwidth = 1e11;
+  c.network.nic = 1e10;
+  c.network.latency = 1e-5;
+  c.network.hop = 1e-6;
+  c.host_link = c.host_memory = 1e11;
+  return {c, round_stack()};
+}
+
+Setup small() {
+  Setup setup;
+  setup.options = {{"layers", 8},   {"hidden", 512}, {"heads", 8},
+                   {"kv_heads", 8}, {"ffn", 1408},   {"vocab", 1024}};
+  setup.batch = 32;
+  setup.sequence = 256;
+  setup.precision = Precision::bf16;
+  return setup;
+}
+
+struct Asked {
+  ClusterMachine machine = two_nodes();
+  SearchRequest request;
+
+  explicit Asked(const Setup& setup) {
+    request.base = experiment(setup);
+    request.base.make_strategy = [](const Json& entry) {
+      return strategy(entry.at("plugin"), entry);
+    };
+    request.base.strategy_names = [] {
+      return std::vector<std::string>{"dp", "ep", "pp", "sp", "tp", "zero"};
+    };
+    request.machine = &machine;
+    request.ranks = 8;
+    request.memory = machine.memory();
+    request.strategies = request.base.strategy_names();
+    request.schedules = {"1f1b", "gpipe", "interleaved", "zb-h1", "zbv"};
+    for (const char* name : {"none", "full"}) {
+      RecomputePolicy policy;
+      policy.kind =
+          std::string(name) == "none" ? RecomputePolicy::Kind::none : RecomputePolicy::Kind::full;
+      request.recompute.push_back({name, policy});
+    }
+    request.offload.push_back({"none", {}});
+    request.best = 3;
+    request.checked = 6;
+    request.with_layers = [setup](std::int64_t layers) {
+      Json options = setup.options;
+      options["layers"] = layers;
+      return made<Model>("model", setup.model, options);
+    };
+    request.options_of = [](const std::string& name) -> const Options& {
+      return registry().find(Kind::strategy, name).options();
+    };
+    request.schedule = [](const std::string& name, const ScheduleRequest& order) {
+      return scheduler(name)->make(order);
+    };
+    request.chunks_of = [](const std::string& name) { return scheduler(name)->fixed_chunks(); };
+  }
+
+  static std::unique_ptr<Scheduler> scheduler(const std::string& name) {
+    const Registration& found = registry().find(Kind::scheduler, name);
+    Problems problems;
+    const Values values = found.options().read(Json::object(), "", problems);
+    return make<Scheduler>(found, values);
+  }
+};
+
+bool has(const FoundPlan& found, const std::string& plugin, const char* option = nullptr) {
+  return std::any_of(found.entries.begin(), found.entries.end(), [&](const Json& entry) {
+    return entry.at("plugin") == plugin && (option == nullptr || entry.contains(option));
+  });
+}
+
+struct Errors {
+  double time = 0, worst = 0, memory = 0;
+  int count = 0;
+};
+
+template <class Takes>
+Errors errors(const std::vector<FoundPlan>& plans, const Takes& takes) {
+  Errors found;
+  for (const FoundPlan& one : plans) {
+    if (!takes(one)) continue;
+    const double off = std::abs(one.closed_form_seconds / one.predicted.step_seconds - 1);
+    UNSCOPED_INFO(one.plan << ", microbatch " << one.microbatch << ", " << one.recompute << ": "
+                           << one.closed_form_seconds << " s, by events "
+                           << one.predicted.step_seconds << " s; " << one.closed_form_bytes
+                           << " bytes, by events " << one.predicted.fullest().memory.peak);
+    found.time += off;
+    found.worst = std::max(found.worst, off);
+    found.memory += std::abs(
+        one.closed_form_bytes / static_cast<double>(one.predicted.fullest().memory.peak) - 1);
+    ++found.count;
+  }
+  found.time /= std::max(found.count, 1);
+  found.memory /= std::max(found.count, 1);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("The closed form is near the simulation, whatever the mix") {
+  Asked asked(small());
+  asked.request.sampled = 150;
+  const SearchOutcome found = search(asked.request);
+  REQUIRE(found.sample.size() > 140);
+  const Errors all = errors(found.sample, [](const FoundPlan&) { return true; });
+  CHECK(all.time < 0.06);
+  CHECK(all.worst < 0.5);
+  CHECK(all.memory < 0.15);
+  const Errors groups =
+      errors(found.sample, [](const FoundPlan& one) { return has(one, "zero", "replicas"); });
+  CHECK(groups.count > 10);
+  CHECK(groups.time < 0.08);
+  const Errors offload =
+      errors(found.sample, [](const FoundPlan& one) { return has(one, "zero", "offload"); });
+  CHECK(offload.count > 10);
+  CHECK(offload.time < 0.10);
+}
+
+TEST_CASE("Experts are split over the data's ranks, and priced so") {
+  Setup setup = small();
+  setup.model = "moe";
+  setup.options["layers"] = 6;
+  setup.options["experts"] = 8;
+  setup.options["top_k"] = 2;
+  Asked asked(setup);
+  asked.request.schedules = {"1f1b"};
+  asked.request.sampled = 60;
+  const SearchOutcome found = search(asked.request);
+  const Errors experts = errors(found.sample, [](const FoundPlan& one) { return has(one, "ep"); });
+  CHECK(experts.count > 20);
+  CHECK(experts.time < 0.08);
+}
+
+TEST_CASE("One plan of few layers serves many candidates") {
+  const auto probes = [](const std::function<void(SearchRequest&)>& change) {
+    Asked asked(small());
+    asked.request.checked = 1;
+    change(asked.request);
+    const SearchOutcome found = search(asked.request);
+    return std::pair(found.probes, found.candidates);
+  };
+  const auto one = probes([](SearchRequest& r) {
+    r.microbatches = {1};
+    r.schedules = {"1f1b"};
+  });
+  const auto many = probes([](SearchRequest& r) {
+    r.microbatches = {1, 2, 4};
+    r.schedules = {"1f1b", "gpipe", "interleaved", "zbv"};
+  });
+  CHECK(many.first == one.first);
+  CHECK(many.second > 4 * one.second);
+}
+
+TEST_CASE("No candidate comes twice") {
+  Asked asked(small());
+  asked.request.strategies = {"dp", "zero", "tp"};
+  asked.request.sampled = 1 << 20;  // all
+  const SearchOutcome found = search(asked.request);
+  std::set<std::string> seen;
+  for (const FoundPlan& one : found.sample) {
+    seen.insert(one.entries.dump() + std::to_string(one.microbatch) + one.recompute.dump());
+  }
+  CHECK(seen.size() == found.sample.size());
+  CHECK(static_cast<std::int64_t>(found.sample.size()) == found.candidates);
+}
+
+TEST_CASE("Of plans that are as fast the simplest is recommended, and why says so") {
+  Asked asked(small());
+  asked.request.checked = 24;
+  const SearchOutcome found = search(asked.request);
+  REQUIRE(found.best.size() == 3);
+  const double first = found.best[0].predicted.step_seconds;
+  double fastest = first;
+  for (const FoundPlan& one : found.checked) {
+    if (one.fits) fastest = std::min(fastest, one.predicted.step_seconds);
+  }
+  CHECK(first <= 1.04 * fastest);
+  if (first > fastest) CHECK_THAT(found.why, Catch::Contains("tied"));
+  for (const FoundPlan& one : found.checked) {
+    if (!one.fits || one.predicted.step_seconds > 1.04 * fastest) continue;
+    CHECK(found.best[0].entries.size() <= one.entries.size());
+  }
+}
+
+TEST_CASE("A stopped search has the best of what was priced") {
+  Asked asked(small());
+  int orders = 0;
+  const auto make = asked.request.schedule;
+  asked.request.schedule = [&](const std::string& name, const ScheduleRequest& order) {
+    if (++orders == 5) request_stop();
+    return make(name, order);
+  };
+  const SearchOutcome found = search(asked.request);
+  forget_stop_request();
+  CHECK(found.interrupted);
+  CHECK(found.candidates > 0);
+  REQUIRE(!found.best.empty());
+  CHECK(found.best.front().fits);
+  CHECK(!found.why.empty());
+}
