@@ -10,6 +10,7 @@
 
 #include "base/chosen.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "lua/script.h"
 #include "plugin/built_in.h"
 #include "predict/pipeline.h"
@@ -83,7 +84,10 @@ class Timing final : public mw::Host {
     const double events = least([&] { step = mw::price_pipeline(stages, machine).step; });
     mw::Prediction prediction;
     const double predict = least([&] { prediction = mw::predict(plan, machine); });
-    const double hash = least([&] { static_cast<void>(plan.hash()); });
+    // Of copies, which have not been asked; `resolve` has it in it.
+    std::vector<mw::Plan> copies(rounds_, plan);
+    std::size_t next = 0;
+    const double hash = least([&] { static_cast<void>(copies[next++].hash()); });
     if (!headed_) {
       fmt::print("{:>7} {:>7} {:>7} {:>7} {:>9} {:>12} | {:>8} {:>8} {:>8} {:>8} {:>8}\n", "ranks",
                  "stages", "layers", "micro", "runs", "instructions", "resolve", "hash", "predict",
@@ -93,7 +97,7 @@ class Timing final : public mw::Host {
     fmt::print(
         "{:7} {:7} {:7} {:7} {:9} {:12} | {:8.1f} {:8.1f} {:8.1f} {:8.1f} {:8.1f}  {:.4g} s\n",
         plan.ranks(), plan.stages(), plan.graph->layers, plan.microbatches, runs, instructions,
-        resolve, hash, predict, events, resolve + hash + predict, step);
+        resolve, hash, predict, events, resolve + predict, step);
     std::fflush(stdout);
     Json result = prediction.to_json();
     result["text"] = "";
@@ -145,6 +149,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_predict SCRIPT [ROUNDS [SAMPLE]]\n");
     return 2;
   }
+  mw::keep_freed_memory();  // as in a sweep or a search, which plan again and again
   try {
     mw::PluginRegistry plugins(mw::PluginRegistry::search_path({}));
     Timing timing(plugins, argc > 2 ? std::stoi(argv[2]) : 3, argc > 3 ? std::stoi(argv[3]) : 0);

@@ -21,6 +21,7 @@ MIXES = {
     "tp": (LLAMA, "tp(2)", ""),
     "tp-sp": (LLAMA, "tp(2), sp()", ""),
     "ring": (LLAMA, "sp { 2 }", ""),
+    "ring-of-eight": (LLAMA, "sp { 8 }", ""),
     "ulysses": (LLAMA, 'sp { 2, form = "ulysses" }', ""),
     "zero-1-replicas": (LLAMA, "zero { 4, stage = 1, replicas = 2 }", ""),
     "zero-2-tp-muon": (LLAMA, "zero { 2, stage = 2 }, tp(2)", "optimizer = mw.muon { lr = 1e-2 }"),

@@ -89,6 +89,8 @@ class Graph {
   const std::vector<Op>& ops() const { return ops_; }
   const std::vector<Value>& values() const { return values_; }
   const Value& value(int index) const { return values_.at(index); }
+  // What the op's type says of it (OpType::traits), asked for once.
+  const OpTraits& traits(int op) const { return *traits_.at(op); }
   std::vector<int> parameters() const;  // values, in the order they were added
   std::int64_t count(int value) const;  // global elements
   std::int64_t parameter_count() const;
@@ -107,6 +109,8 @@ class Graph {
  private:
   std::map<Dim, DimInfo> dims_;
   std::vector<Op> ops_;
+  std::vector<std::shared_ptr<const OpTraits>>
+      traits_;  // of ops; graphs that are copied share them
   std::vector<Value> values_;
 };
 

@@ -107,6 +107,18 @@ enum class Update : std::uint8_t {
   apply,  // to what is updated, in outputs[0]: gradients, or what was made of them, in inputs[0]
 };
 
+// An operand of an op that computes in ring steps, on its way round the ranks: the slots that it
+// arrives in. Two of them take turns; where shards differ in size there is one for each step.
+struct Rotating {
+  int input = -1;           // of the op
+  std::vector<int> shards;  // that of step t in the (t - 1)-th
+  int pending = -1;         // of the shifts that bring them
+  // In backward, where the operand has a gradient, which follows it round: each step's share, and
+  // the sum of those before, which step t sends on to the t-th.
+  std::vector<int> shares, sums;
+  int sum_pending = -1;
+};
+
 struct Instruction {
   Code code = Code::compute;
   Update update = Update::none;  // of compute
@@ -124,13 +136,18 @@ struct Instruction {
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
   // while the accumulated gradient is a sum over ranks.
   std::vector<std::vector<int>> contributing;
-  int ring_step = 0, ring_steps = 1;  // of compute, where the op runs in ring steps (Rotation)
+  // Of compute, where the op runs in ring steps (Rotation): one instruction stands for all of them,
+  // and for what they send. program/ring.h writes it out, as executor and footprint read it: then
+  // each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
+  std::shared_ptr<const std::vector<Rotating>> ring;
+  int ring_step = 0, ring_steps = 1, ring_alike = 0;
   const char* phase = "forward";
   std::string label;         // what it serves: an op, a value, a bucket
   std::vector<int> release;  // slots that nobody reads after this instruction
 };
 
-// Calls `visit` with every slot that the instruction reads or writes (a slot may come twice).
+// Calls `visit` with every slot that the instruction reads or writes (a slot may come twice), but
+// for those inside a ring, which nobody else uses.
 void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit);
 
 enum class SegmentKind : std::uint8_t {

@@ -9,6 +9,7 @@
 
 #include "program/footprint.h"
 #include "program/memory_timeline.h"
+#include "program/ring.h"
 
 namespace mw {
 namespace {
@@ -30,13 +31,23 @@ TraceRows::TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch)
   for (const Segment& segment : program_.segments) {
     for (const Instruction& i : segment.code) {
       if (i.code == Code::start) starts_.emplace(i.pending, &i);
+      if (!i.ring) continue;
+      for (Instruction& inner : ring_kinds(program_, i)) {
+        if (inner.code != Code::start || starts_.contains(inner.pending)) continue;
+        ring_starts_.push_back(std::move(inner));
+        starts_.emplace(ring_starts_.back().pending, &ring_starts_.back());
+      }
     }
   }
 }
 
-const Instruction& TraceRows::at(int segment, int index) const {
-  return program_.segments.at(static_cast<std::size_t>(segment))
-      .code.at(static_cast<std::size_t>(index));
+const Instruction& TraceRows::at(const InstructionTime& time) const {
+  const Instruction& i = program_.segments.at(static_cast<std::size_t>(time.segment))
+                             .code.at(static_cast<std::size_t>(time.index));
+  if (time.inner < 0) return i;
+  const auto [known, missing] = rings_.try_emplace(&i);
+  if (missing) known->second = ring_steps(program_, i);
+  return known->second.at(static_cast<std::size_t>(time.inner));
 }
 
 bool TraceRows::name_transfer(const Instruction& instruction, int microbatch, SpanRow& row) const {
@@ -52,7 +63,7 @@ bool TraceRows::name_transfer(const Instruction& instruction, int microbatch, Sp
 }
 
 SpanRow TraceRows::row(const InstructionTime& time) const {
-  const Instruction& i = at(time.segment, time.index);
+  const Instruction& i = at(time);
   SpanRow row;
   row.step = -1;
   row.rank = rank_;
@@ -81,7 +92,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
   for (InstructionTime time : times) {
     time.start += offset;
     time.end += offset;
-    const Instruction& i = at(time.segment, time.index);
+    const Instruction& i = at(time);
     SpanRow own = row(time);
     own.step = step;
     const std::pair key(i.pending, i.bucket >= 0 ? -1 : time.microbatch);
@@ -127,7 +138,7 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
   std::vector<SpanRow> rows;
   for (const InstructionTime& time : times) {
     SpanRow made = row(time);
-    const Instruction* sends = &at(time.segment, time.index);
+    const Instruction* sends = &at(time);
     if (waits(*sends)) {
       const auto start = starts_.find(sends->pending);
       if (start != starts_.end()) sends = start->second;

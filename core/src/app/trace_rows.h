@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -33,7 +34,7 @@ class TraceRows {
 
  private:
   SpanRow row(const InstructionTime& time) const;
-  const Instruction& at(int segment, int index) const;
+  const Instruction& at(const InstructionTime& time) const;
   // Names what the instruction sends; false if it sends nothing.
   bool name_transfer(const Instruction& instruction, int microbatch, SpanRow& row) const;
 
@@ -42,6 +43,9 @@ class TraceRows {
   const DeviceScratch* scratch_;
   const RankViews views_;
   std::map<int, const Instruction*> starts_;  // by pending
+  // Those of rings, and rings that were asked for, written out.
+  std::deque<Instruction> ring_starts_;
+  mutable std::map<const Instruction*, std::vector<Instruction>> rings_;
 };
 
 // What a rank holds at a moment, by category, as a row.

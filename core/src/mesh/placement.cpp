@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <shared_mutex>
@@ -18,6 +21,9 @@ struct Names {
   std::shared_mutex mutex;
   std::deque<std::string> list{""};
   std::unordered_map<std::string, std::uint16_t> ids;
+  // By id, for those who ask without the lock.
+  std::array<std::atomic<const std::string*>, 1 << 16> by_id{};
+  Names() { by_id[0] = &list.front(); }
 };
 Names& names() {
   static Names all;
@@ -32,8 +38,25 @@ std::uint16_t intern(const std::string& name) {
   }
   std::unique_lock lock(all.mutex);
   auto [place, fresh] = all.ids.emplace(name, static_cast<std::uint16_t>(all.list.size()));
-  if (fresh) all.list.push_back(name);
+  if (fresh) {
+    all.list.push_back(name);
+    all.by_id[place->second] = &all.list.back();
+  }
   return place->second;
+}
+
+// Most names are literals, which a thread asks for again and again by their address.
+std::uint16_t intern(const char* name) {
+  struct Known {
+    const char* at = nullptr;
+    std::uint16_t id = 0;
+  };
+  static thread_local std::array<Known, 256> recent;
+  Known& known = recent[(reinterpret_cast<std::uintptr_t>(name) >> 2) % recent.size()];
+  // Another text may lie there by now.
+  if (known.at == name && *names().by_id[known.id].load() == name) return known.id;
+  known = {name, intern(std::string(name))};
+  return known.id;
 }
 
 }  // namespace
@@ -52,8 +75,7 @@ std::vector<std::string> names_of(const Dims& dims) {
 }
 
 const std::string& Dim::name() const {
-  std::shared_lock lock(names().mutex);
-  return names().list[id_];
+  return *names().by_id[id_].load();
 }
 
 std::string to_string(const Placement& placement) {

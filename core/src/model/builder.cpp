@@ -12,9 +12,10 @@
 namespace mw {
 namespace {
 
-void require(bool fits, const std::string& name, const std::string& why,
-             const std::string& hint = "") {
-  if (!fits) throw Error(Stage::options, "model.dims", "", name + ": " + why, hint);
+// `why` is asked only where it does not fit: most of a graph's time would else go into words.
+template <class Why>
+void require(bool fits, const std::string& name, const Why& why, const char* hint = "") {
+  if (!fits) throw Error(Stage::options, "model.dims", "", name + ": " + why(), hint);
 }
 
 // The dims of `all` that `other` has (or lacks), in their order.
@@ -89,9 +90,12 @@ Op Builder::op(const std::string& name, std::shared_ptr<const OpType> type, std:
 std::vector<int> Builder::append(Op op, const std::vector<Graph::Output>& outputs) {
   for (const Graph::Output& output : outputs) {
     for (Dim dim : output.dims) {
-      require(std::count(output.dims.begin(), output.dims.end(), dim) == 1, op.name,
-              fmt::format("its result {} has {} twice", text_of(output.dims), dim.name()),
-              "give one of the two a dim of another name");
+      require(
+          std::count(output.dims.begin(), output.dims.end(), dim) == 1, op.name,
+          [&] {
+            return fmt::format("its result {} has {} twice", text_of(output.dims), dim.name());
+          },
+          "give one of the two a dim of another name");
     }
   }
   take(op.name, "an op");
@@ -107,8 +111,9 @@ void Builder::take(const std::string& name, const char* what) {
 
 int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf) {
   for (Dim dim : dims) {
-    require(graph.dims().count(dim) > 0, name,
-            fmt::format("{}: the model has no dim {}", text_of(dims), quote(dim.name())));
+    require(graph.dims().count(dim) > 0, name, [&] {
+      return fmt::format("{}: the model has no dim {}", text_of(dims), quote(dim.name()));
+    });
   }
   take(name, "a parameter");
   if (hf.name.empty()) hf.name = name;
@@ -123,8 +128,9 @@ int Builder::embedding(const std::string& name, int weight) {
 int Builder::linear(const std::string& name, int x, int weight, int bias) {
   const Dims &in = dims(x), &w = dims(weight);
   const Dims contracted = shared(in, w, true);
-  require(!contracted.empty() && ends_with(in, contracted) && ends_with(w, contracted), name,
-          fmt::format("x {} and weight {} do not end in the same dims", text_of(in), text_of(w)));
+  require(!contracted.empty() && ends_with(in, contracted) && ends_with(w, contracted), name, [&] {
+    return fmt::format("x {} and weight {} do not end in the same dims", text_of(in), text_of(w));
+  });
   Dims out = shared(in, w, false);
   const Dims made_dims = shared(w, in, false);
   out.insert(out.end(), made_dims.begin(), made_dims.end());
@@ -140,14 +146,18 @@ int Builder::linear_to(const std::string& name, int x, Dims to, Dims from, bool 
                        const HfName& hf) {
   const Dims& in = dims(x);
   if (from.empty()) from = shared(in, {"batch", "seq"}, false);
-  require(!from.empty() && ends_with(in, from), name,
-          fmt::format("x {} does not end in {}, which is to be contracted", text_of(in),
-                      text_of(from)));
+  require(!from.empty() && ends_with(in, from), name, [&] {
+    return fmt::format("x {} does not end in {}, which is to be contracted", text_of(in),
+                       text_of(from));
+  });
   for (Dim dim : to) {
-    require(!contains(in, dim), name,
-            fmt::format("from {} to {}: {} is in both, and a dim is either contracted or made",
-                        text_of(in), text_of(to), dim.name()),
-            "give the result a dim of another name, of the same size if need be");
+    require(
+        !contains(in, dim), name,
+        [&] {
+          return fmt::format("from {} to {}: {} is in both, and a dim is either contracted or made",
+                             text_of(in), text_of(to), dim.name());
+        },
+        "give the result a dim of another name, of the same size if need be");
   }
   Dims both = to;
   both.insert(both.end(), from.begin(), from.end());
@@ -174,11 +184,13 @@ int Builder::layer_norm(const std::string& name, int x, const std::string& hf, d
 
 int Builder::add_positions(const std::string& name, int x, int weight) {
   const Dims &in = dims(x), &w = dims(weight);
-  require(in.size() == 3 && w.size() == 2 && in[2] == w[1], name,
-          fmt::format("x {} and positions {} do not end in the same dim", text_of(in), text_of(w)));
-  require(graph.size(w[0]) >= graph.size("seq"), name,
-          fmt::format("{} learned positions are fewer than sequence = {}", graph.size(w[0]),
-                      graph.size("seq")));
+  require(in.size() == 3 && w.size() == 2 && in[2] == w[1], name, [&] {
+    return fmt::format("x {} and positions {} do not end in the same dim", text_of(in), text_of(w));
+  });
+  require(graph.size(w[0]) >= graph.size("seq"), name, [&] {
+    return fmt::format("{} learned positions are fewer than sequence = {}", graph.size(w[0]),
+                       graph.size("seq"));
+  });
   return append(op(name, mw::add_positions(), {use(x), use(positions), use(weight)}, {w[0]}),
                 {{"", in}})[0];
 }
@@ -201,10 +213,11 @@ int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
   const Dims& in = dims(x);
   const Dim width = dims(table[0]).back();
   require(in.size() == 3 || in.size() == 4, name,
-          fmt::format("x {} is not (batch, seq, [heads,] head_dim)", text_of(in)));
-  require(graph.size(width) <= graph.size(in.back()), name,
-          fmt::format("the angles are of {} = {}, more than {} = {}", width.name(),
-                      graph.size(width), in.back().name(), graph.size(in.back())));
+          [&] { return fmt::format("x {} is not (batch, seq, [heads,] head_dim)", text_of(in)); });
+  require(graph.size(width) <= graph.size(in.back()), name, [&] {
+    return fmt::format("the angles are of {} = {}, more than {} = {}", width.name(),
+                       graph.size(width), in.back().name(), graph.size(in.back()));
+  });
   return append(
       op(name, mw::rope(pairs), {use(x), use(table[0]), use(table[1])}, {in.back(), width}),
       {{"", in}})[0];
@@ -213,13 +226,16 @@ int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
 int Builder::attention(const std::string& name, int q, int k, int v, std::int64_t window) {
   const Dims &dq = dims(q), &dk = dims(k), &dv = dims(v);
   require(dq.size() == 4 && dk.size() == 4 && dv.size() == 4 && dq[3] == dk[3] && dk[2] == dv[2],
-          name,
-          fmt::format("q {}, k {}, v {} are not (batch, seq, heads, head_dim), (batch, seq, "
-                      "kv_heads, head_dim), (batch, seq, kv_heads, width)",
-                      text_of(dq), text_of(dk), text_of(dv)));
-  require(graph.size(dq[2]) % graph.size(dk[2]) == 0, name,
-          fmt::format("{} = {} key heads cannot share {} = {} heads evenly", dk[2].name(),
-                      graph.size(dk[2]), dq[2].name(), graph.size(dq[2])));
+          name, [&] {
+            return fmt::format(
+                "q {}, k {}, v {} are not (batch, seq, heads, head_dim), (batch, seq, "
+                "kv_heads, head_dim), (batch, seq, kv_heads, width)",
+                text_of(dq), text_of(dk), text_of(dv));
+          });
+  require(graph.size(dq[2]) % graph.size(dk[2]) == 0, name, [&] {
+    return fmt::format("{} = {} key heads cannot share {} = {} heads evenly", dk[2].name(),
+                       graph.size(dk[2]), dq[2].name(), graph.size(dq[2]));
+  });
   const auto keys = [&](int value) {
     Use renamed = use(value);
     std::replace(renamed.dims.begin(), renamed.dims.end(), Dim("seq"), Dim("keys"));
@@ -237,13 +253,16 @@ std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Di
   Dims one = dims(x), two = one;
   const Dim whole = one.back();
   for (Dim part : {first, second}) {
-    require(graph.dims().count(part) > 0, name,
-            fmt::format("the model has no dim {}", quote(part.name())), "give it a size in dims");
+    require(
+        graph.dims().count(part) > 0, name,
+        [&] { return fmt::format("the model has no dim {}", quote(part.name())); },
+        "give it a size in dims");
   }
-  require(
-      graph.size(first) + graph.size(second) == graph.size(whole), name,
-      fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(), graph.size(first),
-                  second.name(), graph.size(second), whole.name(), graph.size(whole)));
+  require(graph.size(first) + graph.size(second) == graph.size(whole), name, [&] {
+    return fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(),
+                       graph.size(first), second.name(), graph.size(second), whole.name(),
+                       graph.size(whole));
+  });
   one.back() = first;
   two.back() = second;
   const std::vector<int> both =
@@ -257,10 +276,12 @@ std::pair<int, int> Builder::latent_keys(const std::string& name, int kv, int tu
   Dims keys = dims(kv), values = keys;
   const Dims whole{keys.back(), dims(turned).back(), width, value};
   require(graph.size(whole[0]) - graph.size(value) + graph.size(whole[1]) == graph.size(width),
-          name,
-          fmt::format("kv {} with {} = {} and what is turned {} do not make keys of {} = {}",
-                      text_of(keys), value.name(), graph.size(value), text_of(dims(turned)),
-                      width.name(), graph.size(width)));
+          name, [&] {
+            return fmt::format(
+                "kv {} with {} = {} and what is turned {} do not make keys of {} = {}",
+                text_of(keys), value.name(), graph.size(value), text_of(dims(turned)), width.name(),
+                graph.size(width));
+          });
   keys.back() = width;
   values.back() = value;
   const std::vector<int> both = append(op(name, mw::latent_keys(), {use(kv), use(turned)}, whole),
@@ -269,8 +290,9 @@ std::pair<int, int> Builder::latent_keys(const std::string& name, int kv, int tu
 }
 
 int Builder::swiglu(const std::string& name, int gate, int up) {
-  require(dims(gate) == dims(up), name,
-          fmt::format("gate {} and up {} differ", text_of(dims(gate)), text_of(dims(up))));
+  require(dims(gate) == dims(up), name, [&] {
+    return fmt::format("gate {} and up {} differ", text_of(dims(gate)), text_of(dims(up)));
+  });
   return append(op(name, mw::swiglu(), {use(gate), use(up)}), {{"", dims(gate)}})[0];
 }
 
@@ -279,8 +301,9 @@ int Builder::gelu(const std::string& name, int x) {
 }
 
 int Builder::add(const std::string& name, int stream, int branch) {
-  require(dims(stream) == dims(branch), name,
-          fmt::format("{} and {} differ", text_of(dims(stream)), text_of(dims(branch))));
+  require(dims(stream) == dims(branch), name, [&] {
+    return fmt::format("{} and {} differ", text_of(dims(stream)), text_of(dims(branch)));
+  });
   return append(op(name, mw::add(), {use(stream), use(branch)}), {{"", dims(stream)}})[0];
 }
 

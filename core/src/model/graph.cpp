@@ -60,7 +60,11 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
   op.outputs.clear();
   // An op may call its outputs' dims otherwise than the values do; mostly it does not.
   const bool own_names = !op.output_dims.empty();
-  const std::vector<bool> wide = op.type->traits(op).fp32_outputs;
+  for (const Output& output : outputs) {
+    if (!own_names) op.output_dims.push_back(output.dims);
+  }
+  traits_.push_back(std::make_shared<const OpTraits>(op.type->traits(op)));
+  const std::vector<bool>& wide = traits_.back()->fp32_outputs;
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     const Output& output = outputs[o];
     Value value;
@@ -71,7 +75,6 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
     value.needs_grad = output.needs_grad && output.scalar == Scalar::real;
     value.producer = index;
     value.output = static_cast<int>(o);
-    if (!own_names) op.output_dims.push_back(output.dims);
     op.outputs.push_back(static_cast<int>(values_.size()));
     values_.push_back(std::move(value));
   }

@@ -4,10 +4,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace mw {
 
 std::string Assembly::name(const char* kind, int vstage) const {
   return partition.vstages() == 1 ? kind : std::string(kind) + "." + std::to_string(vstage);
+}
+
+void make_room(Program& program, std::size_t slots) {
+  const std::size_t wanted = program.slots.size() + slots;
+  if (wanted > program.slots.capacity())
+    program.slots.reserve(std::max(wanted, 2 * program.slots.capacity()));
 }
 
 Slot slot_of(const Program& program, int value, const Layout& layout) {

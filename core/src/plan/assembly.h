@@ -57,18 +57,17 @@ Instruction transfer(const Assembly& assembly, int crossing, bool gradient, Move
 // A segment that begins or awaits transfers: creates it if it is not there yet.
 Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradient);
 
+// For so many more slots: to grow step by step is to move them all again and again.
+void make_room(Program& program, std::size_t slots);
+
 // Appends the instructions of `list` that start from `slot` in `layout`; returns the last slot.
 int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
                int slot, const Layout& layout, const char* phase);
 
-// Appends a compute of an op in ring steps: while one computes,
-// what rotates goes on to the next rank.
-void forward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
-                     std::vector<Instruction>& code);
-// The gradient of what rotates follows it round: each step adds its share while the next shard is
-// on its way, and after the last it comes home.
-void backward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
-                      std::vector<Instruction>& code);
+// A compute of an op in ring steps: while one computes, what rotates goes on to the next rank. The
+// gradient of what rotates follows it round: each step adds its share while the next shard is on
+// its way, and after the last it comes home.
+Instruction in_ring(Program& program, Instruction instruction, const Rotation& rotation);
 
 void build_forward(Assembly& assembly, int vstage);
 // Appends segment "backward", or, split, segments "dgrad" and "wgrad". After those of later virtual

@@ -24,6 +24,10 @@ class Backward {
         later_grad_(derived_.views.size(), -1) {}
 
   void run() {
+    const std::size_t ops = tape_.entries.size();
+    code_.reserve(2 * ops + 16);
+    if (split_) later_.reserve(ops);
+    make_room(program_, 2 * ops + 32);
     for (int loss : graph_.losses()) {
       if (tape_.value_slot[loss] >= 0) seed(loss);
     }
@@ -238,7 +242,7 @@ class Backward {
 
   void op(int index) {
     const Op& op = graph_.ops()[index];
-    const OpTraits traits = op.type->traits(op);
+    const OpTraits& traits = graph_.traits(index);
     if (!traits.differentiable) return;
     std::vector<int> grads;
     bool any = false;
@@ -311,7 +315,7 @@ class Backward {
     }
     const auto rotation = program_.rotations.find(index);
     if (rotation != program_.rotations.end()) {
-      backward_in_ring(program_, std::move(instruction), rotation->second, code_);
+      code_.push_back(in_ring(program_, std::move(instruction), rotation->second));
       return;
     }
     if (split_ && piece == Piece::wgrad) {

@@ -126,7 +126,7 @@ class Deriver {
   // The dim is then cut as its operand lies, so nothing has to be gathered.
   void rotate(int index, const RotationRule& rule) {
     const Op& op = graph_.ops()[index];
-    if (op.type->traits(op).rotates != rule.dim) return;
+    if (graph_.traits(index).rotates != rule.dim) return;
     matched_.add(rule);
     Rotation rotation{rule.dim, {}};
     Dim own;  // what the operand that has it calls it elsewhere: keys are of the seq

@@ -26,6 +26,9 @@ class Forward {
     for (const auto& [value, p] : assembly_.parameter_of[assembly_.stage(vstage_)]) {
       tape_.value_slot[value] = program_.parameters[p].slot;
     }
+    const std::size_t ops = assembly_.partition.ops[vstage_].size();
+    code_.reserve(ops + ops / 2 + 16);
+    make_room(program_, 6 * ops + 32);
     arrive();
     load();
     for (int op : assembly_.partition.ops[vstage_]) {
@@ -132,7 +135,7 @@ class Forward {
 
   void compute(int index) {
     const Op& op = graph_.ops()[index];
-    const OpTraits traits = op.type->traits(op);
+    const OpTraits& traits = graph_.traits(index);
     Instruction instruction;
     instruction.code = Code::compute;
     instruction.op = index;
@@ -154,11 +157,9 @@ class Forward {
     }
     tape_.saved[index] = instruction.saved;
     const auto rotation = program_.rotations.find(index);
-    if (rotation == program_.rotations.end()) {
-      code_.push_back(std::move(instruction));
-    } else {
-      forward_in_ring(program_, std::move(instruction), rotation->second, code_);
-    }
+    if (rotation != program_.rotations.end())
+      instruction = in_ring(program_, std::move(instruction), rotation->second);
+    code_.push_back(std::move(instruction));
     tape_.entries.push_back({Tape::Entry::op, index});
   }
 

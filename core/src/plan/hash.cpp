@@ -76,6 +76,7 @@ class Digest {
 
   void add(const Slot& slot);
   void add(const Move& move);
+  void add(const Rotating& r);
   void add(const Instruction& i);
   void add(const Segment& segment);
   void add(const ProgramParameter& parameter);
@@ -119,6 +120,15 @@ void Digest::add(const Move& move) {
   add(move.tag);
 }
 
+void Digest::add(const Rotating& r) {
+  add(r.input);
+  add(r.shards);
+  add(r.pending);
+  add(r.shares);
+  add(r.sums);
+  add(r.sum_pending);
+}
+
 void Digest::add(const Instruction& i) {
   add(i.code);
   add(i.update);
@@ -136,6 +146,7 @@ void Digest::add(const Instruction& i) {
   add(i.contributing);
   add(i.ring_step);
   add(i.ring_steps);
+  if (i.ring) add(*i.ring);
   add(i.phase);
 }
 
@@ -216,20 +227,35 @@ void Digest::add(const Graph& graph) {
 
 }  // namespace
 
-std::string Plan::hash() const {
+HashMemo& HashMemo::operator=(const HashMemo&) {
+  text_.clear();
+  return *this;
+}
+
+const std::string& HashMemo::of(const std::function<std::string()>& make) const {
+  const std::lock_guard lock(mutex_);
+  if (text_.empty()) text_ = make();
+  return text_;
+}
+
+static std::string hash_of(const Plan& plan) {
   Digest digest;
-  Json said = description();
-  said["mix"] = short_mix();  // its options may name files and functions, which decide nothing
+  Json said = plan.description();
+  said["mix"] = plan.short_mix();  // its options may name files and functions, which decide nothing
   digest.add(said.dump(-1, ' ', false, Json::error_handler_t::replace));
-  digest.add(request.step_settings.dump(-1, ' ', false, Json::error_handler_t::replace));
-  for (const Atom& atom : mesh.atoms()) digest.add(atom.ways);
+  digest.add(plan.request.step_settings.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const Atom& atom : plan.mesh.atoms()) digest.add(atom.ways);
   const Graph* last = nullptr;
-  for (const Program& program : programs) {
+  for (const Program& program : plan.programs) {
     if (program.graph.get() != last) digest.add(*program.graph);
     last = program.graph.get();
     digest.add(program);
   }
   return digest.text();
+}
+
+std::string Plan::hash() const {
+  return hashed.of([&] { return hash_of(*this); });
 }
 
 }  // namespace mw

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,6 +75,19 @@ struct PlanRequest {
   bool placements_only = false;  // no schedule and no programs: to see whether it is refused
 };
 
+// A hash that was asked for once. A copy asks anew: it may become another plan.
+class HashMemo {
+ public:
+  HashMemo() = default;
+  HashMemo(const HashMemo&) {}
+  HashMemo& operator=(const HashMemo&);
+  const std::string& of(const std::function<std::string()>& make) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::string text_;
+};
+
 struct Plan {
   PlanRequest request;
   Mesh mesh;
@@ -87,6 +101,7 @@ struct Plan {
   std::vector<std::string> notes;  // from the strategies
   std::vector<Rule> rules;
   double work = 0;  // that making it took, about (plan/limits.h)
+  HashMemo hashed;  // a plan that was asked for its hash is not changed any more
 
   int ranks() const { return mesh.size(); }
   int stages() const { return static_cast<int>(programs.size()); }

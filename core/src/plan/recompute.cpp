@@ -166,6 +166,7 @@ class Recomputer {
         if (fresh) ++program_.pendings;
         again.pending = pending->second;
       }
+      if (again.ring) again.ring = another(*again.ring);
       for (auto* slots : {&again.outputs, &again.saved}) {
         for (int& slot : *slots) {
           const auto [own, fresh] = made.try_emplace(slot, static_cast<int>(program_.slots.size()));
@@ -179,6 +180,19 @@ class Recomputer {
       }
       code.push_back(std::move(again));
     }
+  }
+
+  // With slots of its own.
+  std::shared_ptr<const std::vector<Rotating>> another(std::vector<Rotating> ring) {
+    for (Rotating& r : ring) {
+      r.pending = program_.pendings++;
+      for (int& slot : r.shards) {
+        const Slot like = program_.slots[slot];
+        slot = static_cast<int>(program_.slots.size());
+        program_.slots.push_back(like);
+      }
+    }
+    return std::make_shared<const std::vector<Rotating>>(std::move(ring));
   }
 
   static void replace(Instruction& i, const std::map<int, int>& made) {

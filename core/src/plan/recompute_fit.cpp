@@ -129,10 +129,11 @@ class Fitter {
           const Op& op = graph_->ops()[i.op];
           if (!in_layers(op, *graph_)) continue;
           Saving& part = parts[part_of(op)];
-          const Cost& cost = rank.cost(i.op, Piece::forward, i.ring_step);
-          // A device does some tens of operations while it moves a byte (plan/work.cpp).
-          part.seconds += std::max(cost.executed, 20 * cost.bytes);
-          if (i.ring_step > 0) continue;
+          for (int step = 0; step < i.ring_steps; ++step) {
+            const Cost& cost = rank.cost(i.op, Piece::forward, step);
+            // A device does some tens of operations while it moves a byte (plan/work.cpp).
+            part.seconds += std::max(cost.executed, 20 * cost.bytes);
+          }
           for (const auto* slots : {&i.outputs, &i.saved}) {
             for (int slot : *slots) {
               if (kept.count(program.root(slot)) > 0)

@@ -1,5 +1,5 @@
-// Writes an op whose keys go round a ring of ranks as one ring step for each rank: send on,
-// receive, compute with what is there.
+// Gives an op whose keys go round a ring of ranks the slots in which they arrive: one instruction
+// stands for all its steps (program/ring.h), so that a plan grows with layers alone.
 #include <algorithm>
 
 #include "plan/assembly.h"
@@ -12,128 +12,60 @@ bool rotates(const Op& op, std::size_t input, const Rotation& rotation) {
   return std::find(dims.begin(), dims.end(), rotation.dim) != dims.end();
 }
 
-// `slot` goes to the next rank, and the slot of the rank before arrives.
-struct Shift {
-  Instruction start, wait;
-  int slot = -1;
-};
-
-Shift shift(Program& program, int slot, const Rotation& rotation, const char* phase) {
-  Slot target = program.slots[slot];
-  target.persistent = false;
-  target.alias_of = -1;
-  target.category = Category::activations;
-  target.ring = rotation.atoms;
-  ++target.ring_step;
-  Shift made;
-  made.slot = add_slot(program, target);
-  made.start.code = Code::start;
-  made.start.inputs = {slot};
-  made.start.outputs = {made.slot};
-  made.start.move.kind = Move::Kind::shift;
-  made.start.move.atoms = rotation.atoms;
-  made.start.phase = phase;
-  made.start.label = target.name;
-  made.start.pending = program.pendings++;
-  made.wait = made.start;
-  made.wait.code = Code::wait;
-  return made;
+// Whether all ranks' parts of what goes round are of one size.
+bool even(const Program& program, const Slot& slot, const Rotation& rotation) {
+  return std::all_of(slot.dims.begin(), slot.dims.end(), [&](Dim dim) {
+    std::int64_t ways = 1;
+    bool goes = false;
+    for (std::size_t a = 0; a < slot.layout.size(); ++a) {
+      if (!slot.layout[a].is_shard() || slot.layout[a].dim != dim) continue;
+      ways *= program.mesh.atoms()[a].ways;
+      goes = goes || std::find(rotation.atoms.begin(), rotation.atoms.end(), static_cast<int>(a)) !=
+                         rotation.atoms.end();
+    }
+    return !goes || program.graph->size(dim) % ways == 0;
+  });
 }
 
-// The inputs that rotate are sent on; `instruction` gets those of the next step once it is emitted.
-struct Next {
-  std::vector<int> inputs;
-  std::vector<Instruction> waits;
-};
-
-Next send_on(Program& program, const Instruction& instruction, const Rotation& rotation,
-             std::vector<Instruction>& code) {
-  const Op& op = program.graph->ops()[instruction.op];
-  Next next{instruction.inputs, {}};
-  if (instruction.ring_step + 1 == instruction.ring_steps) return next;
-  for (std::size_t i = 0; i < next.inputs.size(); ++i) {
-    if (next.inputs[i] < 0 || !rotates(op, i, rotation)) continue;
-    Shift shifted = shift(program, next.inputs[i], rotation, instruction.phase);
-    code.push_back(std::move(shifted.start));
-    next.waits.push_back(std::move(shifted.wait));
-    next.inputs[i] = shifted.slot;
-  }
-  return next;
+// Slots for what is like `slot`, but `first` steps on from there, and for `count` steps: two of
+// them where all parts are of one size.
+std::vector<int> slots_for(Program& program, int like, const Rotation& rotation, int first,
+                           int count) {
+  Slot slot = program.slots[like];
+  slot.persistent = false;
+  slot.alias_of = -1;
+  slot.category = Category::activations;
+  slot.ring = rotation.atoms;
+  if (even(program, slot, rotation)) count = std::min(count, 2);
+  std::vector<int> slots;
+  for (slot.ring_step = first; slot.ring_step < first + count; ++slot.ring_step)
+    slots.push_back(add_slot(program, slot));
+  return slots;
 }
-
-// The gradient of one input that rotates.
-struct Travelling {
-  std::size_t input = 0;
-  int goal = -1;      // where it is to be at last
-  bool adds = false;  // to what is there
-  int slot = -1;      // the sum so far
-  Instruction arriving;
-};
 
 }  // namespace
 
-void forward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
-                     std::vector<Instruction>& code) {
-  instruction.ring_steps = program.mesh.ways(rotation.atoms);
-  for (instruction.ring_step = 0; instruction.ring_step < instruction.ring_steps;
-       ++instruction.ring_step) {
-    Next next = send_on(program, instruction, rotation, code);
-    code.push_back(instruction);
-    code.insert(code.end(), next.waits.begin(), next.waits.end());
-    instruction.inputs = std::move(next.inputs);
-  }
-}
-
-void backward_in_ring(Program& program, Instruction instruction, const Rotation& rotation,
-                      std::vector<Instruction>& code) {
+Instruction in_ring(Program& program, Instruction instruction, const Rotation& rotation) {
   const Op& op = program.graph->ops()[instruction.op];
-  const std::vector<bool> adds = instruction.accumulate;
-  std::vector<Travelling> gradients;
+  const int steps = instruction.ring_steps = program.mesh.ways(rotation.atoms);
+  std::vector<Rotating> ring;
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    if (instruction.grad_inputs[i] < 0 || !rotates(op, i, rotation)) continue;
-    gradients.push_back({i, instruction.grad_inputs[i], adds[i], -1, {}});
-    instruction.accumulate[i] = false;
-  }
-  instruction.ring_steps = program.mesh.ways(rotation.atoms);
-  for (instruction.ring_step = 0; instruction.ring_step < instruction.ring_steps;
-       ++instruction.ring_step) {
-    const bool last = instruction.ring_step + 1 == instruction.ring_steps;
-    Next next = send_on(program, instruction, rotation, code);
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      if (!rotates(op, i, rotation))
-        instruction.accumulate[i] = adds[i] || instruction.ring_step > 0;
+    if (!rotates(op, i, rotation)) continue;
+    Rotating r;
+    r.input = static_cast<int>(i);
+    if (instruction.inputs[i] >= 0) {
+      r.shards = slots_for(program, instruction.inputs[i], rotation, 1, steps - 1);
+      r.pending = program.pendings++;
     }
-    for (const Travelling& g : gradients) {
-      Slot share = program.slots[g.goal];
-      share.alias_of = -1;
-      share.ring = rotation.atoms;
-      share.ring_step = instruction.ring_step;
-      instruction.grad_inputs[g.input] = add_slot(program, share);
+    if (instruction.piece != Piece::forward && instruction.grad_inputs[i] >= 0) {
+      r.shares = slots_for(program, instruction.grad_inputs[i], rotation, 0, steps);
+      r.sums = slots_for(program, instruction.grad_inputs[i], rotation, 1, steps);
+      r.sum_pending = program.pendings++;
     }
-    code.push_back(instruction);
-    for (Travelling& g : gradients) {
-      const int share = instruction.grad_inputs[g.input];
-      if (instruction.ring_step == 0) {
-        g.slot = share;
-      } else {
-        code.push_back(std::move(g.arriving));
-        code.push_back(addition(program, g.slot, share));
-      }
-      Shift shifted = shift(program, g.slot, rotation, instruction.phase);
-      if (last && !g.adds) {
-        shifted.slot = shifted.start.outputs[0] = shifted.wait.outputs[0] = g.goal;
-      }
-      code.push_back(std::move(shifted.start));
-      g.arriving = std::move(shifted.wait);
-      g.slot = shifted.slot;
-    }
-    code.insert(code.end(), next.waits.begin(), next.waits.end());
-    instruction.inputs = std::move(next.inputs);
+    ring.push_back(std::move(r));
   }
-  for (Travelling& g : gradients) {
-    code.push_back(std::move(g.arriving));
-    if (g.adds) code.push_back(addition(program, g.goal, g.slot));
-  }
+  instruction.ring = std::make_shared<const std::vector<Rotating>>(std::move(ring));
+  return instruction;
 }
 
 }  // namespace mw

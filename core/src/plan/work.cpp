@@ -3,6 +3,8 @@
 #include "plan/work.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "program/lifetimes.h"
 #include "program/memory.h"
@@ -14,10 +16,15 @@ constexpr double rate = 1e12, bandwidth = rate / 20;
 
 double seconds(const Program& program, const RankView& rank, int segment) {
   double total = 0;
+  std::map<std::pair<int, Piece>, double> known;  // of ops that are alike
   for (const Instruction& i : program.segments[segment].code) {
     if (i.op < 0 || !rank.runs(i)) continue;
-    const Cost& cost = rank.cost(i.op, i.piece, i.ring_step);
-    total += std::max(cost.executed / rate, cost.bytes / bandwidth);
+    const auto [own, missing] = known.try_emplace({rank.like(i.op), i.piece}, 0);
+    for (int step = 0; missing && step < i.ring_steps; ++step) {
+      const Cost& cost = rank.cost(i.op, i.piece, step);
+      own->second += std::max(cost.executed / rate, cost.bytes / bandwidth);
+    }
+    total += own->second;
   }
   return total;
 }

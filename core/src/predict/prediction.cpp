@@ -9,6 +9,7 @@
 #include "predict/total_memory.h"
 #include "program/flops.h"
 #include "program/rank_view.h"
+#include "program/ring.h"
 
 namespace mw {
 namespace {
@@ -128,6 +129,14 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
   return found;
 }
 
+// Instructions that a run of the segment plays.
+std::size_t length_of(const Program& program, int segment) {
+  std::size_t length = 0;
+  for (const Instruction& i : program.segments[segment].code)
+    length += i.ring ? ring_length(program, i) : 1;
+  return length;
+}
+
 Json memory_json(const StageForecast& stage) {
   Json json{{"stage", stage.stage}};
   for (int c = 0; c < category_count; ++c) {
@@ -166,8 +175,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   }
   for (const Program& program : plan.programs) {
     std::size_t count = 0;
-    for (const SegmentRun& run : program.timeline)
-      count += program.segments[run.segment].code.size();
+    for (const SegmentRun& run : program.timeline) count += length_of(program, run.segment);
     traced = traced && count <= most_instructions_recorded;
   }
   const PipelineTime time = price_pipeline(slowest, machine, threads);

@@ -3,8 +3,11 @@
 #include "predict/price.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 
 #include "program/footprint.h"
+#include "program/ring.h"
 
 namespace mw {
 namespace pricing {
@@ -20,14 +23,20 @@ struct Priced {
   bool between_stages = false;
   double executed = 0;
 };
+// All steps of a ring, which are the same wherever ops are alike.
+struct PricedRing {
+  std::vector<Priced> code;
+  double host = 0;
+};
 struct PricedSegment {
   std::vector<Priced> code;
-  WorkTime beside;  // what a run does beside its instructions
-  double host = 0;  // seconds of the host that launches them
+  std::vector<std::pair<std::size_t, int>> rings;  // which of `code`, and the ring's number
+  WorkTime beside;                                 // what a run does beside its instructions
+  double host = 0;                                 // seconds of the host that launches them
 };
 
 }  // namespace pricing
-using pricing::Priced, pricing::PricedSegment, pricing::Timed;
+using pricing::Priced, pricing::PricedRing, pricing::PricedSegment, pricing::Timed;
 
 // One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
 class Pricer::State {
@@ -54,9 +63,14 @@ class Pricer::State {
     const PricedSegment& priced = code->second;
     const Run before = run_;
     now_ = {InstructionTime::Kind::own, what.segment, -1, what.microbatch, 0, 0};
+    auto ring = priced.rings.begin();
     for (const Priced& p : priced.code) {
       ++now_.index;
-      play(p);
+      if (ring != priced.rings.end() && ring->first == static_cast<std::size_t>(now_.index)) {
+        play_ring((ring++)->second);
+      } else {
+        play(p);
+      }
     }
     work(priced.beside.seconds);
     const double own = run_.clock - before.clock;
@@ -169,6 +183,22 @@ class Pricer::State {
     }
   }
 
+  void play_ring(int number) {
+    const bool quiet = !keeps_ && settled();
+    std::optional<Run>& known = known_rings_[number];
+    if (quiet && known) {
+      repeat(*known);
+      return;
+    }
+    const Run before = run_;
+    for (const Priced& p : rings_[number].code) {
+      ++now_.inner;
+      play(p);
+    }
+    now_.inner = -1;
+    if (quiet && settled()) known = difference(run_, before);
+  }
+
   void begin(const Timed& transfer, int pending) {
     double& free = links_[transfer.cost.link];  // a link's transfers go one after the other
     const double seconds = transfer.cost.seconds;
@@ -205,7 +235,16 @@ class Pricer::State {
   PricedSegment price(const Segment& segment) {
     PricedSegment priced;
     priced.code.reserve(segment.code.size());
-    for (const Instruction& i : segment.code) priced.code.push_back(price(i, priced.host));
+    for (const Instruction& i : segment.code) {
+      if (!i.ring) {
+        priced.code.push_back(price(i, priced.host));
+        continue;
+      }
+      const int number = ring_of(i);
+      priced.host += rings_[number].host;
+      priced.rings.emplace_back(priced.code.size(), number);
+      priced.code.emplace_back();
+    }
     priced.beside = machine_->beside(*rank_, segment);
     return priced;
   }
@@ -219,6 +258,50 @@ class Pricer::State {
     for (const Transfer& transfer : made.transfers)
       p.transfers.push_back({machine_->transfer(*rank_, i, transfer), lane_of(transfer)});
     return p;
+  }
+
+  // The number of a ring that is priced like this one.
+  int ring_of(const Instruction& ring) {
+    std::vector<int> key{rank_->like(ring.op), static_cast<int>(ring.piece)};
+    for (const Rotating& r : *ring.ring) {
+      key.push_back((r.shards.empty() ? 0 : 1) + (r.shares.empty() ? 0 : 2));
+      if (!r.shares.empty()) key.push_back(ring.accumulate[r.input] ? 1 : 0);
+    }
+    const auto [known, missing] = ring_numbers_.try_emplace({rank_, ring.phase, std::move(key)}, 0);
+    if (!missing) return known->second;
+    known->second = static_cast<int>(rings_.size());
+    rings_.push_back(price_ring(ring));
+    known_rings_.emplace_back();
+    return known->second;
+  }
+
+  PricedRing price_ring(const Instruction& ring) {
+    PricedRing priced;
+    std::vector<Instruction> code = ring_kinds(program_, ring);
+    for (std::size_t begin = 0, end = 0; begin < code.size(); begin = end) {
+      const int first = code[begin].ring_step, alike = code[begin].ring_alike;
+      while (end < code.size() && code[end].ring_step == first) ++end;
+      std::vector<std::pair<Priced, double>> step;  // and of the host's seconds
+      for (std::size_t n = begin; n < end; ++n) {
+        double host = 0;
+        code[n].ring_alike = 0;
+        Priced own = price(code[n], host);
+        step.emplace_back(std::move(own), host);
+      }
+      for (int k = 0; k <= alike; ++k) {
+        for (std::size_t n = begin; n < end; ++n) {
+          Instruction& i = code[n];
+          if (k > 0 && i.code == Code::compute) {
+            i.ring_step = first + k;
+            priced.code.push_back(price(i, priced.host));
+          } else {
+            priced.code.push_back(step[n - begin].first);
+            priced.host += step[n - begin].second;
+          }
+        }
+      }
+    }
+    return priced;
   }
 
   int lane_of(const Transfer& transfer) {
@@ -244,6 +327,9 @@ class Pricer::State {
   // Of sends and receives between stages: by kind of microbatch, and what they are booked under.
   mutable std::map<std::pair<const Instruction*, int>, double> stage_seconds_;
   std::map<const Instruction*, int> stage_lanes_;
+  std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;
+  std::vector<PricedRing> rings_;
+  std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way
   std::vector<CommunicationKey> keys_;
   std::map<int, double> links_;                   // when each is free
   std::map<int, std::vector<Underway>> flights_;  // by pending

@@ -101,10 +101,15 @@ bool place_matters(const Program& program, std::size_t atom, int from, int to) {
 std::vector<RankClass> rank_classes(const Program& program) {
   const std::size_t atoms = program.mesh.atoms().size();
   std::vector<std::set<Dim>> cuts(atoms);
-  for (const Layout& layout : program.cut) add_cuts(layout, cuts);
-  for (const Layout& layout : program.follow) add_cuts(layout, cuts);
+  const Layout* known = nullptr;  // most lie as the one before
+  const auto add = [&](const Layout& layout) {
+    if (known == nullptr || *known != layout) add_cuts(layout, cuts);
+    known = &layout;
+  };
+  for (const Layout& layout : program.cut) add(layout);
+  for (const Layout& layout : program.follow) add(layout);
   for (const Slot& slot : program.slots) {
-    if (slot.bucket < 0) add_cuts(slot.layout, cuts);
+    if (slot.bucket < 0) add(slot.layout);
   }
   std::set<int> firsts;
   for (const Segment& segment : program.segments) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "program/footprint_maker.h"
+#include "program/ring.h"
 
 namespace mw {
 
@@ -128,20 +129,24 @@ void CodeFootprint::compute() {
   if (!rank_.runs(i_)) return;
   if (memory_) compute_memory();
   if (!work_) return;
-  const Cost& cost = rank_.cost(i_.op, i_.piece, i_.ring_step);
-  const bool gemm = cost.flops > 0;
-  works(
-      {.gemms = gemm ? 1 : 0, .calls = gemm ? 0 : 1, .flops = cost.executed, .bytes = cost.bytes});
+  for (int step = i_.ring_step; step <= i_.ring_step + i_.ring_alike; ++step) {
+    const Cost& cost = rank_.cost(i_.op, i_.piece, step);
+    const bool gemm = cost.flops > 0;
+    works({.gemms = gemm ? 1 : 0,
+           .calls = gemm ? 0 : 1,
+           .flops = cost.executed,
+           .bytes = cost.bytes});
+  }
 }
 
 void CodeFootprint::compute_memory() {
   std::int64_t apart = 0;  // gradients that are made on their own, then added
-  const Op& op = program_.graph->ops()[i_.op];
   for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
     const int slot = i_.grad_inputs[k];
     if (slot < 0) continue;
     if (!program_.slots[slot].persistent) {
-      if (i_.accumulate[k] && op.type->traits(op).gradients_apart) apart += rank_.bytes(slot);
+      if (i_.accumulate[k] && program_.graph->traits(i_.op).gradients_apart)
+        apart += rank_.bytes(slot);
       continue;
     }
     open(slot);
@@ -159,7 +164,7 @@ void CodeFootprint::compute_memory() {
     }
   }
   if (!scratch_) return;
-  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step);
+  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step, i_.ring_alike);
   made_.measured = workspace.measured;
   pass(workspace.bytes + apart);
 }
@@ -232,12 +237,37 @@ CommunicationKey key_of(const Transfer& transfer, const Program& program) {
   return {program.name_of(transfer.set), name_of(transfer.op), transfer.phase};
 }
 
+namespace {
+
+Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, Asks asks) {
+  Footprint all;
+  for (const Instruction& i : ring_kinds(rank.program(), ring)) {
+    Footprint made = footprint(rank, i, asks);
+    all.memory.insert(all.memory.end(), made.memory.begin(), made.memory.end());
+    for (const int slot : i.release)
+      all.memory.push_back({MemoryEvent::Kind::release, {Holder::Kind::slot, slot}, {}, 0});
+    const int times = i.code == Code::compute ? 1 : 1 + i.ring_alike;
+    for (int k = 0; k < times; ++k)
+      all.work.insert(all.work.end(), made.work.begin(), made.work.end());
+    for (Transfer& transfer : made.transfers) {
+      transfer.times = times;
+      all.transfers.push_back(std::move(transfer));
+    }
+    all.measured = all.measured && made.measured;
+  }
+  return all;
+}
+
+}  // namespace
+
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks) {
+  if (instruction.ring) return footprint_of_ring(rank, instruction, asks);
   return CodeFootprint(rank, instruction, asks).run();
 }
 
-bool sends_nothing(Code code) {
-  switch (code) {
+bool sends_nothing(const Instruction& instruction) {
+  if (instruction.ring) return false;
+  switch (instruction.code) {
     case Code::start:
     case Code::wait:  // a hook's second half
     case Code::totals:

@@ -46,6 +46,7 @@ struct Transfer {
   std::int64_t wire = 0;     // bytes sent, as booked
   std::int64_t payload = 0;  // bytes of the larger of the rank's two buffers
   const char* phase = "";
+  int times = 1;  // so often, one after the other
 };
 // What it is booked under.
 CommunicationKey key_of(const Transfer& transfer, const Program& program);
@@ -84,10 +85,12 @@ constexpr Asks operator|(Asks a, Asks b) {
   return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));
 }
 
+// Of a ring what all its steps do, one after the other; what runs beside what is in the footprints
+// of its steps (program/ring.h).
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
 
-// Whether no instruction of this code begins a transfer: most are of such a one, and who only asks
-// for transfers may pass them over.
-bool sends_nothing(Code code);
+// Whether an instruction of this code, and with or without a ring, never begins a transfer: most are
+// such, and who only asks for transfers may pass them over.
+bool sends_nothing(const Instruction& instruction);
 
 }  // namespace mw

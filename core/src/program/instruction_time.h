@@ -18,6 +18,7 @@ struct InstructionTime {
   Kind kind = Kind::own;
   int segment = -1, index = -1, microbatch = -1;  // which of the program's
   double start = 0, end = 0;                      // seconds since the step began
+  int inner = -1;                                 // of a ring: which of ring_steps()
 };
 
 // What a rank held after an instruction, by category.

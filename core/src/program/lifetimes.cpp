@@ -3,6 +3,7 @@
 #include "program/lifetimes.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <stdexcept>
 
@@ -53,48 +54,78 @@ Order order_of(const Segment& a, const Segment& b) {
   return a.kind == SegmentKind::wgrad ? Order::either : Order::before;
 }
 
-struct Place {
-  int segment, index;
-};
-
+// Where slots are used, by what shares their storage: a list of all uses, each with the next one of
+// its storage, so that two storages become one at once.
 class Uses {
  public:
-  explicit Uses(Program& program) : program_(program), uses_(program.slots.size()) {
+  explicit Uses(Program& program)
+      : program_(program), ends_(program.slots.size()), roots_(program.slots.size()) {
+    for (std::size_t slot = 0; slot < roots_.size(); ++slot)
+      roots_[slot] = program.root(static_cast<int>(slot));
+    std::size_t count = 0;
+    for (const Segment& segment : program.segments) count += 6 * segment.code.size();
+    uses_.reserve(count);
     for (std::size_t s = 0; s < program.segments.size(); ++s) {
       const Segment& segment = program.segments[s];
       for (std::size_t i = 0; i < segment.code.size(); ++i) {
-        const Place place{static_cast<int>(s), static_cast<int>(i)};
-        visit_slots(segment.code[i], [&](int slot) { uses_[program.root(slot)].push_back(place); });
+        const int at = static_cast<int>(i);
+        visit_slots(segment.code[i], [&](int slot) {
+          Ends& ends = ends_[roots_[slot]];
+          const int next = static_cast<int>(uses_.size());
+          if (ends.last >= 0) {
+            const Use& last = uses_[ends.last];
+            if (last.segment == static_cast<int>(s) && last.index == at) return;  // once is enough
+            uses_[ends.last].next = next;
+          } else {
+            ends.first = next;
+          }
+          ends.last = next;
+          uses_.push_back({static_cast<int>(s), at, -1});
+        });
       }
     }
   }
 
   // Whether anyone uses the storage of `slot` after that place. A start's own wait does not count.
   bool later(int slot, int segment, int index) const {
-    const std::vector<Place>& places = uses_[program_.root(slot)];
     const Instruction& here = program_.segments[segment].code[index];
-    return std::any_of(places.begin(), places.end(), [&](const Place& p) {
-      if (p.segment != segment) {
-        const Order order = order_of(program_.segments[segment], program_.segments[p.segment]);
-        return order == Order::before || order == Order::either;
+    for (int u = ends_[program_.root(slot)].first; u >= 0; u = uses_[u].next) {
+      const Use& use = uses_[u];
+      if (use.segment != segment) {
+        const Order order = order_of(program_.segments[segment], program_.segments[use.segment]);
+        if (order == Order::before || order == Order::either) return true;
+        continue;
       }
-      if (p.index <= index) return false;
-      const Instruction& there = program_.segments[p.segment].code[p.index];
-      return !(here.code == Code::start && there.code == Code::wait &&
-               there.pending == here.pending);
-    });
+      if (use.index <= index) continue;
+      const Instruction& there = program_.segments[use.segment].code[use.index];
+      if (!(here.code == Code::start && there.code == Code::wait && there.pending == here.pending))
+        return true;
+    }
+    return false;
   }
 
+  // `slot`, which shared nobody's, shares the storage of `of`.
   void alias(int slot, int of) {
-    auto& into = uses_[program_.root(of)];
-    const auto& from = uses_[slot];
-    into.insert(into.end(), from.begin(), from.end());
+    Ends &from = ends_[slot], &into = ends_[program_.root(of)];
+    if (from.first >= 0) {
+      (into.last >= 0 ? uses_[into.last].next : into.first) = from.first;
+      into.last = from.last;
+      from = {};
+    }
     program_.slots[slot].alias_of = of;
   }
 
  private:
+  struct Use {
+    int segment, index, next;
+  };
+  struct Ends {
+    int first = -1, last = -1;
+  };
   Program& program_;
-  std::vector<std::vector<Place>> uses_;  // by root slot
+  std::vector<Use> uses_;
+  std::vector<Ends> ends_;  // by root slot
+  std::vector<int> roots_;  // of each slot, before any was aliased
 };
 
 bool same_shape(const Program& program, int a, int b) {
@@ -127,8 +158,7 @@ bool ours(const Program& program, int slot) {
 
 void grant_compute(Program& program, Uses& uses, int segment, int index) {
   Instruction& i = program.segments[segment].code[index];
-  const Op& op = program.graph->ops()[i.op];
-  const OpTraits traits = op.type->traits(op);
+  const OpTraits& traits = program.graph->traits(i.op);
   if (i.piece == Piece::forward) {
     const int j = traits.forward_in_place;
     if (j < 0) return;
@@ -224,18 +254,28 @@ void grant_in_place(Program& program) {
 }
 
 void note_releases(Program& program) {
-  // A slot lives on past a segment if a later one uses it.
-  std::vector<std::vector<int>> users(program.slots.size());
+  // A slot lives on past a segment if a later one uses it. Most are used by one or two.
+  constexpr int few = 3;
+  std::vector<std::array<int, few>> users(program.slots.size(), {-1, -1, -1});
+  std::map<int, std::vector<int>> more;  // of slots that more segments use
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    const int user = static_cast<int>(s);
     for (const Instruction& i : program.segments[s].code) {
       visit_slots(i, [&](int slot) {
-        auto& list = users[slot];
-        if (list.empty() || list.back() != static_cast<int>(s)) list.push_back(static_cast<int>(s));
+        std::array<int, few>& list = users[slot];
+        for (int& each : list) {
+          if (each == user) return;
+          if (each >= 0) continue;
+          each = user;
+          return;
+        }
+        std::vector<int>& rest = more[slot];
+        if (rest.empty() || rest.back() != user) rest.push_back(user);
       });
     }
   }
   const auto lives_on = [&](int slot, const Segment& segment) {
-    return std::any_of(users[slot].begin(), users[slot].end(), [&](int user) {
+    const auto after = [&](int user) {
       const Segment& other = program.segments[user];
       if (&other == &segment) return false;
       const Order order = order_of(segment, other);
@@ -245,7 +285,12 @@ void note_releases(Program& program) {
                                program.slots[slot].name + " in no certain order");
       }
       return order == Order::before;
-    });
+    };
+    for (const int user : users[slot]) {
+      if (user >= 0 && after(user)) return true;
+    }
+    const auto rest = more.find(slot);
+    return rest != more.end() && std::any_of(rest->second.begin(), rest->second.end(), after);
   };
   std::vector<bool> gone(program.slots.size());
   for (Segment& segment : program.segments) {

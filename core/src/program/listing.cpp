@@ -5,6 +5,7 @@
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 #include "program/footprint.h"
+#include "program/ring.h"
 
 namespace mw {
 
@@ -46,7 +47,15 @@ std::string describe(const RankView& rank, const Instruction& i) {
     text += i.label;
   }
   if (i.in_place) text += "  in place";
-  if (i.ring_steps > 1) text += fmt::format("  ring step {} of {}", i.ring_step + 1, i.ring_steps);
+  if (i.ring) {
+    text += fmt::format("  in {} ring steps over {}", i.ring_steps,
+                        program.mesh.name_of(program.rotations.at(i.op).atoms));
+  } else if (i.ring_alike > 0) {
+    text += fmt::format("  ring steps {} to {} of {}", i.ring_step + 1,
+                        i.ring_step + i.ring_alike + 1, i.ring_steps);
+  } else if (i.ring_steps > 1 && i.code == Code::compute) {
+    text += fmt::format("  ring step {} of {}", i.ring_step + 1, i.ring_steps);
+  }
   for (int slot : i.release) {
     if (program.slots[slot].persistent) text += "  lets go of " + program.slots[slot].name;
   }
@@ -60,7 +69,12 @@ std::string Program::print() const {
   std::string text = fmt::format("stage {} of {}, {}\n", stage, stages, mesh.describe());
   for (const Segment& s : segments) {
     text += fmt::format("\n{} ({} instructions)\n", s.name, s.code.size());
-    for (const Instruction& i : s.code) text += "  " + describe(rank, i) + "\n";
+    for (const Instruction& i : s.code) {
+      text += "  " + describe(rank, i) + "\n";
+      if (!i.ring) continue;
+      for (const Instruction& inner : ring_kinds(*this, i))
+        text += "    " + describe(rank, inner) + "\n";
+    }
   }
   text += "\ntimeline:";
   for (const SegmentRun& a : timeline) {

@@ -112,21 +112,25 @@ const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
   return *cost;
 }
 
-Scratch RankView::workspace(int op, Piece piece, int ring_step) const {
+Scratch RankView::workspace(int op, Piece piece, int ring_step, int ring_alike) const {
   op = like_.first(op);
-  const auto [known, missing] = workspaces_.try_emplace({op, piece, ring_step});
+  const auto [known, missing] = workspaces_.try_emplace({op, piece, ring_step, ring_alike});
   if (!missing) return known->second;
-  const Cost& of = cost(op, piece, ring_step);
   Scratch& most = known->second;
-  most.bytes = of.workspace;
-  for (const LibraryCall& call : of.calls) {
-    if (scratch_ != nullptr) {
-      most.bytes = std::max(most.bytes, call.beside + scratch_->of(call, bytes_of(program_.dtype)));
-      continue;
+  for (int step = ring_step; step <= ring_step + ring_alike; ++step) {
+    const Cost& of = cost(op, piece, step);
+    most.bytes = std::max(most.bytes, of.workspace);
+    for (const LibraryCall& call : of.calls) {
+      if (scratch_ != nullptr) {
+        most.bytes =
+            std::max(most.bytes, call.beside + scratch_->of(call, bytes_of(program_.dtype)));
+        continue;
+      }
+      const Scratch scratch =
+          scratch_book().of(call, scalar_type(program_.dtype), program_.threads);
+      most.bytes = std::max(most.bytes, call.beside + scratch.bytes);
+      most.measured = most.measured && scratch.measured;
     }
-    const Scratch scratch = scratch_book().of(call, scalar_type(program_.dtype), program_.threads);
-    most.bytes = std::max(most.bytes, call.beside + scratch.bytes);
-    most.measured = most.measured && scratch.measured;
   }
   return most;
 }

@@ -53,8 +53,10 @@ class RankView {
   const LocalDims& dims(int op, int ring_step = 0) const;
   const Cost& cost(int op, Piece piece, int ring_step = 0) const;
   // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
-  // if one of its library calls is.
-  Scratch workspace(int op, Piece piece, int ring_step = 0) const;
+  // if one of its library calls is. Of several ring steps: of the one that takes most.
+  Scratch workspace(int op, Piece piece, int ring_step = 0, int ring_alike = 0) const;
+  // Of ops that cost the same, one (LikeOps): what is known of it holds for all.
+  int like(int op) const { return like_.first(op); }
   // Whether it is at the start of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
@@ -90,7 +92,7 @@ class RankView {
   mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
   mutable std::vector<std::optional<LocalDims>> dims_;
   mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
-  mutable std::map<std::tuple<int, Piece, int>, Scratch> workspaces_;
+  mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;
   // Of moves between slots of these shapes, by what else decides.
   mutable std::map<std::vector<int>, MoveSize> sizes_;
 };

@@ -16,12 +16,12 @@ Traffic forecast_traffic(const RankView& rank) {
   Traffic traffic;
   for (const auto& [what, times] : runs) {
     for (const Instruction& i : program.segments[what.first].code) {
-      if (sends_nothing(i.code)) continue;
+      if (sends_nothing(i)) continue;
       for (const Transfer& transfer :
            footprint(ranks.of_kind(what.second), i, Asks::work).transfers) {
         CommunicationUse& use = traffic[key_of(transfer, program)];
-        use.calls += times;
-        use.bytes += times * transfer.wire;
+        use.calls += times * transfer.times;
+        use.bytes += times * transfer.times * transfer.wire;
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/host_wait.h"
 #include "meshwright/error.h"
+#include "program/ring.h"
 #include "program/scalar_type.h"
 #include "run/token_permutation.h"
 
@@ -154,17 +155,28 @@ void Executor::run_traced(const SegmentRun& part) {
     time.segment = part.segment;
     time.index = static_cast<int>(n);
     time.microbatch = part.microbatch;
-    const int from = clock_.mark();
-    run(code[n], part.microbatch);
-    const int to = clock_.mark();
-    if (outcome_.instructions.size() >= most_instructions_recorded) continue;
-    instruction_marks_.insert(instruction_marks_.end(), {from, to});
-    MemoryMoment moment;
-    for (int c = 0; c < category_count; ++c)
-      moment.bytes[c] = ledger_.memory(static_cast<Category>(c)).bytes;
-    outcome_.instructions.push_back(time);
-    outcome_.moments.push_back(moment);
+    if (!code[n].ring) {
+      run_traced(code[n], time);
+      continue;
+    }
+    for (const Instruction& each : steps_of(code[n])) {
+      ++time.inner;
+      run_traced(each, time);
+    }
   }
+}
+
+void Executor::run_traced(const Instruction& i, InstructionTime time) {
+  const int from = clock_.mark();
+  run(i, time.microbatch);
+  const int to = clock_.mark();
+  if (outcome_.instructions.size() >= most_instructions_recorded) return;
+  instruction_marks_.insert(instruction_marks_.end(), {from, to});
+  MemoryMoment moment;
+  for (int c = 0; c < category_count; ++c)
+    moment.bytes[c] = ledger_.memory(static_cast<Category>(c)).bytes;
+  outcome_.instructions.push_back(time);
+  outcome_.moments.push_back(moment);
 }
 
 void Executor::touch(const Instruction& i, const Microbatch& m) {
@@ -285,7 +297,17 @@ struct Executor::Codes {
   }
 };
 
+const std::vector<Instruction>& Executor::steps_of(const Instruction& ring) {
+  const auto [known, missing] = rings_.try_emplace(&ring);
+  if (missing) known->second = ring_steps(program_, ring);
+  return known->second;
+}
+
 void Executor::run(const Instruction& i, int microbatch) {
+  if (i.ring) {
+    for (const Instruction& each : steps_of(i)) run(each, microbatch);
+    return;
+  }
   Microbatch& m = microbatches_[microbatch];
   if (m.slots.empty()) {
     m.slots.resize(program_.slots.size());

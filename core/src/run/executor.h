@@ -160,9 +160,11 @@ class Executor {
 
   struct Codes;  // a function for each code (executor.cpp)
   void run(const Instruction& i, int microbatch);
+  const std::vector<Instruction>& steps_of(const Instruction& ring);
   // Waits for copies of host memory that it reads, overwrites or frees.
   void touch(const Instruction& i, const Microbatch& m);
   void run_traced(const SegmentRun& part);
+  void run_traced(const Instruction& i, InstructionTime time);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
@@ -233,6 +235,7 @@ class Executor {
   std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
   std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
+  std::map<const Instruction*, std::vector<Instruction>> rings_;  // of those that ran, written out
   // Moves begun and not awaited, by pending and microbatch; -1: between flat slots.
   std::map<std::pair<int, int>, Underway> underway_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;

@@ -57,7 +57,7 @@ Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int micro
 Underway Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
   Communicator& ring = group({i.move.atoms, {}});
   const int ways = ring.ways(), me = ring.index();
-  const int tag = i.pending * program_.microbatches + microbatch;
+  const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + microbatch;
   const Purpose purpose{i.phase, &i.label};
   const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
   const at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));

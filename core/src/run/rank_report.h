@@ -32,7 +32,7 @@ void members(Pack& pack, RunTime& time) {
 }
 template <class Pack>
 void members(Pack& pack, InstructionTime& time) {
-  pack(time.kind, time.segment, time.index, time.microbatch, time.start, time.end);
+  pack(time.kind, time.segment, time.index, time.microbatch, time.start, time.end, time.inner);
 }
 template <class Pack>
 void members(Pack& pack, MemoryMoment& moment) {
