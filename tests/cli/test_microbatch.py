@@ -188,6 +188,19 @@ end"""))
         self.assertGreater(least, 1, held)
         self.assertEqual(peaks(f"mw.microbatch.fit {{ memory = {held[least]} }}"), [held[least]])
 
+    def test_what_fits_a_cluster_is_what_its_device_takes(self):
+        # Which is not what this machine's kernels take: a byte less than the device needs does not fit.
+        peaks = lambda *given: [plan["peak_bytes"] for plan in self.all("run", self.write(HEAD + "".join(
+            f'e("llama", {{ dp(2) }}, {microbatch}, mw.plan, {{ batch = 16, sequence = 512, recompute = {recompute}, '
+            f'precision = "bf16", cluster = mw.cluster("dgx-h100", {{ nodes = 1 }}) }})\n' for microbatch, recompute in given)))]
+        of_four, = peaks((4, "nil"))
+        same, less = peaks(*((f"mw.microbatch.fit {{ memory = {of_four - byte} }}", "nil") for byte in (0, 1)))
+        self.assertEqual(same, of_four)
+        self.assertLess(less, of_four)
+        same, less = peaks(*((4, f"{{ fit = {of_four - byte} }}") for byte in (0, 1)))
+        self.assertEqual(same, of_four)
+        self.assertLess(less, of_four)
+
     def test_what_cannot_be(self):
         self.all_refused(HEAD, *((f'e("llama", {{ dp(2) }}, {microbatch}, mw.plan)', code, problem) for code, microbatch, problem in (
             (2, '"two"', "option.value microbatch"),

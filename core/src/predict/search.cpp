@@ -100,9 +100,9 @@ class MixSearch {
   // Some at even distances in the order of the closed form, to see how far that errs.
   void check_sample() {
     const auto all = static_cast<std::int64_t>(all_.size());
-    for (std::int64_t k = 0; k < std::min<std::int64_t>(request_.sampled, all); ++k) {
-      const int place =
-          whole_.plan(all_[static_cast<std::size_t>((2 * k + 1) * all / (2 * request_.sampled))]);
+    const std::int64_t some = std::min<std::int64_t>(request_.sampled, all);
+    for (std::int64_t k = 0; k < some; ++k) {
+      const int place = whole_.plan(all_[static_cast<std::size_t>((2 * k + 1) * all / (2 * some))]);
       if (place >= 0) out_.sample.push_back(whole_.all()[place]);
     }
   }
