@@ -11,9 +11,9 @@ table alone says of the others.
     bench/fit_prediction.py a100 --rounds 2
     bench/fit_prediction.py a100 --only korthikanti5 --start plain --keys gemm,bandwidth_share
 
-Steps of the fit price a fifth of each long table's rows (`--every`), and the last figures all of them:
-some minutes on two cores. `--start plain` begins with round shares that no table gave, so that a fit
-on some tables knows nothing of the others.
+Steps of the fit price a fifth of each long table's rows (`--every`), and the last figures all of
+them: some minutes on two cores. `--start plain` begins with round shares that no table gave, so
+that a fit on some tables knows nothing of the others.
 
 It needs numpy, of the tests' Python packages (`pip` in cmake/deps.txt): where the interpreter has
 none, it goes on in the environment that `./meshwright test` keeps of them.

@@ -38,8 +38,8 @@ local function mpt(csv, h100)
 end
 
 -- BigScience's search for the shape of BLOOM (train/tr11-176B-ml/chronicles-prequel.md, 28 February
--- 2022): Megatron-DeepSpeed in bf16 with gradients in fp32 and ZeRO 1, full recompute, 48 nodes of 8
--- A100-80 with 4 Omni-Path NICs of 100 Gb/s; two layers less than stages hold, one each for the
+-- 2022): Megatron-DeepSpeed in bf16 with gradients in fp32 and ZeRO 1, full recompute, 48 nodes of
+-- 8 A100-80 with 4 Omni-Path NICs of 100 Gb/s; two layers less than stages hold, one each for the
 -- embedding and the output. Microbatches and all sizes are published; software as megatron-2021.
 local function bloom(csv, of)
   local rows = {}

@@ -1,5 +1,5 @@
--- The plan of a row of a published table: sizes, ways and what its software did, as keys of a table;
--- `changes` of devices, stacks, nodes and networks on top of them.
+-- The plan of a row of a published table: sizes, ways and what its software did, as keys of a
+-- table; `changes` of devices, stacks, nodes and networks on top of them.
 local mw                       = require "meshwright"
 local pp, dp, tp, sp, zero, ep = mw.plugins("pp", "dp", "tp", "sp", "zero", "ep")
 

@@ -1,9 +1,9 @@
 -- What `meshwright bench prediction` runs: every row of the tables of this folder as a plan of this
 -- project's own, priced for the cluster and the stack that it was measured on; predicted beside
 -- published. Arguments: names of tables (all if none is given), "rows" for each row, "json" for a
--- line of JSON a row, every=5 for a fifth of each long table, and changes for fits: of a device or a stack, such as h100.gemm=0.62 or
--- megatron-core.hidden_model=0.6, and of every cluster's node or network, such as
--- network.share=0.9.
+-- line of JSON a row, every=5 for a fifth of each long table, and changes for fits: of a device or
+-- a stack, such as h100.gemm=0.62 or megatron-core.hidden_model=0.6, and of every cluster's node or
+-- network, such as network.share=0.9.
 local mw      = require "meshwright"
 local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
