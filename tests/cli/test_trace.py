@@ -2,6 +2,7 @@
 runs with pipelines that end before their time."""
 import collections
 import json
+import re
 import signal
 import subprocess
 import time
@@ -100,8 +101,12 @@ class Trace(ProgramCase):
         self.assertGreaterEqual(min(e["ts"] for e in events if e["ph"] == "X"), 0)
         text = (self.folder / "step.svg").read_text()
         xml.etree.ElementTree.fromstring(text)
-        for words in ("measured: rank 3, stage 1", "predicted: rank 2, stage 1", f"step {result['step']}"):
+        for words in ("measured: rank 3, stage 1", "predicted: rank 2, stage 1", f"step {result['step']}",
+                      "along the axis: milliseconds"):
             self.assertIn(words, text)
+        ticks = [float(t) for t in re.findall(r'class="soft n"[^>]*>([\d.e+-]+)<', text)]
+        last = 1e3 * max(float(own["end"].max()), result["predicted_seconds"])
+        self.assertTrue(0.4 * last < ticks[-1] <= 1.001 * last, (ticks, last))
 
     def test_predicted_actions_for_readers(self):
         self.run_once()

@@ -80,7 +80,7 @@ void add_trace_command(CLI::App& app, Arguments& arguments) {
   command
       ->add_option("--step", a.step,
                    "which step; if not given, the one of median duration after the warm-up")
-      ->check(CLI::Range(-(std::int64_t{1} << 60), std::int64_t{1} << 60))
+      ->check(CLI::Range(-(std::int64_t{1} << 60), std::int64_t{1} << 60).description(""))
       ->type_name("N");
   command->add_flag("--predicted", a.predicted, "the predicted timeline alone");
   command->footer("Example: meshwright trace runs/pipeline.h5 -o trace.json --svg step.svg");

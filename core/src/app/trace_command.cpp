@@ -106,11 +106,15 @@ std::string drawing(const std::vector<TraceProcess>& processes, const std::strin
   for (const TraceProcess& process : processes) {
     for (const TraceRow& row : process.rows) {
       rows.push_back(row.actions);
+      for (TimedAction& work : rows.back()) {
+        work.start *= 1e3;
+        work.end *= 1e3;
+      }
       names.push_back(processes.size() > 1 ? fmt::format("{}: {}", process.name, row.name)
                                            : row.name);
     }
   }
-  return draw_svg(rows, names, title, caption);
+  return draw_svg(rows, names, title, "along the axis: milliseconds\n" + caption);
 }
 
 }  // namespace
