@@ -2,11 +2,21 @@
 #include "carrier.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "meshwright/error.h"
 #include "source.h"
 
 namespace mpi {
+
+// Processes may be more than cores, and each may have threads. Where one has died the others have
+// three seconds to say so.
+std::string MpiCarrier::launcher(int processes) {
+  return fmt::format(
+      "mpirun -n {} --quiet --bind-to none --oversubscribe "
+      "--mca odls_base_sigkill_timeout 3{}",
+      processes, ::geteuid() == 0 ? " --allow-run-as-root" : "");
+}
 
 std::unique_ptr<mw::CommunicatorSource> MpiCarrier::connect(
     const std::vector<std::vector<int>>& ranks, at::DeviceType device,

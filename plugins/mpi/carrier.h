@@ -13,6 +13,9 @@ namespace mpi {
 
 class MpiCarrier final : public mw::Carrier {
  public:
+  // Open MPI's words. Root is asked by it whether it means it.
+  static std::string launcher(int processes);
+
   int processes() const override { return engine_.processes(); }
   int process() const override { return engine_.process(); }
   std::unique_ptr<mw::CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,

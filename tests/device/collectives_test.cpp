@@ -66,6 +66,23 @@ TEST_CASE("Each collective moves what it says, many times, and no access is out 
   CHECK(reported().empty());
 }
 
+// A rank that waits may look at any moment of another's start(). On the host these addresses end the
+// process.
+TEST_CASE("No rank carries out on the host what lies on accelerators") {
+  const Ranks where = GENERATE(Ranks::apart, Ranks::together);
+  std::atomic<int> wrong{0};
+  on_ranks(where, [&](Communicator& comm, const at::TensorOptions& options) {
+    at::Tensor t = at::empty({64}, options);
+    for (int k = 0; k < 4000; ++k) {
+      t.fill_(comm.index());
+      comm.all_reduce(t, Reduction::sum, {}).wait();
+    }
+    wrong += !t.cpu().eq(6).all().item<bool>();
+  });
+  CHECK(wrong == 0);
+  CHECK(reported().empty());
+}
+
 TEST_CASE("Half types are summed in fp32 there too") {
   const Ranks where = GENERATE(Ranks::apart, Ranks::together);
   std::atomic<int> wrong{0};

@@ -75,9 +75,36 @@ struct KindOf<Carrier> {
   static constexpr Kind kind = Kind::communicator;
   using Make = std::unique_ptr<Carrier>(const Values& values);
 };
+
+// Processes that are told who they are by WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT, as
+// torchrun does it, need no more. Where something else must start them the class says so, for
+// `plugins test`: the words before those of the program, as one would type them.
+//
+//   static std::string launcher(int processes);   // "mpirun -n 2"
+using Launcher = std::string(int processes);
+struct CarrierMaker {
+  Maker<Carrier> maker;
+  Launcher* launcher;  // null: none
+};
+template <class Class>
+constexpr Launcher* launcher_of_class() {
+  if constexpr (requires { Class::launcher(1); }) return &Class::launcher;
+  return nullptr;
+}
+template <class Class>
+inline constexpr CarrierMaker carrier_maker_of = {{&make_one<Carrier, Class>},
+                                                  launcher_of_class<Class>()};
+
 template <class Class>
 constexpr Registration communicator(const char* name = nullptr, const char* doc = nullptr) {
-  return registration<Carrier, Class>(name, doc);
+  Registration one = registration<Carrier, Class>(name, doc);
+  one.maker = &carrier_maker_of<Class>;
+  return one;
+}
+// Of a registered communicator; empty: none.
+inline std::string launcher_of(const Registration& communicator, int processes) {
+  Launcher* const launcher = static_cast<const CarrierMaker*>(communicator.maker)->launcher;
+  return launcher == nullptr ? "" : launcher(processes);
 }
 
 }  // namespace mw

@@ -1,4 +1,5 @@
-// Starts two processes over a communicator, as torchrun would, and reads what they say.
+// Starts two processes over a communicator, as torchrun or its own launcher would, and reads what
+// they say.
 #include "app/kit_processes.h"
 
 #include <arpa/inet.h>
@@ -18,7 +19,9 @@
 #include <sstream>
 #include <thread>
 
+#include "app/process_tree.h"
 #include "base/interrupt.h"
+#include "base/launch.h"
 #include "base/text.h"
 #include "lua/script.h"
 #include "meshwright/error.h"
@@ -31,7 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int processes = 2;
+constexpr int processes = kit_processes;
 constexpr std::chrono::seconds patience{300};
 // From the first process' end to that of the others: each ends by itself, in no order.
 constexpr std::chrono::seconds until_others_end{30};
@@ -80,33 +83,40 @@ class Folder {
   std::string path_;
 };
 
-// The processes of one run of kit/communicator.lua.
+// The processes of one run of kit/communicator.lua: each started here, or all by a launcher, which
+// is then the only one that is waited for, and ends as they do.
 class Launched {
  public:
-  Launched(const std::string& communicator, const std::vector<std::string>& plugin_path,
-           const std::string& word)
+  Launched(const TestedCommunicator& communicator, const std::string& word)
       : Launched() {  // those that were started end with it, if another cannot be
+    launcher_ = communicator.launcher;
+    ChildOptions child;
+    child.arguments = {"run", (lua_library().parent_path() / "communicator.lua").string(), "--json",
+                       "--communicator", communicator.name};
+    for (const std::string& folder : communicator.plugin_path) {
+      child.arguments.emplace_back("--plugin-path");
+      child.arguments.push_back(fs::absolute(folder).string());
+    }
+    if (!launcher_.empty()) {
+      const auto words = {"--max-restarts", "0", "--launcher", launcher_.c_str()};
+      child.arguments.insert(child.arguments.end(), words.begin(), words.end());
+    }
+    child.arguments.insert(child.arguments.end(), {"--", word});
+    // A launcher around this process is none of theirs.
+    for (const char* other : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"})
+      child.variables.push_back(std::string(other) + "=");
     const std::string port = std::to_string(free_port());
-    for (int p = 0; p < processes; ++p) {
-      ChildOptions child;
-      child.arguments = {"run", (lua_library().parent_path() / "communicator.lua").string(),
-                         "--json", "--communicator", communicator};
-      for (const std::string& folder : plugin_path) {
-        child.arguments.emplace_back("--plugin-path");
-        child.arguments.push_back(fs::absolute(folder).string());
+    for (int p = 0; p < (launcher_.empty() ? processes : 1); ++p) {
+      ChildOptions one = child;
+      one.output = output(p).string();
+      if (launcher_.empty()) {
+        for (const std::string& variable :
+             {fmt::format("WORLD_SIZE={}", processes), fmt::format("RANK={}", p),
+              fmt::format("LOCAL_RANK={}", p), std::string("MASTER_ADDR=127.0.0.1"),
+              "MASTER_PORT=" + port, std::string("TORCHELASTIC_USE_AGENT_STORE=False")})
+          one.variables.push_back(variable);
       }
-      child.arguments.insert(child.arguments.end(), {"--", word});
-      child.output = output(p).string();
-      child.variables = {fmt::format("WORLD_SIZE={}", processes),
-                         fmt::format("RANK={}", p),
-                         fmt::format("LOCAL_RANK={}", p),
-                         "MASTER_ADDR=127.0.0.1",
-                         "MASTER_PORT=" + port,
-                         "TORCHELASTIC_USE_AGENT_STORE=False"};
-      // A launcher around this process is none of theirs.
-      for (const char* other : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"})
-        child.variables.push_back(std::string(other) + "=");
-      started_.push_back({start_child(child)});
+      started_.push_back({start_child(one)});
     }
   }
   ~Launched() {
@@ -120,6 +130,25 @@ class Launched {
 
   void kill(std::size_t p) {
     if (!started_[p].over) ::kill(-started_[p].process, SIGKILL);
+  }
+  // False if it is not to be found.
+  bool kill_last() {
+    if (launcher_.empty()) {
+      kill(processes - 1);
+      return true;
+    }
+    std::vector<pid_t> below = {started_[0].process};
+    for (std::size_t i = 0; i < below.size(); ++i) {
+      for (const pid_t child : children_of(below[i])) below.push_back(child);
+      const auto variable = [&](const char* name) -> const char* {
+        value_ = variable_of(below[i], name);
+        return value_.empty() ? nullptr : value_.c_str();
+      };
+      if (i == 0 || !runs_this_program(below[i])) continue;
+      const auto launch = launched(variable);
+      if (launch && launch->process == processes - 1) return ::kill(below[i], SIGKILL) == 0;
+    }
+    return false;
   }
   // Until it holds; false after a long time, or where the first process has ended before.
   bool wait_until(const std::function<bool()>& holds) {
@@ -146,6 +175,10 @@ class Launched {
   int exit_code(std::size_t p = 0) const {
     const One& one = started_[p];
     return one.over && WIFEXITED(one.status) ? WEXITSTATUS(one.status) : -1;
+  }
+  // A launcher's code may be another one than that of its processes.
+  bool has_failed() const {
+    return launcher_.empty() ? exit_code() == exit_code_of(Stage::run) : exit_code() > 0;
   }
   // Waits for all, and for the others not much longer than for the first one.
   bool all_end_well() {
@@ -177,7 +210,9 @@ class Launched {
     }
     std::size_t bad = 0;
     while (bad + 1 < started_.size() && exit_code(bad) == 0) ++bad;
-    const std::string which = bad == 0 ? "the first process" : fmt::format("process {}", bad);
+    const std::string which = !launcher_.empty() ? "what started the processes"
+                              : bad == 0         ? "the first process"
+                                                 : fmt::format("process {}", bad);
     if (!started_[bad].over) return which + " does not come to an end";
     const fs::path said = output(static_cast<int>(bad));
     return which + " " + reason_of_end(started_[bad].status, said.string(), false);
@@ -193,6 +228,8 @@ class Launched {
   fs::path output(int p) const { return folder_.of(std::to_string(p)); }
 
   Folder folder_;
+  std::string launcher_;
+  std::string value_;  // of the variable that was asked for last
   std::vector<One> started_;
 };
 
@@ -265,18 +302,27 @@ void check_runs(Launched& run, KitReport& report) {
   }
 }
 
+// "process 1", or "Process 1" where a sentence begins with it.
+bool names(const std::string& message, int process) {
+  return message.find(fmt::format("rocess {}", process)) != std::string::npos;
+}
+
 void check_killed(Launched& run, KitReport& report) {
   const std::string check = "a process that is killed is named";
   if (!run.wait_until([&] { return run.said(0).find("\nstep ") != std::string::npos; })) {
     report.failed(check, "no training began: " + run.end(), where_to_look);
     return;
   }
-  run.kill(processes - 1);
+  if (!run.kill_last()) {
+    report.failed(check, fmt::format("no process {} was found to be killed", processes - 1),
+                  "its launcher must start processes of this machine as its own children");
+    return;
+  }
   const bool ended = run.wait_until([&] { return run.over(0); });
   for (const Json& line : run.results()) {
     const std::string message = line.value("message", "");
-    if (ended && line.value("code", "") == "process.lost" && run.exit_code() == 1 &&
-        message.find(fmt::format("process {}", processes - 1)) != std::string::npos) {
+    if (ended && line.value("code", "") == "process.lost" && run.has_failed() &&
+        names(message, processes - 1)) {
       report.ok(check, message);
       return;
     }
@@ -287,13 +333,12 @@ void check_killed(Launched& run, KitReport& report) {
 
 }  // namespace
 
-void check_communicator(const std::string& name, const std::vector<std::string>& plugin_path,
-                        KitReport& report) {
+void check_communicator(const TestedCommunicator& communicator, KitReport& report) {
   {
-    Launched run(name, plugin_path, "all");
+    Launched run(communicator, "all");
     check_runs(run, report);
   }
-  Launched run(name, plugin_path, "endless");
+  Launched run(communicator, "endless");
   check_killed(run, report);
 }
 

@@ -9,10 +9,16 @@
 
 namespace mw {
 
-// Starts processes of this program over the communicator of this name, which they look for in
-// `plugin_path`: mixes beside one rank, bytes and memory beside the prediction, and what the others
-// say when one is killed.
-void check_communicator(const std::string& name, const std::vector<std::string>& plugin_path,
-                        KitReport& report);
+constexpr int kit_processes = 2;  // that are started
+
+struct TestedCommunicator {
+  std::string name;
+  std::vector<std::string> plugin_path;  // where the processes look for it
+  std::string launcher;                  // see launcher_of (meshwright/carrier.h)
+};
+
+// Starts processes of this program over a communicator: mixes beside one rank, bytes and memory
+// beside the prediction, and what the others say when one is killed.
+void check_communicator(const TestedCommunicator& communicator, KitReport& report);
 
 }  // namespace mw

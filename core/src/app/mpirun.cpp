@@ -12,26 +12,18 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <system_error>
 
 #include "app/commands.h"
+#include "app/process_tree.h"
 #include "meshwright/error.h"
 
 namespace mw {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Seconds that mpirun lets pass before it kills what is left once a process has died or failed; it
 // takes them even if nothing is. Enough for the first process to close its run file.
 constexpr const char* patience = "3";
-
-std::string this_program() {
-  return fs::read_symlink("/proc/self/exe").string();
-}
 
 std::vector<std::string> command_of(int processes, const std::vector<std::string>& words) {
   std::vector<std::string> all = {
@@ -50,24 +42,6 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// Those of mpirun's children that run this program; its threads may each have some.
-std::vector<pid_t> copies_of(pid_t mpirun) {
-  std::vector<pid_t> copies;
-  const std::string own = this_program();
-  std::error_code error;
-  const fs::path tasks = fmt::format("/proc/{}/task", mpirun);
-  for (fs::directory_iterator task(tasks, error), end; !error && task != end;
-       task.increment(error)) {
-    std::ifstream children(task->path() / "children");
-    for (pid_t child = 0; children >> child;) {
-      std::error_code gone;
-      if (fs::read_symlink(fmt::format("/proc/{}/exe", child), gone) == own)
-        copies.push_back(child);
-    }
-  }
-  return copies;
-}
-
 // The copies as they come and go, and the signals that each has had. One that has just begun and
 // does not know what to do with a signal yet is ended by it, and with it the run, which has not
 // begun either.
@@ -80,7 +54,8 @@ class Copies {
   // To every copy once, by look(): to those that are there, and to others when they are.
   void send(int signal) { signals_.push_back(signal); }
   void look() {
-    for (const pid_t copy : copies_of(mpirun_)) {
+    for (const pid_t copy : children_of(mpirun_)) {
+      if (!runs_this_program(copy)) continue;
       std::size_t& had = had_[copy];
       while (had < signals_.size()) ::kill(copy, signals_[had++]);
     }

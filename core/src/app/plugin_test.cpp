@@ -16,6 +16,7 @@
 #include "base/plugin_call.h"
 #include "base/text.h"
 #include "lua/script.h"
+#include "meshwright/carrier.h"
 #include "meshwright/cluster.h"
 #include "meshwright/data.h"
 #include "meshwright/reduction_hook.h"
@@ -187,7 +188,7 @@ class PluginTester {
         priced(one);
         return;
       case Kind::communicator:
-        check_communicator(one.name, plugin_path_, report_);
+        check_communicator({one.name, plugin_path_, launcher_of(one, kit_processes)}, report_);
         return;
       default:  // an op, whose operands only a model knows
         report_.failed(

@@ -155,7 +155,7 @@ void Round::start(int index) {
   working_.fetch_add(1, std::memory_order_seq_cst);
   std::uint32_t expected = open;
   if (!arrivals_[0].call.device.is_cpu()) {
-    // Queued before anyone sees `ready`: who waits would carry out chunks, on the host.
+    // Never `ready`, at which whoever waits would carry out chunks, on the host.
     try {
       if (state() == open) run_on_device(index);
     } catch (const std::exception& error) {
@@ -163,7 +163,8 @@ void Round::start(int index) {
       working_.fetch_sub(1, std::memory_order_seq_cst);
       throw;
     }
-    if (state_.compare_exchange_strong(expected, ready, std::memory_order_seq_cst)) finish(done);
+    if (state_.compare_exchange_strong(expected, done, std::memory_order_seq_cst))
+      futex_wake(state_);
   } else if (state_.compare_exchange_strong(expected, ready, std::memory_order_seq_cst)) {
     if (chunks_ == 0 || total_bytes_ <= small_round) {
       if (chunks_ == 0) finish(done);
