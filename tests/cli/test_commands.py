@@ -374,23 +374,6 @@ class Commands(ProgramCase):
         self.assertEqual(done.stdout.splitlines()[:2], ["2", "llama { layers = 2 }"])
         self.assertIn("there is no mw.nix", done.stderr)
 
-    def test_doctor(self):
-        done = self.call("doctor", "--json")
-        checks = {line["name"]: line["status"] for line in self.lines(done)}
-        self.assertEqual(checks["plugins"], "ok")
-        self.assertEqual(checks["Lua"], "ok")
-        self.assertEqual(done.returncode, 0)
-
-    def test_threads_wait_passively_unless_told_otherwise(self):
-        def said(**environment):
-            kept = {name: value for name, value in os.environ.items()
-                    if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-            done = subprocess.run([BIN, "doctor", "--json"], env={**kept, **environment}, capture_output=True, text=True)
-            return {line["name"]: line["status"] for line in self.lines(done)}["OpenMP waits"]
-
-        self.assertEqual(said(), "ok")
-        self.assertEqual(said(OMP_WAIT_POLICY="ACTIVE"), "warning")
-
     def test_lua_types_are_up_to_date(self):
         kept = (SOURCE / "scripts/meshwright.d.lua").read_text()
         made = self.call("lua-types").stdout

@@ -189,7 +189,7 @@ end"""))
         self.assertEqual(peaks(f"mw.microbatch.fit {{ memory = {held[least]} }}"), [held[least]])
 
     def test_what_fits_a_cluster_is_what_its_device_takes(self):
-        # Which is not what this machine's kernels take: a byte less than the device needs does not fit.
+        # Not what this machine's kernels take: a byte less than the device needs does not fit.
         peaks = lambda *given: [plan["peak_bytes"] for plan in self.all("run", self.write(HEAD + "".join(
             f'e("llama", {{ dp(2) }}, {microbatch}, mw.plan, {{ batch = 16, sequence = 512, recompute = {recompute}, '
             f'precision = "bf16", cluster = mw.cluster("dgx-h100", {{ nodes = 1 }}) }})\n' for microbatch, recompute in given)))]

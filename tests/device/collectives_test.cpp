@@ -66,8 +66,8 @@ TEST_CASE("Each collective moves what it says, many times, and no access is out 
   CHECK(reported().empty());
 }
 
-// A rank that waits may look at any moment of another's start(). On the host these addresses end the
-// process.
+// A rank that waits may look at any moment of another's start(). On the host these addresses end
+// the process.
 TEST_CASE("No rank carries out on the host what lies on accelerators") {
   const Ranks where = GENERATE(Ranks::apart, Ranks::together);
   std::atomic<int> wrong{0};

@@ -89,8 +89,8 @@ constexpr Asks operator|(Asks a, Asks b) {
 // of its steps (program/ring.h).
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
 
-// Whether an instruction of this code, and with or without a ring, never begins a transfer: most are
-// such, and who only asks for transfers may pass them over.
+// Whether such an instruction never begins a transfer: most are of a code that does not, and who
+// only asks for transfers may pass them over.
 bool sends_nothing(const Instruction& instruction);
 
 }  // namespace mw
