@@ -1,6 +1,5 @@
 """The program from outside: exit codes, JSON lines, what bad input leads to, signals."""
 import json
-import os
 import signal
 import subprocess
 import textwrap
