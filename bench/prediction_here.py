@@ -7,7 +7,7 @@ Each mix trains for some steps; its result has the prediction of the same run. C
 take where nothing else runs. Prints each mix, and of both the mean and median of |predicted /
 measured - 1|, the largest one, the bias, and Spearman's rank correlation.
 
-Each mix trains in several rounds, the quicker of which counts, as other programs only make a step
+Each mix trains in several rounds, the quickest of which counts, as other programs only make a step
 slower; a run beside which they had more than a twentieth of a core is made again (three times at
 most). `--seed` draws other mixes: what a change is tuned on is not what it is judged by."""
 import argparse
@@ -161,7 +161,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--meshwright", default=str(ROOT / "build/bin/meshwright"))
     p.add_argument("--seconds", type=float, default=2.0, help="of each mix' training, about")
-    p.add_argument("--rounds", type=int, default=2, help="in which each mix trains")
+    p.add_argument("--rounds", type=int, default=4, help="in which each mix trains")
     p.add_argument("--seed", type=int, help="24 random mixes by this number in place of the usual ones")
     p.add_argument("--mixes", help="numbers, from 0: 3,5 or 0-11")
     p.add_argument("--json", metavar="FILE")
