@@ -59,7 +59,8 @@ ClosedForm::Microbatch ClosedForm::microbatch(const WorkTerms& work, const DataT
 
 void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
                       const SearchCandidate& c) {
-  microbatches_ = static_cast<double>(batch_ / c.split.ways / c.microbatch);
+  const std::int64_t microbatches = batch_ / c.split.ways / c.microbatch;
+  microbatches_ = static_cast<double>(microbatches);
   const bool staged = c.stages > 1;
   const double most = std::ceil(layers_ / c.stages), mean = layers_ / c.stages;
   middle_ = microbatch(work, data, most, !staged);
