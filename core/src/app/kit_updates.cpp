@@ -100,11 +100,10 @@ class UpdateChecker {
       call_plugin(
           {op.name(), ""}, "made an update", [&] { op.run(call); }, Stage::options);
     };
-    const Operands begin(kit_elements, states, 1), other(kit_elements, states, 2);
+    const Operands begin(kit_elements, states, 1), between(kit_elements, states, 2);
     Operands once(begin), again(begin), parts(begin), warm(begin);
     run(warm, 3);  // what kernels set up at their first call
     const Allocated used = allocated([&] { run(once, 3); });
-    Operands between(other);
     run(between, 4);
     run(again, 3);
     const std::int64_t cut = kit_elements / 2;  // a multiple of any vector

@@ -107,7 +107,7 @@ std::string Measurements::look_for_divergence(const StepReport& report) {
   if (report.left_out || (loss && norm) == diverged_.empty()) return "";
   if (loss && norm) {
     diverged_.clear();
-    const std::string news =
+    std::string news =
         fmt::format("the loss and the gradient norm are finite again from step {} on", report.step);
     log_.event(report.step, -1, "recovered", news);
     return news;

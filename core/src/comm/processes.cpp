@@ -285,7 +285,7 @@ int Processes::leave(std::exception_ptr own, int code,
                      const std::function<int(std::exception_ptr)>& print) noexcept {
   const bool failed = own != nullptr;
   try {
-    code = first() ? leave_first(std::move(own), code, print) : leave_other(std::move(own), print);
+    code = first() ? leave_first(std::move(own), code, print) : leave_other(own, print);
   } catch (const std::exception&) {
     if (code == 0) code = exit_code_of(Stage::run);
   }
@@ -324,7 +324,7 @@ int Processes::leave_first(std::exception_ptr own, int code,
   return code;
 }
 
-int Processes::leave_other(std::exception_ptr own,
+int Processes::leave_other(const std::exception_ptr& own,
                            const std::function<int(std::exception_ptr)>& print) {
   const bool told = over_;
   if (!told) {

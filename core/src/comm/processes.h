@@ -108,7 +108,8 @@ class Processes {
   void measure_clock();
   int leave_first(std::exception_ptr own, int code,
                   const std::function<int(std::exception_ptr)>& print);
-  int leave_other(std::exception_ptr own, const std::function<int(std::exception_ptr)>& print);
+  int leave_other(const std::exception_ptr& own,
+                  const std::function<int(std::exception_ptr)>& print);
 
   std::unique_ptr<Carrier> carrier_;
   const int count_, index_;

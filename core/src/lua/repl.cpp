@@ -84,7 +84,7 @@ std::string raw_text(lua_State* lua, const char* key) {
   if (lua_type(lua, -1) != LUA_TTABLE) return "";
   lua_pushstring(lua, key);
   lua_rawget(lua, -2);
-  const std::string text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
+  std::string text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
   lua_pop(lua, 1);
   return text;
 }

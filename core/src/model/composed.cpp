@@ -339,7 +339,7 @@ class Composed final : public Model {
                                  const std::string& name, const std::vector<int>& inputs) {
     try {
       const Speaker speaker{one.kind, ""};
-      const auto outputs = call_plugin(
+      auto outputs = call_plugin(
           speaker, "was appended", [&] { return one.op->append(b, name, inputs); }, Stage::options);
       if (static_cast<int>(outputs.size()) == one.op->outputs()) return outputs;
       throw Error(Stage::options, "plugin.fault", "",

@@ -161,7 +161,8 @@ double causal_scores(std::int64_t queries, std::int64_t keys, bool backward) {
   // Blocks that end before the last key do, in a series; the others see all keys.
   const std::int64_t growing = std::min(full, keys / step * in_step);
   const std::int64_t last = std::min(backward ? (queries + step - 1) / step * step : queries, keys);
-  const auto steps = static_cast<double>(growing / in_step);
+  const std::int64_t whole = growing / in_step;
+  const auto steps = static_cast<double>(whole);
   const double series =
       static_cast<double>(step) * (static_cast<double>(in_step) * steps * (steps + 1) / 2 +
                                    static_cast<double>(growing % in_step) * (steps + 1));

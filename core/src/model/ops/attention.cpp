@@ -51,7 +51,7 @@ at::Tensor index_of(const HeadMap& map, const at::Tensor& like) {
 at::Tensor spread(const at::Tensor& k, const HeadMap& map) {
   if (map.identity()) return k;
   if (!map.regular) return k.index_select(2, index_of(map, k));
-  const at::Tensor picked = k.narrow(2, map.first, map.count);
+  at::Tensor picked = k.narrow(2, map.first, map.count);
   if (map.repeat == 1) return picked;
   const std::int64_t b = k.size(0), t = k.size(1), d = k.size(3);
   if (map.count == 1) return picked.expand({b, t, map.repeat, d});
