@@ -3,15 +3,14 @@
 // 3 plan refused, 4 some cells failed, 5 environment, 130 interrupted.
 #include <fmt/format.h>
 
-#include <malloc.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <optional>
 
 #include "app/command_line.h"
+#include "base/heap.h"
 #include "base/interrupt.h"
 #include "base/leave.h"
 #include "base/text.h"
@@ -162,21 +161,6 @@ int run_main(int argc, char** argv) {
 }  // namespace
 }  // namespace mw
 
-// A step frees what the next one allocates again. By default glibc hands big blocks back to the
-// system at once and faults every page in anew: 6 to 8 % of a small model's CPU time. 32 MiB is the
-// largest threshold that it takes; the padding is what a thread's heap keeps.
-static void keep_freed_memory() {
-#ifdef __GLIBC__
-  const char* tunables = std::getenv("GLIBC_TUNABLES");
-  if (tunables != nullptr && std::strstr(tunables, "glibc.malloc.mmap_threshold") != nullptr) {
-    return;  // the user knows better
-  }
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 64 << 20);
-#endif
-}
-
 // Threads of OpenMP that spin between their regions take cores from other ranks and programs: with
 // one busy program beside, steps of 0.13 s took 3 s on two cores. Threads that never spin are late:
 // 151 ms for 92 with nothing beside; a thousand turns give 109 and lose 8 % beside a program. The
@@ -193,6 +177,6 @@ static void wait_passively(char** argv) {
 int main(int argc, char** argv) {
   wait_passively(argv);
   mw::leave_libraries_standing();
-  keep_freed_memory();
+  mw::keep_freed_memory();
   return mw::run_main(argc, argv);
 }

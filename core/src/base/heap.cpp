@@ -3,14 +3,20 @@
 
 #include <malloc.h>
 
+#include <cstdlib>
+#include <cstring>
+
 namespace mw {
 
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int most = 1 << 30;
-  ::mallopt(M_TRIM_THRESHOLD, most);
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 25);  // the highest it takes
-  ::mallopt(M_TOP_PAD, 1 << 24);
+  const char* tunables = std::getenv("GLIBC_TUNABLES");
+  if (tunables != nullptr && std::strstr(tunables, "glibc.malloc.mmap_threshold") != nullptr) {
+    return;  // the user knows better
+  }
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  ::mallopt(M_TOP_PAD, 64 << 20);
 #endif
 }
 

@@ -11,7 +11,6 @@
 #include <unordered_map>
 
 #include "base/cpu.h"
-#include "base/heap.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "predict/memory_limit.h"
@@ -199,10 +198,6 @@ std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContex
     return planned;
   }
   const auto texts = forked_map(open.size(), processes, [&](std::size_t k) {
-    if (static bool kept = false; !kept) {  // in each process
-      kept = true;
-      keep_freed_memory();
-    }
     return json_text(json_of_planned(plan_cell(cells[open[k]], context, limit, predict, once)));
   });
   for (std::size_t k = 0; k < open.size(); ++k)
