@@ -67,13 +67,13 @@ TEST_CASE("launchers number their processes") {
 TEST_CASE("words come to all processes") {
   const auto ends = in_processes(3, [](Processes& all) {
     const std::string own(static_cast<std::size_t>(all.index()), 'x');
-    if (all.all_gather("names", own) != Texts{"", "x", "xx"}) throw std::runtime_error("gathered");
-    if (all.broadcast("a word", own + "!") != "!") throw std::runtime_error("broadcast");
+    demand(all.all_gather("names", own) == Texts{"", "x", "xx"}, "gathered");
+    demand(all.broadcast("a word", own + "!") == "!", "broadcast");
     const Texts gathered = all.gather("names", own);
-    if (gathered.size() != (all.first() ? 3u : 0u)) throw std::runtime_error("gathered on one");
-    if (all.clock_offset() != 0) throw std::runtime_error("one clock, and an offset");
-    if (all.on_this_host() != 3) throw std::runtime_error("hosts");
-    if (all.leave(nullptr, 0, [](auto) { return 1; }) != 0) throw std::runtime_error("left");
+    demand(gathered.size() == (all.first() ? 3u : 0u), "gathered on one");
+    demand(all.clock_offset() == 0, "one clock, and an offset");
+    demand(all.on_this_host() == 3, "hosts");
+    demand(all.leave(nullptr, 0, [](auto) { return 1; }) == 0, "left");
   });
   CHECK(ends == Texts{"none", "none", "none"});
 }
@@ -82,7 +82,7 @@ TEST_CASE("a message longer than a carrier takes goes in parts") {
   const auto ends = in_processes(2, [](Processes& all) {
     std::string bytes(Carrier::most_bytes + 12345, 'a');
     bytes.back() = 'z';
-    if (all.broadcast("much", all.first() ? bytes : "") != bytes) throw std::runtime_error("cut");
+    demand(all.broadcast("much", all.first() ? bytes : "") == bytes, "cut");
   });
   CHECK(ends == Texts{"none", "none"});
 }
@@ -96,7 +96,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
   SECTION("the end") {
     CHECK(in_processes(3, [](Processes& all) {
             if (all.index() == 2) {
-              CHECK(all.leave(nullptr, 0, [](auto) { return 1; }) == 1);
+              demand(all.leave(nullptr, 0, [](auto) { return 1; }) == 1, "left");
             } else {
               try {
                 all.barrier("a word");
@@ -119,11 +119,11 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
           try {
             std::rethrow_exception(std::move(error));
           } catch (const Error& told) {
-            CHECK(codes(told.problems()) == "data.missing data");
+            demand(codes(told.problems()) == "data.missing data", "another error");
             return told.exit_code();
           }
         });
-        CHECK(code == 2);
+        demand(code == 2, "another exit code");
         throw;
       }
     });
@@ -171,7 +171,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
 
 TEST_CASE("the first process' error ends the others, and is printed once") {
   std::atomic<int> printed = 0;
-  in_processes(4, [&](Processes& all) {
+  const auto ends = in_processes(4, [&](Processes& all) {
     std::exception_ptr own;
     try {
       if (all.first()) throw Error(Stage::plan, "plan.bad", "plan", "refused");
@@ -179,10 +179,12 @@ TEST_CASE("the first process' error ends the others, and is printed once") {
     } catch (...) {
       own = std::current_exception();
     }
-    CHECK(all.leave(own, 0, [&](auto) {
+    const int code = all.leave(own, 0, [&](auto) {
       ++printed;
       return 3;
-    }) == 3);
+    });
+    demand(code == 3, "another exit code");
   });
+  CHECK(ends == Texts(4, "none"));
   CHECK(printed == 1);
 }

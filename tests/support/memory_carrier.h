@@ -115,6 +115,11 @@ class MemoryCarrier : public Carrier {
   int runs_ = 0;
 };
 
+// For a process' body: Catch2's assertions are for one thread, so what is wrong ends the process.
+inline void demand(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
 // Runs `body` as each of so many processes; what each throws, as codes ("none").
 inline std::vector<std::string> in_processes(
     int count, const std::function<void(Processes&)>& body,

@@ -9,8 +9,9 @@
 
 namespace mw::test {
 
+// A thread's own: threads stand for processes in some tests, each of which has one.
 inline PluginRegistry& registry() {
-  static PluginRegistry plugins(PluginRegistry::search_path({}));
+  thread_local PluginRegistry plugins(PluginRegistry::search_path({}));
   return plugins;
 }
 

@@ -142,7 +142,6 @@ RankRuntime::RankRuntime(int ranks, Processes* processes, const std::string& mix
     here_.resize(static_cast<std::size_t>(ranks));
     std::iota(here_.begin(), here_.end(), 0);
   }
-  meeting_ = std::make_unique<Meeting>(here_.size());
 }
 
 RankRuntime::~RankRuntime() = default;
@@ -158,6 +157,7 @@ double RankRuntime::shared_clock(double seconds) const {
 
 void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceType device,
                       const std::string& agreed) {
+  meeting_ = std::make_unique<Meeting>(here_.size());  // a run that failed before is over
   const auto guarded = [&](RankContext& context) {
     try {
       body(context);
