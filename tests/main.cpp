@@ -2,9 +2,11 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 
+#include "base/cpu.h"
 #include "base/leave.h"
 
 int main(int argc, char** argv) {
   mw::leave_libraries_standing();
+  mw::keep_thread_limit();
   return Catch::Session().run(argc, argv);
 }

@@ -12,6 +12,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/cpu.h"
 #include "meshwright/ops.h"
 #include "program/scratch.h"
 
@@ -381,7 +382,9 @@ void check_memory_on(OpCase c, at::ScalarType type, int threads) {
 
 void check_memory(OpCase c, at::ScalarType type) {
   const int threads_before = at::get_num_threads();
-  for (const int threads : {1, 2}) check_memory_on(c, type, threads);
+  for (const int threads : {1, 2}) {
+    if (threads <= thread_limit()) check_memory_on(c, type, threads);
+  }
   at::set_num_threads(threads_before);
 }
 

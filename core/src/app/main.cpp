@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "app/command_line.h"
+#include "base/cpu.h"
 #include "base/heap.h"
 #include "base/interrupt.h"
 #include "base/leave.h"
@@ -178,5 +179,6 @@ int main(int argc, char** argv) {
   wait_passively(argv);
   mw::leave_libraries_standing();
   mw::keep_freed_memory();
+  mw::keep_thread_limit();
   return mw::run_main(argc, argv);
 }

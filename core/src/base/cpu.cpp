@@ -1,6 +1,7 @@
 // Asks the system for the CPU's model, features and cores.
 #include "base/cpu.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "base/hash.h"
@@ -47,8 +49,22 @@ int core_count() {
   return count;
 }
 
+int thread_limit() {
+  static const int limit = [] {
+    const char* const text = std::getenv("OMP_THREAD_LIMIT");
+    const int given = text == nullptr ? 0 : std::atoi(text);
+    return given > 0 ? given : std::numeric_limits<int>::max();
+  }();
+  return limit;
+}
+
+void keep_thread_limit() {
+  if (at::get_num_threads() > thread_limit()) at::set_num_threads(thread_limit());
+}
+
 int threads_of_rank(int ranks, int asked, int cores) {
-  return asked > 0 ? asked : std::max(1, cores / std::max(1, ranks));
+  const int wanted = asked > 0 ? asked : std::max(1, cores / std::max(1, ranks));
+  return std::min(wanted, thread_limit());
 }
 
 std::string kernels_key() {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "base/chosen.h"
+#include "base/cpu.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "plan/forward_only.h"
@@ -231,6 +232,12 @@ class Reader {
     experiment_.steps = values_.integer("steps");
     experiment_.seed = values_.integer("seed");
     request_.threads = experiment_.threads = values_.int32("threads");
+    if (experiment_.threads > thread_limit()) {
+      problems_.add(Stage::options, "option.value", "threads",
+                    fmt::format("threads: got {}; OMP_THREAD_LIMIT lets a rank have {}",
+                                experiment_.threads, thread_limit()),
+                    fmt::format("write threads = {}, or unset it", thread_limit()));
+    }
     read_device(values_, *context_.catalog, experiment_);
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
