@@ -88,6 +88,8 @@ verb_test() {
   export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$supp/lsan.supp:print_suppressions=0}
   export TSAN_OPTIONS=${TSAN_OPTIONS-suppressions=$supp/tsan.supp:halt_on_error=1}
   export UBSAN_OPTIONS=${UBSAN_OPTIONS-suppressions=$supp/ubsan.supp:print_stacktrace=1:halt_on_error=1}
+  # What threads of an OpenMP region in libtorch hand to each other looks like a race: tsan.supp.
+  [[ $preset != tsan ]] || export OMP_THREAD_LIMIT=${OMP_THREAD_LIMIT-1}
   # The matrices run where they are asked for, the GPU's tests where there is one.
   local skip='^matrix$' i
   for i in "${!rest[@]}"; do
