@@ -166,6 +166,14 @@ class Commands(ProgramCase):
         self.refused('e.precision = "fp8"', 2, "option.choice precision")
         self.refused("e.threads = -1", 2, "option.range threads")
 
+    def test_a_limit_of_openmp(self):
+        """oneDNN's products in bf16 leave out the work of threads that they do not get: NaN, where nobody keeps the limit."""
+        done = self.call("run", "--json", self.script('e.precision = "bf16" e.plan = {}'), OMP_THREAD_LIMIT="1")
+        self.assertEqual((done.returncode, self.lines(done)[0]["status"]), (0, "done"), done.stderr)
+        done = self.call("plan", "--json", self.script("e.threads = 2"), OMP_THREAD_LIMIT="1")
+        self.assertEqual((done.returncode, self.lines(done)[0]["key"]), (2, "threads"), done.stderr)
+        self.assertIn("write threads = 1", done.stderr)
+
     # --- Refusals ---
 
     def test_unknown_key(self):
@@ -266,17 +274,20 @@ class Commands(ProgramCase):
         self.assertEqual(brought["tp"], {("strategy", "tp")})
         self.assertLessEqual({("strategy", "pp"), ("scheduler", "zbv")}, brought["pp"])
         listed = self.call("plugins", "list").stdout
-        self.assertRegex(listed, r"(?m)^model +llama .* built in$")
-        self.assertRegex(listed, r"(?m)^scheduler +1f1b .*pp\.so$")
+        self.assertRegex(listed, r"(?m)^model +llama +\S+ +built in +Llama decoder")
+        self.assertRegex(listed, r"(?m)^scheduler +1f1b +\S+ +pp\.so +one forward, one backward")
+        # Folders once, below; no row is wider than a terminal for a path's sake.
+        self.assertRegex(listed, r"(?m)^  /.*/plugins$")
+        self.assertNotRegex(listed, r"(?m)^scheduler .*/plugins/")
 
     def test_clusters_are_a_kind(self):
         """Files of one's own on the plugin path beside those that ship."""
         (self.folder / "hall.cluster.lua").write_text('-- our hall\nreturn changed')
         listed = self.call("plugins", "list", "--plugin-path", self.folder).stdout
         # A sentence, without its source, however many lines it takes.
-        self.assertRegex(listed, r"(?m)^cluster +dgx-h100 +DGX H100: 8 H100 joined .* NICs of 400 Gb/s  ")
-        self.assertRegex(listed, r"(?m)^cluster +selene +Selene, .* a fat tree at full rate  ")
-        self.assertRegex(listed, r"(?m)^cluster +hall +our hall .*hall\.cluster\.lua$")
+        self.assertRegex(listed, r"(?m)^cluster +dgx-h100 +dgx-h100\.lua +DGX H100: 8 H100 joined .* NICs of 400 Gb/s$")
+        self.assertRegex(listed, r"(?m)^cluster +selene +selene\.lua +Selene, .* a fat tree at full rate$")
+        self.assertRegex(listed, r"(?m)^cluster +hall +hall\.cluster\.lua +our hall$")
         text = (SOURCE / "clusters/dgx-v100.lua").read_text().replace('name = "dgx-v100"', 'name = "hall"')
         (self.folder / "hall.cluster.lua").write_text(text)
         script = self.script('e.cluster = mw.cluster("hall", { nodes = 2 })')

@@ -2,7 +2,10 @@
 // options of each.
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <set>
 #include <span>
+#include <string>
 
 #include "app/commands.h"
 #include "app/option_text.h"
@@ -95,10 +98,17 @@ std::vector<ClusterFile> all_cluster_files(const PluginRegistry& plugins) {
   return all;
 }
 
+// A file's name, its folder being added to those that are named once.
+std::string file_in(std::set<std::string>& folders, const std::filesystem::path& file) {
+  folders.insert(file.parent_path().string());
+  return file.filename().string();
+}
+
 }  // namespace
 
 int list_plugins(PluginRegistry& plugins, Output& output) {
-  TextTable table({"kind", "name", "version", "what it does", "file"});
+  TextTable table({"kind", "name", "version", "file", "what it does"});
+  std::set<std::string> folders;  // of the files of the table
   std::vector<std::pair<const PluginDescriptor*, std::string>> good = {{&built_in(), ""}};
   std::string broken;
   for (const PluginFile& plugin : plugins.files()) {
@@ -131,15 +141,17 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
     for (const auto& [plugin, file] : good) {
       for (const Registration& one : registrations(*plugin)) {
         if (one.kind == kind)
-          table.add({noun_of(kind), one.name, plugin->version, one.doc,
-                     file.empty() ? "built in" : file});
+          table.add({noun_of(kind), one.name, plugin->version,
+                     file.empty() ? "built in" : file_in(folders, file), one.doc});
       }
     }
     if (kind != Kind::cluster) continue;
     for (const ClusterFile& one : clusters)
-      table.add({noun_of(kind), one.name, "", one.doc, one.file.string()});
+      table.add({noun_of(kind), one.name, "", file_in(folders, one.file), one.doc});
   }
   std::string text = table.text();
+  if (!folders.empty()) text += "\nfiles lie in:\n";
+  for (const std::string& folder : folders) text += fmt::format("  {}\n", folder);
   if (!broken.empty()) text += "\nbroken:\n" + broken;
   if (good.size() == 1) {
     text += "\nno plugins; searched:\n";
