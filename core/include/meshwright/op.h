@@ -45,7 +45,7 @@ struct Sparse {
 
 class LocalDims {
  public:
-  void set(LocalDim local);
+  void set(const LocalDim& local);
   const LocalDim& at(Dim dim) const;  // throws std::out_of_range
   bool has(Dim dim) const;
   std::vector<std::int64_t> shape(const Dims& dims) const;

@@ -84,7 +84,7 @@ int core_sweep(lua_State* lua) {
   try {
     sweep.table = to_json(lua, 1, "");
   } catch (const Error& error) {
-    throw with_places(error, [&](const Problem&) { return here; });
+    throw with_places(error, [&](const Problem&) { return std::string(here); });
   }
   if (!sweep.table.is_object()) fail("takes a table with names; got a list");
   if (!sweep.table.contains(place_key) && !here.empty()) sweep.table[place_key] = here;

@@ -95,7 +95,7 @@ void fill_normal(T* out, const std::vector<std::int64_t>& shape, const std::vect
 
 }  // namespace
 
-void fill_slice(at::Tensor out, const Value& value, std::uint64_t seed,
+void fill_slice(const at::Tensor& out, const Value& value, std::uint64_t seed,
                 const std::vector<std::int64_t>& shape, const std::vector<Range>& ranges) {
   if (ranges.size() != shape.size() || static_cast<std::size_t>(out.dim()) != shape.size()) {
     throw std::invalid_argument("fill_slice: \"" + value.name +
@@ -133,7 +133,7 @@ void fill_slice(at::Tensor out, const Value& value, std::uint64_t seed,
   if (!direct) out.copy_(made);
 }
 
-void fill(at::Tensor out, const Value& value, std::uint64_t seed) {
+void fill(const at::Tensor& out, const Value& value, std::uint64_t seed) {
   std::vector<Range> ranges;
   for (const std::int64_t size : out.sizes()) ranges.push_back({0, size});
   fill_slice(out, value, seed, out.sizes().vec(), ranges);

@@ -18,10 +18,10 @@ namespace mw {
 // normal numbers that Box and Muller's transform makes of the Philox4x32-10 [Salmon et al. 2011]
 // block e/4, keyed by seed and name. Computed in double and rounded to out's type, so that fp32 and
 // fp64 runs start alike. `out` has the ranges' sizes and may lie on any device.
-void fill_slice(at::Tensor out, const Value& value, std::uint64_t seed,
+void fill_slice(const at::Tensor& out, const Value& value, std::uint64_t seed,
                 const std::vector<std::int64_t>& shape, const std::vector<Range>& ranges);
 
 // The whole tensor.
-void fill(at::Tensor out, const Value& value, std::uint64_t seed);
+void fill(const at::Tensor& out, const Value& value, std::uint64_t seed);
 
 }  // namespace mw

@@ -15,7 +15,7 @@ const char* name_of(Piece piece) {
   return names.at(static_cast<std::size_t>(piece));
 }
 
-void LocalDims::set(LocalDim local) {
+void LocalDims::set(const LocalDim& local) {
   for (LocalDim& known : list_) {
     if (known.dim == local.dim) {
       known = local;

@@ -60,7 +60,7 @@ Chunks chunks_of(std::int64_t batch, std::int64_t seq, std::int64_t row_bytes) {
 
 // Exchanges the halves of the last dim. The halves of a head are short: moved as 16-byte words they
 // cost a quarter of the loop steps.
-void swap_halves(at::Tensor out, const at::Tensor& x) {
+void swap_halves(const at::Tensor& out, const at::Tensor& x) {
   const std::int64_t width = x.size(-1);
   at::Tensor from = x, to = out;
   const std::int64_t word = 16 / x.element_size();
