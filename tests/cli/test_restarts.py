@@ -1,6 +1,5 @@
 """run --max-restarts: what is started again, what is not, and what is told of it."""
 import json
-
 import signal
 import subprocess
 import time
@@ -9,31 +8,12 @@ import unittest
 import h5py
 
 from cases import BIN, ProgramCase
-
-# %s: more keys. `starts` has a line for each start.
-SCRIPT = """\
-local mw = require "meshwright"
-local dp, tp = mw.plugins("dp", "tp")
-io.open("starts", "a"):write("x\\n"):close()
-function starts()  -- a global: what `observe` closes over makes another experiment
-  local n = 0
-  for _ in io.lines("starts") do n = n + 1 end
-  return n
-end
-function kill() os.execute("kill -9 $PPID; sleep 5") end
-local e = {
-  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
-  data = mw.synthetic {}, sequence = 16, plan = { dp(2), tp(2) }, batch = 4,
-  optimizer = mw.adamw { lr = 1e-3 }, steps = 6, log = "a.h5",
-}
-%s
-mw.train(e)
-"""
+from restarts import restart_script
 
 
 class Restarts(ProgramCase):
     def restart(self, changes, *arguments, restarts=3):
-        self.write(SCRIPT % changes)
+        self.write(restart_script("dp(2), tp(2)", changes))
         done = self.call("run", "script.lua", "--json", "--max-restarts", restarts, *arguments)
         self.stderr = done.stderr
         return done.returncode, self.lines(done)
@@ -81,7 +61,7 @@ class Restarts(ProgramCase):
                 self.assertIn("not started again: " + said, self.stderr)
 
     def test_signals_reach_the_run(self):
-        self.write(SCRIPT % "e.steps = 1000000 e.observe = function(step) io.stderr:write('at ', step, '\\n') end")
+        self.write(restart_script("dp(2), tp(2)", "e.steps = 1000000 e.observe = function(step) io.stderr:write('at ', step, '\\n') end"))
         process = subprocess.Popen([BIN, "run", "script.lua", "--json", "--max-restarts", "3"], cwd=self.folder,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
@@ -94,7 +74,7 @@ class Restarts(ProgramCase):
         self.assertIn("SIGTERM", run["reason"])
 
     def test_a_signal_while_it_waits(self):
-        self.write(SCRIPT % "kill()")
+        self.write(restart_script("dp(2), tp(2)", "kill()"))
         process = subprocess.Popen([BIN, "run", "script.lua", "--max-restarts", "9"], cwd=self.folder,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
@@ -124,7 +104,7 @@ class Restarts(ProgramCase):
         self.assertNotIn("not started again", self.stderr)
 
     def test_usage(self):
-        self.write(SCRIPT % "")
+        self.write(restart_script("dp(2), tp(2)", ""))
         for arguments, environment, why in (
                 (["-", "--max-restarts", "1"], {}, "usage.option"),
                 (["script.lua", "--restart-with", "steps=3"], {}, "usage.option"),

@@ -9,33 +9,14 @@ import unittest
 import h5py
 
 from cases import BIN, ProgramCase
-
-# %s: more keys. Each process writes a line into `starts`.
-SCRIPT = """\
-local mw = require "meshwright"
-local dp = mw.plugins("dp")
-io.open("starts", "a"):write("x\\n"):close()
-function starts()  -- a global: what `observe` closes over makes another experiment
-  local n = 0
-  for _ in io.lines("starts") do n = n + 1 end
-  return n
-end
-function kill() os.execute("kill -9 $PPID; sleep 5") end
-local e = {
-  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
-  data = mw.synthetic {}, sequence = 16, plan = { dp(2) }, batch = 4,
-  optimizer = mw.adamw { lr = 1e-3 }, steps = 6, log = "a.h5",
-}
-%s
-mw.train(e)
-"""
+from restarts import restart_script
 FOREVER = "e.steps = 1000000 e.observe = function(step) if step == 2 then io.stderr:write('begun\\n') end end"
 
 
 @unittest.skipIf(shutil.which("mpirun") is None, "MPI is not installed: the plugin was left out")
 class ProcessesOption(ProgramCase):
     def start(self, more, *options, before=None):
-        self.write(SCRIPT % more)
+        self.write(restart_script("dp(2)", more))
         process = subprocess.Popen([BIN, "run", "script.lua", "--processes", "2", "--json", *options], cwd=self.folder, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before)
         self.addCleanup(process.communicate)

@@ -13,9 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -23,6 +21,7 @@
 #include "base/interrupt.h"
 #include "base/launch.h"
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "lua/script.h"
 #include "meshwright/error.h"
 #include "meshwright/json.h"
@@ -34,7 +33,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int processes = kit_processes;
 constexpr std::chrono::seconds patience{300};
 // From the first process' end to that of the others: each ends by itself, in no order.
 constexpr std::chrono::seconds until_others_end{30};
@@ -55,11 +53,6 @@ int free_port() {
   if (found) return port;
   throw Error(Stage::environment, "launch.address", "", "this machine has no free port",
               "the network of this machine, 127.0.0.1");
-}
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // A folder of its own, gone with it.
@@ -106,12 +99,12 @@ class Launched {
     for (const char* other : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"})
       child.variables.push_back(std::string(other) + "=");
     const std::string port = std::to_string(free_port());
-    for (int p = 0; p < (launcher_.empty() ? processes : 1); ++p) {
+    for (int p = 0; p < (launcher_.empty() ? kit_processes : 1); ++p) {
       ChildOptions one = child;
       one.output = output(p).string();
       if (launcher_.empty()) {
         for (const std::string& variable :
-             {fmt::format("WORLD_SIZE={}", processes), fmt::format("RANK={}", p),
+             {fmt::format("WORLD_SIZE={}", kit_processes), fmt::format("RANK={}", p),
               fmt::format("LOCAL_RANK={}", p), std::string("MASTER_ADDR=127.0.0.1"),
               "MASTER_PORT=" + port, std::string("TORCHELASTIC_USE_AGENT_STORE=False")})
           one.variables.push_back(variable);
@@ -134,7 +127,7 @@ class Launched {
   // False if it is not to be found.
   bool kill_last() {
     if (launcher_.empty()) {
-      kill(processes - 1);
+      kill(kit_processes - 1);
       return true;
     }
     std::vector<pid_t> below = {started_[0].process};
@@ -146,7 +139,7 @@ class Launched {
       };
       if (i == 0 || !runs_this_program(below[i])) continue;
       const auto launch = launched(variable);
-      if (launch && launch->process == processes - 1) return ::kill(below[i], SIGKILL) == 0;
+      if (launch && launch->process == kit_processes - 1) return ::kill(below[i], SIGKILL) == 0;
     }
     return false;
   }
@@ -193,7 +186,7 @@ class Launched {
     }
     return true;
   }
-  std::string said(int p) const { return text_of(output(p)); }
+  std::string said(int p) const { return whole_file(output(p)).value_or(""); }
   std::vector<Json> results() const {
     std::vector<Json> lines;
     std::istringstream text(said(0));
@@ -314,7 +307,7 @@ void check_killed(Launched& run, KitReport& report) {
     return;
   }
   if (!run.kill_last()) {
-    report.failed(check, fmt::format("no process {} was found to be killed", processes - 1),
+    report.failed(check, fmt::format("no process {} was found to be killed", kit_processes - 1),
                   "its launcher must start processes of this machine as its own children");
     return;
   }
@@ -322,7 +315,7 @@ void check_killed(Launched& run, KitReport& report) {
   for (const Json& line : run.results()) {
     const std::string message = line.value("message", "");
     if (ended && line.value("code", "") == "process.lost" && run.has_failed() &&
-        names(message, processes - 1)) {
+        names(message, kit_processes - 1)) {
       report.ok(check, message);
       return;
     }

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -15,6 +13,7 @@
 #include "app/option_text.h"
 #include "app/result_fields.h"
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "lua/script.h"
 #include "plugin/built_in.h"
 #include "script/read_search.h"
@@ -151,8 +150,7 @@ std::string value_types(PluginRegistry& plugins) {
 // Of what nothing declares: what lua/meshwright/types.lua has after its head.
 std::string hand_written() {
   const std::filesystem::path path = lua_library() / "meshwright/types.lua";
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = whole_file(path).value_or("");
   static constexpr std::string_view head = "local mw = {}\n\n";
   const std::size_t begin = text.find(head);
   if (begin != std::string::npos) return text.substr(begin + head.size());

@@ -8,11 +8,10 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "base/process_start.h"
 #include "base/text.h"
 #include "comm/rank_calls.h"
 #include "record/warm_up.h"
@@ -20,17 +19,9 @@
 
 namespace mw {
 double seconds_since_start() {
-  // Field 22 of stat: the start in clock ticks since boot. The name in field 2 may hold spaces.
-  std::stringstream text;
-  text << std::ifstream("/proc/self/stat").rdbuf();
-  const std::string stat = text.str();
-  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  std::string field;
-  for (int i = 3; i <= 22 && fields >> field; ++i) {
-  }
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
-  const double ticks = std::strtod(field.c_str(), nullptr);
+  const auto ticks = static_cast<double>(process_start(::getpid()).value_or(0));
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
          ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }

@@ -16,6 +16,7 @@
 
 #include "app/commands.h"
 #include "app/process_tree.h"
+#include "base/share.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -23,14 +24,14 @@ namespace {
 
 // Seconds that mpirun lets pass before it kills what is left once a process has died or failed; it
 // takes them even if nothing is. Enough for the first process to close its run file.
-constexpr const char* patience = "3";
+constexpr const char* kill_patience = "3";
 
 std::vector<std::string> command_of(int processes, const std::vector<std::string>& words) {
   std::vector<std::string> all = {
-      "mpirun",          "-n",    std::to_string(processes),   "--quiet", "--bind-to", "none",
-      "--oversubscribe", "--mca", "odls_base_sigkill_timeout", patience};
+      "mpirun",          "-n",    std::to_string(processes),   "--quiet",    "--bind-to", "none",
+      "--oversubscribe", "--mca", "odls_base_sigkill_timeout", kill_patience};
   if (::geteuid() == 0) all.emplace_back("--allow-run-as-root");
-  all.push_back(this_program());
+  all.push_back(program_path().string());
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }

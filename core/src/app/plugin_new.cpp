@@ -6,12 +6,12 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 
 #include "app/commands.h"
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "lua/script.h"
 
 namespace mw {
@@ -114,12 +114,11 @@ void copy_templates(const fs::path& from, const fs::path& to,
     std::string name = entry.path().filename().string();
     if (name.starts_with("NAME")) name.replace(0, 4, values.at("NAME"));
     if (name == "gitignore") name = ".gitignore";
-    std::ifstream in(entry.path());
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const std::optional<std::string> text = whole_file(entry.path());
     std::ofstream out(to / name);
-    out << filled(text, values);
+    out << filled(text.value_or(""), values);
     out.close();
-    if (!in || !out) {
+    if (!text || !out) {
       throw Error(Stage::script, "file.write", "",
                   fmt::format("{}: cannot write it: the disk is full, or a template is unreadable",
                               (to / name).string()),

@@ -7,13 +7,11 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/share.h"
+
 namespace mw {
 
 namespace fs = std::filesystem;
-
-std::string this_program() {
-  return fs::read_symlink("/proc/self/exe").string();
-}
 
 std::vector<pid_t> children_of(pid_t process) {
   std::vector<pid_t> found;
@@ -29,7 +27,7 @@ std::vector<pid_t> children_of(pid_t process) {
 
 bool runs_this_program(pid_t process) {
   std::error_code gone;
-  return fs::read_symlink(fmt::format("/proc/{}/exe", process), gone) == this_program();
+  return fs::read_symlink(fmt::format("/proc/{}/exe", process), gone) == program_path();
 }
 
 std::string variable_of(pid_t process, const std::string& name) {

@@ -8,8 +8,6 @@
 
 namespace mw {
 
-std::string this_program();  // its file
-
 std::vector<pid_t> children_of(pid_t process);  // of all its threads; none if it is gone
 bool runs_this_program(pid_t process);
 // A variable of the environment with which it was started; empty if it has none of the name.

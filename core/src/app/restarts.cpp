@@ -22,6 +22,7 @@
 #include "app/commands.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "base/share.h"
 #include "base/text.h"
 
 namespace mw {
@@ -94,8 +95,7 @@ class ReportFile {
 };
 
 pid_t start(const std::string& launcher, std::vector<std::string> words) {
-  std::error_code error;
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  const std::string program = program_path().string();
   std::vector<std::string> all = {program};
   // The shell splits a launcher into words as it would in a script.
   if (!launcher.empty()) all = {"/bin/sh", "-c", "exec " + launcher + " \"$@\"", "sh", program};

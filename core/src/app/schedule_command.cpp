@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include "app/chrome_trace.h"
 #include "app/commands.h"
 #include "base/output_file.h"
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "meshwright/options.h"
 
 namespace mw {
@@ -36,17 +36,15 @@ void share_out(const ScheduleArguments& arguments, ScheduleRequest& request) {
 }
 
 Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
-  std::ifstream file(arguments.name, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) {
+  const std::optional<std::string> text = whole_file(arguments.name);
+  if (!text) {
     throw Error(
         Stage::options, "file.missing", "",
         fmt::format("{}: there is no such file", arguments.name),
         "name a CSV file of compute actions, or one of " + names_of(catalog, Kind::scheduler));
   }
   Made made;
-  made.schedule = schedule_from_csv(text.str(), arguments.name);
+  made.schedule = schedule_from_csv(*text, arguments.name);
   const auto choose = [](int given, int found) { return given > 0 ? given : found; };
   made.request.stages = choose(arguments.stages, made.schedule.stages());
   made.request.microbatches = choose(arguments.microbatches, made.schedule.microbatches);

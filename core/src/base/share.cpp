@@ -5,10 +5,13 @@
 
 namespace mw {
 
-std::filesystem::path share_folder() {
+std::filesystem::path program_path() {
   std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return program.parent_path().parent_path() / "share/meshwright";
+  return std::filesystem::read_symlink("/proc/self/exe", error);
+}
+
+std::filesystem::path share_folder() {
+  return program_path().parent_path().parent_path() / "share/meshwright";
 }
 
 }  // namespace mw

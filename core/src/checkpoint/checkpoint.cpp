@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
 #include "base/cpu.h"
+#include "base/whole_file.h"
 #include "checkpoint/checksum.h"
 #include "input/mapped_file.h"
 #include "meshwright/error.h"
@@ -37,11 +36,9 @@ std::string index_text(const fs::path& folder) {
   if (error) throw broken(fmt::format("{}: {}", index_file, error.message()));
   if (size > most_index_text)
     throw broken(fmt::format("{}: {} bytes are too many", index_file, size));
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  if (!in) throw broken(fmt::format("{}: cannot be read", index_file));
-  return text.str();
+  std::optional<std::string> text = whole_file(path);
+  if (!text) throw broken(fmt::format("{}: cannot be read", index_file));
+  return *std::move(text);
 }
 
 // Empty if the file is as it should be.

@@ -5,12 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "base/whole_file.h"
 #include "checkpoint/rank_file.h"
 #include "meshwright/error.h"
 
@@ -173,14 +172,12 @@ bool CheckpointWriter::await_others(std::vector<Written>& all) {
     int missing = -1;
     for (int rank = 0; rank < setup_.ranks; ++rank) {
       if (there[static_cast<std::size_t>(rank)]) continue;
-      std::ifstream in(staged / part_file(rank), std::ios::binary);
-      if (!in) {
+      const std::optional<std::string> text = whole_file(staged / part_file(rank));
+      if (!text) {
         if (missing < 0) missing = rank;
         continue;
       }
-      std::stringstream text;
-      text << in.rdbuf();
-      all.push_back(read_part(rank, text.str()));
+      all.push_back(read_part(rank, *text));
       there[static_cast<std::size_t>(rank)] = true;
     }
     if (missing < 0) return true;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/share.h"
 #include "base/text.h"
 #include "lua/chunks.h"
 #include "lua/guarded.h"
@@ -68,9 +69,7 @@ std::vector<fs::path> module_folders(const Script::State& state) {
 }  // namespace
 
 fs::path lua_library() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return program.parent_path().parent_path() / "share/meshwright/lua";
+  return share_folder() / "lua";
 }
 
 std::string lua_release() {

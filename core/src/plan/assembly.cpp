@@ -1,5 +1,5 @@
-// What the builders of forward and backward share: new slots, names of segments, copies and
-// additions, and the segments that transfer between stages.
+// What the builders of forward and backward share: new slots, names of segments, and the
+// segments that transfer between stages.
 #include "plan/assembly.h"
 
 #include <fmt/format.h>
@@ -27,26 +27,6 @@ Slot slot_of(const Program& program, int value, const Layout& layout) {
   slot.dtype = program.dtype_of(v.scalar, v.fp32_at_least);
   slot.value = value;
   return slot;
-}
-
-Instruction alias(const Program& program, int from, int to, const char* phase) {
-  Instruction i;
-  i.code = Code::alias;
-  i.inputs = {from};
-  i.outputs = {to};
-  i.phase = phase;
-  i.label = program.slots[to].name;
-  return i;
-}
-
-Instruction addition(const Program& program, int to, int share) {
-  Instruction i;
-  i.code = Code::add;
-  i.phase = "backward";
-  i.label = program.slots[to].name;
-  i.inputs = {share};
-  i.outputs = {to};
-  return i;
 }
 
 Instruction transfer(const Assembly& assembly, int crossing, bool gradient, Move::Kind kind,

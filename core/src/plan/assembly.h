@@ -48,9 +48,6 @@ struct Assembly {
 
 // A slot for a value of the graph (or its gradient, which the caller renames).
 Slot slot_of(const Program& program, int value, const Layout& layout);
-Instruction alias(const Program& program, int from, int to, const char* phase);
-// `share` is added to the gradient in `to`.
-Instruction addition(const Program& program, int to, int share);
 // Start or wait of a send or recv of what crosses; `slot` is its input or its output.
 Instruction transfer(const Assembly& assembly, int crossing, bool gradient, Move::Kind kind,
                      Code code, int slot, int pending);

@@ -4,6 +4,7 @@
 
 #include "base/interrupt.h"
 #include "plan/assembly.h"
+#include "program/slot_steps.h"
 
 namespace mw {
 namespace {

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/share.h"
 #include "base/text.h"
 #include "plugin/built_in.h"
 #include "plugin/module.h"
@@ -108,9 +109,9 @@ std::vector<fs::path> PluginRegistry::search_path(const std::vector<std::string>
       if (!folder.empty()) folders.emplace_back(folder);
     }
   }
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) folders.push_back(program.parent_path().parent_path() / "lib/meshwright/plugins");
+  const fs::path program = program_path();
+  if (!program.empty())
+    folders.push_back(program.parent_path().parent_path() / "lib/meshwright/plugins");
   return folders;
 }
 

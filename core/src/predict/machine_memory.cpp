@@ -8,8 +8,9 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <string>
+
+#include "base/control_groups.h"
 
 namespace mw {
 namespace {
@@ -28,12 +29,12 @@ std::int64_t limit_in(const fs::path& file) {
   return static_cast<std::int64_t>(bytes);
 }
 
-// The lowest limit of a group and of those around it. Inside a container its own group is often
-// mounted as the outermost, under a path that is not there.
-std::int64_t lowest(const fs::path& mounted, fs::path group, const char* name) {
-  std::int64_t least = limit_in(mounted / name);
-  for (group = group.relative_path(); !group.empty(); group = group.parent_path()) {
-    least = std::min(least, limit_in(mounted / group / name));
+// The lowest limit of a group and of those around it.
+std::int64_t lowest(const MemoryGroup& of) {
+  const char* const name = of.first_version ? "memory.limit_in_bytes" : "memory.max";
+  std::int64_t least = limit_in(of.mounted / name);
+  for (fs::path group = of.group; !group.empty(); group = group.parent_path()) {
+    least = std::min(least, limit_in(of.mounted / group / name));
   }
   return least;
 }
@@ -42,21 +43,7 @@ std::int64_t of_groups(const fs::path& root) {
   const fs::path mounted = root / "sys/fs/cgroup";
   std::int64_t least = std::min(limit_in(mounted / "memory.max"),
                                 limit_in(mounted / "memory/memory.limit_in_bytes"));
-  std::ifstream groups(root / "proc/self/cgroup");  // "0::/a/b", or "4:memory:/a/b" in version 1
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string group = line.substr(second + 1);
-    std::stringstream controllers(line.substr(first + 1, second - first - 1));
-    if (second == first + 1) {
-      least = std::min({least, lowest(mounted, group, "memory.max"),
-                        lowest(mounted / "unified", group, "memory.max")});
-    }
-    for (std::string controller; std::getline(controllers, controller, ',');) {
-      if (controller == "memory")
-        least = std::min(least, lowest(mounted / "memory", group, "memory.limit_in_bytes"));
-    }
-  }
+  for (const MemoryGroup& group : memory_groups(root)) least = std::min(least, lowest(group));
   return least;
 }
 

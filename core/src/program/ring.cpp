@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "program/slot_steps.h"
+
 namespace mw {
 namespace {
 
@@ -143,13 +145,8 @@ class RingWriter {
     return i;
   }
 
-  Instruction addition(int to, int share) const {
-    Instruction i;
-    i.code = Code::add;
-    i.phase = "backward";
-    i.label = program_.slots[to].name;
-    i.inputs = {share};
-    i.outputs = {to};
+  Instruction last_addition(int to, int share) const {
+    Instruction i = addition(program_, to, share);
     i.release = {share};
     return i;
   }
@@ -163,13 +160,13 @@ class RingWriter {
   void hand_on(const Rotating& r) {
     if (step_ > 0) {
       arrive(r, step_ - 1);
-      emit(addition(sum(r, step_), in_turn(r.shares, step_)));
+      emit(last_addition(sum(r, step_), in_turn(r.shares, step_)));
     }
     emit(shift(Code::start, sum(r, step_), sent_to(r, step_), r.sum_pending));
   }
   void bring_home(const Rotating& r) {
     arrive(r, last_);
-    if (adds(r)) emit(addition(goal(r), sent_to(r, last_)));
+    if (adds(r)) emit(last_addition(goal(r), sent_to(r, last_)));
   }
 
   const Program& program_;

@@ -11,12 +11,11 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <vector>
 
 #include "base/new_file.h"
+#include "base/process_start.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -73,19 +72,8 @@ void remove_orphans(const fs::path& path) {
 }
 
 std::string process_mark(int pid) {
-  // Field 22 of stat: the start in clock ticks since boot. The name in field 2 may hold spaces.
-  std::stringstream text;
-  text << std::ifstream(fmt::format("/proc/{}/stat", pid)).rdbuf();
-  const std::string stat = text.str();
-  const auto name = stat.rfind(')');
-  if (name == std::string::npos) return "";
-  std::istringstream fields(stat.substr(name + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) {
-    if (!(fields >> field)) return "";
-    if (i == 3 && field == "Z") return "";  // it has ended; nobody has asked how
-  }
-  return fmt::format("{} {}", pid, field);
+  const auto start = process_start(pid);
+  return start ? fmt::format("{} {}", pid, *start) : "";
 }
 
 bool writer_lives(const fs::path& path, const std::string& mark) {

@@ -7,13 +7,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "base/markup.h"
 #include "base/new_file.h"
 #include "base/share.h"
 #include "base/text.h"
+#include "base/whole_file.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -27,9 +27,8 @@ constexpr const char* first_lines = "<!doctype html>\n<!-- meshwright.page/1";
 std::string part(const std::string& name) {
   const fs::path share = share_folder();
   const fs::path path = name == "chart.min.js" ? share / name : share / "page" / name;
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file && !text.empty()) return text;
+  std::optional<std::string> text = whole_file(path);
+  if (text && !text->empty()) return *std::move(text);
   throw Error(Stage::environment, "page.part", "",
               fmt::format("a part of the reports' page is missing: {}", path.string()),
               "build or install the program anew; Chart.js is Debian's libjs-chart.js");

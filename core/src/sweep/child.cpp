@@ -12,11 +12,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
 #include <system_error>
 
+#include "base/control_groups.h"
 #include "base/text.h"
 #include "meshwright/error.h"
 
@@ -47,8 +49,8 @@ constexpr std::size_t last_words = 4096;
 }
 
 // Of the group of version 2 that this process is in, or of the nearest around it.
-std::int64_t kills_in(const std::string& folder, const char* file, const char* key) {
-  std::ifstream stream(folder + "/" + file);
+std::int64_t kills_in(const std::filesystem::path& folder, const char* file, const char* key) {
+  std::ifstream stream(folder / file);
   std::string word;
   std::int64_t count = 0;
   while (stream >> word >> count) {
@@ -152,22 +154,11 @@ bool child_ended(pid_t process, int& status) {
 }
 
 std::int64_t kills_for_memory() {
-  std::ifstream groups("/proc/self/cgroup");  // "0::/a/b", or "4:memory:/a/b" of version 1
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string group = line.substr(second + 1);
-    if (second == first + 1) {
-      for (const std::string& folder : {"/sys/fs/cgroup" + group, std::string("/sys/fs/cgroup")}) {
-        const std::int64_t kills = kills_in(folder, "memory.events", "oom_kill");
-        if (kills >= 0) return kills;
-      }
-    } else if (line.find(":memory:") != std::string::npos) {
-      for (const std::string& folder :
-           {"/sys/fs/cgroup/memory" + group, std::string("/sys/fs/cgroup/memory")}) {
-        const std::int64_t kills = kills_in(folder, "memory.oom_control", "oom_kill");
-        if (kills >= 0) return kills;
-      }
+  for (const MemoryGroup& of : memory_groups()) {
+    const char* const file = of.first_version ? "memory.oom_control" : "memory.events";
+    for (const std::filesystem::path& folder : {of.mounted / of.group, of.mounted}) {
+      const std::int64_t kills = kills_in(folder, file, "oom_kill");
+      if (kills >= 0) return kills;
     }
   }
   return kills_in("/proc", "vmstat", "oom_kill");  // of the whole machine: no group is to be seen

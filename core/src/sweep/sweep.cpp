@@ -13,6 +13,7 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "base/share.h"
 #include "base/text.h"
 #include "sweep/conductor.h"
 #include "sweep/judge.h"
@@ -334,8 +335,7 @@ class Sweep {
 
   SweepOutcome job_script() {
     SlurmJob job;
-    std::error_code error;
-    job.program = fs::read_symlink("/proc/self/exe", error).string();
+    job.program = program_path().string();
     job.script = program_.script;
     job.folder = fs::current_path().string();
     job.arguments = program_.words;
