@@ -1,9 +1,9 @@
 """Runs clang-tidy on our sources, and compiles each apart, skipping what passed before unchanged.
 
 Usage, from the repository's root: tidy.py CACHE [FILE…]. Exit status 1 if anything was found.
-clang-tidy reads files as they are compiled, about ten of a folder together: ten cost little more
-than one, nearly all of it being ATen's headers. That hides an include which only a neighbour has,
-so each file is compiled apart too, without making code, with the foreign headers precompiled.
+clang-tidy reads files as they are compiled, about twenty of a folder together: these cost little
+more than one, nearly all of it being ATen's headers. That hides an include which only a neighbour
+has, so each file is compiled apart too, without making code, with the foreign headers precompiled.
 A state is the content of the files, of our own headers that they include (as the release build's
 dependency log has them), of .clang-tidy and of the pinned versions. CACHE remembers the states
 that passed, for all clones.

@@ -1,10 +1,17 @@
-# Files of one folder are compiled together, about ten at a time: what each file pays for the
+# Files of one folder are compiled together, about twenty at a time: what each file pays for the
 # headers of ATen and JSON, even precompiled (instantiating what they left pending), is then paid
-# once for all ten. So names in anonymous namespaces are unique within a folder. `./meshwright lint`
-# compiles each file apart too, and so finds an include that only a neighbour has.
+# once for all of them. So names in anonymous namespaces are unique within a folder.
+# `./meshwright lint` compiles each file apart too, and so finds an include that only a neighbour
+# has.
 
-option(MESHWRIGHT_UNITY "Compile about ten files of a folder together" ON)
-set(meshwright_files_together 10)
+option(MESHWRIGHT_UNITY "Compile about twenty files of a folder together" ON)
+set(meshwright_files_together 20)
+
+# Folders of code that runs once a command or waits for files, and tests, whose time is libtorch's:
+# a third of the compile time would go into optimising it, which no run shows.
+set(meshwright_lightly_optimised
+    core/src/app core/src/check core/src/lua core/src/plugin core/src/record core/src/report
+    core/src/script core/src/sweep tests)
 
 # meshwright_together(OUT FILE…): what to compile for these files (absolute paths): files that
 # include some of one folder each. Not CMake's own UNITY_BUILD, whose files name absolute paths:
@@ -21,6 +28,13 @@ function(meshwright_together out)
     file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${folder}")
     string(MAKE_C_IDENTIFIER "${folder}" key)
     list(APPEND folders "${key}")
+    set(light_${key} FALSE)
+    foreach(light IN LISTS meshwright_lightly_optimised)
+      string(FIND "${folder}/" "${light}/" at)
+      if(at EQUAL 0)
+        set(light_${key} TRUE)
+      endif()
+    endforeach()
     list(APPEND files_${key} "${source}")
   endforeach()
   list(REMOVE_DUPLICATES folders)
@@ -40,6 +54,10 @@ function(meshwright_together out)
     foreach(batch RANGE ${last})
       file(CONFIGURE OUTPUT "${together}/${key}_${batch}.cpp" CONTENT "${text_${key}_${batch}}" @ONLY)
       list(APPEND units "${together}/${key}_${batch}.cpp")
+      if(light_${key})
+        set_property(SOURCE "${together}/${key}_${batch}.cpp"
+          APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+      endif()
     endforeach()
   endforeach()
   set(${out} ${units} PARENT_SCOPE)

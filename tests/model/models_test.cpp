@@ -111,8 +111,8 @@ std::shared_ptr<const Model> made(const char* kind, const Json& given) {
   return test::made<Model>("model", kind, given);
 }
 
-Graph build(const char* kind, const Json& given, int batch = 2, int sequence = 6) {
-  return made(kind, given)->build(batch, sequence, batch * sequence);
+Graph build(const char* kind, const Json& given, int sequences = 2, int length = 6) {
+  return made(kind, given)->build(sequences, length, sequences * length);
 }
 
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

@@ -35,7 +35,7 @@ std::string refused(const Json& table) {
   return problems.list().front().code + " " + problems.list().front().key;
 }
 
-Cluster two_nodes() {
+Cluster cluster_of_two() {
   Cluster c = round_cluster(4);
   c.nodes = 2;
   c.network = {1e9, 1, 1e-5, 1e-6, 1, 0};
@@ -84,7 +84,7 @@ TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
 }
 
 TEST_CASE("All groups of a node share its NICs") {
-  const Cluster c = two_nodes();
+  const Cluster c = cluster_of_two();
   const Placed one = place(c, {0, 4}), four = place(c, {0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(one.nodes == 2);
   CHECK(one.in_node == 1);
@@ -102,7 +102,7 @@ TEST_CASE("All groups of a node share its NICs") {
 }
 
 TEST_CASE("Above a pod the tree may be slower") {
-  Cluster c = two_nodes();
+  Cluster c = cluster_of_two();
   c.network.pod = 1;
   const double full = collective_seconds(c, Collective::all_reduce, 1e9, place(c, {0, 4}), {});
   c.network.oversubscription = 7;
@@ -170,7 +170,7 @@ TEST_CASE("Times are told of a machine that could run the plan alone") {
 }
 
 TEST_CASE("An axis that crosses nodes takes longer than one that does not") {
-  Cluster c = two_nodes();
+  Cluster c = cluster_of_two();
   c.node.latency = 1e-7;  // these tensors are small
   const auto gradients = [&](const std::vector<StrategyChoice>& plan) {
     const Experiment e = experiment(llama(plan));

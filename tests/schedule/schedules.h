@@ -27,10 +27,10 @@ inline ScheduleRequest request_of(int stages, int chunks, int microbatches) {
 inline const std::vector<std::shared_ptr<const Scheduler>>& schedulers() {
   static const auto all = [] {
     test::registry().plugin("pp");
-    std::vector<std::shared_ptr<const Scheduler>> all;
+    std::vector<std::shared_ptr<const Scheduler>> made;
     for (const Registration* one : test::registry().list(Kind::scheduler))
-      all.push_back(mw::make<Scheduler>(*one, Values()));
-    return all;
+      made.push_back(mw::make<Scheduler>(*one, Values()));
+    return made;
   }();
   return all;
 }

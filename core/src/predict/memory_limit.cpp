@@ -19,19 +19,19 @@ std::string text_of(std::int64_t bytes) {
 const Plan& highest(const Experiment& experiment, bool together, std::int64_t* step = nullptr) {
   if (!experiment.step_plans) return *experiment.plan;
   const StepPlans& steps = *experiment.step_plans;
-  std::size_t most = 0;
+  std::size_t fullest = 0;
   std::int64_t need = -1;
   for (std::size_t p = 0; p < steps.plans.size(); ++p) {
     const std::int64_t own = predicted_need(*steps.plans[p], together);
     if (own <= need) continue;
     need = own;
-    most = p;
+    fullest = p;
   }
   if (step != nullptr) {
-    *step = std::find(steps.of_step.begin(), steps.of_step.end(), static_cast<int>(most)) -
+    *step = std::find(steps.of_step.begin(), steps.of_step.end(), static_cast<int>(fullest)) -
             steps.of_step.begin();
   }
-  return *steps.plans[most];
+  return *steps.plans[fullest];
 }
 
 // Refused, or where the experiment is forced a note.
