@@ -24,7 +24,10 @@ install(TARGETS meshwright_sdk meshwright_core meshwright_library EXPORT Meshwri
         LIBRARY DESTINATION lib)
 install(TARGETS meshwright RUNTIME DESTINATION bin)
 # Not as files: their search path would be the build folder's. The program has loaded what they
-# need.
+# need, but for CUDA's side.
+if(MESHWRIGHT_CUDA)
+  set_property(TARGET plugin_nccl PROPERTY INSTALL_RPATH "$ORIGIN/../libtorch/torch/lib" "${torch_root}/lib")
+endif()
 install(TARGETS ${MESHWRIGHT_OWN_PLUGINS} LIBRARY DESTINATION lib/meshwright/plugins OPTIONAL)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/include/" DESTINATION include)
 foreach(name IN ITEMS lua clusters scripts docs examples)

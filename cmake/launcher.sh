@@ -66,18 +66,22 @@ system_python() { if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else
 
 wheel_is_good() { [[ -f $1 ]] && echo "$2  $1" | sha256sum --check --status; }
 
-# Every pinned wheel in the cache folder, checksum right.
+# pip takes a platform by its name, not the older ones that it includes.
+wheel_platforms() {
+  printf -- '--platform manylinux%s_x86_64 ' 2010 2014 _2_12 _2_17 _2_18 _2_25 _2_27 _2_28
+}
+
+# Every wheel of these kinds of pins in the cache folder, checksum right.
 fetch_wheels() {
-  local folder=$cache/wheels name version sum file partial
+  local folder=$cache/wheels name version sum file partial kind
   mkdir -p "$folder"
   while read -r name version sum file; do
     wheel_is_good "$folder/$file" "$sum" && continue
     say "downloading $name $version (once; kept in $folder)"
     partial=$(mktemp -d "$folder/partial.XXXXXX")
     if ! "$(system_python)" -m pip download --quiet --no-deps --only-binary=:all: \
-      --python-version 3.11 --implementation cp --dest "$partial" \
-      --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \
-      --platform manylinux_2_17_x86_64 "$name==$version" </dev/null >&2; then
+      --python-version 3.11 --implementation cp --dest "$partial" $(wheel_platforms) \
+      "$name==$version" </dev/null >&2; then
       rm -rf "$partial"
       die "cannot download $name $version; is the network there?"
     fi
@@ -90,11 +94,11 @@ fetch_wheels() {
     fi
     mv "$partial/$file" "$folder/$file"
     rm -rf "$partial"
-  done < <(pins wheel)
+  done < <(for kind in "$@"; do pins "$kind"; done)
 }
 
-# Names the content of .deps/libtorch, so that new pins are noticed.
-parts_id() { for kind in wheel "$@"; do pins "$kind"; done | sha256sum; }
+# Names what .deps/libtorch has of these kinds of pins, so that new ones are noticed.
+parts_id() { for kind in "$@"; do pins "$kind"; done | sha256sum; }
 
 # nvcc, and NCCL's header beside it or among the system's.
 has_cuda_toolkit() {
@@ -105,23 +109,25 @@ has_cuda_toolkit() {
 
 # .deps/libtorch: the parts of the wheels that the preset needs, all of them or no folder at all.
 ensure_libtorch() {
-  local target=$root/.deps/libtorch fresh=$root/.deps/libtorch.new kinds=(keep)
+  local target=$root/.deps/libtorch fresh=$root/.deps/libtorch.new
+  local wheels=(wheel) kinds=(keep)
   # With the toolkit there, a test compiles and links the module that needs them.
-  local cuda=
-  if [[ $1 == cuda ]] || has_cuda_toolkit; then cuda=1 kinds=(keep cuda); fi
-  grep -qxF "$(parts_id "${kinds[@]}")" "$target/.complete" 2>/dev/null && return 0
+  if [[ $1 == cuda ]] || has_cuda_toolkit; then kinds+=(cuda); fi
+  if [[ $1 == cuda ]]; then wheels+=(wheel-cuda) kinds+=(keep-cuda); fi
+  grep -qxF "$(parts_id "${wheels[@]}" "${kinds[@]}")" "$target/.complete" 2>/dev/null && return 0
   (
     lock "$cache/wheels.lock"
-    fetch_wheels
+    fetch_wheels "${wheels[@]}"
   ) || exit
   say "unpacking libtorch"
   rm -rf "$fresh"
   mkdir -p "$fresh"
   "$(system_python)" "$root/cmake/unpack_wheels.py" "$root/cmake/deps.txt" "$cache/wheels" \
     "$fresh" "${kinds[@]}" >&2 || die "cannot unpack the wheels in $cache/wheels"
-  # What the CUDA build unpacks serves the CPU build too.
-  parts_id keep >"$fresh/.complete"
-  if [[ $cuda ]]; then parts_id keep cuda >>"$fresh/.complete"; fi
+  # What is unpacked for CUDA serves the builds without it too.
+  parts_id wheel keep >"$fresh/.complete"
+  if [[ " ${kinds[*]} " == *" cuda "* ]]; then parts_id wheel keep cuda >>"$fresh/.complete"; fi
+  parts_id "${wheels[@]}" "${kinds[@]}" >>"$fresh/.complete"
   rm -rf "$target"
   mv "$fresh" "$target"
 }

@@ -1,7 +1,7 @@
 # libtorch from the unpacked wheel as imported targets of our own.
 #   Torch::cpu    libtorch_cpu + libc10, everything the CPU build links
-#   Torch::cuda   libtorch_cuda + libc10_cuda and the toolkit's runtime (option MESHWRIGHT_CUDA, or
-#                 meshwright_torch_cuda() for the one target that needs it)
+#   Torch::cuda   libtorch_cuda + libc10_cuda, CUDA's runtime and NCCL's header (option
+#                 MESHWRIGHT_CUDA, or meshwright_torch_cuda() for the one target that needs it)
 # The wheel's CMake package is not used: it stops without a CUDA toolkit.
 
 # Also installed: the package's configuration sets MESHWRIGHT_DEPS_DIR and includes it.
@@ -31,9 +31,17 @@ target_link_libraries(Torch::cpu INTERFACE Torch::c10)
 target_link_options(Torch::cpu INTERFACE
   "LINKER:-rpath-link,${torch_root}/lib:${MESHWRIGHT_DEPS_DIR}/libtorch/nvidia/cu13/lib")
 
+# Whether the headers and libraries that libtorch's CUDA side was built with are unpacked, as the
+# launcher does for the cuda preset. A toolkit's headers do for compiling only: another NCCL's may
+# have its options in another size.
+set(cuda_root "${MESHWRIGHT_DEPS_DIR}/libtorch/nvidia")
+set(meshwright_cuda_unpacked FALSE)
+if(EXISTS "${cuda_root}/nccl/include/nccl.h")
+  set(meshwright_cuda_unpacked TRUE)
+endif()
+
 macro(meshwright_torch_cuda)
   if(NOT TARGET Torch::cuda)
-    find_package(CUDAToolkit 13.0 REQUIRED)
     foreach(name IN ITEMS c10_cuda torch_cuda)
       if(NOT EXISTS "${torch_root}/lib/lib${name}.so")
         message(FATAL_ERROR "lib${name}.so is not unpacked. Run ./meshwright build --preset cuda.")
@@ -43,12 +51,28 @@ macro(meshwright_torch_cuda)
         IMPORTED_LOCATION "${torch_root}/lib/lib${name}.so" IMPORTED_SONAME lib${name}.so)
     endforeach()
     add_library(Torch::cuda INTERFACE IMPORTED)
-    target_link_libraries(Torch::cuda INTERFACE
-      Torch::cpu Torch::torch_cuda Torch::c10_cuda CUDA::cudart)
+    if(meshwright_cuda_unpacked)
+      add_library(Torch::cudart SHARED IMPORTED)
+      set_target_properties(Torch::cudart PROPERTIES
+        IMPORTED_LOCATION "${cuda_root}/cu13/lib/libcudart.so.13" IMPORTED_SONAME libcudart.so.13)
+      target_include_directories(Torch::cuda INTERFACE
+        "${cuda_root}/cu13/include" "${cuda_root}/nccl/include")
+      target_link_libraries(Torch::cuda INTERFACE Torch::cudart)
+    else()
+      find_package(CUDAToolkit 13.0 REQUIRED)
+      find_path(MESHWRIGHT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+      target_include_directories(Torch::cuda INTERFACE "${MESHWRIGHT_NCCL_INCLUDE}")
+      target_link_libraries(Torch::cuda INTERFACE CUDA::cudart)
+    endif()
+    target_link_libraries(Torch::cuda INTERFACE Torch::cpu Torch::torch_cuda Torch::c10_cuda)
     # Nothing refers to libtorch_cuda's kernels by symbol: they register themselves when loaded.
     target_link_options(Torch::cuda INTERFACE "LINKER:--no-as-needed")
   endif()
 endmacro()
 if(MESHWRIGHT_CUDA)
+  if(NOT meshwright_cuda_unpacked)
+    message(FATAL_ERROR "CUDA's libraries are not at ${cuda_root}. Run ./meshwright build --preset cuda: "
+                        "it fetches and unpacks the pinned wheels, then configures.")
+  endif()
   meshwright_torch_cuda()
 endif()

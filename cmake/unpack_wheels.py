@@ -1,6 +1,6 @@
 """Unpacks the pinned members of the wheels.
 
-Usage: unpack_wheels.py DEPS WHEELS TARGET KIND…   (KIND: keep, cuda; see deps.txt)
+Usage: unpack_wheels.py DEPS WHEELS TARGET KIND…   (KIND: keep, cuda, keep-cuda; see deps.txt)
 """
 
 import fnmatch
@@ -13,8 +13,10 @@ import zipfile
 
 def main(deps, wheels, target, *kinds):
     rows = [line.split() for line in open(deps) if line.strip() and line[0] != "#"]
-    for name, file in [(row[1], row[4]) for row in rows if row[0] == "wheel"]:
+    for name, file in [(row[1], row[4]) for row in rows if row[0].startswith("wheel")]:
         globs = [g for row in rows if row[0] in kinds and row[1] == name for g in row[2:]]
+        if not globs:
+            continue
         with zipfile.ZipFile(pathlib.Path(wheels) / file) as archive:
             chosen = set()
             for pattern in globs:

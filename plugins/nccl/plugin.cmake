@@ -1,9 +1,11 @@
-# The only module that links libtorch's CUDA side. It belongs to the cuda preset; with the toolkit
-# there other builds can compile and link it too, by the target check_nccl, which a test does.
-find_package(CUDAToolkit 13.0 QUIET)
-find_path(MESHWRIGHT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+# The only module that links libtorch's CUDA side. It belongs to the cuda preset; where the toolkit
+# is other builds can compile and link it too, by the target check_nccl, which a test does.
 set(nccl_state "")
-if(NOT CUDAToolkit_FOUND OR NOT MESHWRIGHT_NCCL_INCLUDE)
+if(NOT meshwright_cuda_unpacked)
+  find_package(CUDAToolkit 13.0 QUIET)
+  find_path(MESHWRIGHT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+endif()
+if(NOT meshwright_cuda_unpacked AND NOT (CUDAToolkit_FOUND AND MESHWRIGHT_NCCL_INCLUDE))
   set(MESHWRIGHT_PLUGIN_LEFT_OUT "there is no CUDA 13 toolkit with nccl.h")
 elseif(NOT EXISTS "${torch_root}/lib/libtorch_cuda.so")
   set(MESHWRIGHT_PLUGIN_LEFT_OUT
@@ -12,7 +14,6 @@ else()
   meshwright_torch_cuda()
   if(NOT TARGET nccl_headers)
     add_library(nccl_headers INTERFACE)
-    target_include_directories(nccl_headers SYSTEM INTERFACE "${MESHWRIGHT_NCCL_INCLUDE}")
     target_compile_definitions(nccl_headers INTERFACE USE_C10D_NCCL)
     target_link_libraries(nccl_headers INTERFACE Torch::cuda)
   endif()

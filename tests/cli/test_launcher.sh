@@ -87,17 +87,20 @@ check "a failing apt-get shows its output" says "apt-get was called"
 
 # --- wheels ---
 all_installed="sed -n 's/^apt */installed /p' '$work/clone/cmake/deps.txt'"
+# pin NAME SUFFIX: a wheel in the cache, pinned as wheel$SUFFIX and keep$SUFFIX.
+pin() {
+  local folder=$work/cache/meshwright/wheels name=$1 suffix=$2 sum
+  mkdir -p "$folder" "$work/wheel/$name/lib" "$work/wheel/$name/junk"
+  echo "library" >"$work/wheel/$name/lib/libx.so"
+  echo "junk" >"$work/wheel/$name/junk/y"
+  (cd "$work/wheel" && python3 -m zipfile -c "$folder/$name-1-py3-none-any.whl" "$name/")
+  sum=$(sha256sum "$folder/$name-1-py3-none-any.whl" | cut -d' ' -f1)
+  printf 'wheel%s %s 1 %s %s-1-py3-none-any.whl\nkeep%s %s %s/lib/*\n' \
+    "$suffix" "$name" "$sum" "$name" "$suffix" "$name" "$name" >>"$work/clone/cmake/deps.txt"
+}
 pin_one_wheel() {
-  local folder=$work/cache/meshwright/wheels
-  mkdir -p "$folder" "$work/wheel/pack/lib" "$work/wheel/pack/junk"
-  echo "library" >"$work/wheel/pack/lib/libx.so"
-  echo "junk" >"$work/wheel/pack/junk/y"
-  (cd "$work/wheel" && python3 -m zipfile -c "$folder/pack-1-py3-none-any.whl" pack/)
-  local sum
-  sum=$(sha256sum "$folder/pack-1-py3-none-any.whl" | cut -d' ' -f1)
   sed -i '/^\(wheel\|keep\|cuda\)/d' "$work/clone/cmake/deps.txt"
-  printf 'wheel pack 1 %s pack-1-py3-none-any.whl\nkeep pack pack/lib/*\n' "$sum" \
-    >>"$work/clone/cmake/deps.txt"
+  pin pack ""
 }
 fresh
 fake dpkg-query "$all_installed"
@@ -118,6 +121,26 @@ check "a spoilt wheel that cannot be fetched again exits 5" exits 5
 check "it is named" says "cannot download pack 1"
 check "nothing is unpacked from it" absent "$work/clone/.deps/libtorch"
 check "no partial download stays" test -z "$(ls -d "$work"/cache/meshwright/wheels/partial.* 2>/dev/null)"
+
+# --- what CUDA needs is for the cuda preset alone ---
+fresh
+fake dpkg-query "$all_installed"
+fake cmake 'echo "cmake ran" ; exit 1'
+pin_one_wheel
+pin gpu -cuda
+mv "$work/cache/meshwright/wheels/gpu-1-py3-none-any.whl" "$work/elsewhere/"
+launch run script.lua
+check "an ordinary build needs no wheel of CUDA's" test -f "$work/clone/.deps/libtorch/pack/lib/libx.so"
+check "and has nothing of it" absent "$work/clone/.deps/libtorch/gpu"
+launch build --preset cuda
+check "the cuda preset does" says "cannot download gpu 1"
+mv "$work/elsewhere/gpu-1-py3-none-any.whl" "$work/cache/meshwright/wheels/"
+launch build --preset cuda
+check "it unpacks it" test -f "$work/clone/.deps/libtorch/gpu/lib/libx.so"
+check "beside the rest" test -f "$work/clone/.deps/libtorch/pack/lib/libx.so"
+check "and is configured then" says "cmake ran"
+launch run script.lua
+check "an ordinary build takes what is there" test -f "$work/clone/.deps/libtorch/gpu/lib/libx.so"
 
 # --- a long build says how far it is, where no terminal shows it ---
 fresh

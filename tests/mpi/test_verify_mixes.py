@@ -1,12 +1,11 @@
 """Mixes whose ranks are processes of mpirun's, each held to one rank in float64: every form, over
 four processes and over eight."""
-import json
 import os
 import shutil
 import subprocess
 import unittest
 
-from cases import BIN, MODELS, ProgramCase
+from cases import BIN, MODELS, TEST_PLUGINS, ProgramCase
 
 BOUND = 1e-10
 
@@ -35,16 +34,27 @@ check("moe", { pp { 2, schedule = "interleaved", chunks = 2 }, dp(4), ep(2) }, 1
 check("gpt", { zero { 4, stage = 3 }, pp(2) }, 16, 2)
 """
 
+# A fault for each way to look: an op's output, the gradient that reaches an op, a parameter's own.
+WRONG = CHECK + """
+local broken, faults = mw.plugins("broken_adjoint", "faults")
+check("llama", { pp(2), tp(2), faults { "missing_all_reduce", at = "layers.3" } }, 4, 2)
+check("llama", { dp(2), broken { 2, fault = "drop_backward", at = "d layers.0.attention_norm" } }, 4, 2)
+check("llama", { pp(2), tp(2), sp(), faults { "missing_gradient_reduction", at = "layers.3.mlp_norm" } }, 4, 2)
+"""
+
 
 @unittest.skipIf(shutil.which("mpirun") is None, "MPI is not installed: the plugin was left out")
 class VerifyMixes(ProgramCase):
+    def verify(self, processes, script):
+        return subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(processes),
+                               BIN, "verify", self.write(script), "--json", "--quiet", "--plugin-path", TEST_PLUGINS],
+                              cwd=self.folder, capture_output=True, text=True, timeout=600,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+
     def equal_over(self, processes, script, mixes):
-        path = self.write(script)
-        done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(processes),
-                               BIN, "verify", path, "--json", "--quiet"], cwd=self.folder, capture_output=True, text=True,
-                              timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = self.verify(processes, script)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-3000:])
-        results = [json.loads(line) for line in done.stdout.splitlines()]
+        results = self.lines(done)
         self.assertEqual(len(results), mixes, done.stdout[-2000:])
         for result in results:
             with self.subTest(result["plan"]):
@@ -57,6 +67,21 @@ class VerifyMixes(ProgramCase):
 
     def test_four_mixes_over_eight_processes(self):
         self.equal_over(8, EIGHT, 4)
+
+    def test_what_is_wrong_is_found_in_the_same_place(self):
+        found = []
+        for processes in (1, 4):
+            done = self.verify(processes, WRONG)
+            self.assertEqual(done.returncode, 1, done.stdout[-2000:] + done.stderr[-3000:])
+            found.append(self.lines(done))
+            self.assertEqual([line["verdict"] for line in found[-1]], ["different"] * 3, done.stdout[-3000:])
+        for alone, shared in zip(*found):
+            with self.subTest(alone["plan"]):
+                self.assertIsNotNone(alone["first_divergence"])
+                for key in ("first_divergence", "divergence", "worst", "steps"):
+                    self.assertEqual(shared[key], alone[key])
+                for what, error in alone["max_relative_error"].items():
+                    self.assertAlmostEqual(shared["max_relative_error"][what] / error, 1, 6, what)
 
 
 if __name__ == "__main__":

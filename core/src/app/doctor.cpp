@@ -1,5 +1,5 @@
-// `meshwright doctor`: looks at what this machine has (CPU, libraries, plugins, folders that can
-// be written) and says what to mend.
+// `meshwright doctor`: looks at what this machine has (CPU, libraries, plugins, devices, folders
+// that can be written) and says what to mend.
 #include <ATen/Version.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "lua/script.h"
 #include "record/hdf5_version.h"
+#include "run/device.h"
 
 namespace mw {
 namespace fs = std::filesystem;
@@ -59,6 +60,18 @@ std::vector<Finding> check_plugins(PluginRegistry& plugins) {
   return checks;
 }
 
+// After plugins are loaded: one of them has what accelerators need.
+Finding check_devices() {
+  const DeviceState gpus = state_of(at::kCUDA);
+  if (!gpus.built)
+    return {"devices", Verdict::ok, "cpu; for GPUs: ./meshwright build --preset cuda", ""};
+  if (gpus.count > 0)
+    return {"devices", Verdict::ok, fmt::format("cpu, {} of cuda", gpus.count), ""};
+  return {"devices", Verdict::warning,
+          "cpu; 0 of cuda that can be used" + (gpus.why.empty() ? "" : ": " + gpus.why),
+          device_needs};
+}
+
 Finding check_writable_folder(const std::string& name, const fs::path& folder) {
   // The nearest folder that exists decides whether the rest can be made.
   fs::path there = folder;
@@ -92,6 +105,7 @@ int doctor(PluginRegistry& plugins, Output& output) {
       check_lua(),
       check_openmp()};
   for (Finding& check : check_plugins(plugins)) checks.push_back(std::move(check));
+  checks.push_back(check_devices());
   checks.push_back(check_writable_folder("run files", fs::current_path() / "runs"));
   checks.push_back(check_writable_folder("cache", cache_folder()));
 

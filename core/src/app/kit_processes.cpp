@@ -37,6 +37,7 @@ constexpr std::chrono::seconds patience{300};
 // From the first process' end to that of the others: each ends by itself, in no order.
 constexpr std::chrono::seconds until_others_end{30};
 constexpr std::chrono::milliseconds look_every{20};
+constexpr const char* endless = "endless";  // the word for a training that is to be killed
 
 // Of this machine, and nobody's at the moment.
 int free_port() {
@@ -94,6 +95,9 @@ class Launched {
       const auto words = {"--max-restarts", "0", "--launcher", launcher_.c_str()};
       child.arguments.insert(child.arguments.end(), words.begin(), words.end());
     }
+    // A launcher passes on what is written in pieces, and results and words go to one file: no word
+    // may come between the pieces of a result.
+    if (word != endless) child.arguments.emplace_back("--quiet");
     child.arguments.insert(child.arguments.end(), {"--", word});
     // A launcher around this process is none of theirs.
     for (const char* other : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"})
@@ -331,7 +335,7 @@ void check_communicator(const TestedCommunicator& communicator, KitReport& repor
     Launched run(communicator, "all");
     check_runs(run, report);
   }
-  Launched run(communicator, "endless");
+  Launched run(communicator, endless);
   check_killed(run, report);
 }
 

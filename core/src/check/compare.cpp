@@ -53,15 +53,17 @@ class Comparison {
 
   // The first process judges; the others only carry ranks of the two mixes.
   CompareOutcome run() {
+    Side a, b;
+    by_the_first(a_, stop_, [&] {
+      judge_.losses = run_reference();
+      a = side(a_);
+      b = side(b_);
+    });
     if (a_.processes != nullptr && !a_.processes->first()) {
-      for (const Experiment* each : {&a_, &b_}) {
-        if (each->plan->ranks() > 1)
-          record(*each, *each->plan, [](const TensorKey&, const WholeTensor&) {});
-      }
+      for (const Experiment* each : {&a_, &b_})
+        record_mix(*each, [](const TensorKey&, const WholeTensor&) {});
       return {};
     }
-    judge_.losses = run_reference();
-    Side a = side(a_), b = side(b_);
     for (std::int64_t step = 0; step < steps_; ++step) judge_.lr.push_back(a_.schedule(step));
     judge_.optimizer = a_.optimizer.get();
     for (const Program& program : a_.plan->programs) {
@@ -71,7 +73,7 @@ class Comparison {
       }
     }
     std::map<TensorKey, at::Tensor> of_a;
-    a.outcomes = record(a_, *a_.plan, [&](const TensorKey& key, const WholeTensor& whole) {
+    a.outcomes = record_mix(a_, [&](const TensorKey& key, const WholeTensor& whole) {
       if (key.read()) return read(key, whole, &Differences::a_apart);
       Differences* known = known_of(key);
       if (known == nullptr) return;
@@ -80,7 +82,7 @@ class Comparison {
       known->rank_a = whole.rank;
       of_a[key] = whole.numbers;
     });
-    b.outcomes = record(b_, *b_.plan, [&](const TensorKey& key, const WholeTensor& whole) {
+    b.outcomes = record_mix(b_, [&](const TensorKey& key, const WholeTensor& whole) {
       if (key.read()) return read(key, whole, &Differences::b_apart);
       const auto other = of_a.find(key);
       if (other == of_a.end()) return;
@@ -177,6 +179,16 @@ class Comparison {
               [&](Executor& executor) { return recorder.watcher(executor); });
     recorder.gather();
     return recorder.outcomes();
+  }
+
+  // Of a or b, whose ranks may be in several processes.
+  std::vector<StepOutcome> record_mix(const Experiment& experiment,
+                                      const Recorder::Complete& complete) {
+    if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, complete);
+    std::vector<StepOutcome> outcomes;
+    by_the_first(experiment, stop_,
+                 [&] { outcomes = record(experiment, *experiment.plan, complete); });
+    return outcomes;
   }
 
   std::vector<StepOutcome> run_reference() {

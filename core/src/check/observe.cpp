@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
 #include <limits>
+#include <mutex>
+#include <thread>
 
 #include "base/interrupt.h"
 #include "base/pack.h"
@@ -15,6 +18,47 @@
 #include "run/token_permutation.h"
 
 namespace mw {
+namespace {
+
+constexpr const char* alone_word = "what the first process does for all";
+
+// While it lives the first process tells the others, which wait for it, that it has not ended. It
+// says nothing else meanwhile.
+class StillAtIt {
+ public:
+  explicit StillAtIt(Processes& processes)
+      : every_(std::min(processes.timeout() / 4, Processes::Milliseconds(5000))),
+        thread_([this, &processes] { tell(processes); }) {}
+  ~StillAtIt() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void tell(Processes& processes) {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, every_, [this] { return over_; })) {
+      try {
+        for (int p = 1; p < processes.count(); ++p)
+          processes.send(p, {Processes::Word::Sort::word, alone_word, pack(false)});
+      } catch (const std::exception&) {
+        return;  // the next word says why
+      }
+    }
+  }
+
+  const Processes::Milliseconds every_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
 
 double distance(const at::Tensor& x, const at::Tensor& y) {
   const double norm =
@@ -52,18 +96,23 @@ at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient) {
   return gradient.to(at::promote_types(at::kFloat, gradient.scalar_type())).div(scale);
 }
 
+at::Tensor whole_parameter(Executor& executor, int parameter, const at::Tensor& flat,
+                           bool gradient) {
+  const Program& program = executor.program();
+  const ProgramParameter& stored = program.parameters[parameter];
+  const at::Tensor whole = executor.redistribute(executor.slice(parameter, flat),
+                                                 program.graph->value(stored.value).dims,
+                                                 stored.stored, whole_layout(program));
+  return (gradient ? unscaled(executor, whole) : whole).cpu();
+}
+
 void for_each_parameter(Executor& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit) {
   const Program& program = executor.program();
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     const at::Tensor flat = executor.whole(static_cast<int>(b), gradients);
-    for (int p : program.buckets[b].parameters) {
-      const ProgramParameter& parameter = program.parameters[p];
-      const at::Tensor whole =
-          executor.redistribute(executor.slice(p, flat), program.graph->value(parameter.value).dims,
-                                parameter.stored, whole_layout(program));
-      visit(p, (gradients ? unscaled(executor, whole) : whole).cpu());
-    }
+    for (int p : program.buckets[b].parameters)
+      visit(p, whole_parameter(executor, p, flat, gradients));
   }
 }
 
@@ -118,10 +167,17 @@ LossyHooks lossy_hooks(const Plan& plan) {
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
+  RankRuntime runtime = runtime_of(experiment, plan);
+  run_steps(runtime, experiment, plan, steps, stop, begin);
+}
+
+void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
+               std::int64_t steps, const std::atomic<bool>* stop,
+               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
   std::atomic<bool> interrupted = false;
   Experiment alike = experiment;  // every step with this plan
   alike.step_plans = nullptr;
-  with_executors(alike, plan, stop, [&](Executor& executor, Ledger&) {
+  with_executors(runtime, alike, plan, stop, [&](Executor& executor, Ledger&) {
     const auto watcher = begin(executor);
     for (std::int64_t step = 0; step < steps; ++step) {
       executor.watch(watcher.get());
@@ -137,6 +193,26 @@ void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t step
   if (!interrupted) return;
   if (plan.ranks() > 1 || experiment.processes == nullptr) throw StoppedAll("interrupted");
   throw Stopped("interrupted");
+}
+
+void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
+                  const std::function<void()>& work) {
+  Processes* const processes = experiment.processes;
+  bool stopped = false;
+  if (processes != nullptr && !processes->first()) {
+    while (!unpack<bool>(processes->broadcast(alone_word, ""))) {
+    }
+    stopped = stop != nullptr && *stop;
+  } else {
+    const auto still = processes != nullptr ? std::make_unique<StillAtIt>(*processes) : nullptr;
+    try {
+      work();
+    } catch (const Stopped&) {
+      stopped = true;
+    }
+  }
+  if (processes != nullptr && processes->first()) processes->broadcast(alone_word, pack(true));
+  throw_if_any_stopped(experiment, stopped);
 }
 
 void throw_if_any_stopped(const Experiment& experiment, bool stopped) {

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "input/experiment.h"
 #include "run/executor.h"
+#include "run/runtime.h"
 
 namespace mw {
 
@@ -29,6 +30,11 @@ at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::T
 
 // A gradient as it would be without a loss scale.
 at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient);
+
+// A parameter, by its index in the program: whole, or its whole gradient without a loss scale, on
+// the CPU. `flat`: of its bucket (Executor::whole). All ranks that hold parts of it call alike.
+at::Tensor whole_parameter(Executor& executor, int parameter, const at::Tensor& flat,
+                           bool gradient);
 
 // Each parameter's whole gradient, without a loss scale, or numbers, by its index in the program:
 // of what the rank holds, gathered where that is a part. All ranks call alike.
@@ -63,12 +69,21 @@ class StoppedAll : public Stopped {
 // Throws StoppedAll if this process, or any other of the experiment's, was stopped.
 void throw_if_any_stopped(const Experiment& experiment, bool stopped);
 
+// Does by the first process what that does for all, however long it takes: the others hear
+// meanwhile that it is at it, and wait. Throws StoppedAll, in all, if `work` throws Stopped there
+// or another process was asked to stop; what else it throws ends the other processes too.
+void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
+                  const std::function<void()>& work);
+
 // Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
 // watcher, in its thread, of the ranks that are here. Throws StoppedAll, after all ranks have
 // ended, if `stop` was set before the last step (of a plan of one rank, which each process runs by
 // itself, Stopped), and Error (run) if a rank fails.
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
+               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);
+void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
+               std::int64_t steps, const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);
 
 }  // namespace mw

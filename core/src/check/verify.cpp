@@ -12,6 +12,7 @@
 
 #include "base/interrupt.h"
 #include "check/observe.h"
+#include "check/reference.h"
 #include "check/verify_follow.h"
 #include "check/verify_pack.h"
 #include "comm/processes.h"
@@ -20,73 +21,21 @@
 namespace mw {
 namespace {
 
-// What one rank computed, whole tensors; gradients of the first step.
-struct Reference : RunRecord {
-  std::map<std::string, at::Tensor> activations;  // only in the second pass
-};
-
-// "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient
-// is named by the output that it belongs to, for several may share a slot.
-std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch) {
-  const bool forward = i.piece == Piece::forward;
-  const auto& slots = forward ? i.outputs : i.grad_outputs;
-  const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
-  return fmt::format("{} {} {} {}", forward ? "forward" : "backward",
-                     program.graph->ops()[i.op].name, output, microbatch);
-}
-
-// Keeps what the single rank computes.
-class Keeper : public StepWatcher {
- public:
-  Keeper(Reference& reference, const Executor& executor, bool activations)
-      : reference_(reference),
-        executor_(executor),
-        program_(executor.program()),
-        activations_(activations) {}
-  void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
-    if (!activations_) return;
-    reference_.activations[key_of(program_, i, slot, microbatch)] =
-        (i.piece == Piece::forward ? tensor : unscaled(executor_, tensor)).cpu().clone();
-  }
-  void gradients(Executor& executor) override {
-    if (!reference_.gradients.empty()) return;
-    reference_.gradients.emplace_back();
-    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const std::string& name = program_.graph->value(program_.parameters[p].value).name;
-      reference_.gradients.front()[name] =
-          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).cpu().clone();
-    }
-  }
-  void stepped(Executor& executor, std::int64_t, const StepOutcome& outcome) override {
-    reference_.losses.push_back(outcome.loss);
-    reference_.norms.push_back(outcome.grad_norm);
-    reference_.parameters.emplace_back();
-    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      reference_.parameters.back()[program_.graph->value(program_.parameters[p].value).name] =
-          executor.storage().parameter(static_cast<int>(p)).cpu().clone();
-    }
-  }
-
- private:
-  Reference& reference_;
-  const Executor& executor_;
-  const Program& program_;
-  const bool activations_;
-};
-
 // Compares a rank of the plan with it.
 class Comparer : public StepWatcher {
  public:
-  Comparer(const Reference& reference, Executor& executor, VerifyOutcome& outcome,
-           std::mutex& mutex, double gradient_floor, bool activations)
+  Comparer(const Reference& reference, RankRuntime& runtime, const Plan& plan, Executor& executor,
+           VerifyOutcome& outcome, std::mutex& mutex, double gradient_floor, bool activations)
       : reference_(reference),
+        taker_(reference, runtime, executor.rank()),
+        plan_(plan),
         executor_(executor),
         program_(executor.program()),
         outcome_(outcome),
         mutex_(mutex),
         floor_(gradient_floor),
         activations_(activations),
-        end_(first_not_finite(reference)) {
+        end_(reference.end()) {
     const std::vector<int> all = program_.graph->parameters();
     for (const ProgramParameter& p : program_.parameters) {
       place_.push_back(std::find(all.begin(), all.end(), p.value) - all.begin());
@@ -100,10 +49,10 @@ class Comparer : public StepWatcher {
     const bool backward = i.piece != Piece::forward;
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
     const at::Tensor full = backward ? unscaled(executor_, whole) : whole;
-    const auto found = reference_.activations.find(key_of(program_, i, slot, microbatch));
-    if (found == reference_.activations.end() || parted_) return;
+    const at::Tensor* const kept = reference_.activation(key_of(program_, i, slot, microbatch));
+    if (kept == nullptr || parted_) return;
     const double error =
-        relative(full.to(at::kDouble), found->second.to(at::kDouble), backward ? 1e-6 * floor_ : 0);
+        relative(full.to(at::kDouble), kept->to(at::kDouble), backward ? 1e-6 * floor_ : 0);
     if (error <= outcome_.tolerance) return;
     parted_ = true;
     const auto ops = static_cast<std::int64_t>(program_.graph->ops().size());
@@ -121,12 +70,12 @@ class Comparer : public StepWatcher {
         backward ? consumers(*program_.graph, op) : producers(*program_.graph, op);
   }
 
-  void gradients(Executor& executor) override {
+  void gradients(Executor&) override {
     if (done_) return;
     done_ = true;
     if (end_.step == 0 && end_.before_update) return;
-    for_each_parameter(executor, true, [&](int p, const at::Tensor& whole) {
-      const double error = compare(p, whole, reference_.gradients.front(), 1e-6 * floor_);
+    for_each(true, [&](int p, const at::Tensor& whole, const at::Tensor& reference) {
+      const double error = relative_where_finite(whole, reference, 1e-6 * floor_);
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].gradient;
       known = std::max(known, error);
@@ -139,14 +88,14 @@ class Comparer : public StepWatcher {
     const bool last = step == end_.step && end_.before_update;
     if (!last && (step == end_.step || step + 1 == outcome_.steps ||
                   (step + 1 == end_.step && end_.before_update)))
-      parameters(step, outcome.lr);
+      parameters(outcome.lr);
     const auto error = [&](double x, double reference, double floor) {
       return last && std::isfinite(x) == std::isfinite(reference) ? 0
                                                                   : relative(x, reference, floor);
     };
     std::lock_guard lock(mutex_);
-    const double loss = error(outcome.loss, reference_.losses[step], loss_floor);
-    const double norm = error(outcome.grad_norm, reference_.norms[step], norm_floor);
+    const double loss = error(outcome.loss, reference_.loss(step), loss_floor);
+    const double norm = error(outcome.grad_norm, reference_.norm(step), norm_floor);
     outcome_.loss = std::max(outcome_.loss, loss);
     outcome_.grad_norm = std::max(outcome_.grad_norm, norm);
     if (step > 0) return;
@@ -155,13 +104,34 @@ class Comparer : public StepWatcher {
   }
 
  private:
+  // Each parameter of the rank's, whole, beside one rank's. Where ranks are in several processes
+  // all of them take those of all stages, in one order.
+  template <class Visit>
+  void for_each(bool gradients, const Visit& visit) {
+    for (const Program& program : plan_.programs) {
+      const bool own = program.stage == program_.stage;
+      if (!own && !taker_.shared()) continue;
+      for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+        const at::Tensor flat =
+            own ? executor_.whole(static_cast<int>(b), gradients) : at::Tensor();
+        for (const int p : program.buckets[b].parameters) {
+          const at::Tensor whole =
+              own ? whole_parameter(executor_, p, flat, gradients) : at::Tensor();
+          const at::Tensor reference =
+              taker_.take(gradients, program.graph->value(program.parameters[p].value).name);
+          if (own) visit(p, whole, reference);
+        }
+      }
+    }
+  }
+
   // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
   // is measured against such a move.
-  void parameters(std::int64_t step, double lr) {
-    for_each_parameter(executor_, false, [&](int p, const at::Tensor& whole) {
+  void parameters(double lr) {
+    for_each(false, [&](int p, const at::Tensor& whole, const at::Tensor& reference) {
       if (negligible(p)) return;
       const auto count = static_cast<double>(program_.graph->count(program_.parameters[p].value));
-      const double error = compare(p, whole, reference_.parameters[step], lr * std::sqrt(count));
+      const double error = relative_where_finite(whole, reference, lr * std::sqrt(count));
       std::lock_guard lock(mutex_);
       double& known = outcome_.errors[place_[p]].parameter;
       known = std::max(known, error);
@@ -172,17 +142,12 @@ class Comparer : public StepWatcher {
   // its eps allows.
   bool negligible(std::size_t p) const {
     const std::string& name = program_.graph->value(program_.parameters[p].value).name;
-    return at::linalg_vector_norm(reference_.gradients.front().at(name), 2).item<double>() <=
-           1e-12 * floor_;
-  }
-
-  double compare(std::size_t p, const at::Tensor& whole,
-                 const std::map<std::string, at::Tensor>& all, double floor) {
-    const Value& value = program_.graph->value(program_.parameters[p].value);
-    return relative_where_finite(whole, all.at(value.name), floor);
+    return reference_.gradient_norm(name) <= 1e-12 * floor_;
   }
 
   const Reference& reference_;
+  Reference::Taker taker_;
+  const Plan& plan_;
   Executor& executor_;
   const Program& program_;
   VerifyOutcome& outcome_;
@@ -193,21 +158,6 @@ class Comparer : public StepWatcher {
   std::vector<std::ptrdiff_t> place_;  // of the program's parameters among the graph's
   bool parted_ = false, done_ = false;
 };
-
-Reference run_reference(const Experiment& experiment, const Plan& one, std::int64_t steps,
-                        const std::atomic<bool>* stop, bool activations) {
-  Reference reference;  // of each process, by itself
-  bool stopped = false;
-  try {
-    run_steps(experiment, one, steps, stop, [&](Executor& executor) {
-      return std::make_unique<Keeper>(reference, executor, activations);
-    });
-  } catch (const Stopped&) {
-    stopped = true;
-  }
-  throw_if_any_stopped(experiment, stopped);
-  return reference;
-}
 
 // What each process has compared, on all of them.
 void merge(Processes& processes, VerifyOutcome& outcome) {
@@ -233,9 +183,11 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
              std::int64_t steps, const std::atomic<bool>* stop, bool activations,
              VerifyOutcome& outcome) {
   std::mutex mutex;
-  const double floor = reference.norms.empty() ? 0 : std::max(reference.norms.front(), norm_floor);
-  run_steps(experiment, plan, steps, stop, [&](Executor& executor) {
-    return std::make_unique<Comparer>(reference, executor, outcome, mutex, floor, activations);
+  const double floor = std::max(reference.norm(0), norm_floor);
+  RankRuntime runtime = runtime_of(experiment, plan);
+  run_steps(runtime, experiment, plan, steps, stop, [&](Executor& executor) {
+    return std::make_unique<Comparer>(reference, runtime, plan, executor, outcome, mutex, floor,
+                                      activations);
   });
   if (experiment.processes != nullptr) merge(*experiment.processes, outcome);
 }
@@ -274,14 +226,14 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   for (int value : plan->graph->parameters()) {
     outcome.errors.push_back({plan->graph->value(value).name, 0, 0});
   }
-  const Reference reference = run_reference(experiment, *one, steps, stop, false);
+  const Reference reference(experiment, *one, nullptr, steps, stop);
   compare(experiment, *plan, reference, steps, stop, false, outcome);
   for (const ParameterError& e : outcome.errors) {
     if (outcome.worst.empty() || e.gradient > outcome.gradients) outcome.worst = e.name;
     outcome.gradients = std::max(outcome.gradients, e.gradient);
     outcome.parameters = std::max(outcome.parameters, e.parameter);
   }
-  const NotFinite end = first_not_finite(reference);
+  const NotFinite end = reference.end();
   const LossyHooks lossy = lossy_hooks(*plan);
   outcome.lossy = lossy.names;
   const double first = std::max({outcome.first_loss, outcome.first_norm, outcome.gradients});
@@ -289,7 +241,7 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   if (lossy.names.empty() && all <= tolerance) {
     outcome.undecided = end.step < steps;
     outcome.equal = !outcome.undecided;
-    outcome.not_finite = describe(reference, end);
+    outcome.not_finite = reference.not_finite();
     outcome.steps = end.step + (end.step < steps && !end.before_update ? 1 : 0);
     return outcome;
   }
@@ -298,7 +250,7 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
     if (outcome.equal || outcome.undecided) return outcome;
   }
   const auto alike = one_rank_plan(*plan, true);
-  const Reference detailed = run_reference(experiment, *alike, 1, stop, true);
+  const Reference detailed(experiment, *alike, plan.get(), 1, stop);
   compare(experiment, *plan, detailed, 1, stop, true, outcome);
   if (!outcome.diverged) blame_parameter(*plan->graph, lossy.parameters, outcome);
   return outcome;

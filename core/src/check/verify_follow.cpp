@@ -273,7 +273,6 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
   // The first process has the one rank that follows.
   const std::vector<std::string> all =
       processes->gather("the steps of the mix", processes->first() ? "" : pack(mix, spread));
-  bool stopped = false;
   for (std::size_t p = 1; p < all.size(); ++p) {
     RunRecord other;
     Spread of_other;
@@ -281,14 +280,8 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
     unpacker(other, of_other);
     merge(mix, spread, other, of_other);
   }
-  if (processes->first()) {
-    try {
-      judge(experiment, one, steps, stop, mix, spread, outcome);
-    } catch (const Stopped&) {
-      stopped = true;
-    }
-  }
-  throw_if_any_stopped(experiment, stopped);
+  by_the_first(experiment, stop,
+               [&] { judge(experiment, one, steps, stop, mix, spread, outcome); });
   outcome = unpack<VerifyOutcome>(
       processes->broadcast("what followed", processes->first() ? pack(outcome) : ""));
 }

@@ -1,7 +1,9 @@
 // Gives ranks their devices, and says why there is none.
 #include "run/device.h"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,15 +16,43 @@ namespace {
 
 std::atomic<const DeviceChoice*> chosen_devices{nullptr};
 
+// libtorch warns on stderr where it counts devices whose driver is too old; reason_of() says that.
+class Unsaid final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
 int count_of(at::DeviceType type) {
   if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
+  Unsaid unsaid;
+  const c10::WarningUtils::WarningHandlerGuard guard(&unsaid);
   return c10::impl::getDeviceGuardImpl(type)->deviceCount();
+}
+
+// Why there is none: the first sentence, without the address of a download.
+std::string reason_of(at::DeviceType type) {
+  try {
+    at::globalContext().lazyInitDevice(type);
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    return text.substr(0, std::min(text.find(". "), text.find('\n')));
+  }
+  return "";
 }
 
 constexpr const char* elsewhere =
     "write device = \"cpu\", or leave it out; mw.plan needs no device";
 
 }  // namespace
+
+const char* const device_needs =
+    "GPUs need NVIDIA's driver, 580 or newer, which nvidia-smi shows; CPUs need none";
+
+DeviceState state_of(at::DeviceType type) {
+  DeviceState state{c10::impl::hasDeviceGuardImpl(type), count_of(type), ""};
+  if (state.built && state.count == 0) state.why = reason_of(type);
+  return state;
+}
 
 void check_device(at::DeviceType type, const std::function<void()>& load) {
   if (type == at::kCPU || chosen_devices.load() != nullptr) return;
@@ -33,17 +63,20 @@ void check_device(at::DeviceType type, const std::function<void()>& load) {
   } catch (const Error& error) {
     reason = error.problems().front().message;
   }
-  if (!c10::impl::hasDeviceGuardImpl(type)) {
+  const DeviceState state = state_of(type);
+  if (!state.built) {
     if (!reason.empty()) reason = ": " + reason;
     throw Error(Stage::environment, "device.build", "device",
                 fmt::format("device: this build has nothing for \"{}\"{}", name, reason),
-                fmt::format("./meshwright build --preset {} on a machine with its toolkit; or {}",
+                fmt::format("./meshwright build --preset {0} makes build-{0}/bin/meshwright, which "
+                            "has; or {1}",
                             name, elsewhere));
   }
-  if (count_of(type) > 0) return;
+  if (state.count > 0) return;
   throw Error(Stage::environment, "device.none", "device",
-              fmt::format("device: this machine has 0 devices of \"{}\" that can be used", name),
-              elsewhere);
+              fmt::format("device: this machine has 0 devices of \"{}\" that can be used{}{}", name,
+                          state.why.empty() ? "" : ": ", state.why),
+              fmt::format("{}; {}", elsewhere, device_needs));
 }
 
 at::Device device_of(at::DeviceType type, int local, int rank, int ranks) {

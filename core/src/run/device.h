@@ -4,8 +4,19 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <string>
 
 namespace mw {
+
+// What this process has of a kind of accelerator.
+struct DeviceState {
+  bool built = false;  // this build, or a plugin that is loaded, has its kernels
+  int count = 0;       // that can be used
+  std::string why;  // there is none, in libtorch's words: "Found no NVIDIA driver on your system"
+};
+DeviceState state_of(at::DeviceType type);
+// What a machine needs for those of a build that has their kernels.
+extern const char* const device_needs;
 
 // Throws Error (environment) with the key `device` if this process has no such device. `load`
 // brings what the build has for it and throws Error if it has none; may be null. For the thread
