@@ -72,7 +72,6 @@ const Fields<DeviceType>& device_fields() {
         .fallback(Json::array());
     seconds(f.add("launch", "of the host to launch one op", &D::launch));
     share(f.add("backward_launch", "of that, in backward", &D::backward_launch)).fallback(1.0);
-    seconds(f.add("microbatch", "of the host for each microbatch", &D::microbatch));
     f.add("smooth", "how sharply the slower of host and device decides", &D::smooth)
         .range(1.0, 100.0)
         .fallback(4.5);

@@ -35,7 +35,6 @@ struct DeviceType {
   std::array<double, 4> flash{};  // of the peak, by generation; [0] is unused
   double launch = 0;              // of the host to launch one op forward
   double backward_launch = 1;     // ... backward, as a share of that
-  double microbatch = 0;          // of the host for each microbatch
   double smooth = 0;              // how sharply the slower of host and device decides
   double slowed = 0;              // seconds compute loses for each of a collective beside it
   double straggle = 0;            // 1 + straggle sqrt(2 ln ranks)

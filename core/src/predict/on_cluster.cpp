@@ -244,8 +244,8 @@ WorkTime OnCluster::beside(const RankView& view, const Segment& segment) {
   if (!forward && !backward) return time;
   const auto chunks = static_cast<double>(
       std::count(program_.stage_of.begin(), program_.stage_of.end(), program_.stage));
-  // Data and loss in forward; less in backward.
-  time.host = device_.microbatch * stack_.host * (forward ? 1 : 0.3) / std::max(chunks, 1.0);
+  // Data, masks and loss in forward; less in backward.
+  time.host = launches(stack_.microbatch_host, false) * (forward ? 1 : 0.3) / std::max(chunks, 1.0);
   if (!backward || !stack_.whole_recompute) return time;
   std::set<int> again;
   for (const Instruction& i : segment.code) {

@@ -107,6 +107,10 @@ bool read_way(const Json& given, StreamedOp::Way& way) {
   for (std::size_t k = 0; k < given.size(); ++k) {
     if (!given[k].is_number() || given[k].get<double>() < 0) return false;
     *parts[k] = given[k].get<double>();
+    f.add("microbatch_host", "ops of the host for each microbatch's data, masks and loss",
+          &S::microbatch_host)
+        .range(0.0, 1e4)
+        .fallback(37.0);
   }
   return true;
 }

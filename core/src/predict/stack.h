@@ -60,3 +60,5 @@ struct Stack {
 Stack read_stack(const Json& table, const std::string& path, Problems& problems);
 
 }  // namespace mw
+  // Ops of the host for each microbatch's data, masks and loss.
+  double microbatch_host = 37;
