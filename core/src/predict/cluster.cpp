@@ -59,6 +59,8 @@ const Fields<DeviceType>& device_fields() {
     share(f.add("gemm", "of the peak, what large matrix products reach", &D::gemm));
     f.add("units", "that tiles are spread over", &D::units).range(1.0, 1e6).optional();
     f.add("tile_k", "begin and end of a tile, in units of k", &D::tile_k)
+    f.add("power", "watts that it is rated for", &D::power).range(1.0, 1e5).optional();
+    f.add("power_limit", "watts that it is held to", &D::power_limit).range(1.0, 1e5).optional();
         .range(0.0, 1e6)
         .fallback(0.0);
     f.options()
@@ -204,6 +206,22 @@ class Reader {
     }
   }
 
+    hold_power(d);
+  }
+
+  // Power goes with a clock's frequency and its voltage's square, and voltage with frequency
+  // (Hennessy and Patterson, "Computer Architecture", section 1.5): what the units reach goes with
+  // the cube root of power, and memory has a clock of its own.
+  void hold_power(DeviceType& d) {
+    if (d.power_limit <= 0) return;
+    if (d.power <= 0) {
+      wrong("device.power", "is missing, and device.power_limit holds the device to less",
+            "give the watts that it is rated for, or leave power_limit out");
+      return;
+    }
+    const double clock = std::cbrt(std::min(d.power_limit / d.power, 1.0));
+    d.gemm *= clock;
+    for (double& share : d.flash) share *= clock;
   // Of so many positive numbers; empty, with a problem, for anything else.
   std::vector<double> row(const Json& given, std::size_t count, const std::string& key,
                           const std::string& form) {

@@ -29,6 +29,8 @@ struct DeviceType {
   double gemm = 0;                // of the peak, of large products: clocks under power among it
   double units = 0;               // that tiles are spread over (SMs); 0: products have no tiles
   double tile_k = 0;              // what a tile's begin and end cost, in units of k
+  double power = 0;               // watts under which `gemm` and `flash` are so
+  double power_limit = 0;         // ... and those that it is held to; 0: the same
   std::vector<GemmTile> tiles;    // the fastest is taken
   double batched = 1;             // of `gemm`, of attention's products of each head
   double kernel = 0;              // of a kernel that does nothing: ramp and gap

@@ -54,6 +54,9 @@ const Fields<Stack>& stack_fields() {
         .fallback(1.0);
     f.add("exchanged", "of an exchange's bytes, by narrower numbers than the program's",
           &S::exchanged)
+    f.add("narrow_gathers", "linears' operands are narrowed before they are gathered",
+          &S::narrow_gathers)
+        .fallback(false);
         .range(0.01, 2.0)
         .fallback(1.0);
     f.add("exchange_nodes", "nodes that a token's copies go to; 0: any", &S::exchange_nodes)
@@ -67,6 +70,9 @@ const Fields<Stack>& stack_fields() {
     f.add("exchange_slowed", "of each second of a hidden one, what compute loses",
           &S::exchange_slowed)
         .range(0.0, 1.0)
+    f.add("scattered_exchanges", "ranks with the same tokens exchange a part each, and gather it",
+          &S::scattered_exchanges)
+        .fallback(false);
         .optional();
     share("hidden_model", "share of collectives of model axes that products hide", &S::hidden_model)
         .fallback(0.0);

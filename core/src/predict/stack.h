@@ -40,12 +40,15 @@ struct Stack {
   double product_casts = 0;     // bytes of memory for each element that is narrowed for them
   double grouped = 1;           // of a product's rate, products of many experts at once
   double exchanged = 1;         // of an exchange's bytes, by numbers narrower than the program's
+  bool narrow_gathers = false;  // ... narrowed before they are gathered over the model's axes
   int exchange_nodes = 0;       // that a token's copies go to; 0: any
   bool by_node = false;         // a token goes once to each node, which hands it on
   double hidden_exchange = 0;   // share of exchanges that the compute of another microbatch hides
   double exchange_slowed = -1;  // compute loses so much of each second of theirs; below 0: device's
   double hidden_model = 0;      // share of collectives of model axes that products hide
   bool update_gathers_hidden = false;  // parameters are gathered beside the next step's forward
+  // Ranks that have the same rows, or sums of them, exchange a part each, and gather it.
+  bool scattered_exchanges = false;
   double backward_gathers = 1;  // how often parameters kept in shards are gathered for backward
   double data_share = 1;        // of a node's NICs that a collective of data axes gets
   double data_slowed =
