@@ -16,4 +16,5 @@ return {
   flash = 2, ops = ops,
   loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 44,
   gradient_sum = 6, bucket_host = 5, host = 1,
+  logit_memory = 8, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

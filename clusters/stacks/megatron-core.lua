@@ -10,4 +10,5 @@ return {
   loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 44,
   gradient_sum = 6, hidden_model = 0.7, update_gathers_hidden = true, host = 0.6,
   scattered_exchanges = true,
+  logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

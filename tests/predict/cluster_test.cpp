@@ -200,6 +200,38 @@ TEST_CASE("Ranks that have the same tokens may exchange a part each") {
   CHECK(exchanges(true).second == sent);  // the program's bytes are what they are
 }
 
+TEST_CASE("What a driver reports is the program's bytes and what is named beside them") {
+  const Experiment e = experiment(llama({dp(2), tp(2)}));
+  Cluster c = round_cluster();
+  Stack stack = round_stack();
+  const auto told = [&] { return predict(*e.plan, ClusterMachine(c, stack)); };
+  CHECK(told().most_reported().beside.empty());
+  CHECK_FALSE(told().to_json().contains("reported_bytes"));
+  c.device.context = 1000;
+  c.device.communicator = 100;
+  stack.second_gradients = 2;
+  stack.logit_memory = 8;
+  stack.reserve = 0.2;
+  const Prediction prediction = told();
+  const StageForecast& most = prediction.most_reported();
+  const std::int64_t peak = most.memory.peak, parameters = most.memory[Category::parameters] / 4;
+  // 4 of 8 sequences of 32 tokens, and half of 128 words.
+  const std::int64_t logits = 8LL * 4 * 32 * 64, gradients = 2 * parameters,
+                     reserve = (peak + gradients + logits) / 4;
+  std::map<std::string, std::int64_t> named;
+  for (const NamedBytes& each : most.beside) named[each.name] = each.bytes;
+  CHECK(named == std::map<std::string, std::int64_t>{{"gradients", gradients},
+                                                     {"loss", logits},
+                                                     {"reserve", reserve},
+                                                     {"communicators", 300},
+                                                     {"context", 1000}});
+  CHECK(most.reported() == peak + gradients + logits + reserve + 1300);
+  CHECK(told().to_json()["reported_bytes"] == most.reported());
+  CHECK(told().to_json()["beside_program"]["loss"] == logits);
+  // Limits are of the program's bytes alone.
+  CHECK(told().memory_needed == peak);
+}
+
 TEST_CASE("What products read in fp8 may be narrowed before it is gathered") {
   Setup setup = llama({tp(2), sp()});
   const Experiment e = experiment(setup);

@@ -42,7 +42,7 @@ end
 -- 8 A100-80 with 4 Omni-Path NICs of 100 Gb/s; two layers less than stages hold, one each for the
 -- embedding and the output. Microbatches and all sizes are published; software as megatron-2021, but
 -- that gradients in bf16 stay beside those in fp32, and are added up and zeroed for each microbatch
--- (DeepSpeed's bf16_optimizer.py, update_hp_grads and clear_lp_grads).
+-- (DeepSpeed's bf16_optimizer.py, update_hp_grads and clear_lp_grads). Memory is what the driver says.
 local function bloom(csv, of)
   local rows = {}
   for _, r in ipairs(csv "megatron_deepspeed") do
@@ -53,7 +53,7 @@ local function bloom(csv, of)
         r.microbatch),
       published = of == "memory" and r.memory_GB * 1e9 / GiB or r.seconds, cluster = "dgx-a100-80",
       network = { nic = 6.25e9, partial = 0.5 }, stack = "megatron-2021",
-      software = { gradient_sum = 10 + 6 + 2 },
+      software = { second_gradients = 2, gradient_sum = 10 + 6 + 2 },
       model = gpt(r.hidden, r.heads, r.layers, 250880), sequence = 2048, batch = r.batch, microbatch = r.microbatch,
       tp = r.tp, pp = r.pp, dp = r.dp, zero = 1, layout = layout, recompute = "full", fp32_gradients = true,
     }
@@ -133,6 +133,7 @@ local function torchtitan(csv, tables, of)
         zero = r.pp > 1 and 1 or 3, sp = r.tp > 1, chunks = r.schedule == "interleaved" and 2 or nil,
         layout = r.pp > 1 and (r.schedule == "interleaved" and { 7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7 }
           or { 15, 16, 16, 16, 16, 16, 16, 15 }) or nil,
+        uncounted = { "context", "communicators" },  -- memory is what PyTorch's allocator has reserved
         recompute = r.recompute == "full" and "full" or every_second_product, fp32_gradients = true,
       }
     end

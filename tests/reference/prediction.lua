@@ -279,11 +279,15 @@ local function tell_ranking(rows)
 end
 
 -- What a row's plan says in the table's unit: seconds of a step, how many times as fast as another
--- plan's, bytes of the fullest rank.
+-- plan's, bytes that are reported of the fullest rank.
 local function told(row, unit)
   local predicted, why, result = seconds(row)
   if not predicted then return nil, why end
-  if unit == "GiB" then return result.peak_bytes / 2 ^ 30, nil, result end
+  if unit == "GiB" then
+    local bytes = result.reported_bytes
+    for _, name in ipairs(row.uncounted or {}) do bytes = bytes - (result.beside_program[name] or 0) end
+    return bytes / 2 ^ 30, nil, result
+  end
   if unit ~= "x" then
     -- Published as MFU: of the plan's own operations.
     row.published = row.published or result.flops_per_step / (row.mfu * row.gpus * 989e12)

@@ -54,13 +54,15 @@ const Fields<DeviceType>& device_fields() {
     rate(f.add("peak64", "... of fp64", &D::peak64)).optional();
     f.add("memory", "its memory", &D::memory).at_least(1);
     f.add("workspace", "that the library of products keeps of it", &D::workspace).fallback(0);
+    f.add("context", "that the driver keeps of it for a process", &D::context).fallback(0);
+    f.add("communicator", "that each communicator keeps of it", &D::communicator).fallback(0);
     rate(f.add("bandwidth", "bytes a second of its memory", &D::bandwidth));
     share(f.add("bandwidth_share", "of that, what streaming kernels achieve", &D::bandwidth_share));
     share(f.add("gemm", "of the peak, what large matrix products reach", &D::gemm));
-    f.add("units", "that tiles are spread over", &D::units).range(1.0, 1e6).optional();
-    f.add("tile_k", "begin and end of a tile, in units of k", &D::tile_k)
     f.add("power", "watts that it is rated for", &D::power).range(1.0, 1e5).optional();
     f.add("power_limit", "watts that it is held to", &D::power_limit).range(1.0, 1e5).optional();
+    f.add("units", "that tiles are spread over", &D::units).range(1.0, 1e6).optional();
+    f.add("tile_k", "begin and end of a tile, in units of k", &D::tile_k)
         .range(0.0, 1e6)
         .fallback(0.0);
     f.options()
@@ -204,8 +206,6 @@ class Reader {
       }
       d.flash[generation] = flash.get<double>();
     }
-  }
-
     hold_power(d);
   }
 
@@ -222,6 +222,8 @@ class Reader {
     const double clock = std::cbrt(std::min(d.power_limit / d.power, 1.0));
     d.gemm *= clock;
     for (double& share : d.flash) share *= clock;
+  }
+
   // Of so many positive numbers; empty, with a problem, for anything else.
   std::vector<double> row(const Json& given, std::size_t count, const std::string& key,
                           const std::string& form) {

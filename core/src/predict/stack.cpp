@@ -42,21 +42,27 @@ const Fields<Stack>& stack_fields() {
           &S::gradient_sum);
     bytes("loss_forward", "of a logit; 0: the program's", &S::loss_forward);
     bytes("loss_backward", "...", &S::loss_backward);
+    bytes("logit_memory", "of a logit, that the loss holds beside the program's", &S::logit_memory);
+    bytes("second_gradients", "of a parameter, that gradients are kept in besides",
+          &S::second_gradients);
+    f.add("reserve", "of what the allocator reserves, what is not given out", &S::reserve)
+        .range(0.0, 0.9)
+        .fallback(0.0);
     bytes("embedding_backward", "of an element of the embedding's gradient",
           &S::embedding_backward);
     bytes("optimizer_bytes", "of a parameter in a step; 0: the program's", &S::optimizer_bytes);
     f.add("product_bits", "of linears' operands: 8; 0: the program's", &S::product_bits)
         .range(0, 8)
         .fallback(0);
+    f.add("narrow_gathers", "linears' operands are narrowed before they are gathered",
+          &S::narrow_gathers)
+        .fallback(false);
     bytes("product_casts", "of each element that is narrowed for products", &S::product_casts);
     f.add("grouped", "of a product's rate, products of many experts at once", &S::grouped)
         .range(0.01, 1.0)
         .fallback(1.0);
     f.add("exchanged", "of an exchange's bytes, by narrower numbers than the program's",
           &S::exchanged)
-    f.add("narrow_gathers", "linears' operands are narrowed before they are gathered",
-          &S::narrow_gathers)
-        .fallback(false);
         .range(0.01, 2.0)
         .fallback(1.0);
     f.add("exchange_nodes", "nodes that a token's copies go to; 0: any", &S::exchange_nodes)
@@ -64,15 +70,15 @@ const Fields<Stack>& stack_fields() {
         .fallback(0);
     f.add("by_node", "a token goes once to each node, which hands it on", &S::by_node)
         .fallback(false);
+    f.add("scattered_exchanges", "ranks with the same tokens exchange a part each, and gather it",
+          &S::scattered_exchanges)
+        .fallback(false);
     share("hidden_exchange", "share of exchanges that another microbatch's compute hides",
           &S::hidden_exchange)
         .fallback(0.0);
     f.add("exchange_slowed", "of each second of a hidden one, what compute loses",
           &S::exchange_slowed)
         .range(0.0, 1.0)
-    f.add("scattered_exchanges", "ranks with the same tokens exchange a part each, and gather it",
-          &S::scattered_exchanges)
-        .fallback(false);
         .optional();
     share("hidden_model", "share of collectives of model axes that products hide", &S::hidden_model)
         .fallback(0.0);
@@ -101,6 +107,10 @@ const Fields<Stack>& stack_fields() {
     f.add("bucket_host", "ops of the host for each transfer of a bucket", &S::bucket_host)
         .range(0.0, 1e3)
         .fallback(1.0);
+    f.add("microbatch_host", "ops of the host for each microbatch's data, masks and loss",
+          &S::microbatch_host)
+        .range(0.0, 1e4)
+        .fallback(37.0);
     return f;
   }();
   return fields;
@@ -113,10 +123,6 @@ bool read_way(const Json& given, StreamedOp::Way& way) {
   for (std::size_t k = 0; k < given.size(); ++k) {
     if (!given[k].is_number() || given[k].get<double>() < 0) return false;
     *parts[k] = given[k].get<double>();
-    f.add("microbatch_host", "ops of the host for each microbatch's data, masks and loss",
-          &S::microbatch_host)
-        .range(0.0, 1e4)
-        .fallback(37.0);
   }
   return true;
 }
