@@ -1,9 +1,9 @@
 -- What one NVIDIA A100 SXM can do, and how well it does it.
 -- Rates and memory: data sheet "NVIDIA A100 Tensor Core GPU" (2021), dense. The
 -- rest, from bandwidth_share on, is one set for all A100, fitted on the tables of tests/reference
--- (kernel, launch, smooth and optimizer were set by hand). The context is what Hugging Face's "Model
--- training anatomy" measures of kernels alone; a communicator has 24 channels, each with a buffer
--- of 4 MiB (NCCL_BUFFSIZE) towards a peer and from one.
+-- (kernel, launch, smooth and optimizer were set by hand). The context is what Hugging Face's
+-- "Model training anatomy" measures of kernels alone; a communicator has 24 channels, each with a
+-- buffer of 4 MiB (NCCL_BUFFSIZE) towards a peer and from one.
 local include = ...
 return function(changes)
   local device = {

@@ -3,9 +3,9 @@
 -- each kernel reads and writes, those in fp32 twice. Not fitted.
 local include = ...
 local ops = include "stacks/ops" (false, false)
--- aten::rms_norm is a composite: to fp32 (3), square (4), mean (2), times its root (4), to bf16 (3),
--- times the weight (2). Backward: the weight (5), casts (6), both factors (10), the square (12), their
--- sum (6), in fp32 but for the ends; and the stream's two gradients are added (3).
+-- aten::rms_norm is a composite: to fp32 (3), square (4), mean (2), times its root (4), to bf16
+-- (3), times the weight (2). Backward: the weight (5), casts (6), both factors (10), the square
+-- (12), their sum (6), in fp32 but for the ends; and the stream's two gradients are added (3).
 ops.rms_norm = { forward = { 18, 8, 8 }, backward = { 42, 14, 14 } }
 ops.add = { forward = { 3, 1, 1 } }
 ops.swiglu = { forward = { 2 + 3, 2, 2 }, backward = { 6 + 3, 3, 3 } }

@@ -1,4 +1,4 @@
--- Published steps that no share was fitted or chosen by, for a verdict on those shares: other GPTs
+-- Published steps that no share was fitted by, for a verdict on those shares: other GPTs
 -- on A100, FSDP on A100-40 and on large H100 clusters, PyTorch's fully_shard, schedules beside one
 -- another, ZeRO-1 by scope, experts, context parallelism, measured memory. What is not published is
 -- filled by one rule a table, which stands above it.
@@ -40,9 +40,10 @@ end
 -- BigScience's search for the shape of BLOOM (train/tr11-176B-ml/chronicles-prequel.md, 28 February
 -- 2022): Megatron-DeepSpeed in bf16 with gradients in fp32 and ZeRO 1, full recompute, 48 nodes of
 -- 8 A100-80 with 4 Omni-Path NICs of 100 Gb/s; two layers less than stages hold, one each for the
--- embedding and the output. Microbatches and all sizes are published; software as megatron-2021, but
--- that gradients in bf16 stay beside those in fp32, and are added up and zeroed for each microbatch
--- (DeepSpeed's bf16_optimizer.py, update_hp_grads and clear_lp_grads). Memory is what the driver says.
+-- embedding and the output. Microbatches and all sizes are published; software as megatron-2021,
+-- but that gradients in bf16 stay beside those in fp32, and are added up and zeroed for each
+-- microbatch (DeepSpeed's bf16_optimizer.py, update_hp_grads and clear_lp_grads). Memory is what
+-- the driver says.
 local function bloom(csv, of)
   local rows = {}
   for _, r in ipairs(csv "megatron_deepspeed") do
@@ -96,13 +97,15 @@ local function internlm(csv)
   return rows
 end
 
--- torchtitan (benchmarks/llama3_h100_202412_torchtitan.md, 2024; docs/performance.md): H100 of 96 GB at
--- 2.4 TB/s, held to 500 W. Facts of its software, all of that time:
+-- torchtitan (benchmarks/llama3_h100_202412_torchtitan.md, 2024; docs/performance.md): H100 of 96
+-- GB at 2.4 TB/s, held to 500 W. Facts of its software, all of that time:
 -- - `ops` keeps attention and every second product of a layer, counted q, k, v, o, gate, up, down
 --   (torchtitan's parallelize_llama.py, _apply_ac_to_transformer_block); the rest is made again;
 -- - under a pipeline, parameters are gathered once a step, ahead of use (the same file: no
 --   reshard_after_forward), and gradients reduced after the last microbatch (PyTorch's
 --   PipelineStage, set_requires_gradient_sync): what ZeRO's first stage sends;
+-- - beside context parallelism parameters are sharded over its ranks too (parallel_dims.py,
+--   dp_shard_cp);
 -- - with async_tp collectives run in pieces beside their products, as Megatron-Core's do;
 -- - fp8 by one scale a tensor (torchao's float8): numbers are read for the largest, then read and
 --   written, and beside tp before they are gathered (float8_tensor_parallel.py);
@@ -112,8 +115,12 @@ local llamas = {
   ["70B"] = { layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, vocab = 128256 },
   ["405B"] = { layers = 126, hidden = 16384, heads = 128, kv_heads = 8, ffn = 53248, vocab = 128256 },
 }
-local kept = { ["attention.q"] = true, ["attention.v"] = true, attention = true, ["mlp.gate"] = true, ["mlp.down"] = true }
-local function every_second_product(op) return not kept[op.name:match "^layers%.%d+%.(.*)$"] end
+local kept = {
+  ["attention.q"] = true, ["attention.v"] = true, attention = true, ["mlp.gate"] = true, ["mlp.down"] = true,
+}
+local function every_second_product(op)
+  return not kept[op.name:match "^layers%.%d+%.(.*)$"]
+end
 
 local function torchtitan(csv, tables, of)
   local rows = {}
@@ -126,11 +133,14 @@ local function torchtitan(csv, tables, of)
         published = of == "memory" and r.memory_GiB or batch * r.sequence / r.tokens_per_second_gpu / r.gpus,
         cluster = "dgx-h100", device = { memory = "96GiB", bandwidth = 2.4e12, power_limit = 500 },
         stack = r.compiled == 0 and "fsdp2-eager" or "fsdp2",
-        software = { product_bits = r.fp8 == 1 and 8 or 0, product_casts = r.fp8 == 1 and 5 or 0,
-          narrow_gathers = r.fp8 == 1, gradient_sum = 10, hidden_model = r.async_tp == 1 and 0.7 or 0, update_gathers_hidden = r.pp > 1 },
+        software = {
+          product_bits = r.fp8 == 1 and 8 or 0, product_casts = r.fp8 == 1 and 5 or 0, narrow_gathers = r.fp8 == 1,
+          gradient_sum = 10, hidden_model = r.async_tp == 1 and 0.7 or 0, update_gathers_hidden = r.pp > 1,
+        },
         model = mw.llama(llamas[r.model]), sequence = r.sequence, batch = batch,
         microbatch = r.pp > 1 and 1 or r.batch_per_gpu, tp = r.tp, pp = r.pp, dp = r.dp, cp = r.cp,
-        zero = r.pp > 1 and 1 or 3, sp = r.tp > 1, chunks = r.schedule == "interleaved" and 2 or nil,
+        zero = r.pp > 1 and 1 or 3, over_sequence = r.cp > 1, sp = r.tp > 1,
+        chunks = r.schedule == "interleaved" and 2 or nil,
         layout = r.pp > 1 and (r.schedule == "interleaved" and { 7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7 }
           or { 15, 16, 16, 16, 16, 16, 16, 15 }) or nil,
         uncounted = { "context", "communicators" },  -- memory is what PyTorch's allocator has reserved

@@ -222,7 +222,7 @@ add("mpt-h100", function() return mpt "h100" end)
 add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
 add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 
--- Rows that no share was fitted or chosen by: judged with the same settings.
+-- Rows that no share was fitted by: judged with the same settings.
 for _, table_ in ipairs(aside(csv)) do
   table_.aside = true
   tables[#tables + 1] = table_
@@ -303,7 +303,7 @@ local kept_aside = false
 for _, table_ in ipairs(tables) do
   if not any or wanted[table_.name] then
     if table_.aside and not kept_aside then
-      line("kept aside: nothing was fitted or chosen by these")
+      line("kept aside: no share was fitted by these")
       kept_aside = true
     end
     local unit = table_.unit or "s"

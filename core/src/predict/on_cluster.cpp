@@ -154,8 +154,8 @@ double OnCluster::width_of_all(const RankView& view, int index, double own) {
   return joined_[index] = std::max(width, own);
 }
 
-// Activations and their gradients: weights are narrowed once a step. What several linears read is so
-// once, and for the weights' gradient anew.
+// Activations and their gradients: weights are narrowed once a step. What several linears read is
+// so once, and for the weights' gradient anew.
 double OnCluster::narrowed(const RankView& view, int index, Piece piece,
                            const LibraryCall& product) {
   const auto size = [&](std::size_t dim) { return static_cast<double>(product.sizes[dim]); };
