@@ -257,6 +257,23 @@ TEST_CASE("What products read in fp8 may be narrowed before it is gathered") {
   CHECK(seconds(true, "") < seconds(false, ""));
 }
 
+TEST_CASE("Gradients of a sharded update may be all-reduced") {
+  const auto seconds = [](int zero_stage, bool whole) {
+    const Experiment e = experiment(llama({zero(4, zero_stage)}));
+    Stack stack = round_stack();
+    stack.reduced_whole = whole;
+    double all = 0;
+    for (const CommunicationForecast& each :
+         predict(*e.plan, ClusterMachine(round_cluster(), stack)).communication) {
+      if (each.key.op == "reduce-scatter") all += each.seconds;
+    }
+    CHECK(all > 0);
+    return all;
+  };
+  CHECK(seconds(1, true) == Approx(2 * seconds(1, false)));
+  CHECK(seconds(2, true) == Approx(seconds(2, false)));
+}
+
 TEST_CASE("A plan that the cluster cannot hold is refused") {
   const Experiment e = experiment(llama({dp(4)}));
   Cluster small = round_cluster(2);

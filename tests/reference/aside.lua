@@ -42,8 +42,8 @@ end
 -- 8 A100-80 with 4 Omni-Path NICs of 100 Gb/s; two layers less than stages hold, one each for the
 -- embedding and the output. Microbatches and all sizes are published; software as megatron-2021,
 -- but that gradients in bf16 stay beside those in fp32, and are added up and zeroed for each
--- microbatch (DeepSpeed's bf16_optimizer.py, update_hp_grads and clear_lp_grads). Memory is what
--- the driver says.
+-- microbatch (DeepSpeed's bf16_optimizer.py, update_hp_grads and clear_lp_grads), then all-reduced
+-- (pipe/engine.py, _bf16_reduce_grads). Memory is what the driver says.
 local function bloom(csv, of)
   local rows = {}
   for _, r in ipairs(csv "megatron_deepspeed") do
@@ -54,7 +54,7 @@ local function bloom(csv, of)
         r.microbatch),
       published = of == "memory" and r.memory_GB * 1e9 / GiB or r.seconds, cluster = "dgx-a100-80",
       network = { nic = 6.25e9, partial = 0.5 }, stack = "megatron-2021",
-      software = { second_gradients = 2, gradient_sum = 10 + 6 + 2 },
+      software = { second_gradients = 2, gradient_sum = 10 + 6 + 2, reduced_whole = true },
       model = gpt(r.hidden, r.heads, r.layers, 250880), sequence = 2048, batch = r.batch, microbatch = r.microbatch,
       tp = r.tp, pp = r.pp, dp = r.dp, zero = 1, layout = layout, recompute = "full", fp32_gradients = true,
     }
@@ -77,8 +77,10 @@ local function mt_nlg(csv)
 end
 
 -- InternLM 7B (doc/en/train_performance.md, 2023): ZeRO 1 over all ranks, or inside groups of 8 or
--- 4; nodes of 8 A100-80 with 4 RoCE NICs of 100 Gb/s; 4 microbatches, no recompute. Its software is
--- none of the stacks: as megatron-core, but nothing of the update hidden.
+-- 4; nodes of 8 A100-80 with 4 RoCE NICs of 100 Gb/s; 4 microbatches, no recompute. Flash attention
+-- 1.0.5 and PyTorch 1.13 (doc/en/install.md), so that its ops are those of fsdp-mpt, with a fused
+-- Adam; gradients are all-reduced (hybrid_zero_optim.py, _reduce_and_copy). That each rank then
+-- sends its parameters to all by a broadcast of its own, 1,024 of them, is not priced.
 local function internlm(csv)
   local rows = {}
   for _, r in ipairs(csv "internlm_zero1") do
@@ -87,7 +89,8 @@ local function internlm(csv)
       rows[#rows + 1] = {
         name = ("tp %d, scope %d on %d"):format(r.tp, r.zero1, gpus),
         published = 4 * r.microbatch * 2048 / r.tp / r["g" .. gpus], cluster = "dgx-a100-80",
-        network = { nic = 6.25e9, partial = 0.5 }, stack = "megatron-core", software = { update_gathers_hidden = false },
+        network = { nic = 6.25e9, partial = 0.5 }, stack = "fsdp-mpt",
+        software = { optimizer_bytes = 54, bucket_host = 1, reduced_whole = true },
         model = mw.llama { layers = 32, hidden = 4096, heads = 32, ffn = 11008, vocab = 103168 }, sequence = 2048,
         batch = 4 * r.microbatch * dp, microbatch = r.microbatch, tp = r.tp, pp = 1, dp = dp, zero = 1,
         replicas = r.zero1 > 0 and dp // r.zero1 or nil,

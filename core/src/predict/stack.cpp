@@ -82,6 +82,9 @@ const Fields<Stack>& stack_fields() {
         .optional();
     share("hidden_model", "share of collectives of model axes that products hide", &S::hidden_model)
         .fallback(0.0);
+    f.add("reduced_whole", "gradients of a sharded update are all-reduced, not reduce-scattered",
+          &S::reduced_whole)
+        .fallback(false);
     f.add("update_gathers_hidden", "parameters are gathered beside the next forward",
           &S::update_gathers_hidden)
         .fallback(false);
