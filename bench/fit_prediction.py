@@ -45,7 +45,7 @@ DEVICES = {
                    "vtrain-single"],
         "keys": {
             "gemm": (0.6, 0.95), "bandwidth_share": (0.5, 0.95), "tile_k": (10, 300), "batched": (0.3, 1.0),
-            "launch": (2e-5, 1e-4), "backward_launch": (0.3, 1.0), "microbatch": (1e-4, 5e-3), "smooth": (2, 12),
+            "launch": (2e-5, 1e-4), "backward_launch": (0.3, 1.0), "smooth": (2, 12),
             "slowed": (0.05, 0.9), "node.curve_share": (0.6, 1.1), "network.share": (0.6, 1.0),
             "network.partial": (0.4, 1.0),
         },
@@ -61,7 +61,7 @@ DEVICES = {
 # Shares as one would guess them from data sheets, whatever was measured.
 PLAIN = {
     "gemm": 0.8, "bandwidth_share": 0.8, "tile_k": 100, "batched": 0.6, "launch": 5e-5, "backward_launch": 0.5,
-    "microbatch": 1e-3, "smooth": 4, "slowed": 0.3, "node.curve_share": 1, "network.share": 0.9, "network.partial": 0.5,
+    "smooth": 4, "slowed": 0.3, "node.curve_share": 1, "network.share": 0.9, "network.partial": 0.5,
 }
 # What the square of a change costs, where a table's mean error is worth its share of the bound: few
 # rows fit many shares all too well.

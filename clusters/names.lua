@@ -5,7 +5,7 @@ return {
     "tpu-v4", "tpu-v5p", "vtrain",
   },
   stack = {
-    "deepseek-v3", "fsdp-mpt", "fsdp2", "llama3", "maxtext", "megatron-2021", "megatron-2022", "megatron-core",
+    "deepseek-v3", "fsdp-mpt", "fsdp2", "fsdp2-eager", "llama3", "maxtext", "megatron-2021", "megatron-2022", "megatron-core",
     "meshwright", "vtrain", "zero3-2021",
   },
 }

@@ -25,6 +25,8 @@ local mw = {}
 ---@field mfu number attention included
 ---@field mfu_6n number 6 x parameters x tokens
 ---@field hfu number
+---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
+---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit integer bytes that there are
 ---@field fits boolean
@@ -151,6 +153,8 @@ local mw = {}
 ---@field mfu number attention included
 ---@field mfu_6n number 6 x parameters x tokens
 ---@field hfu number
+---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
+---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit integer bytes that there are
 ---@field fits boolean
@@ -697,6 +701,7 @@ function mw.microbatch.ramp(options) end
 ---@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
+---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
 ---@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
 

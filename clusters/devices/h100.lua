@@ -6,10 +6,11 @@ local include = ...
 return function(changes)
   local device = {
     name = "H100-80GB", peak8 = 1979e12, peak16 = 989e12, peak32 = 67e12, peak64 = 34e12,
-    memory = "80GiB", workspace = "32MiB", bandwidth = 3.35e12, units = 132, tiles = include "devices/tiles",
+    memory = "80GiB", workspace = "32MiB", context = "1343MB", communicator = "192MiB",
+    bandwidth = 3.35e12, power = 700, units = 132, tiles = include "devices/tiles",
     bandwidth_share = 0.766, gemm = 0.616, tile_k = 153, batched = 0.599,
     flash = { 0.206, 0.371, 0.6 },
-    kernel = 3.5e-6, launch = 41.5e-6, backward_launch = 0.502, microbatch = 1.96e-3,
+    kernel = 3.5e-6, launch = 41.5e-6, backward_launch = 0.502,
     smooth = 4.5, slowed = 0.503, straggle = 0.004, optimizer = 1e-3,
   }
   for key, value in pairs(changes or {}) do device[key] = value end

@@ -6,7 +6,7 @@ local include = ...
 return function(changes)
   local device = {
     name = "TPU", gemm = 0.75, bandwidth_share = 0.8, flash = { 0.5, 0.5, 0.5 },
-    kernel = 1e-6, launch = 0, microbatch = 0, slowed = 0.1, straggle = 0.002, optimizer = 1e-3,
+    kernel = 1e-6, launch = 0, slowed = 0.1, straggle = 0.002, optimizer = 1e-3,
   }
   for key, value in pairs(changes or {}) do device[key] = value end
   return device

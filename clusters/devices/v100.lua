@@ -5,10 +5,11 @@ local include = ...
 return function(changes)
   local device = {
     name = "V100-32GB", peak16 = 125e12, peak32 = 15.7e12, peak64 = 7.8e12,
-    memory = "32GiB", workspace = "8MiB", bandwidth = 0.9e12, units = 80, tiles = include "devices/tiles",
+    memory = "32GiB", workspace = "8MiB", context = "1343MB", communicator = "192MiB",
+    bandwidth = 0.9e12, units = 80, tiles = include "devices/tiles",
     bandwidth_share = 0.779, gemm = 0.829, tile_k = 150, batched = 0.599,
     flash = { 0.35 },
-    kernel = 3.5e-6, launch = 51.8e-6, backward_launch = 0.502, microbatch = 1.96e-3,
+    kernel = 3.5e-6, launch = 51.8e-6, backward_launch = 0.502,
     smooth = 4.5, slowed = 0.473, straggle = 0.004, optimizer = 1e-3,
   }
   for key, value in pairs(changes or {}) do device[key] = value end

@@ -13,4 +13,5 @@ return {
   grouped = 0.9,                        -- rows of experts come in no whole tiles
   exchanged = 0.76,                     -- two of four in fp8, with their scales
   by_node = true, exchange_nodes = 4, hidden_exchange = 1, exchange_slowed = 20 / 132,
+  logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

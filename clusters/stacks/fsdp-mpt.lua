@@ -6,4 +6,5 @@ return {
   flash = 1, ops = include "stacks/ops" (false, false), joined_projections = true,
   loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 80,
   gradient_sum = 6, bucket_host = 5,
+  logit_memory = 8, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

@@ -7,4 +7,5 @@ return {
   flash = 2, ops = include "stacks/ops" (false, true),
   loss_forward = 20, loss_backward = 12, embedding_backward = 2, optimizer_bytes = 44,
   gradient_sum = 6, bucket_host = 5, host = 0.6,
+  logit_memory = 8, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

@@ -10,4 +10,5 @@ return {
   embedding_backward = 2, optimizer_bytes = 54,
   scattered_sends = true, stages_wait = true,                   -- Narayanan et al. 2021, section 4.1
   gradient_sum = 6,
+  logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

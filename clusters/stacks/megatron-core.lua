@@ -1,10 +1,14 @@
 -- Megatron-Core as its table of H100 throughputs has it (2024): flash attention 2 (Transformer
 -- Engine), collectives of TP in pieces beside their products, the distributed optimizer with both
--- of its collectives overlapped, sends overlapped.
+-- of its collectives overlapped, sends overlapped. Each rank of TP exchanges the tokens of its part
+-- of the sequence, and TP's ranks gather what came for an expert, and scatter its sums, inside the
+-- node (megatron/core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher).
 local include = ...
 return {
   name = "megatron-core",
   flash = 2, ops = include "stacks/ops" (false, true), joined_projections = true, whole_recompute = true,
   loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 44,
   gradient_sum = 6, hidden_model = 0.7, update_gathers_hidden = true, host = 0.6,
+  scattered_exchanges = true,
+  logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

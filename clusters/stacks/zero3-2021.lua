@@ -12,4 +12,5 @@ return {
   gradient_sum = 6, data_share = 0.137, bucket_host = 5,
   data_slowed = 0.35,    -- parameters are copied into and out of what is gathered, beside compute
   backward_gathers = 2,  -- for the layer that is computed again, and for its backward
+  logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

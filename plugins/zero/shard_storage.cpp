@@ -37,11 +37,14 @@ class ShardStorage {
     bool any = false;
     for (mw::Bucket& bucket : program_.buckets) {
       if (bucket.expert_load) continue;  // all see all counts
-      for (int atom : program_.mesh.axis(storage_.axis).atoms) {
-        const auto& reduce = bucket.reduce;
-        const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
-        if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.shard_atoms.push_back(atom);
+      for (const std::string& axis : storage_.axes) {
+        for (int atom : program_.mesh.axis(axis).atoms) {
+          const auto& reduce = bucket.reduce;
+          const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
+          if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.shard_atoms.push_back(atom);
+        }
       }
+      std::sort(bucket.shard_atoms.begin(), bucket.shard_atoms.end());
       bucket.offload = bucket.shard_atoms.empty()
                            ? std::min(storage_.offload, mw::Offload::optimizer)
                            : storage_.offload;
@@ -139,7 +142,7 @@ class ShardStorage {
 mw::Pass shard_storage(const ShardedStorage& storage) {
   return {"shard storage",
           [storage](mw::Program& program) { ShardStorage(program, storage).run(); },
-          mw::Pass::storage, storage.axis};
+          mw::Pass::storage, storage.axes.front()};
 }
 
 }  // namespace zero

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "meshwright/passes.h"
 
 namespace zero {
 
 struct ShardedStorage {
-  std::string axis;
+  std::vector<std::string> axes;
   // ZeRO's stages: optimizer state (1), gradients too (2), parameters too (3).
   mw::ShardedState sharded_state = mw::ShardedState::optimizer;
   int prefetch = 1;  // layers whose parameters are gathered ahead of the one that computes
@@ -18,7 +19,7 @@ struct ShardedStorage {
   mw::Offload offload = mw::Offload::nothing;
 };
 
-// Cuts the flat tensors of the buckets that are reduced over `axis`: gradients are
+// Cuts the flat tensors of the buckets that are reduced over `axes`: gradients are
 // reduce-scattered, and parameters all-gathered after the update, or, stored as shards themselves,
 // before each use and let go after it. Gradients stored as shards are reduced in every microbatch,
 // as each bucket's are there.

@@ -34,6 +34,9 @@ class Zero : public mw::Strategy {
         .range(0, 1024)
         .boolean("keep", "stage 3: gather once a step, not again for each forward and backward")
         .fallback(false)
+        .boolean("sequence",
+                 "state is sharded over the ranks that split the sequence too, beside its own")
+        .fallback(false)
         .bytes("bucket",
                "gradients that are reduced together, at most (stage 1; stage 2 also parts them by "
                "layer)")
@@ -52,6 +55,7 @@ class Zero : public mw::Strategy {
         replicas_(values.int32("replicas")),
         prefetch_(values.int32("prefetch")),
         keep_(values.flag("keep")),
+        sequence_(values.flag("sequence")),
         bucket_(values.integer("bucket")),
         offload_(values.text("offload") == "none"        ? mw::Offload::nothing
                  : values.text("offload") == "optimizer" ? mw::Offload::optimizer
@@ -93,9 +97,21 @@ class Zero : public mw::Strategy {
   void edit(mw::Draft& draft) const override {
     draft.shard("batch", "zero");
     if (stage_ < 3) draft.add_pass(mw::bucket_gradients(bucket_));
-    if (ways_ > 1) draft.add_pass(mw::overlap_gradient_reduction());
     zero::ShardedStorage storage;
-    storage.axis = parts_axis();
+    storage.axes = {parts_axis()};
+    if (sequence_) {
+      for (const mw::Axis& axis : draft.mesh().with_role(mw::Role::sequence)) {
+        if (!axis.borrowed) storage.axes.push_back(axis.name);
+      }
+      if (storage.axes.size() == 1) {
+        draft.refuse(
+            "axis.unknown", "sequence",
+            fmt::format("zero({}).sequence: no axis of the plan splits the sequence", ways_),
+            "leave sequence out, or add sp { n }");
+        return;
+      }
+    }
+    if (ways_ > 1 || sequence_) draft.add_pass(mw::overlap_gradient_reduction());
     storage.sharded_state = stage_ == 1   ? mw::ShardedState::optimizer
                             : stage_ == 2 ? mw::ShardedState::gradients
                                           : mw::ShardedState::parameters;
@@ -128,7 +144,7 @@ class Zero : public mw::Strategy {
   std::string parts_axis() const { return replicas_ > 1 ? "zero_parts" : "zero"; }
 
   int ways_, stage_, replicas_, prefetch_;
-  bool keep_;
+  bool keep_, sequence_;
   std::int64_t bucket_;
   mw::Offload offload_;
 };

@@ -16,6 +16,13 @@ TABLES = {
     "vtrain-multi": (7, 73), "vtrain-single": (7, 300),
 }
 FEW = ["korthikanti5", "narayanan2-ptdp", "llama3"]
+# ... of tables by which no share was fitted, a little above what they err by.
+ASIDE = {
+    "mpt-h100-large": (2.5, 18), "mpt-a100-40": (8.5, 78), "zero-bubble-ratios": (3.5, 36), "zero-bubble-1f1b": (7.5, 12),
+    "bloom": (12, 17), "mt-nlg": (21, 3), "internlm-zero1": (10, 32), "torchtitan-fsdp2": (5, 8),
+    "torchtitan-pp": (42, 2), "torchtitan-cp": (28, 8), "moe-folding": (10, 7), "bloom-memory": (3, 17),
+    "torchtitan-memory": (5.5, 12),
+}
 
 
 def rows_of(tables):
@@ -32,7 +39,7 @@ class Prediction(ProgramCase):
     def holds(self, tables):
         rows = rows_of(tables)
         self.assertEqual(sorted(rows), sorted(tables))
-        for table, (bound, count) in TABLES.items():
+        for table, (bound, count) in (TABLES | ASIDE).items():
             if table not in tables:
                 continue
             errors = [100 * abs(row["predicted"] / row["published"] - 1) for row in rows[table]]
@@ -66,9 +73,23 @@ class Prediction(ProgramCase):
         some = self.call("bench", "prediction", "--json", "zero-bubble-ratios", "every=9").stdout.splitlines()
         self.assertEqual(len(some), 4)
 
+    def test_what_other_software_does_is_known(self):
+        """Exchanges of experts in parts, recomputation by op, fp8 and eager mode; what drivers report."""
+        self.holds(["moe-folding", "torchtitan-fsdp2", "bloom-memory", "torchtitan-memory"])
+
     @matrix
     def test_all_tables_err_as_little_as_they_should(self):
-        self.holds(list(TABLES))
+        self.holds([*TABLES, *ASIDE])
+
+    @matrix
+    def test_plans_are_ranked_as_they_were_measured(self):
+        groups = {}
+        for row in rows_of(["vtrain-multi"])["vtrain-multi"]:
+            groups.setdefault(row["group"], []).append((row["predicted"], row["published"]))
+        ranked = {len(plans): plans for plans in groups.values() if len(plans) >= 8}
+        self.assertEqual(sorted(ranked), [26, 47])
+        for plans in ranked.values():  # the fastest by prediction was the fastest
+            self.assertEqual(min(plans)[1], min(published for _, published in plans))
 
 
 if __name__ == "__main__":

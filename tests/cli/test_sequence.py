@@ -160,6 +160,7 @@ mw.train {{ model = mw.llama {{ layers = 1, hidden = 16, heads = 2, ffn = 16, vo
     def test_what_cannot_be(self):
         self.all_refused(MODELS, *((f'e("gqa", {plan}, mw.plan)', code, problem) for plan, code, problem in (
             ("{ sp() }", 3, "axis.unknown plan[1]"),
+            ("{ zero { 2, sequence = true } }", 3, "axis.unknown plan[1].sequence"),
             ("{ sp { 25 } }", 3, "axis.cannot-split plan[1].ways"),
             ('{ tp(2), sp { form = "ulysses" } }', 2, "option.needs plan[2].form"),
             ('{ sp { 2, form = "circle" } }', 2, "option.choice plan[1].form"),

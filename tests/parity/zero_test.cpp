@@ -52,6 +52,18 @@ TEST_CASE("... with replicas, beside dp, with and without parameters fetched ahe
   SECTION("much fetched ahead") {
     setup.plan = {zero(4, stage, 1, 9)};
   }
+  SECTION("over the ranks of a ring too") {
+    setup.plan = {zero_over_sequence(2, stage), sp(2, "ring")};
+    setup.sequence = 8;
+  }
+  SECTION("... that stand outside, with replicas") {
+    setup.plan = {sp(2, "allgather"), zero_over_sequence(4, stage, 2)};
+    setup.sequence = 8;
+  }
+  SECTION("... which are all there are") {
+    setup.plan = {zero_over_sequence(1, stage), sp(3, "ring"), tp(2)};
+    setup.sequence = 6;
+  }
   SECTION("kept for the step") {
     setup.plan = {zero(4, stage, 1, 1, true)};
   }

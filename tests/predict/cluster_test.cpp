@@ -146,6 +146,134 @@ TEST_CASE("A cluster that lacks something is refused with its key") {
   CHECK(refused(table) == "cluster.value cluster.torus.shape");
 }
 
+TEST_CASE("A device held to less power than its shares are of runs at a lower clock") {
+  const auto device = [](double rated, double limit) {
+    Json table = cluster_table();
+    table["device"]["flash"] = {0.4};
+    table["device"]["power"] = rated;
+    if (limit > 0) table["device"]["power_limit"] = limit;
+    Problems none;
+    const Cluster c = read_cluster(table, "cluster", none);
+    CHECK(none.empty());
+    return c.device;
+  };
+  CHECK(device(800, 0).gemm == 0.8);
+  CHECK(device(800, 900).gemm == 0.8);
+  CHECK(device(800, 100).gemm == Approx(0.4));
+  CHECK(device(800, 100).flash[1] == Approx(0.2));
+  CHECK(device(800, 100).bandwidth_share == 0.8);
+  Json table = cluster_table();
+  table["device"]["power_limit"] = 500;
+  CHECK(refused(table) == "cluster.value cluster.device.power");
+}
+
+TEST_CASE("Ranks that have the same tokens may exchange a part each") {
+  Cluster c = round_cluster(2);  // tp inside a node, ep over nodes
+  c.node.latency = 0;
+  c.node.bandwidth = 1e11;
+  c.nodes = 2;
+  c.network.nic = 1e7;
+  c.network.share = 1;
+  Setup setup = llama({dp(2), tp(2), ep(2)});
+  setup.model = "moe";
+  setup.options["experts"] = 8;
+  setup.options["top_k"] = 2;
+  const Experiment e = experiment(setup);
+  // Seconds of each call on average, over and above what a call of nothing takes.
+  const auto exchanges = [&](bool scattered) {
+    Stack stack = round_stack();
+    stack.scattered_exchanges = scattered;
+    double seconds = 0;
+    std::int64_t bytes = 0;
+    for (const CommunicationForecast& each :
+         predict(*e.plan, ClusterMachine(c, stack)).communication) {
+      if (each.key.axis != "ep" || each.key.phase != "forward") continue;
+      seconds += each.seconds;
+      bytes += each.bytes;
+    }
+    CHECK(bytes > 0);
+    return std::pair(seconds, static_cast<double>(bytes));
+  };
+  const auto [whole, sent] = exchanges(false);
+  CHECK(whole == Approx(sent / 1e7).epsilon(0.01));
+  CHECK(exchanges(true).first == Approx(whole / 2).epsilon(0.05));
+  CHECK(exchanges(true).second == sent);  // the program's bytes are what they are
+}
+
+TEST_CASE("What a driver reports is the program's bytes and what is named beside them") {
+  const Experiment e = experiment(llama({dp(2), tp(2)}));
+  Cluster c = round_cluster();
+  Stack stack = round_stack();
+  const auto told = [&] { return predict(*e.plan, ClusterMachine(c, stack)); };
+  CHECK(told().most_reported().beside.empty());
+  CHECK_FALSE(told().to_json().contains("reported_bytes"));
+  c.device.context = 1000;
+  c.device.communicator = 100;
+  stack.second_gradients = 2;
+  stack.logit_memory = 8;
+  stack.reserve = 0.2;
+  const Prediction prediction = told();
+  const StageForecast& most = prediction.most_reported();
+  const std::int64_t peak = most.memory.peak, parameters = most.memory[Category::parameters] / 4;
+  // 4 of 8 sequences of 32 tokens, and half of 128 words.
+  const std::int64_t logits = 8LL * 4 * 32 * 64, gradients = 2 * parameters,
+                     reserve = (peak + gradients + logits) / 4;
+  std::map<std::string, std::int64_t> named;
+  for (const NamedBytes& each : most.beside) named[each.name] = each.bytes;
+  CHECK(named == std::map<std::string, std::int64_t>{{"gradients", gradients},
+                                                     {"loss", logits},
+                                                     {"reserve", reserve},
+                                                     {"communicators", 300},
+                                                     {"context", 1000}});
+  CHECK(most.reported() == peak + gradients + logits + reserve + 1300);
+  CHECK(told().to_json()["reported_bytes"] == most.reported());
+  CHECK(told().to_json()["beside_program"]["loss"] == logits);
+  // Limits are of the program's bytes alone.
+  CHECK(told().memory_needed == peak);
+}
+
+TEST_CASE("What products read in fp8 may be narrowed before it is gathered") {
+  Setup setup = llama({tp(2), sp()});
+  const Experiment e = experiment(setup);
+  Cluster c = round_cluster();
+  c.device.peak8 = 2e11;
+  c.node.latency = 0;
+  const auto seconds = [&](bool narrow, const std::string& op) {
+    Stack stack = round_stack();
+    stack.product_bits = 8;
+    stack.product_casts = 5;
+    stack.narrow_gathers = narrow;
+    const Prediction p = predict(*e.plan, ClusterMachine(c, stack));
+    double all = op.empty() ? p.compute_seconds : 0;
+    for (const CommunicationForecast& each : p.communication) {
+      if (each.key.axis == "tp" && each.key.phase == "forward" && each.key.op == op)
+        all += each.seconds;
+    }
+    return all;
+  };
+  // Of numbers in fp32 a quarter; sums are made as they are.
+  CHECK(seconds(true, "all-gather") == Approx(seconds(false, "all-gather") / 4));
+  CHECK(seconds(true, "reduce-scatter") == Approx(seconds(false, "reduce-scatter")));
+  CHECK(seconds(true, "") < seconds(false, ""));
+}
+
+TEST_CASE("Gradients of a sharded update may be all-reduced") {
+  const auto seconds = [](int zero_stage, bool whole) {
+    const Experiment e = experiment(llama({zero(4, zero_stage)}));
+    Stack stack = round_stack();
+    stack.reduced_whole = whole;
+    double all = 0;
+    for (const CommunicationForecast& each :
+         predict(*e.plan, ClusterMachine(round_cluster(), stack)).communication) {
+      if (each.key.op == "reduce-scatter") all += each.seconds;
+    }
+    CHECK(all > 0);
+    return all;
+  };
+  CHECK(seconds(1, true) == Approx(2 * seconds(1, false)));
+  CHECK(seconds(2, true) == Approx(seconds(2, false)));
+}
+
 TEST_CASE("A plan that the cluster cannot hold is refused") {
   const Experiment e = experiment(llama({dp(4)}));
   Cluster small = round_cluster(2);

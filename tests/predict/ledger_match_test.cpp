@@ -152,6 +152,19 @@ TEST_CASE("... on this CPU's kernels, whatever threads they have", "[kernels][sa
   }
 }
 
+TEST_CASE("... with state in shards over the ranks of the sequence too") {
+  const int stage = GENERATE(1, 2, 3), outer = GENERATE(1, 2);
+  Setup setup = llama({zero_over_sequence(outer, stage), sp(4, "ring")}, 2);
+  setup.precision = Precision::bf16;
+  DYNAMIC_SECTION("stage " << stage << " of " << outer << " x 4") {
+    check(setup);
+    const Experiment e = experiment(setup);
+    const MemoryForecast memory = predict_rank(*e.plan, 0).memory;
+    const auto parameters = static_cast<double>(e.plan->graph->parameter_count());
+    CHECK(memory[Category::optimizer] == Approx(12 * parameters / (4 * outer)).epsilon(0.01));
+  }
+}
+
 TEST_CASE("... in bf16 beside tp and pipelines, with offload") {
   Setup setup =
       llama({pp(3, "1f1b", {1, 1, 1}), zero(2, 2, 1, 1, false, 1 << 14, "optimizer"), tp(2)}, 2);

@@ -1,4 +1,4 @@
--- Published steps that no share was fitted or chosen by, for a verdict on those shares: other GPTs
+-- Published steps that no share was fitted by, for a verdict on those shares: other GPTs
 -- on A100, FSDP on A100-40 and on large H100 clusters, PyTorch's fully_shard, schedules beside one
 -- another, ZeRO-1 by scope, experts, context parallelism, measured memory. What is not published is
 -- filled by one rule a table, which stands above it.
@@ -40,7 +40,10 @@ end
 -- BigScience's search for the shape of BLOOM (train/tr11-176B-ml/chronicles-prequel.md, 28 February
 -- 2022): Megatron-DeepSpeed in bf16 with gradients in fp32 and ZeRO 1, full recompute, 48 nodes of
 -- 8 A100-80 with 4 Omni-Path NICs of 100 Gb/s; two layers less than stages hold, one each for the
--- embedding and the output. Microbatches and all sizes are published; software as megatron-2021.
+-- embedding and the output. Microbatches and all sizes are published; software as megatron-2021,
+-- but that gradients in bf16 stay beside those in fp32, and are added up and zeroed for each
+-- microbatch (DeepSpeed's bf16_optimizer.py, update_hp_grads and clear_lp_grads), then all-reduced
+-- (pipe/engine.py, _bf16_reduce_grads). Memory is what the driver says.
 local function bloom(csv, of)
   local rows = {}
   for _, r in ipairs(csv "megatron_deepspeed") do
@@ -51,6 +54,7 @@ local function bloom(csv, of)
         r.microbatch),
       published = of == "memory" and r.memory_GB * 1e9 / GiB or r.seconds, cluster = "dgx-a100-80",
       network = { nic = 6.25e9, partial = 0.5 }, stack = "megatron-2021",
+      software = { second_gradients = 2, gradient_sum = 10 + 6 + 2, reduced_whole = true },
       model = gpt(r.hidden, r.heads, r.layers, 250880), sequence = 2048, batch = r.batch, microbatch = r.microbatch,
       tp = r.tp, pp = r.pp, dp = r.dp, zero = 1, layout = layout, recompute = "full", fp32_gradients = true,
     }
@@ -73,8 +77,10 @@ local function mt_nlg(csv)
 end
 
 -- InternLM 7B (doc/en/train_performance.md, 2023): ZeRO 1 over all ranks, or inside groups of 8 or
--- 4; nodes of 8 A100-80 with 4 RoCE NICs of 100 Gb/s; 4 microbatches, no recompute. Its software is
--- none of the stacks: as megatron-core, but nothing of the update hidden.
+-- 4; nodes of 8 A100-80 with 4 RoCE NICs of 100 Gb/s; 4 microbatches, no recompute. Flash attention
+-- 1.0.5 and PyTorch 1.13 (doc/en/install.md), so that its ops are those of fsdp-mpt, with a fused
+-- Adam; gradients are all-reduced (hybrid_zero_optim.py, _reduce_and_copy). That each rank then
+-- sends its parameters to all by a broadcast of its own, 1,024 of them, is not priced.
 local function internlm(csv)
   local rows = {}
   for _, r in ipairs(csv "internlm_zero1") do
@@ -83,7 +89,8 @@ local function internlm(csv)
       rows[#rows + 1] = {
         name = ("tp %d, scope %d on %d"):format(r.tp, r.zero1, gpus),
         published = 4 * r.microbatch * 2048 / r.tp / r["g" .. gpus], cluster = "dgx-a100-80",
-        network = { nic = 6.25e9, partial = 0.5 }, stack = "megatron-core", software = { update_gathers_hidden = false },
+        network = { nic = 6.25e9, partial = 0.5 }, stack = "fsdp-mpt",
+        software = { optimizer_bytes = 54, bucket_host = 1, reduced_whole = true },
         model = mw.llama { layers = 32, hidden = 4096, heads = 32, ffn = 11008, vocab = 103168 }, sequence = 2048,
         batch = 4 * r.microbatch * dp, microbatch = r.microbatch, tp = r.tp, pp = 1, dp = dp, zero = 1,
         replicas = r.zero1 > 0 and dp // r.zero1 or nil,
@@ -93,14 +100,31 @@ local function internlm(csv)
   return rows
 end
 
--- torchtitan (benchmarks/llama3_h100_202412_torchtitan.md, 2024): H100 of 96 GB at 2.4 TB/s and 500
--- W, priced as other H100 with that memory. `ops`: every second product and attention are kept,
--- here products of the feed-forward part. What torch.compile does not fuse is eager's.
+-- torchtitan (benchmarks/llama3_h100_202412_torchtitan.md, 2024; docs/performance.md): H100 of 96
+-- GB at 2.4 TB/s, held to 500 W. Facts of its software, all of that time:
+-- - `ops` keeps attention and every second product of a layer, counted q, k, v, o, gate, up, down
+--   (torchtitan's parallelize_llama.py, _apply_ac_to_transformer_block); the rest is made again;
+-- - under a pipeline, parameters are gathered once a step, ahead of use (the same file: no
+--   reshard_after_forward), and gradients reduced after the last microbatch (PyTorch's
+--   PipelineStage, set_requires_gradient_sync): what ZeRO's first stage sends;
+-- - beside context parallelism parameters are sharded over its ranks too (parallel_dims.py,
+--   dp_shard_cp);
+-- - with async_tp collectives run in pieces beside their products, as Megatron-Core's do;
+-- - fp8 by one scale a tensor (torchao's float8): numbers are read for the largest, then read and
+--   written, and beside tp before they are gathered (float8_tensor_parallel.py);
+-- - gradients are reduced in fp32, and added up so between microbatches (mixed_precision_reduce).
 local llamas = {
   ["8B"] = { layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, vocab = 128256 },
   ["70B"] = { layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, vocab = 128256 },
   ["405B"] = { layers = 126, hidden = 16384, heads = 128, kv_heads = 8, ffn = 53248, vocab = 128256 },
 }
+local kept = {
+  ["attention.q"] = true, ["attention.v"] = true, attention = true, ["mlp.gate"] = true, ["mlp.down"] = true,
+}
+local function every_second_product(op)
+  return not kept[op.name:match "^layers%.%d+%.(.*)$"]
+end
+
 local function torchtitan(csv, tables, of)
   local rows = {}
   for _, r in ipairs(csv "torchtitan_llama3") do
@@ -110,15 +134,20 @@ local function torchtitan(csv, tables, of)
         name = ("%s on %d, cp %d, pp %d%s%s, sequence %d"):format(r.model, r.gpus, r.cp, r.pp,
           r.pp > 1 and " " .. r.schedule or "", r.compiled == 0 and ", eager" or r.fp8 == 1 and ", fp8" or "", r.sequence),
         published = of == "memory" and r.memory_GiB or batch * r.sequence / r.tokens_per_second_gpu / r.gpus,
-        cluster = "dgx-h100", device = { memory = "96GiB", bandwidth = 2.4e12 }, stack = "fsdp2",
-        software = { product_bits = r.fp8 == 1 and 8 or 0, product_casts = r.fp8 == 1 and 3 or 0,
-          host = r.compiled == 0 and 1 or nil },
+        cluster = "dgx-h100", device = { memory = "96GiB", bandwidth = 2.4e12, power_limit = 500 },
+        stack = r.compiled == 0 and "fsdp2-eager" or "fsdp2",
+        software = {
+          product_bits = r.fp8 == 1 and 8 or 0, product_casts = r.fp8 == 1 and 5 or 0, narrow_gathers = r.fp8 == 1,
+          gradient_sum = 10, hidden_model = r.async_tp == 1 and 0.7 or 0, update_gathers_hidden = r.pp > 1,
+        },
         model = mw.llama(llamas[r.model]), sequence = r.sequence, batch = batch,
-        microbatch = r.pp > 1 and 1 or r.batch_per_gpu, tp = r.tp, pp = r.pp, dp = r.dp, cp = r.cp, zero = 3,
-        sp = r.tp > 1, chunks = r.schedule == "interleaved" and 2 or nil,
+        microbatch = r.pp > 1 and 1 or r.batch_per_gpu, tp = r.tp, pp = r.pp, dp = r.dp, cp = r.cp,
+        zero = r.pp > 1 and 1 or 3, over_sequence = r.cp > 1, sp = r.tp > 1,
+        chunks = r.schedule == "interleaved" and 2 or nil,
         layout = r.pp > 1 and (r.schedule == "interleaved" and { 7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7 }
           or { 15, 16, 16, 16, 16, 16, 16, 15 }) or nil,
-        recompute = r.recompute == "full" and "full" or { ops = { "mlp" } }, fp32_gradients = false,
+        uncounted = { "context", "communicators" },  -- memory is what PyTorch's allocator has reserved
+        recompute = r.recompute == "full" and "full" or every_second_product, fp32_gradients = true,
       }
     end
   end

@@ -30,8 +30,10 @@ return function(row, changes)
       chunks = chunks > 1 and chunks or nil, layout = row.layout }
   end
   if row.zero then
-    plan[#plan + 1] = row.dp > 1 and zero { row.dp, stage = row.zero, replicas = row.replicas,
-      bucket = "256MiB" } or nil
+    if row.dp > 1 or row.over_sequence then
+      plan[#plan + 1] = zero { row.dp, stage = row.zero, replicas = row.replicas, bucket = "256MiB",
+        sequence = row.over_sequence }
+    end
   elseif row.dp > 1 then
     plan[#plan + 1] = dp { row.dp, overlap = row.overlap or false, bucket = "256MiB" }
   end

@@ -222,7 +222,7 @@ add("mpt-h100", function() return mpt "h100" end)
 add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
 add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 
--- Rows that no share was fitted or chosen by: judged with the same settings.
+-- Rows that no share was fitted by: judged with the same settings.
 for _, table_ in ipairs(aside(csv)) do
   table_.aside = true
   tables[#tables + 1] = table_
@@ -279,11 +279,15 @@ local function tell_ranking(rows)
 end
 
 -- What a row's plan says in the table's unit: seconds of a step, how many times as fast as another
--- plan's, bytes of the fullest rank.
+-- plan's, bytes that are reported of the fullest rank.
 local function told(row, unit)
   local predicted, why, result = seconds(row)
   if not predicted then return nil, why end
-  if unit == "GiB" then return result.peak_bytes / 2 ^ 30, nil, result end
+  if unit == "GiB" then
+    local bytes = result.reported_bytes
+    for _, name in ipairs(row.uncounted or {}) do bytes = bytes - (result.beside_program[name] or 0) end
+    return bytes / 2 ^ 30, nil, result
+  end
   if unit ~= "x" then
     -- Published as MFU: of the plan's own operations.
     row.published = row.published or result.flops_per_step / (row.mfu * row.gpus * 989e12)
@@ -299,7 +303,7 @@ local kept_aside = false
 for _, table_ in ipairs(tables) do
   if not any or wanted[table_.name] then
     if table_.aside and not kept_aside then
-      line("kept aside: nothing was fitted or chosen by these")
+      line("kept aside: no share was fitted by these")
       kept_aside = true
     end
     local unit = table_.unit or "s"

@@ -24,6 +24,8 @@ MESSAGES = {
                      r"ep\(\d+\) takes ranks of (any \w+ axis(, )?)+, and the plan has none of these axes \[add a "
                      r"strategy that splits the \w+, in \d+ ways\]",
                      r"ep\(\d+\)\.borrow: the plan has no axis \w+ \[its axes are \w+(, \w+)*\]",
+                     r"zero\(\d+\)\.sequence: no axis of the plan splits the sequence \[leave sequence out, or "
+                     r"add sp \{ n \}\]",
                      r"sp\(\) cuts the residual stream over the ranks of tp, and the plan has no tp \[add tp\(n\), "
                      r"or write sp \{ n, .*"],
     "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "

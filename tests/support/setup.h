@@ -71,6 +71,15 @@ inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch =
                            {"offload", offload}});
 }
 
+// State in shards over the ranks that split the sequence too.
+inline StrategyChoice zero_over_sequence(int ways, int stage, int replicas = 1) {
+  return strategy("zero", {{"ways", ways},
+                           {"stage", stage},
+                           {"replicas", replicas},
+                           {"bucket", 1 << 12},
+                           {"sequence", true}});
+}
+
 // One stage: all forwards, then all dgrads, then all wgrads.
 // A wgrad reads everything as late as can be.
 inline StrategyChoice delayed_wgrads() {

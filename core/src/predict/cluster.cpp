@@ -54,9 +54,13 @@ const Fields<DeviceType>& device_fields() {
     rate(f.add("peak64", "... of fp64", &D::peak64)).optional();
     f.add("memory", "its memory", &D::memory).at_least(1);
     f.add("workspace", "that the library of products keeps of it", &D::workspace).fallback(0);
+    f.add("context", "that the driver keeps of it for a process", &D::context).fallback(0);
+    f.add("communicator", "that each communicator keeps of it", &D::communicator).fallback(0);
     rate(f.add("bandwidth", "bytes a second of its memory", &D::bandwidth));
     share(f.add("bandwidth_share", "of that, what streaming kernels achieve", &D::bandwidth_share));
     share(f.add("gemm", "of the peak, what large matrix products reach", &D::gemm));
+    f.add("power", "watts that it is rated for", &D::power).range(1.0, 1e5).optional();
+    f.add("power_limit", "watts that it is held to", &D::power_limit).range(1.0, 1e5).optional();
     f.add("units", "that tiles are spread over", &D::units).range(1.0, 1e6).optional();
     f.add("tile_k", "begin and end of a tile, in units of k", &D::tile_k)
         .range(0.0, 1e6)
@@ -72,7 +76,6 @@ const Fields<DeviceType>& device_fields() {
         .fallback(Json::array());
     seconds(f.add("launch", "of the host to launch one op", &D::launch));
     share(f.add("backward_launch", "of that, in backward", &D::backward_launch)).fallback(1.0);
-    seconds(f.add("microbatch", "of the host for each microbatch", &D::microbatch));
     f.add("smooth", "how sharply the slower of host and device decides", &D::smooth)
         .range(1.0, 100.0)
         .fallback(4.5);
@@ -203,6 +206,22 @@ class Reader {
       }
       d.flash[generation] = flash.get<double>();
     }
+    hold_power(d);
+  }
+
+  // Power goes with a clock's frequency and its voltage's square, and voltage with frequency
+  // (Hennessy and Patterson, "Computer Architecture", section 1.5): what the units reach goes with
+  // the cube root of power, and memory has a clock of its own.
+  void hold_power(DeviceType& d) {
+    if (d.power_limit <= 0) return;
+    if (d.power <= 0) {
+      wrong("device.power", "is missing, and device.power_limit holds the device to less",
+            "give the watts that it is rated for, or leave power_limit out");
+      return;
+    }
+    const double clock = std::cbrt(std::min(d.power_limit / d.power, 1.0));
+    d.gemm *= clock;
+    for (double& share : d.flash) share *= clock;
   }
 
   // Of so many positive numbers; empty, with a problem, for anything else.

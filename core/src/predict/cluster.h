@@ -24,9 +24,13 @@ struct DeviceType {
   double peak8 = 0, peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
   std::int64_t memory = 0;
   std::int64_t workspace = 0;     // that the library of products keeps
+  std::int64_t context = 0;       // ... and the driver for a process, kernels' code among it
+  std::int64_t communicator = 0;  // ... and the library of collectives for each communicator
   double bandwidth = 0;           // of its memory
   double bandwidth_share = 0;     // ... that kernels achieve which stream through it
   double gemm = 0;                // of the peak, of large products: clocks under power among it
+  double power = 0;               // watts under which `gemm` and `flash` are so
+  double power_limit = 0;         // ... and those that it is held to; 0: the same
   double units = 0;               // that tiles are spread over (SMs); 0: products have no tiles
   double tile_k = 0;              // what a tile's begin and end cost, in units of k
   std::vector<GemmTile> tiles;    // the fastest is taken
@@ -35,7 +39,6 @@ struct DeviceType {
   std::array<double, 4> flash{};  // of the peak, by generation; [0] is unused
   double launch = 0;              // of the host to launch one op forward
   double backward_launch = 1;     // ... backward, as a share of that
-  double microbatch = 0;          // of the host for each microbatch
   double smooth = 0;              // how sharply the slower of host and device decides
   double slowed = 0;              // seconds compute loses for each of a collective beside it
   double straggle = 0;            // 1 + straggle sqrt(2 ln ranks)

@@ -11,6 +11,33 @@
 #include "predict/on_cluster.h"
 
 namespace mw {
+namespace {
+
+// Elements of a microbatch's logits on the rank; none where another stage has the loss.
+double logits(const RankView& rank) {
+  double all = 0;
+  for (const Segment& segment : rank.program().segments) {
+    double here = 0;
+    for (const Instruction& i : segment.code) {
+      if (i.code != Code::compute || i.update != Update::none || i.piece != Piece::forward)
+        continue;
+      const Op& op = rank.program().graph->ops()[i.op];
+      if (op.kind() == "ce_stats")
+        here += static_cast<double>(rank.dims(i.op).count(op.inputs[0].dims));
+    }
+    all = std::max(all, here);
+  }
+  return all;
+}
+
+// Communicators of a rank: one for each axis, and that of all ranks.
+int groups(const Mesh& mesh) {
+  const auto own = std::count_if(mesh.axes().begin(), mesh.axes().end(),
+                                 [&](const Axis& axis) { return mesh.ways(axis.atoms) > 1; });
+  return own > 0 ? static_cast<int>(own) + 1 : 0;
+}
+
+}  // namespace
 
 std::string ClusterMachine::name() const {
   return fmt::format("{}: {} of {} {}, stack {}", cluster_.name, plural(cluster_.nodes, "node"),
@@ -30,6 +57,25 @@ std::int64_t FlashScratch::of(const LibraryCall& call, int element) const {
 
 std::unique_ptr<RankMachine> ClusterMachine::of_rank(const RankView& view, int, int) const {
   return std::make_unique<OnCluster>(view, cluster_, stack_);
+}
+
+std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
+                                                       const MemoryForecast& memory) const {
+  std::vector<NamedBytes> all;
+  auto allocated = static_cast<double>(memory.peak);
+  const auto add = [&](const char* name, double bytes) {
+    if (bytes >= 1) all.push_back({name, static_cast<std::int64_t>(bytes)});
+    return bytes;
+  };
+  const Program& program = rank.program();
+  const auto parameters =
+      static_cast<double>(memory[Category::parameters]) / bytes_of(program.dtype);
+  allocated += add("gradients", stack_.second_gradients * parameters);
+  allocated += add("loss", stack_.logit_memory * logits(rank));
+  add("reserve", allocated * stack_.reserve / (1 - stack_.reserve));
+  add("communicators", static_cast<double>(cluster_.device.communicator) * groups(program.mesh));
+  add("context", static_cast<double>(cluster_.device.context));
+  return all;
 }
 
 double ClusterMachine::stragglers(int ranks) const {

@@ -36,6 +36,9 @@ class ClusterMachine final : public Machine {
   bool memory_together() const override { return false; }
   const DeviceScratch* scratch() const override { return &kernels_; }
   std::int64_t kept_by_libraries() const override { return cluster_.device.workspace; }
+  // gradients, loss, reserve, communicators, context: those that the stack and the device have.
+  std::vector<NamedBytes> beside_program(const RankView& rank,
+                                         const MemoryForecast& memory) const override;
 
   const Cluster& cluster() const { return cluster_; }
   const Stack& stack() const { return stack_; }

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "program/footprint.h"
+#include "program/memory.h"
 #include "program/rank_view.h"
 
 namespace mw {
@@ -38,6 +40,11 @@ class RankMachine {
   virtual WorkTime beside(const RankView& /*view*/, const Segment& /*segment*/) { return {}; }
   // What a run takes whose instructions took the device so long, waits among them, and the host.
   virtual double run_seconds(double device, double /*host*/) const { return device; }
+};
+
+struct NamedBytes {
+  std::string name;
+  std::int64_t bytes = 0;
 };
 
 class Machine {
@@ -76,6 +83,12 @@ class Machine {
   virtual const DeviceScratch* scratch() const { return nullptr; }
   // Bytes that a rank's libraries keep beside the program's tensors.
   virtual std::int64_t kept_by_libraries() const { return 0; }
+  // What a device's driver would report for a rank beside the program's own bytes, which `memory`
+  // has: a prediction of other software, and no part of any limit.
+  virtual std::vector<NamedBytes> beside_program(const RankView& /*rank*/,
+                                                 const MemoryForecast& /*memory*/) const {
+    return {};
+  }
 };
 
 }  // namespace mw

@@ -38,8 +38,16 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
       model_.atoms.insert(model_.atoms.end(), axis.atoms.begin(), axis.atoms.end());
   }
   for (const Segment& segment : program_.segments) {
-    std::map<int, int> made_by;  // slot -> op
+    std::map<int, int> made_by;      // slot -> op
+    std::map<int, double> gathered;  // slot -> ranks of the model's axes
     for (const Instruction& i : segment.code) {
+      if (stack_.narrow_gathers && narrows(i))
+        gathered[i.outputs[0]] = program_.mesh.ways(i.move.atoms);
+      if (i.code == Code::compute && i.update == Update::none) {
+        for (const int slot : i.inputs) {
+          if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
+        }
+      }
       if (i.code == Code::start && i.bucket >= 0 && segment.kind != SegmentKind::forward &&
           i.pending == program_.buckets[i.bucket].flat.gather &&
           program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
@@ -49,6 +57,7 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
         for (const int slot : i.outputs) made_by[slot] = i.op;
       }
       if (i.code != Code::start || i.inputs.empty() || i.bucket >= 0) continue;
+      if (i.move.kind == Move::Kind::all_reduce) summed_.insert(i.outputs.begin(), i.outputs.end());
       if (i.move.kind == Move::Kind::send) {
         const auto& placements = program_.slots[i.inputs[0]].layout;
         sends_whole_ = true;
@@ -60,6 +69,14 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
       }
     }
   }
+}
+
+bool OnCluster::narrows(const Instruction& i) const {
+  return stack_.product_bits == 8 && i.code == Code::start && i.bucket < 0 &&
+         i.move.kind == Move::Kind::all_gather &&
+         std::all_of(i.move.atoms.begin(), i.move.atoms.end(), [&](int atom) {
+           return std::find(model_.atoms.begin(), model_.atoms.end(), atom) != model_.atoms.end();
+         });
 }
 
 double OnCluster::streams(double bytes, double kernels) const {
@@ -119,8 +136,7 @@ WorkTime OnCluster::op(const RankView& view, int index, Piece piece, int ring_st
   return streamed(view, index, piece, cost);
 }
 
-double OnCluster::joined_width(const RankView& view, int index, double own) {
-  if (!stack_.joined_projections) return own;
+double OnCluster::width_of_all(const RankView& view, int index, double own) {
   if (const auto known = joined_.find(index); known != joined_.end()) return known->second;
   const auto& ops = program_.graph->ops();
   const Op& op = ops[index];
@@ -138,6 +154,24 @@ double OnCluster::joined_width(const RankView& view, int index, double own) {
   return joined_[index] = std::max(width, own);
 }
 
+// Activations and their gradients: weights are narrowed once a step. What several linears read is
+// so once, and for the weights' gradient anew.
+double OnCluster::narrowed(const RankView& view, int index, Piece piece,
+                           const LibraryCall& product) {
+  const auto size = [&](std::size_t dim) { return static_cast<double>(product.sizes[dim]); };
+  const auto parts = [&](Piece of) {
+    const auto found = narrowed_by_.find({index, of});
+    return found == narrowed_by_.end() ? 1.0 : found->second;
+  };
+  if (piece == Piece::dgrad) return size(0) * size(2) / parts(Piece::dgrad);
+  const bool forward = piece == Piece::forward;
+  const double width = size(forward ? 1 : 0), tokens = size(forward ? 0 : 2),
+               read = size(forward ? 2 : 1);
+  const double input =
+      tokens * read * width / width_of_all(view, index, width) / parts(Piece::forward);
+  return forward ? input : input + tokens * width / parts(Piece::dgrad);
+}
+
 WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const Cost& cost) {
   const auto& sizes = cost.calls.front().sizes;  // of this piece's product
   auto m = static_cast<double>(sizes[0]), n = static_cast<double>(sizes[1]),
@@ -147,7 +181,7 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const 
   // The op's output width is n of forward, k of dgrad and m of wgrad.
   double& width = piece == Piece::forward ? n : piece == Piece::dgrad ? k : m;
   const double own = width, weights = piece == Piece::wgrad ? m * n * batch : 0;
-  if (batch == 1) width = joined_width(view, index, own);
+  if (batch == 1 && stack_.joined_projections) width = width_of_all(view, index, own);
   const double part = own / width;
   const Op& op = program_.graph->ops()[index];
   const bool experts = op.kind() == "expert_linear";
@@ -156,9 +190,9 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const 
   WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
                                     experts ? stack_.grouped : 1, bits),
                 0};
-  if (bits > 0) {  // activations and their gradients; weights are once a step
-    const double narrowed = m * k + (piece == Piece::wgrad ? k * n : 0);
-    time.seconds += part * streams(stack_.product_casts * batch * narrowed, 1);
+  if (bits > 0) {
+    const double elements = narrowed(view, index, piece, cost.calls.front());
+    time.seconds += streams(stack_.product_casts * batch * elements, part);
   }
   if (piece == Piece::wgrad && sums_gradients_)
     time.seconds += streams(stack_.gradient_sum * weights, 0);
@@ -244,8 +278,8 @@ WorkTime OnCluster::beside(const RankView& view, const Segment& segment) {
   if (!forward && !backward) return time;
   const auto chunks = static_cast<double>(
       std::count(program_.stage_of.begin(), program_.stage_of.end(), program_.stage));
-  // Data and loss in forward; less in backward.
-  time.host = device_.microbatch * stack_.host * (forward ? 1 : 0.3) / std::max(chunks, 1.0);
+  // Data, masks and loss in forward; less in backward.
+  time.host = launches(stack_.microbatch_host, false) * (forward ? 1 : 0.3) / std::max(chunks, 1.0);
   if (!backward || !stack_.whole_recompute) return time;
   std::set<int> again;
   for (const Instruction& i : segment.code) {

@@ -32,8 +32,12 @@ class OnCluster final : public RankMachine {
   WorkTime streamed(const RankView& view, int index, Piece piece, const Cost& cost);
   // Elements of the op's first output on the rank.
   double elements(const RankView& view, int index, int ring_step = 0) const;
-  // The width of all linears of the op's input, where they are one product; else its own.
-  double joined_width(const RankView& view, int index, double own);
+  // The width of all linears of the op's input.
+  double width_of_all(const RankView& view, int index, double own);
+  // Elements that a product's operands are narrowed from, on this rank.
+  double narrowed(const RankView& view, int index, Piece piece, const LibraryCall& product);
+  // Whether it gathers, over the model's axes, what a stack with narrow products may narrow before.
+  bool narrows(const Instruction& instruction) const;
   double streams(double bytes, double kernels) const;
   double launches(double ops, bool backward) const;
   double local(const Footprint& made) const;
@@ -48,7 +52,10 @@ class OnCluster final : public RankMachine {
   double send(const Instruction& instruction, const Transfer& transfer);
   double shift(const Transfer& transfer);
   int link_to(const Instruction& instruction) const;
-  TransferCost exchange(const Transfer& transfer);
+  // Ranks of model axes that have the same rows as this one before an exchange, or parts of their
+  // sums.
+  RankSet alike(const Instruction& instruction, const RankSet& exchanging) const;
+  TransferCost exchange(const Instruction& instruction, const Transfer& transfer);
   bool of_role(const RankSet& set, Role role) const;
 
   const Program& program_;
@@ -62,6 +69,9 @@ class OnCluster final : public RankMachine {
   RankSet model_;               // all axes of the model
   bool sends_whole_ = false;    // each of their ranks has all of what a stage sends
   std::set<const Instruction*> backward_gathers_;  // of parameters that are kept in shards
+  // Ranks that each narrow a part of what a linear reads (forward) or of its gradient (dgrad).
+  std::map<std::pair<int, Piece>, double> narrowed_by_;
+  std::set<int> summed_;  // slots that an all-reduce leaves
   std::map<RankSet, Where> where_;
   std::map<std::pair<RankSet, std::int64_t>, double> shifts_;  // by bytes
   std::map<int, double> joined_;                               // by op

@@ -47,8 +47,21 @@ int OnCluster::link_to(const Instruction& i) const {
   return inside ? 2 : 1;
 }
 
+RankSet OnCluster::alike(const Instruction& i, const RankSet& exchanging) const {
+  RankSet set;
+  if (i.inputs.empty()) return set;
+  const auto& placements = program_.slots[i.inputs[0]].layout;
+  const auto& moved = exchanging.atoms;
+  for (const int atom : model_.atoms) {
+    const bool shard = placements[atom].kind == Placement::Kind::shard;
+    if (!shard && std::find(moved.begin(), moved.end(), atom) == moved.end())
+      set.atoms.push_back(atom);
+  }
+  return set;
+}
+
 // Tokens on their way to their experts, or back.
-TransferCost OnCluster::exchange(const Transfer& transfer) {
+TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer) {
   const Placed& placed = where(transfer.set).placed;
   const Sparse& sparse = program_.graph->sparse;
   RowExchange rows;
@@ -56,8 +69,17 @@ TransferCost OnCluster::exchange(const Transfer& transfer) {
   rows.by_node = stack_.by_node;
   if (!sparse.dims.empty())
     rows.copies = sparse.share * static_cast<double>(program_.graph->size(sparse.dims.front()));
-  const double seconds = exchange_seconds(
-      cluster_, stack_.exchanged * static_cast<double>(transfer.payload), placed, {}, rows);
+  double bytes = stack_.exchanged * static_cast<double>(transfer.payload), gathered = 0;
+  const RankSet same = stack_.scattered_exchanges ? alike(i, transfer.set) : RankSet{};
+  if (!same.atoms.empty()) {
+    // Sums are scattered before, what is the same is gathered behind: half an all-reduce each. One
+    // that the program has before the exchange is both of them.
+    const Placed& ranks = where(same).placed;
+    if (!summed_.contains(i.inputs[0]))
+      gathered = collective_seconds(cluster_, Collective::all_gather, bytes, ranks, {});
+    bytes /= ranks.ranks;
+  }
+  const double seconds = gathered + exchange_seconds(cluster_, bytes, placed, {}, rows);
   const double slows = stack_.exchange_slowed >= 0
                            ? stack_.exchange_slowed
                            : device_.slowed * traffic_share(cluster_, placed, {});
@@ -88,7 +110,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
     if (transfer.op == Collective::recv) return {};  // its sender counts it
     return {shift(transfer), 1, device_.slowed};
   }
-  if (transfer.op == Collective::all_to_all && !i.move.lands.empty()) return exchange(transfer);
+  if (transfer.op == Collective::all_to_all && !i.move.lands.empty()) return exchange(i, transfer);
   const Where& group = where(transfer.set);
   Library library;
   library.hierarchical = stack_.hierarchical;
@@ -96,12 +118,18 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   const double slows = group.data && stack_.data_slowed >= 0
                            ? stack_.data_slowed
                            : device_.slowed * traffic_share(cluster_, group.placed, library);
-  double seconds = collective_seconds(cluster_, transfer.op, static_cast<double>(transfer.payload),
-                                      group.placed, library);
+  double bytes = static_cast<double>(transfer.payload);
+  if (stack_.narrow_gathers && narrows(i)) bytes /= reals_;
+  double seconds = collective_seconds(cluster_, transfer.op, bytes, group.placed, library);
   if (backward_gathers_.contains(&i)) seconds *= stack_.backward_gathers;
   const std::string_view phase = transfer.phase;
-  if (group.model && (phase == "forward" || phase == "backward"))
+  if (group.model && (phase == "forward" || phase == "backward" || phase == "recompute"))
     seconds *= 1 - stack_.hidden_model;
+  // A reduce-scatter is half an all-reduce.
+  if (stack_.reduced_whole && i.bucket >= 0 && transfer.op == Collective::reduce_scatter &&
+      program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
+    seconds *= 2;
+  }
   // Beside the next step's forward they cost what they slow.
   if (stack_.update_gathers_hidden && i.bucket >= 0 && phase == "parameters" &&
       program_.buckets[i.bucket].sharded_state != ShardedState::parameters) {

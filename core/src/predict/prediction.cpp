@@ -111,7 +111,10 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
     memory[Category::buffers] += machine.kept_by_libraries();
     memory.peak += machine.kept_by_libraries();
     together.add(kind, memory);
-    if (memory.peak > found.forecast.memory.peak) found.forecast.memory = memory;
+    if (memory.peak > found.forecast.memory.peak) {
+      found.forecast.memory = memory;
+      found.forecast.beside = machine.beside_program(rank, memory);
+    }
     if (const Machine* cores = machine.by_core_seconds()) {
       const StepTime alone = price_step(rank, *cores, threads);
       double own = alone.compute;
@@ -231,6 +234,18 @@ const StageForecast& Prediction::fullest() const {
   });
 }
 
+std::int64_t StageForecast::reported() const {
+  std::int64_t bytes = memory.peak;
+  for (const NamedBytes& each : beside) bytes += each.bytes;
+  return bytes;
+}
+
+const StageForecast& Prediction::most_reported() const {
+  return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
+    return a.reported() < b.reported();
+  });
+}
+
 bool Prediction::nearly_full() const {
   return fits &&
          static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(memory_limit);
@@ -271,6 +286,10 @@ Json Prediction::to_json() const {
     json["hfu"] = hfu;
   }
   json["peak_bytes"] = fullest().memory.peak;
+  if (const StageForecast& most = most_reported(); !most.beside.empty()) {
+    json["reported_bytes"] = most.reported();
+    for (const NamedBytes& each : most.beside) json["beside_program"][each.name] = each.bytes;
+  }
   json["memory_needed"] = memory_needed;
   json["memory_limit"] = memory_limit;
   json["fits"] = fits;

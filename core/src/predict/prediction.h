@@ -24,7 +24,10 @@ struct CommunicationForecast {
 
 struct StageForecast {
   int stage = 0;
-  MemoryForecast memory;  // of the rank with the highest peak
+  MemoryForecast memory;           // of the rank with the highest peak
+  std::vector<NamedBytes> beside;  // Machine::beside_program of that rank
+  // What a device's driver would report: the peak and those.
+  std::int64_t reported() const;
 };
 
 // What a step is spent on, on average over the stages' slowest ranks: shares of it, which together
@@ -69,6 +72,8 @@ struct Prediction {
 
   // The stage with the highest peak.
   const StageForecast& fullest() const;
+  // ... and that of which a driver would report most.
+  const StageForecast& most_reported() const;
   Json to_json() const;
 };
 

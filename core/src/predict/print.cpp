@@ -85,6 +85,18 @@ std::string memory(const Prediction& prediction) {
   return table.text("  ");
 }
 
+// What is beside the program's own bytes where other software trains.
+std::string reported(const Prediction& prediction) {
+  const StageForecast& most = prediction.most_reported();
+  if (most.beside.empty()) return "";
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::vector<std::string> parts;
+  for (const NamedBytes& each : most.beside)
+    parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
+  return fmt::format("  a driver would report {}: {} of the program, {}\n", bytes(most.reported()),
+                     bytes(most.memory.peak), join(parts));
+}
+
 std::string communication(const Prediction& prediction) {
   if (prediction.communication.empty()) return "  no communication\n";
   std::vector<std::string> header{"axis", "op", "phase", "calls", "bytes a rank"};
@@ -141,6 +153,7 @@ std::string print(const Plan& plan, const Prediction& p) {
         "  (activations and peak hold estimates of kernels' scratch: calls of these sizes are too "
         "large to be tried here)\n";
   }
+  text += reported(p);
   text += "\n" + communication(p) + "\n";
   text += step(p);
   if (!p.fits) {

@@ -42,12 +42,21 @@ const Fields<Stack>& stack_fields() {
           &S::gradient_sum);
     bytes("loss_forward", "of a logit; 0: the program's", &S::loss_forward);
     bytes("loss_backward", "...", &S::loss_backward);
+    bytes("logit_memory", "of a logit, that the loss holds beside the program's", &S::logit_memory);
+    bytes("second_gradients", "of a parameter, that gradients are kept in besides",
+          &S::second_gradients);
+    f.add("reserve", "of what the allocator reserves, what is not given out", &S::reserve)
+        .range(0.0, 0.9)
+        .fallback(0.0);
     bytes("embedding_backward", "of an element of the embedding's gradient",
           &S::embedding_backward);
     bytes("optimizer_bytes", "of a parameter in a step; 0: the program's", &S::optimizer_bytes);
     f.add("product_bits", "of linears' operands: 8; 0: the program's", &S::product_bits)
         .range(0, 8)
         .fallback(0);
+    f.add("narrow_gathers", "linears' operands are narrowed before they are gathered",
+          &S::narrow_gathers)
+        .fallback(false);
     bytes("product_casts", "of each element that is narrowed for products", &S::product_casts);
     f.add("grouped", "of a product's rate, products of many experts at once", &S::grouped)
         .range(0.01, 1.0)
@@ -61,6 +70,9 @@ const Fields<Stack>& stack_fields() {
         .fallback(0);
     f.add("by_node", "a token goes once to each node, which hands it on", &S::by_node)
         .fallback(false);
+    f.add("scattered_exchanges", "ranks with the same tokens exchange a part each, and gather it",
+          &S::scattered_exchanges)
+        .fallback(false);
     share("hidden_exchange", "share of exchanges that another microbatch's compute hides",
           &S::hidden_exchange)
         .fallback(0.0);
@@ -70,6 +82,9 @@ const Fields<Stack>& stack_fields() {
         .optional();
     share("hidden_model", "share of collectives of model axes that products hide", &S::hidden_model)
         .fallback(0.0);
+    f.add("reduced_whole", "gradients of a sharded update are all-reduced, not reduce-scattered",
+          &S::reduced_whole)
+        .fallback(false);
     f.add("update_gathers_hidden", "parameters are gathered beside the next forward",
           &S::update_gathers_hidden)
         .fallback(false);
@@ -95,6 +110,10 @@ const Fields<Stack>& stack_fields() {
     f.add("bucket_host", "ops of the host for each transfer of a bucket", &S::bucket_host)
         .range(0.0, 1e3)
         .fallback(1.0);
+    f.add("microbatch_host", "ops of the host for each microbatch's data, masks and loss",
+          &S::microbatch_host)
+        .range(0.0, 1e4)
+        .fallback(37.0);
     return f;
   }();
   return fields;

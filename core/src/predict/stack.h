@@ -33,18 +33,25 @@ struct Stack {
   bool whole_recompute = false;           // a layer that is computed again is so to its end
   double gradient_sum = 0;  // bytes of a parameter and microbatch to add its gradient up
   double loss_forward = 0, loss_backward = 0;  // bytes of a logit in the loss; 0: the program's
-  double embedding_backward = 0;               // bytes of each element of the embedding's gradient
+  double logit_memory = 0;        // bytes of a logit that the loss holds beside the program's
+  double second_gradients = 0;    // bytes of a parameter that gradients are kept in besides
+  double reserve = 0;             // of what the allocator has reserved, what it has not given out
+  double embedding_backward = 0;  // bytes of each element of the embedding's gradient
   double optimizer_bytes =
       0;                 // of a parameter in a step, norm and casts among them; 0: the program's
   int product_bits = 0;  // of linears' operands; 0: the program's
+  bool narrow_gathers = false;  // ... narrowed before they are gathered over the model's axes
   double product_casts = 0;     // bytes of memory for each element that is narrowed for them
   double grouped = 1;           // of a product's rate, products of many experts at once
   double exchanged = 1;         // of an exchange's bytes, by numbers narrower than the program's
   int exchange_nodes = 0;       // that a token's copies go to; 0: any
   bool by_node = false;         // a token goes once to each node, which hands it on
   double hidden_exchange = 0;   // share of exchanges that the compute of another microbatch hides
+  // Ranks that have the same rows, or sums of them, exchange a part each, and gather it.
+  bool scattered_exchanges = false;
   double exchange_slowed = -1;  // compute loses so much of each second of theirs; below 0: device's
   double hidden_model = 0;      // share of collectives of model axes that products hide
+  bool reduced_whole = false;   // gradients of a sharded update are all-reduced
   bool update_gathers_hidden = false;  // parameters are gathered beside the next step's forward
   double backward_gathers = 1;  // how often parameters kept in shards are gathered for backward
   double data_share = 1;        // of a node's NICs that a collective of data axes gets
@@ -55,6 +62,8 @@ struct Stack {
   bool stages_wait = false;      // a stage spends the time of each send and receive on it
   double host = 1;               // of the device's `launch`
   double bucket_host = 1;        // ops of the host for each transfer of a bucket
+  // Ops of the host for each microbatch's data, masks and loss.
+  double microbatch_host = 37;
 };
 
 Stack read_stack(const Json& table, const std::string& path, Problems& problems);
