@@ -5,7 +5,7 @@
 
 #include "predict/search_probe.h"
 #include "program/footprint.h"
-#include "program/memory.h"
+#include "program/memory_timeline.h"
 #include "program/rank_view.h"
 
 namespace mw {
@@ -48,7 +48,7 @@ class Reader {
       for (const Instruction& i : segment.code) {
         if (end) {
           of_end(i);
-        } else if (i.bucket >= 0 && i.code == Code::start) {
+        } else if (i.bucket >= 0) {
           of_microbatch(i, forward, run.microbatch > 0);
         }
       }
@@ -65,9 +65,14 @@ class Reader {
           slot.memory == Memory::device)
         found_.lasting[parts_of(slot)] += static_cast<double>(rank_.bytes(static_cast<int>(k)));
     }
-    const MemoryForecast memory = forecast_memory(rank_);
-    found_.working = static_cast<double>(memory.peak - memory[Category::parameters] -
-                                         memory[Category::gradients] - memory[Category::optimizer]);
+    const MemoryTimeline line = memory_timeline(rank_);
+    for (std::size_t k = 0; k < line.moments.size(); ++k) {
+      const MemoryOfRun& moment = line.moments[k];
+      found_.working = std::max(found_.working, static_cast<double>(moment.sum));
+      const SegmentRun& run = program_.timeline[k];
+      if (run.microbatch == 0 && program_.segments[run.segment].kind == SegmentKind::forward)
+        found_.held = static_cast<double>(moment.activations_after + moment.buffers_after);
+    }
   }
 
   void of_end(const Instruction& i) {
@@ -112,6 +117,7 @@ class Reader {
         if ((parts & carried.ranks) == 0) carried.parts = parts;
       }
       const bool parameters = std::string_view(transfer.phase) == "parameters";
+      carried.gather = parameters;
       carried.backward_gather = backward && parameters;
       carried.hidden = i.bucket >= 0 && end && parameters && gathers_hidden_ &&
                        program_.buckets[i.bucket].sharded_state != ShardedState::parameters;
