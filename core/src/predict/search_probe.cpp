@@ -165,17 +165,18 @@ Both<Measured> SearchProbes::both(Asked asked, const Measure& measure) {
   return found;
 }
 
-const Both<StepProbe>& SearchProbes::step(int inner, int data, bool grouped) {
-  const auto known = steps_.find({inner, data, grouped});
-  if (known != steps_.end()) return known->second;
+const std::optional<StepProbe>& SearchProbes::step(int inner, int data, bool grouped) {
+  const auto [known, missing] = steps_.try_emplace({inner, data, grouped});
+  if (!missing) return known->second;
   Asked asked = plain(inner);
+  asked.layers = layers_[1];
   if (data >= 0) {
     asked.data = data;
     asked.ways *= grouped ? 4 : 2;
     asked.groups = grouped ? 2 : 1;
   }
-  return steps_[{inner, data, grouped}] =
-             both<StepProbe>(asked, [&](const Plan& plan) { return measure_step(plan); });
+  if (const auto made = plan(asked)) known->second = measure_step(*made);
+  return known->second;
 }
 
 const Both<MicrobatchProbe>& SearchProbes::microbatch(int inner, int policy,

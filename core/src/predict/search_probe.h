@@ -3,6 +3,7 @@
 // split a layer in which parameters lie alike.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -18,8 +19,24 @@
 
 namespace mw {
 
+// What a stage has of its ends (embedding, loss) and of each layer.
+struct PerLayer {
+  double ends = 0, layer = 0;
+  double at(double layers) const { return ends + layer * layers; }
+  PerLayer operator*(double factor) const { return {ends * factor, layer * factor}; }
+  PerLayer& operator+=(const PerLayer& more) {
+    ends += more.ends;
+    layer += more.layer;
+    return *this;
+  }
+  // Neither below nothing.
+  PerLayer less(const PerLayer& other) const {
+    return {std::max(0.0, ends - other.ends), std::max(0.0, layer - other.layer)};
+  }
+};
+
 // An amount of a rank, by the atoms of the mesh (as bits) over which it is in parts.
-using InParts = std::map<std::uint32_t, double>;
+using InParts = std::map<std::uint32_t, PerLayer>;
 
 // A collective of a plan of few layers, or several that are alike.
 struct Carried {
@@ -30,14 +47,14 @@ struct Carried {
   bool gather = false, backward_gather = false, hidden = false;
   friend auto operator<=>(const Carried&, const Carried&) = default;
 };
-using CarriedCounts = std::map<Carried, int>;
+using CarriedCounts = std::map<Carried, PerLayer>;
 
 // A step, apart from the work of its microbatches.
 struct StepProbe {
   std::vector<int> ways;      // of each atom of the mesh, the outermost first
   InParts lasting;            // bytes of parameters, gradients and optimizer state on the device
   double working = 0;         // ... of what comes and goes, at its highest
-  double held = 0;            // ... of that between forward and backward
+  PerLayer held;              // ... of that between forward and backward
   InParts update;             // seconds of the rank's own work at the step's end
   InParts forward, backward;  // ... for buckets, in each microbatch
   InParts last;               // ... in the last microbatch's backward
@@ -78,7 +95,8 @@ class SearchProbes {
 
   // `data`: an index of the space's, or -1 for none but what `inner` borrows; of twice the ranks
   // that it borrows, or with `grouped` of twice as many in each of two groups.
-  const Both<StepProbe>& step(int inner, int data, bool grouped);
+  // Of the more layers alone: a bucket's parameters say of which layers it is. Empty: refused.
+  const std::optional<StepProbe>& step(int inner, int data, bool grouped);
   const Both<MicrobatchProbe>& microbatch(int inner, int policy, std::int64_t sequences);
   const std::optional<SentProbe>& sent(int inner);
   // What a schedule is told of works; of this inner side where none has told before.
@@ -122,7 +140,7 @@ class SearchProbes {
   std::map<Json, StrategyChoice> choices_;
   std::map<Asked, std::shared_ptr<const Plan>> kept_;
   int kept_of_ = -1;
-  std::map<std::tuple<int, int, bool>, Both<StepProbe>> steps_;
+  std::map<std::tuple<int, int, bool>, std::optional<StepProbe>> steps_;
   std::map<std::tuple<int, int, std::int64_t>, Both<MicrobatchProbe>> microbatches_;
   std::map<int, std::optional<SentProbe>> sent_;
   std::map<int, Both<WorkTimes>> times_;

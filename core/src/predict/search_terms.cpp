@@ -102,16 +102,16 @@ class Scaled {
         cluster_(machine.cluster()),
         stack_(machine.stack()) {}
 
-  double amount(const InParts& parts) const {
-    double sum = 0;
+  PerLayer amount(const InParts& parts) const {
+    PerLayer sum;
     for (const auto& [atoms, value] : parts) sum += value * share(atoms);
     return sum;
   }
 
   // Of those that `takes` takes, by link.
   template <class Takes>
-  ByLink seconds(const CarriedCounts& moves, double& slows, const Takes& takes) {
-    ByLink sums{};
+  PerLink seconds(const CarriedCounts& moves, double& slows, const Takes& takes) {
+    PerLink sums;
     for (const auto& [one, count] : moves) {
       if (!takes(one)) continue;
       const Placed& placed = where(one.ranks);
@@ -200,54 +200,44 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   // One whose ranks may be in groups is one group too.
   const bool grouped = data >= 0 && !space_.data.at(data).groups.empty() &&
                        probes_.step(inner, data, true).has_value();
-  const auto& both = data < 0 ? plain : probes_.step(inner, data, grouped);
-  if (!both || (split.groups > 1 && !grouped)) return std::nullopt;
+  const auto& probe = data < 0 ? plain : probes_.step(inner, data, grouped);
+  if (!probe || (split.groups > 1 && !grouped)) return std::nullopt;
+  const auto ways =
+      data < 0 ? probe->ways : scaled_ways(*probe, split, space_.inner.at(inner).lent, grouped);
+  if (ways.empty()) return std::nullopt;
   DataTerms terms;
-  std::array<std::array<double, 5>, 2> own{};
-  std::array<std::array<ByLink, 4>, 2> moved{};
-  std::array<double, 2> after{};
-  for (std::size_t l = 0; l < 2; ++l) {
-    const StepProbe &one = (*both)[l], &usual = (*plain)[l];
-    const auto ways =
-        data < 0 ? one.ways : scaled_ways(one, split, space_.inner.at(inner).lent, grouped);
-    if (ways.empty()) return std::nullopt;
-    Scaled scaled(one, ways, *request_.machine);
-    // The plain plan's is in the seconds of its microbatches.
-    const auto more = [&](const InParts& parts, const InParts& there) {
-      double before = 0;
-      for (const auto& [atoms, value] : there) before += value;
-      return std::max(0.0, scaled.amount(parts) - before);
-    };
-    const auto all = [](const Carried&) { return true; };
-    const auto gather = [](const Carried& move) { return move.gather; };
-    const auto sum = [](const Carried& move) { return !move.gather; };
-    const auto seconds = [&](const CarriedCounts& moves, const auto& takes) {
-      return scaled.seconds(moves, terms.slows, takes);
-    };
-    moved[l] = {seconds(one.forward_moves, all), seconds(one.backward_moves, gather),
-                seconds(one.backward_moves, sum), seconds(one.last_moves, all)};
-    for (std::size_t k = 0; k < 2; ++k)
-      moved[l][3][k] = std::max(0.0, moved[l][3][k] - moved[l][1][k] - moved[l][2][k]);
-    const ByLink end = seconds(one.end_moves, all);
-    own[l] = {scaled.amount(one.lasting), one.held - usual.held, more(one.forward, usual.forward),
-              more(one.backward, usual.backward),
-              std::max(0.0, scaled.amount(one.last) - scaled.amount(one.backward))};
-    after[l] = scaled.amount(one.update) + end[0] + end[1];
+  Scaled scaled(*probe, ways, *request_.machine);
+  // The plain plan's is in the seconds of its microbatches.
+  const auto more = [&](const InParts& parts, const InParts& there) {
+    PerLayer before;
+    for (const auto& [atoms, value] : there) before += value;
+    return scaled.amount(parts).less(before);
+  };
+  const auto all = [](const Carried&) { return true; };
+  const auto gather = [](const Carried& move) { return move.gather; };
+  const auto sum = [](const Carried& move) { return !move.gather; };
+  const auto seconds = [&](const CarriedCounts& moves, const auto& takes) {
+    return scaled.seconds(moves, terms.slows, takes);
+  };
+  terms.gather_forward = seconds(probe->forward_moves, all);
+  terms.gather_backward = seconds(probe->backward_moves, gather);
+  terms.scatter = seconds(probe->backward_moves, sum);
+  terms.reduce = seconds(probe->last_moves, all);
+  for (std::size_t link = 0; link < terms.reduce.size(); ++link) {
+    terms.reduce[link] =
+        terms.reduce[link].less(terms.gather_backward[link]).less(terms.scatter[link]);
   }
-  PerLayer* const amounts[] = {&terms.lasting, &terms.working, &terms.own_forward,
-                               &terms.own_backward, &terms.own_last};
-  for (std::size_t k = 0; k < std::size(amounts); ++k)
-    *amounts[k] = per_layer(own[0][k], own[1][k]);
-  PerLink* const moves[] = {&terms.gather_forward, &terms.gather_backward, &terms.scatter,
-                            &terms.reduce};
-  for (std::size_t k = 0; k < std::size(moves); ++k) {
-    for (std::size_t link = 0; link < 2; ++link)
-      (*moves[k])[link] = per_layer(moved[0][k][link], moved[1][k][link]);
-  }
-  terms.after = per_layer(after[0], after[1]);
-  const auto within = [](const StepProbe& probe) { return probe.working - probe.held; };
-  terms.working.layer = std::max(0.0, terms.working.layer);
-  terms.working.ends = std::max(0.0, within((*both)[1]) - within((*plain)[1]));
+  terms.lasting = scaled.amount(probe->lasting);
+  terms.own_forward = more(probe->forward, plain->forward);
+  terms.own_backward = more(probe->backward, plain->backward);
+  terms.own_last = scaled.amount(probe->last).less(scaled.amount(probe->backward));
+  terms.after = scaled.amount(probe->update);
+  for (const PerLayer& link : seconds(probe->end_moves, all)) terms.after += link;
+  const auto within = [&](const StepProbe& one) {
+    return one.working - one.held.at(static_cast<double>(probes_.layers()[1]));
+  };
+  terms.working = {std::max(0.0, within(*probe) - within(*plain)),
+                   probe->held.less(plain->held).layer};
   return terms;
 }
 

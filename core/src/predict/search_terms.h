@@ -14,12 +14,6 @@
 
 namespace mw {
 
-// What a stage has of its ends (embedding, loss) and of each layer.
-struct PerLayer {
-  double ends = 0, layer = 0;
-  double at(double layers) const { return ends + layer * layers; }
-};
-
 // Of an inner side, sequences of a microbatch and what is computed again.
 struct WorkTerms {
   PerLayer forward, backward;  // seconds of a microbatch, transfers of the inner side among them
