@@ -69,47 +69,59 @@ class ShardStorage {
     return buckets;
   }
 
-  // After a bucket's last gradient; awaited when the next is about to begin, so that two whole
-  // buckets live at most.
+  // After a bucket's last gradient; awaited when the next that lies and is summed alike is about to
+  // begin, so that two of them live at most. A layer has several where its parameters do not.
   void reduce_in(mw::Segment& segment, const std::map<int, int>& buckets) {
     if (segment.kind == mw::SegmentKind::finish) return;
     std::vector<mw::Span> list = mw::spans(segment, buckets);
     std::stable_sort(list.begin(), list.end(),
                      [](const mw::Span& a, const mw::Span& b) { return a.last < b.last; });
     mw::Insertions inserts;
-    int before = -1;
+    std::map<std::pair<std::vector<int>, std::vector<int>>, int> before;  // by how they lie
     for (const mw::Span& span : list) {
-      if (before >= 0) inserts.before(span.last + 1, mw::end_reduction(program_, before));
+      const mw::Bucket& bucket = program_.buckets[span.group];
+      const auto [place, first] = before.try_emplace({bucket.reduce, bucket.sharded}, span.group);
+      if (!first) inserts.before(span.last + 1, mw::end_reduction(program_, place->second));
       inserts.before(span.last + 1, mw::begin_reduction(program_, span.group));
-      before = span.group;
+      place->second = span.group;
     }
-    if (before >= 0) {
-      inserts.before(static_cast<int>(segment.code.size()), mw::end_reduction(program_, before));
-    }
+    for (const auto& [how, bucket] : before)
+      inserts.before(static_cast<int>(segment.code.size()), mw::end_reduction(program_, bucket));
     inserts.into(segment);
   }
 
+  // Spans one behind the other of one layer.
+  std::vector<std::vector<mw::Span>> by_layer(const mw::Segment& segment,
+                                              const std::vector<mw::Span>& list) const {
+    std::vector<std::vector<mw::Span>> layers;
+    int before = -1;  // of no layer
+    for (const mw::Span& span : list) {
+      const int op = segment.code[span.first].op;
+      const int layer = op < 0 ? -1 : program_.graph->ops()[op].layer;
+      if (layers.empty() || layer < 0 || layer != before) layers.emplace_back();
+      layers.back().push_back(span);
+      before = layer;
+    }
+    return layers;
+  }
+
   void gather_in(mw::Segment& segment, const std::map<int, int>& buckets) {
-    const std::vector<mw::Span> list = mw::spans(segment, buckets);
+    const auto layers = by_layer(segment, mw::spans(segment, buckets));
     const auto ahead = static_cast<std::size_t>(storage_.prefetch);
     const char* phase = segment.kind == mw::SegmentKind::forward ? "forward" : "backward";
     mw::Insertions inserts;
-    if (storage_.reshard_after_forward) {
-      for (const mw::Span& span : list) {
-        segment.code[span.last].release.push_back(program_.buckets[span.group].flat.parameters);
-      }
-    }
-    for (std::size_t n = 0; n < list.size(); ++n) {
+    for (std::size_t n = 0; n < layers.size(); ++n) {
       if (storage_.reshard_after_forward) {
-        if (n == 0) {  // what nothing stands before
-          for (std::size_t k = 0; k <= ahead && k < list.size(); ++k) {
-            inserts.before(list[0].first, mw::begin_gather(program_, list[k].group, phase));
-          }
-        } else if (n + ahead < list.size()) {
-          inserts.before(list[n].first, mw::begin_gather(program_, list[n + ahead].group, phase));
+        // Before the first layer what nothing stands before.
+        for (std::size_t k = n == 0 ? 0 : n + ahead; k <= n + ahead && k < layers.size(); ++k) {
+          for (const mw::Span& span : layers[k])
+            inserts.before(layers[n].front().first, mw::begin_gather(program_, span.group, phase));
         }
+        for (const mw::Span& span : layers[n])
+          segment.code[span.last].release.push_back(program_.buckets[span.group].flat.parameters);
       }
-      inserts.before(list[n].first, mw::end_gather(program_, list[n].group, phase));
+      for (const mw::Span& span : layers[n])
+        inserts.before(span.first, mw::end_gather(program_, span.group, phase));
     }
     inserts.into(segment);
   }

@@ -78,6 +78,17 @@ class Search(ProgramCase):
         self.assertIn("tp", forms)
         self.assertIn("pp", forms)
 
+    def test_copies_of_two_hundred_billion_are_fastest_where_they_fit(self):
+        # Two copies with the optimizer's state in parts take 2 + 2 + 12 / 2 bytes for each of the
+        # parameters of a rank: 59 GiB of 80 on 64 devices, which leaves little for microbatches.
+        found = self.found(B200, 'cluster = mw.cluster("h200", { nodes = 8 })', 'schedules = { "1f1b", "interleaved" }, microbatch = 1',
+                           'checked = 24, strategies = { "dp", "zero", "tp", "sp", "pp" }, stack = mw.stack "megatron-core"')
+        fastest = min((one for one in found["checked"] if one["fits"]), key=lambda one: one["predicted"]["step_seconds"])
+        forms = self.forms(fastest)
+        self.assertLessEqual(forms["tp"]["ways"], 8)
+        self.assertGreater(forms["pp"]["ways"], 1)
+        self.assertTrue("dp" in forms or "zero" in forms, fastest["plan"])
+
     def test_seven_billion_need_sixteen_bytes_a_parameter_under_plain_dp(self):
         # Mixed-precision Adam: 2 + 2 of bf16 parameters and gradients, 4 + 4 + 4 of master and
         # states.
@@ -109,7 +120,7 @@ class Search(ProgramCase):
         events = [one["predicted"]["step_seconds"] for one in found["checked"]]
         self.assertGreaterEqual(len(form), 24)
         errors = [abs(a / b - 1) for a, b in zip(form, events)]
-        self.assertLess(sum(errors) / len(errors), 0.10)
+        self.assertLess(sum(errors) / len(errors), 0.05)
         n, a, b = len(form), ranks(form), ranks(events)
         spearman = 1 - 6 * sum((x - y) ** 2 for x, y in zip(a, b)) / (n * (n * n - 1))
         self.assertGreater(spearman, 0.8)

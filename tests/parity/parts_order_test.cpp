@@ -88,6 +88,51 @@ TEST_CASE("Layers are gathered ahead, and let go before the next are begun") {
   if (prefetch == 0) CHECK(waits_behind_work == 0);
 }
 
+TEST_CASE("All that a layer needs is gathered a layer ahead, however its parameters lie") {
+  const bool sequence = GENERATE(false, true);
+  std::vector<StrategyChoice> plan = {zero(2, 3), tp(2)};
+  if (sequence) plan.push_back(sp());
+  const Experiment e = experiment(layers(plan, 2));
+  const Program& program = e.plan->programs.front();
+  const Graph& graph = *program.graph;
+  std::map<int, std::set<int>> buckets;  // of each layer
+  std::map<int, int> layer_of;           // of buckets
+  for (const Op& op : graph.ops()) {
+    for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+      for (const int p : program.buckets[b].parameters) {
+        const auto uses = [&](const Use& use) { return use.value == program.parameters[p].value; };
+        if (std::none_of(op.inputs.begin(), op.inputs.end(), uses)) continue;
+        buckets[op.layer].insert(static_cast<int>(b));
+        layer_of[static_cast<int>(b)] = op.layer;
+      }
+    }
+  }
+  CHECK(buckets[2].size() == 2);  // norms lie whole on tp's ranks, matrices do not
+  for (const Segment& segment : program.segments) {
+    if (segment.kind != SegmentKind::forward && segment.kind != SegmentKind::backward) continue;
+    INFO(segment.name);
+    std::map<int, int> begun;   // buckets, and after how many ops
+    std::vector<int> computed;  // layers, in order
+    std::map<int, int> first;   // ... and after how many ops
+    int ops = 0;
+    for (const Instruction& i : segment.code) {
+      if (i.bucket >= 0 && i.code == Code::start &&
+          i.pending == program.buckets[i.bucket].flat.gather)
+        begun.emplace(i.bucket, ops);
+      if (i.code != Code::compute || i.op < 0) continue;
+      const int layer = graph.ops()[i.op].layer;
+      if (layer >= 0 && layer < graph.layers && first.emplace(layer, ops).second)
+        computed.push_back(layer);
+      ++ops;
+    }
+    REQUIRE(computed.size() == 6);
+    for (std::size_t n = 1; n < computed.size(); ++n) {
+      for (const int bucket : buckets[computed[n]])
+        CHECK(begun.at(bucket) <= first[computed[n - 1]]);
+    }
+  }
+}
+
 TEST_CASE("A sharded bucket is reduced once for each microbatch, whatever the schedule") {
   const int stage = GENERATE(2, 3);
   const std::string schedule = GENERATE(as<std::string>{}, "none", "1f1b", "zb-h1", "zbv");

@@ -129,9 +129,15 @@ TEST_CASE("The closed form is near the simulation, whatever the mix") {
   const SearchOutcome found = search(asked.request);
   REQUIRE(found.sample.size() > 140);
   const Errors all = errors(found.sample, [](const FoundPlan&) { return true; });
-  CHECK(all.time < 0.06);
-  CHECK(all.worst < 0.5);
-  CHECK(all.memory < 0.15);
+  CHECK(all.time < 0.04);
+  CHECK(all.worst < 0.25);
+  CHECK(all.memory < 0.06);
+  const Errors parted = errors(found.sample, [](const FoundPlan& one) {
+    return one.plan.find("zb") != std::string::npos;
+  });
+  CHECK(parted.count > 20);
+  CHECK(parted.time < 0.04);
+  CHECK(parted.memory < 0.10);
   const Errors groups =
       errors(found.sample, [](const FoundPlan& one) { return has(one, "zero", "replicas"); });
   CHECK(groups.count > 10);
@@ -140,6 +146,21 @@ TEST_CASE("The closed form is near the simulation, whatever the mix") {
       errors(found.sample, [](const FoundPlan& one) { return has(one, "zero", "offload"); });
   CHECK(offload.count > 10);
   CHECK(offload.time < 0.10);
+}
+
+TEST_CASE("What is gathered waits for a layer's own transfers on the same link") {
+  Asked asked(small());
+  asked.request.strategies = {"zero", "tp", "sp", "pp"};
+  asked.request.schedules = {"1f1b"};
+  asked.request.sampled = 1 << 20;  // all
+  const SearchOutcome found = search(asked.request);
+  const Errors inside = errors(found.sample, [](const FoundPlan& one) {
+    return one.plan.find("stage = 3") != std::string::npos && has(one, "tp") &&
+           !has(one, "zero", "offload");
+  });
+  CHECK(inside.count > 20);
+  CHECK(inside.time < 0.04);
+  CHECK(inside.worst < 0.15);
 }
 
 TEST_CASE("Experts are split over the data's ranks, and priced so") {

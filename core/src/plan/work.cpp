@@ -14,11 +14,13 @@ namespace {
 
 constexpr double rate = 1e12, bandwidth = rate / 20;
 
-double seconds(const Program& program, const RankView& rank, int segment) {
+// Of all that `takes` takes.
+template <class Takes>
+double seconds(const RankView& rank, const Segment& segment, const Takes& takes) {
   double total = 0;
   std::map<std::pair<int, Piece>, double> known;  // of ops that are alike
-  for (const Instruction& i : program.segments[segment].code) {
-    if (i.op < 0 || !rank.runs(i)) continue;
+  for (const Instruction& i : segment.code) {
+    if (i.op < 0 || !takes(i) || !rank.runs(i)) continue;
     const auto [own, missing] = known.try_emplace({rank.like(i.op), i.piece}, 0);
     for (int step = 0; missing && step < i.ring_steps; ++step) {
       const Cost& cost = rank.cost(i.op, i.piece, step);
@@ -38,12 +40,20 @@ std::vector<WorkTimes> work_times(const std::vector<Program>& programs) {
     for (std::size_t v = 0; v < times.size(); ++v) {
       if (program.stage_of[v] != program.stage) continue;
       const auto of = [&](SegmentKind kind) {
-        return seconds(program, rank, program.segment(kind, static_cast<int>(v)));
+        return seconds(rank, program.segments[program.segment(kind, static_cast<int>(v))],
+                       [](const Instruction&) { return true; });
       };
       times[v] = {of(SegmentKind::forward), of(SegmentKind::dgrad), of(SegmentKind::wgrad), 0};
     }
   }
   return times;
+}
+
+WorkTimes work_times(const RankView& rank, const Segment& forward, const Segment& backward) {
+  const auto waits = [](const Instruction& i) { return i.piece == Piece::wgrad; };
+  return {seconds(rank, forward, [](const Instruction&) { return true; }),
+          seconds(rank, backward, [&](const Instruction& i) { return !waits(i); }),
+          seconds(rank, backward, waits), 0};
 }
 
 std::vector<WorkBytes> work_bytes(const std::vector<Program>& programs) {

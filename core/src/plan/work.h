@@ -5,6 +5,7 @@
 
 #include "meshwright/program.h"
 #include "meshwright/schedule.h"
+#include "program/rank_view.h"
 
 namespace mw {
 
@@ -13,6 +14,8 @@ namespace mw {
 // needs, and the same on every machine, so that a plan is.
 // Seconds on a device of 1e12 operations a second.
 std::vector<WorkTimes> work_times(const std::vector<Program>& programs);
+// The same of one stage whose backward is whole: what it would be in parts.
+WorkTimes work_times(const RankView& rank, const Segment& forward, const Segment& backward);
 
 // Bytes of activations and buffers that a forward and a dgrad leave on the first rank of the stage.
 // `programs` are those that build() made.

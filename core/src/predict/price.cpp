@@ -206,6 +206,7 @@ class Pricer::State {
     underway.end = std::max(run_.clock, free) + seconds;
     underway.kept = keep(InstructionTime::Kind::transfer,
                          overlaps_ ? underway.end - seconds : run_.clock, underway.end);
+    if (underway.kept >= 0) kept_[underway.kept].link = transfer.cost.link;
     run_.lanes[transfer.lane].seconds += seconds;
     // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
     // for and none before.

@@ -49,6 +49,7 @@ class Pricer {
   struct Kept {
     InstructionTime time;
     std::size_t began_in = 0, ended_in = 0;
+    int link = -1;  // of a transfer: TransferCost::link
   };
   void keep_times();
   const std::vector<Kept>& kept() const;

@@ -2,8 +2,10 @@
 #include "predict/search_orders.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/interrupt.h"
+#include "meshwright/replay.h"
 
 namespace mw {
 namespace {
@@ -27,46 +29,121 @@ bool in_bounds(const Schedule& schedule, const ScheduleRequest& order) {
   });
 }
 
-// Microbatches of a stage between I and W, at most; a chunk counts as its share.
-double most_waiting(const Schedule& schedule, double share) {
-  double most = 0;
-  for (const auto& actions : schedule.order) {
-    double waiting = 0;
-    for (const Action& action : actions) {
-      if (action.work == Work::dgrad) most = std::max(most, waiting += share);
-      if (action.work == Work::wgrad) waiting -= share;
+using Counts = std::array<int, 4>;  // works, by Work
+
+// The works on the longest way through the order, where they take so long; none if it waits for
+// ever.
+std::optional<Counts> longest_way(const Schedule& schedule, const std::array<double, 4>& seconds) {
+  struct Reached {
+    double time = 0;
+    Counts works{};
+  };
+  const int m = schedule.microbatches, vstages = schedule.vstages();
+  std::vector<Reached> stages(schedule.order.size());
+  std::vector<Reached> results(2 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m));
+  const auto steps = replay(schedule, [&](int stage, std::size_t, const Action& action) {
+    Reached& now = stages[static_cast<std::size_t>(stage)];
+    const Need need = needs_of(action, vstages).other;
+    if (need.vstage >= 0) {
+      const Reached& there = results[slot_of(need.vstage, action.microbatch, need.result, m)];
+      if (there.time > now.time) now = there;
     }
+    const auto work = static_cast<std::size_t>(action.work);
+    now.time += seconds[work];
+    ++now.works[work];
+    const std::size_t slot = filled_by(action, m);
+    if (slot != no_slot) results[slot] = now;
+  });
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    if (steps[s] < schedule.order[s].size()) return std::nullopt;
+  }
+  return std::max_element(stages.begin(), stages.end(),
+                          [](const Reached& a, const Reached& b) { return a.time < b.time; })
+      ->works;
+}
+
+Counts works_of(const std::vector<Action>& actions) {
+  Counts works{};
+  for (const Action& action : actions) ++works[static_cast<std::size_t>(action.work)];
+  return works;
+}
+
+// Adds what is held unless something there is more in both, and drops what is less.
+void add(std::vector<OrderTerms::Held>& most, const OrderTerms::Held& held) {
+  const auto covers = [](const OrderTerms::Held& a, const OrderTerms::Held& b) {
+    return a.kept >= b.kept && a.waiting >= b.waiting;
+  };
+  if (std::any_of(most.begin(), most.end(), [&](const auto& one) { return covers(one, held); }))
+    return;
+  std::erase_if(most, [&](const auto& one) { return covers(held, one); });
+  most.push_back(held);
+}
+
+std::vector<OrderTerms::Held> held(const std::vector<Action>& actions, double share) {
+  std::vector<OrderTerms::Held> most;
+  int kept = 0, waiting = 0;
+  for (const Action& action : actions) {
+    if (action.work == Work::forward) ++kept;
+    if (action.work == Work::backward || action.work == Work::dgrad) --kept;
+    if (action.work == Work::dgrad) ++waiting;
+    if (action.work == Work::wgrad) --waiting;
+    add(most, {kept * share, waiting * share});
   }
   return most;
 }
 
-}  // namespace
-
-bool SearchOrders::knows(int stages_side, int ways, std::int64_t microbatches) const {
-  return found_.contains({stages_side, ways, fewer(ways, microbatches)});
+// Of each virtual stage, as many layers as a plan gives it: as even as can be, the first ones more.
+std::vector<WorkTimes> times_of(const LayerTimes& times, std::int64_t layers, int vstages) {
+  std::vector<WorkTimes> all;
+  for (int v = 0; v < vstages; ++v) {
+    const auto own = static_cast<double>(layers / vstages + (v < layers % vstages ? 1 : 0));
+    const double last = v + 1 == vstages ? 1 : 0;
+    const auto sum = [&](double WorkTimes::*work) {
+      return own * (times.layer.*work) + last * (times.ends.*work);
+    };
+    all.push_back({sum(&WorkTimes::forward), sum(&WorkTimes::dgrad), sum(&WorkTimes::wgrad), 0});
+  }
+  return all;
 }
 
-const OrderTerms* SearchOrders::find(int stages_side, int ways, std::int64_t microbatches) {
-  const std::int64_t few = fewer(ways, microbatches);
-  const auto known = found_.find({stages_side, ways, few});
+}  // namespace
+
+SearchOrders::Key SearchOrders::key(int stages_side, int ways, std::int64_t microbatches,
+                                    int policy) const {
+  return {stages_side, ways, fewer(ways, microbatches), parted_.contains(stages_side) ? policy : 0};
+}
+
+bool SearchOrders::knows(int stages_side, int ways, std::int64_t microbatches, int policy) const {
+  return found_.contains(key(stages_side, ways, microbatches, policy));
+}
+
+const OrderTerms* SearchOrders::find(int stages_side, int ways, std::int64_t microbatches,
+                                     int policy, const std::function<LayerTimes()>& times) {
+  const auto known = found_.find(key(stages_side, ways, microbatches, policy));
   if (known != found_.end()) return known->second ? &*known->second : nullptr;
   throw_if_stopped();
-  const auto terms = made(stages_side, ways, static_cast<int>(few));
-  const auto& kept = found_[{stages_side, ways, few}] = terms;
+  const auto terms = made(stages_side, ways, static_cast<int>(fewer(ways, microbatches)), times());
+  if (terms && terms->parted > 0) parted_.insert(stages_side);
+  const auto& kept = found_[key(stages_side, ways, microbatches, policy)] = terms;
   return kept ? &*kept : nullptr;
 }
 
-std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int microbatches) {
+std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int microbatches,
+                                             const LayerTimes& times) {
   const StagesSide& side = space_.stages.at(stages_side);
-  if (side.schedule.empty())  // the strategy has an order of its own
-    return OrderTerms{ways - 1.0, static_cast<double>(std::min(microbatches, ways)), 1};
+  OrderTerms terms;
+  terms.microbatches = microbatches;
+  if (side.schedule.empty()) {  // the strategy has an order of its own
+    terms.ways = {{ways - 1.0, ways - 1.0, 0, 0}};
+    terms.most = {{static_cast<double>(std::min(microbatches, ways)), 0}};
+    terms.last = {{1, 0}};
+    return terms;
+  }
   ScheduleRequest order;
   order.stages = ways;
   order.chunks = side.chunks;
   order.microbatches = microbatches;
-  const double share = 1.0 / side.chunks;
-  order.times = {{share, share, share, 0}};
-  order.bytes = {{share, share}};
+  order.times = times_of(times, request_.base.plan->graph->layers, order.stages * order.chunks);
   try {
     const Schedule schedule = request_.schedule(side.schedule, order);
     if (!in_bounds(schedule, order)) return std::nullopt;
@@ -76,14 +153,33 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
       if (!problems.empty()) return std::nullopt;
       right_.insert(stages_side);
     }
-    const ScheduleTimeline timeline = simulate(schedule, order);
-    OrderTerms terms;
-    terms.bubble = timeline.makespan / 3 - static_cast<double>(microbatches);
-    terms.first = *std::max_element(timeline.bytes_peak.begin(), timeline.bytes_peak.end());
-    terms.last = timeline.bytes_peak.at(schedule.stage_of.back());
-    terms.waiting = most_waiting(schedule, share);
-    terms.microbatches = microbatches;
-    terms.holds_all = terms.first > microbatches - 0.5 * share;
+    const double share = 1.0 / side.chunks;
+    const Counts own = works_of(schedule.order.front());
+    const auto count = [](const Counts& works, Work work) {
+      return static_cast<double>(works[static_cast<std::size_t>(work)]);
+    };
+    const double whole = count(own, Work::backward), apart = count(own, Work::dgrad);
+    terms.parted = apart / std::max(1.0, whole + apart);
+    // Where forward and dgrad wait for transfers and wgrad does not, another way may be longest.
+    const double f = times.layer.forward, i = times.layer.dgrad, w = times.layer.wgrad;
+    for (const double waits : {1.0, 1.6}) {
+      const auto way = longest_way(schedule, {waits * f, waits * i + w, waits * i, w});
+      if (!way) return std::nullopt;
+      const auto more = [&](Work work) { return share * (count(*way, work) - count(own, work)); };
+      const OrderTerms::Way found = {more(Work::forward), more(Work::backward), more(Work::dgrad),
+                                     more(Work::wgrad)};
+      if (terms.ways.empty() || !(terms.ways.back() == found)) terms.ways.push_back(found);
+      if (terms.parted == 0) break;
+    }
+    for (const auto& actions : schedule.order) {
+      for (const OrderTerms::Held& one : held(actions, share)) add(terms.most, one);
+    }
+    const int last = schedule.stage_of.back();
+    terms.last = held(schedule.order.at(static_cast<std::size_t>(last)), share);
+    terms.folded = ways > 1 && last == schedule.stage_of.front();
+    terms.holds_all = std::any_of(terms.most.begin(), terms.most.end(), [&](const auto& one) {
+      return one.kept > microbatches - 0.5 * share;
+    });
     return terms;
   } catch (const Stopped&) {
     throw;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -40,21 +41,103 @@ double ClosedForm::send(const SentProbe& sent, const SearchCandidate& candidate)
          collective_seconds(cluster, Collective::all_gather, bytes, place(cluster, ranks), {});
 }
 
-ClosedForm::Microbatch ClosedForm::microbatch(const WorkTerms& work, const DataTerms& data,
-                                              double layers, bool ends) const {
-  const double forward = work.forward.layer * layers + (ends ? work.forward.ends : 0);
-  const double backward = work.backward.layer * layers + (ends ? work.backward.ends : 0);
-  Microbatch found;
-  found.backward = backward;
-  found.own = forward + backward + data.own_forward.at(layers) + data.own_backward.at(layers);
-  const auto beside = [&](const PerLayer& transfers, double work_seconds) {
-    const double seconds = transfers.at(layers);
-    found.own += data.slows * std::min(seconds, work_seconds);
-    return Beside{transfers.layer, std::max(0.0, seconds - work_seconds)};
+namespace {
+
+// Transfers beside the works of layers, of which a run of a segment has so many: gathers that begin
+// a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run are
+// waited for. The others slow the layer's work, and keep its own transfers waiting, as those of one
+// link go one after the other; or the layer waits for them.
+struct Beside {
+  double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
+
+  // `layer`: seconds of a layer's work; `free`: ... before its first transfer on each link.
+  void add(const PerLink& moves, const PerLink* more, double layer, const ByLink& free,
+           double layers, double slows) {
+    double late = 0, longest = 0, all = 0;
+    for (std::size_t link = 0; link < free.size(); ++link) {
+      const double seconds = moves[link].layer + (more == nullptr ? 0 : (*more)[link].layer);
+      late = std::max(late, seconds - free[link]);
+      longest = std::max(longest, seconds);
+      all += seconds;
+    }
+    const double longer = std::max(late + slows * std::min(all, layer), longest - layer);
+    own += layers * longer;
+    each += all - longer;
+  }
+  // Of an end of the model, half of what both have: waited for, or beside a layer's work.
+  void add_end(const PerLink& moves, double beside) {
+    for (const PerLayer& link : moves) own += std::max(0.0, link.ends / 2 - beside);
+  }
+};
+
+}  // namespace
+
+ClosedForm::Works ClosedForm::works(const WorkTerms& work, const DataTerms& data, double layers,
+                                    Ends ends) const {
+  const auto seconds = [&](const PerLayer& terms) {
+    return terms.layer * layers + (ends.last ? terms.ends : 0);
   };
-  found.forward_moves = beside(data.gather_forward, forward);
-  found.backward_moves = beside(data.gather_backward, backward);
+  constexpr double none = std::numeric_limits<double>::infinity();
+  const ByLink no_transfers = {none, none};
+  const auto runs = [](double own, const Beside& beside) {
+    return Runs{own + beside.own, beside.each};
+  };
+  Works found;
+  const double own_forward = data.own_forward.at(layers),
+               own_backward = data.own_backward.at(layers);
+  Beside forward;
+  forward.add(data.gather_forward, nullptr, work.forward.layer, work.forward_free, layers,
+              data.slows);
+  if (ends.first) forward.add_end(data.gather_forward, 0);
+  if (ends.last) forward.add_end(data.gather_forward, work.forward.layer);
+  found.forward = runs(seconds(work.forward) + own_forward, forward);
+  Beside backward;
+  backward.add(data.gather_backward, &data.scatter, work.backward.layer, work.backward_free, layers,
+               data.slows);
+  if (ends.first) backward.add_end(data.scatter, 0);
+  if (ends.last) backward.add_end(data.scatter, work.backward.layer);
+  found.backward = runs(seconds(work.backward) + own_backward, backward);
+  // What ran beside the gradients of weights has nothing beside it where these wait.
+  const double weights = seconds(work.weights), hidden = seconds(work.hidden);
+  const double layer = work.backward.layer - work.weights.layer + work.hidden.layer;
+  Beside dgrad, wgrad;
+  dgrad.add(data.gather_backward, nullptr, layer, work.backward_free, layers, data.slows);
+  found.dgrad = runs(seconds(work.backward) - weights + hidden + own_backward, dgrad);
+  wgrad.add(data.scatter, nullptr, work.weights.layer, no_transfers, layers, data.slows);
+  if (ends.first) wgrad.add_end(data.scatter, 0);
+  if (ends.last) wgrad.add_end(data.scatter, work.weights.layer);
+  found.wgrad = runs(weights, wgrad);
   return found;
+}
+
+ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data, double sent,
+                                    double layers, Ends ends) const {
+  const double share = (ends.first ? 0.5 : 0) + (ends.last ? 0.5 : 0);
+  const auto of = [&](const PerLayer& terms) {
+    return terms.layer * layers + (ends.last ? terms.ends : 0);
+  };
+  Bytes found;
+  found.lasting = kept_ + data.lasting.layer * layers + data.lasting.ends * share +
+                  data.working.at(layers) +
+                  (ends.last ? std::max(0.0, work.working.ends - work.held.ends) : work.beside) +
+                  std::max(0.0, work.working.layer - work.held.layer) * layers;
+  found.kept = of(work.held);
+  found.waiting = of(work.waiting);
+  found.sent = sent;
+  return found;
+}
+
+// A chunk sends what it made, and keeps that until the stage that takes it is known to have it: with
+// one chunk until its gradient comes, else until word of it comes round the stages.
+double ClosedForm::Bytes::at(const std::vector<OrderTerms::Held>& held, double more, int stages,
+                             int chunks) const {
+  double most = 0;
+  for (const OrderTerms::Held& one : held) {
+    const double microbatches = one.kept * more;
+    const double sends = chunks == 1 ? microbatches : std::min(microbatches * chunks, stages + 1.0);
+    most = std::max(most, microbatches * kept + sends * sent + one.waiting * waiting);
+  }
+  return lasting + most;
 }
 
 void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
@@ -62,48 +145,60 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   const std::int64_t microbatches = batch_ / c.split.ways / c.microbatch;
   microbatches_ = static_cast<double>(microbatches);
   const bool staged = c.stages > 1;
-  const double most = std::ceil(layers_ / c.stages), mean = layers_ / c.stages;
-  middle_ = microbatch(work, data, most, !staged);
-  const double reduce = data.reduce.at(most), hiding = beside_backward * middle_.backward;
-  end_ = Beside{data.reduce.layer, reduce - hiding}.waits(1) +
-         data.slows * std::min(reduce, hiding) + data.own_last.at(most) + data.after.layer * most +
-         data.after.ends;
-  const PerLayer& lasting = data.lasting;
+  const double mean = layers_ / c.stages, most = std::ceil(mean), least = std::floor(mean);
+  most_ = works(work, data, most, {true, !staged});
+  Beside reduce;
+  reduce.add(data.reduce, nullptr, beside_backward * work.backward.layer, work.backward_free, most,
+             data.slows);
+  reduce.add_end(data.reduce, work.backward.layer);
+  end_ =
+      reduce.own + reduce.each + data.own_last.at(most) + data.after.layer * most + data.after.ends;
   if (!staged) {
-    first_bytes_ = kept_ + lasting.at(layers_) + work.held.at(layers_) + data.working.at(layers_);
+    whole_bytes_ =
+        kept_ + data.lasting.at(layers_) + work.working.at(layers_) + data.working.at(layers_);
     return;
   }
-  last_ = microbatch(work, data, std::floor(mean), true);
-  usual_ = work.forward.layer * mean + work.backward.layer * mean;
+  last_ = works(work, data, least, {false, true});
+  usual_ = works(work, data, mean, {});
   sent_ = send(*sent, c);
-  // Each end lies on a stage of its own, about half of what both have.
-  const auto lasts = [&](double layers) {
-    return kept_ + lasting.layer * layers + lasting.ends / 2 + work.held.ends +
-           data.working.at(layers);
-  };
-  first_bytes_ = lasts(most);
-  first_held_ = work.held.layer * most;
-  last_bytes_ = lasts(std::floor(mean));
-  last_held_ = work.held.layer * std::floor(mean);
-  again_ = work.again * most;
+  const double bytes_sent = sent->bytes * static_cast<double>(c.microbatch);
+  most_bytes_ = bytes(work, data, bytes_sent, most, {true, false});
+  last_bytes_ = bytes(work, data, 0, least, {false, true});
+  folded_bytes_ = bytes(work, data, bytes_sent, most, {true, true});
 }
 
 void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
-  const double middle = middle_.at(chunks);
   if (order == nullptr) {
-    c.seconds = (microbatches_ * middle + end_) * stragglers_;
-    c.bytes = first_bytes_;
+    const double one = most_.forward.at(1) + most_.backward.at(1);
+    c.seconds = (microbatches_ * one + end_) * stragglers_;
+    c.bytes = whole_bytes_;
     return;
   }
-  const double last = last_.at(chunks);
-  double step = microbatches_ * std::max(middle, last) +
-                order->bubble * (usual_ + (last - middle) / c.stages) + end_ +
-                2 * (c.stages * chunks - 1) * sent_;
+  const double parted = order->parted;
+  const auto busy = [&](const Works& works) {
+    double seconds = works.forward.at(chunks);
+    if (parted < 1) seconds += (1 - parted) * works.backward.at(chunks);
+    if (parted > 0) seconds += parted * (works.dgrad.at(chunks) + works.wgrad.at(chunks));
+    return seconds;
+  };
+  const double most = busy(most_), last = busy(last_), usual = busy(usual_);
+  double bubble = 0;
+  for (const OrderTerms::Way& way : order->ways) {
+    bubble = std::max(bubble, way.forward * usual_.forward.at(chunks) +
+                                  way.backward * usual_.backward.at(chunks) +
+                                  way.dgrad * usual_.dgrad.at(chunks) +
+                                  way.wgrad * usual_.wgrad.at(chunks));
+  }
+  // The last stage, which is slower, is part of it.
+  bubble *= 1 + std::max(0.0, last - most) / (c.stages * usual);
+  double step =
+      microbatches_ * std::max(most, last) + bubble + end_ + 2 * (c.stages * chunks - 1) * sent_;
   if (request_.machine->stages_wait()) step += 2 * microbatches_ * chunks * sent_;
   c.seconds = step * stragglers_;
   const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
-  c.bytes = std::max(first_bytes_ + first_held_ * order->first * more + again_ * order->waiting,
-                     last_bytes_ + last_held_ * order->last * more);
+  c.bytes = order->folded ? folded_bytes_.at(order->most, more, c.stages, chunks)
+                          : std::max(most_bytes_.at(order->most, more, c.stages, chunks),
+                                     last_bytes_.at(order->last, more, c.stages, chunks));
 }
 
 namespace {
@@ -185,10 +280,10 @@ class Enumeration {
         found_.refused += terms_.probes().policies();
         continue;
       }
-      orders_of(candidate.stages, own / size);
       bool possible = false;
       for (int policy = 0; policy < terms_.probes().policies(); ++policy) {
         candidate.policy = static_cast<std::int16_t>(policy);
+        orders_of(candidate, own / size);
         possible = price(candidate, *data) || possible;
       }
       if (!possible) break;  // a model that refuses these refuses larger ones
@@ -207,12 +302,14 @@ class Enumeration {
     return list;
   }
 
-  void orders_of(int stages, std::int64_t microbatches) {
+  void orders_of(const SearchCandidate& of, std::int64_t microbatches) {
     orders_.clear();
-    if (stages == 1) return;
+    if (of.stages == 1) return;
     for (std::size_t s = 0; s < space_.stages.size(); ++s) {
-      const bool enough = space_.stages[s].chunks * stages <= layers_;
-      orders_.push_back(enough ? terms_.order(static_cast<int>(s), stages, microbatches) : nullptr);
+      const bool enough = space_.stages[s].chunks * of.stages <= layers_;
+      orders_.push_back(
+          enough ? terms_.order(static_cast<int>(s), of.stages, microbatches, of.inner, of.policy)
+                 : nullptr);
     }
   }
 

@@ -37,34 +37,39 @@ class ClosedForm {
   void price(const OrderTerms* order, int chunks, SearchCandidate& candidate) const;
 
  private:
+  // Seconds of a work on a stage, and what each run of a segment of it adds: a chunk is a run.
+  struct Runs {
+    double own = 0, each = 0;
+    double at(int runs) const { return own + runs * each; }
+  };
+  // What a stage does for a microbatch.
+  struct Works {
+    Runs forward, backward, dgrad, wgrad;
+  };
+  // What of the model's ends lies on a stage.
+  struct Ends {
+    bool first = false, last = false;
+  };
+  // Bytes of a stage that last, and of each microbatch under way.
+  struct Bytes {
+    double lasting = 0, kept = 0, sent = 0, waiting = 0;
+    // `more`: times the microbatches that are held.
+    double at(const std::vector<OrderTerms::Held>& held, double more, int stages, int chunks) const;
+  };
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
+  Works works(const WorkTerms& work, const DataTerms& data, double layers, Ends ends) const;
+  Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, double layers,
+              Ends ends) const;
 
   const SearchRequest& request_;
   double layers_ = 1, stragglers_ = 1, kept_ = 0;
   std::int64_t batch_ = 1;
-  // A transfer of each microbatch beside work of its own: a run of a segment waits for one layer's
-  // at least, and all runs together for what the work does not hide.
-  struct Beside {
-    double layer = 0, longer = 0;
-    double waits(int runs) const { return std::max(runs * layer, longer); }
-  };
-  // A microbatch on a stage: what does not depend on the order, and what does.
-  struct Microbatch {
-    double own = 0, backward = 0;
-    Beside forward_moves, backward_moves;
-    double at(int chunks) const {
-      return own + forward_moves.waits(chunks) + backward_moves.waits(chunks);
-    }
-  };
-  Microbatch microbatch(const WorkTerms& work, const DataTerms& data, double layers,
-                        bool ends) const;
 
-  // Of what was taken: microbatches; a microbatch on the fullest stage and on the last one, and
-  // seconds of its work on a usual one; seconds of the step's end, and of a send.
-  double microbatches_ = 1, usual_ = 0, end_ = 0, sent_ = 0;
-  Microbatch middle_, last_;
-  // Bytes that last, and of each microbatch under way, of both stages; and of each that waits.
-  double first_bytes_ = 0, first_held_ = 0, last_bytes_ = 0, last_held_ = 0, again_ = 0;
+  // Of what was taken: microbatches; works of the stage with most layers, of the last one and of a
+  // usual one; seconds of the step's end, and of a send; bytes with one stage, and of stages.
+  double microbatches_ = 1, end_ = 0, sent_ = 0, whole_bytes_ = 0;
+  Works most_, last_, usual_;
+  Bytes most_bytes_, last_bytes_, folded_bytes_;
 };
 
 // All that are possible, priced, in no order. `refused` counts the others; `interrupted`: the user

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/interrupt.h"
-#include "predict/price.h"
+#include "plan/work.h"
 #include "program/footprint.h"
 #include "program/memory.h"
 #include "program/rank_view.h"
@@ -165,17 +165,18 @@ Both<Measured> SearchProbes::both(Asked asked, const Measure& measure) {
   return found;
 }
 
-const Both<StepProbe>& SearchProbes::step(int inner, int data, bool grouped) {
-  const auto known = steps_.find({inner, data, grouped});
-  if (known != steps_.end()) return known->second;
+const std::optional<StepProbe>& SearchProbes::step(int inner, int data, bool grouped) {
+  const auto [known, missing] = steps_.try_emplace({inner, data, grouped});
+  if (!missing) return known->second;
   Asked asked = plain(inner);
+  asked.layers = layers_[1];
   if (data >= 0) {
     asked.data = data;
     asked.ways *= grouped ? 4 : 2;
     asked.groups = grouped ? 2 : 1;
   }
-  return steps_[{inner, data, grouped}] =
-             both<StepProbe>(asked, [&](const Plan& plan) { return measure_step(plan); });
+  if (const auto made = plan(asked)) known->second = measure_step(*made);
+  return known->second;
 }
 
 const Both<MicrobatchProbe>& SearchProbes::microbatch(int inner, int policy,
@@ -185,9 +186,14 @@ const Both<MicrobatchProbe>& SearchProbes::microbatch(int inner, int policy,
   Asked asked = plain(inner);
   asked.policy = policy;
   if (!same_for_all_sizes(policy)) asked.microbatch = sequences;
-  return microbatches_[{inner, policy, sequences}] = both<MicrobatchProbe>(
-             asked,
-             [&](const Plan& plan) { return measure_microbatch(plan, sequences * asked.ways); });
+  return microbatches_[{inner, policy, sequences}] =
+             both<MicrobatchProbe>(asked, [&](const Plan& plan) {
+               MicrobatchProbe found = measure_microbatch(plan, sequences * asked.ways);
+               Asked of = asked;
+               of.layers = plan.graph->layers;
+               measure_memory(of, plan, sequences, found);
+               return found;
+             });
 }
 
 int SearchProbes::alike(int inner) {
@@ -204,24 +210,17 @@ int SearchProbes::alike(int inner) {
                  .first->second;
 }
 
-MicrobatchProbe SearchProbes::measure_microbatch(const Plan& plan, std::int64_t batch) const {
-  throw_if_stopped();
-  const Program& program = plan.programs.front();
-  const RankView rank(program, plan.mesh.coordinates(0), batch, request_.machine->scratch());
-  Pricer pricer(rank, *request_.machine, plan.ranks(), 1);
-  MicrobatchProbe found;
-  for (const SegmentRun& run : program.timeline) {
-    if (run.microbatch > 0) break;
-    const SegmentKind kind = program.segments[run.segment].kind;
-    const double before = pricer.clock();
-    pricer.play(run);
-    if (run.microbatch != 0) continue;
-    (kind == SegmentKind::forward ? found.forward : found.backward) += pricer.clock() - before;
-  }
-  const MemoryForecast memory = forecast_memory(rank);
-  found.working = static_cast<double>(memory.peak - memory[Category::parameters] -
-                                      memory[Category::gradients] - memory[Category::optimizer]);
-  return found;
+const Both<WorkTimes>& SearchProbes::times(int inner, int policy) {
+  const auto known = times_.find(policy);
+  if (known != times_.end() && known->second) return known->second;
+  Asked asked = plain(inner);
+  asked.policy = policy;
+  return times_[policy] = both<WorkTimes>(asked, [&](const Plan& plan) {
+           const Program& program = plan.programs.front();
+           const RankView rank(program, program.first());
+           return work_times(rank, program.segments.at(program.segment("forward")),
+                             program.segments.at(program.segment("backward")));
+         });
 }
 
 const std::optional<SentProbe>& SearchProbes::sent(int inner) {

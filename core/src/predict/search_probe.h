@@ -3,6 +3,7 @@
 // split a layer in which parameters lie alike.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -13,12 +14,29 @@
 #include <utility>
 #include <vector>
 
+#include "predict/search_orders.h"
 #include "predict/search_space.h"
 
 namespace mw {
 
+// What a stage has of its ends (embedding, loss) and of each layer.
+struct PerLayer {
+  double ends = 0, layer = 0;
+  double at(double layers) const { return ends + layer * layers; }
+  PerLayer operator*(double factor) const { return {ends * factor, layer * factor}; }
+  PerLayer& operator+=(const PerLayer& more) {
+    ends += more.ends;
+    layer += more.layer;
+    return *this;
+  }
+  // Neither below nothing.
+  PerLayer less(const PerLayer& other) const {
+    return {std::max(0.0, ends - other.ends), std::max(0.0, layer - other.layer)};
+  }
+};
+
 // An amount of a rank, by the atoms of the mesh (as bits) over which it is in parts.
-using InParts = std::map<std::uint32_t, double>;
+using InParts = std::map<std::uint32_t, PerLayer>;
 
 // A collective of a plan of few layers, or several that are alike.
 struct Carried {
@@ -26,26 +44,37 @@ struct Carried {
   double bytes = 0;         // Transfer::payload
   std::uint32_t ranks = 0;  // the atoms whose ranks take part
   std::uint32_t parts = 0;  // those over which its bytes are in parts
-  bool backward_gather = false, hidden = false;
+  bool gather = false, backward_gather = false, hidden = false;
   friend auto operator<=>(const Carried&, const Carried&) = default;
 };
-using CarriedCounts = std::map<Carried, int>;
+using CarriedCounts = std::map<Carried, PerLayer>;
 
 // A step, apart from the work of its microbatches.
 struct StepProbe {
   std::vector<int> ways;      // of each atom of the mesh, the outermost first
   InParts lasting;            // bytes of parameters, gradients and optimizer state on the device
   double working = 0;         // ... of what comes and goes, at its highest
+  PerLayer held;              // ... of that between forward and backward
   InParts update;             // seconds of the rank's own work at the step's end
   InParts forward, backward;  // ... for buckets, in each microbatch
   InParts last;               // ... in the last microbatch's backward
   CarriedCounts forward_moves, backward_moves, last_moves, end_moves;
 };
 
+// Of what goes inside a node, and of what leaves it.
+using ByLink = std::array<double, 2>;
+
 // A microbatch on one stage, its transfers inside a layer among it.
 struct MicrobatchProbe {
   double forward = 0, backward = 0;  // seconds
-  double working = 0;                // bytes that come and go, at their highest
+  double weights = 0;                // ... of backward: gradients of weights
+  double hidden = 0;                 // ... of transfers that run beside these, less what they slow
+  // Seconds from a layer's first work to its first transfer; infinite: it has none there.
+  ByLink forward_free{}, backward_free{};
+  double working = 0;  // bytes that come and go, at their highest
+  double layer = 0;    // ... in the backward of the first layer, which is the last one there
+  double held = 0;     // ... between forward and backward
+  double waiting = 0;  // ... that gradients of weights are made of
 };
 
 // Of the fewer layers and of the more; one of them refused: none.
@@ -66,9 +95,12 @@ class SearchProbes {
 
   // `data`: an index of the space's, or -1 for none but what `inner` borrows; of twice the ranks
   // that it borrows, or with `grouped` of twice as many in each of two groups.
-  const Both<StepProbe>& step(int inner, int data, bool grouped);
+  // Of the more layers alone: a bucket's parameters say of which layers it is. Empty: refused.
+  const std::optional<StepProbe>& step(int inner, int data, bool grouped);
   const Both<MicrobatchProbe>& microbatch(int inner, int policy, std::int64_t sequences);
   const std::optional<SentProbe>& sent(int inner);
+  // What a schedule is told of works; of this inner side where none has told before.
+  const Both<WorkTimes>& times(int inner, int policy);
   // The first inner side that leaves parameters on as many ranks, cut and summed as this one does:
   // with it, the data's ranks do the same. -1: this one is refused.
   int alike(int inner);
@@ -94,6 +126,9 @@ class SearchProbes {
   Both<Measured> both(Asked asked, const Measure& measure);
   StepProbe measure_step(const Plan& plan) const;
   MicrobatchProbe measure_microbatch(const Plan& plan, std::int64_t sequences) const;
+  // Into its bytes, which lie on a line between one sequence and many.
+  void measure_memory(const Asked& asked, const Plan& plan, std::int64_t sequences,
+                      MicrobatchProbe& found);
   bool same_for_all_sizes(int policy) const;
   std::shared_ptr<const Model> model_with(std::int64_t layers);
   void choose_layers();
@@ -105,9 +140,11 @@ class SearchProbes {
   std::map<Json, StrategyChoice> choices_;
   std::map<Asked, std::shared_ptr<const Plan>> kept_;
   int kept_of_ = -1;
-  std::map<std::tuple<int, int, bool>, Both<StepProbe>> steps_;
+  std::map<std::tuple<int, int, bool>, std::optional<StepProbe>> steps_;
   std::map<std::tuple<int, int, std::int64_t>, Both<MicrobatchProbe>> microbatches_;
   std::map<int, std::optional<SentProbe>> sent_;
+  std::map<int, Both<WorkTimes>> times_;
+  std::map<std::pair<Asked, std::int64_t>, MicrobatchProbe> memory_;  // by sequences; bytes alone
   std::map<std::string, int> first_alike_;
   std::map<int, int> alike_;
   std::int64_t plans_ = 0;

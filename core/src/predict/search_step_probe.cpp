@@ -5,7 +5,7 @@
 
 #include "predict/search_probe.h"
 #include "program/footprint.h"
-#include "program/memory.h"
+#include "program/memory_timeline.h"
 #include "program/rank_view.h"
 
 namespace mw {
@@ -38,6 +38,7 @@ class Reader {
         device_(machine.of_rank(rank_, plan.ranks(), 1)),
         gathers_hidden_(machine.stack().update_gathers_hidden) {
     for (const Atom& atom : plan.mesh.atoms()) found_.ways.push_back(atom.ways);
+    share_buckets();
   }
 
   StepProbe run() {
@@ -48,7 +49,7 @@ class Reader {
       for (const Instruction& i : segment.code) {
         if (end) {
           of_end(i);
-        } else if (i.bucket >= 0 && i.code == Code::start) {
+        } else if (i.bucket >= 0) {
           of_microbatch(i, forward, run.microbatch > 0);
         }
       }
@@ -58,23 +59,60 @@ class Reader {
   }
 
  private:
+  // By elements of parameters: of layers, and of the ends.
+  void share_buckets() {
+    const Graph& graph = *program_.graph;
+    std::vector<int> layer(graph.values().size(), -1);  // of a value's last use
+    for (const Op& op : graph.ops()) {
+      for (const Use& use : op.inputs) layer[use.value] = op.layer;
+    }
+    const auto layers = static_cast<double>(std::max(1, graph.layers));
+    PerLayer whole;
+    const auto share = [](const PerLayer& elements) {
+      const double sum = elements.ends + elements.layer;
+      return sum > 0 ? elements * (1 / sum) : PerLayer{1, 0};
+    };
+    const auto each = [&](PerLayer one) { return PerLayer{one.ends, one.layer / layers}; };
+    for (const Bucket& bucket : program_.buckets) {
+      PerLayer elements;
+      for (const int p : bucket.parameters) {
+        const int value = program_.parameters[p].value;
+        const bool inside = layer[value] >= 0 && layer[value] < graph.layers;
+        (inside ? elements.layer : elements.ends) += static_cast<double>(graph.count(value));
+      }
+      whole += elements;
+      shares_.push_back(each(share(elements)));
+    }
+    all_ = each(share(whole));
+  }
+  const PerLayer& share_of(const Instruction& i) const {
+    static constexpr PerLayer ends = {1, 0};
+    return i.bucket >= 0 ? shares_[i.bucket] : ends;
+  }
+
   void lasting() {
     for (std::size_t k = 0; k < program_.slots.size(); ++k) {
       const Slot& slot = program_.slots[k];
       if (slot.persistent && !slot.transient && slot.alias_of < 0 && slot.bucket >= 0 &&
           slot.memory == Memory::device)
-        found_.lasting[parts_of(slot)] += static_cast<double>(rank_.bytes(static_cast<int>(k)));
+        found_.lasting[parts_of(slot)] +=
+            shares_[slot.bucket] * static_cast<double>(rank_.bytes(static_cast<int>(k)));
     }
-    const MemoryForecast memory = forecast_memory(rank_);
-    found_.working = static_cast<double>(memory.peak - memory[Category::parameters] -
-                                         memory[Category::gradients] - memory[Category::optimizer]);
+    const MemoryTimeline line = memory_timeline(rank_);
+    for (std::size_t k = 0; k < line.moments.size(); ++k) {
+      const MemoryOfRun& moment = line.moments[k];
+      found_.working = std::max(found_.working, static_cast<double>(moment.sum));
+      const SegmentRun& run = program_.timeline[k];
+      if (run.microbatch == 0 && program_.segments[run.segment].kind == SegmentKind::forward)
+        found_.held = all_ * static_cast<double>(moment.activations_after + moment.buffers_after);
+    }
   }
 
   void of_end(const Instruction& i) {
     Footprint made = footprint(rank_, i, Asks::work);
     const double seconds = device_->work(rank_, i, made).seconds;
     if (i.bucket >= 0) {
-      found_.update[bits_of(program_.buckets[i.bucket].shard_atoms)] += seconds;
+      found_.update[bits_of(program_.buckets[i.bucket].shard_atoms)] += share_of(i) * seconds;
     } else {
       // What all buckets have a part in; the rest is there whatever they hold.
       std::uint32_t parts = 0;
@@ -82,8 +120,8 @@ class Reader {
       const Footprint nothing;
       const double fixed =
           i.code == Code::totals ? device_->work(rank_, i, nothing).seconds : seconds;
-      found_.update[0] += fixed;
-      found_.update[parts] += seconds - fixed;
+      found_.update[0] += PerLayer{fixed, 0};
+      found_.update[parts] += all_ * (seconds - fixed);
     }
     carry(i, made, found_.end_moves, true, false);
   }
@@ -91,7 +129,8 @@ class Reader {
   void of_microbatch(const Instruction& i, bool forward, bool last) {
     const Footprint made = footprint(rank_, i, Asks::work);
     InParts& work = forward ? found_.forward : last ? found_.last : found_.backward;
-    work[bits_of(program_.buckets[i.bucket].shard_atoms)] += device_->work(rank_, i, made).seconds;
+    work[bits_of(program_.buckets[i.bucket].shard_atoms)] +=
+        share_of(i) * device_->work(rank_, i, made).seconds;
     carry(i, made,
           forward ? found_.forward_moves
           : last  ? found_.last_moves
@@ -112,10 +151,11 @@ class Reader {
         if ((parts & carried.ranks) == 0) carried.parts = parts;
       }
       const bool parameters = std::string_view(transfer.phase) == "parameters";
+      carried.gather = parameters;
       carried.backward_gather = backward && parameters;
       carried.hidden = i.bucket >= 0 && end && parameters && gathers_hidden_ &&
                        program_.buckets[i.bucket].sharded_state != ShardedState::parameters;
-      ++moves[carried];
+      moves[carried] += share_of(i);
     }
   }
 
@@ -123,6 +163,8 @@ class Reader {
   const RankView rank_;
   const std::unique_ptr<RankMachine> device_;
   const bool gathers_hidden_;
+  std::vector<PerLayer> shares_;  // of each bucket: what of it is of the ends, and of each layer
+  PerLayer all_;                  // ... of all buckets together
   StepProbe found_;
 };
 

@@ -41,40 +41,47 @@ PerLayer SearchTerms::per_layer(double fewer, double more) const {
   return terms;
 }
 
-int SearchTerms::keeping(int policy) const {
-  for (int other = 0; other < probes_.policies(); ++other) {
-    if (probes_.recompute_of(other).policy.kind == RecomputePolicy::Kind::none &&
-        &probes_.offload_of(other) == &probes_.offload_of(policy))
-      return other;
-  }
-  return -1;
-}
-
 const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int policy) {
   const auto [found, missing] = work_.try_emplace({inner, microbatch, policy});
   if (!missing) return found->second ? &*found->second : nullptr;
   const Clock clock(*this);
   if (const auto& both = probes_.microbatch(inner, policy, microbatch)) {
     const auto& [few, many] = *both;
+    const auto of = [&](double MicrobatchProbe::*what) { return per_layer(few.*what, many.*what); };
     WorkTerms terms;
-    terms.forward = per_layer(few.forward, many.forward);
-    terms.backward = per_layer(few.backward, many.backward);
-    terms.held = per_layer(few.working, many.working);
-    const int all = keeping(policy);
-    if (const auto& kept = probes_.microbatch(inner, all < 0 ? policy : all, microbatch)) {
-      const PerLayer whole = per_layer((*kept)[0].working, (*kept)[1].working);
-      terms.again = std::max(0.0, whole.layer - terms.held.layer);
-    }
+    terms.forward = of(&MicrobatchProbe::forward);
+    terms.backward = of(&MicrobatchProbe::backward);
+    terms.weights = of(&MicrobatchProbe::weights);
+    terms.hidden = of(&MicrobatchProbe::hidden);
+    terms.forward_free = many.forward_free;
+    terms.backward_free = many.backward_free;
+    terms.working = of(&MicrobatchProbe::working);
+    terms.held = of(&MicrobatchProbe::held);
+    terms.beside = std::max(0.0, many.layer - terms.held.layer);
+    terms.waiting = of(&MicrobatchProbe::waiting);
     found->second = terms;
   }
   return found->second ? &*found->second : nullptr;
 }
 
-const OrderTerms* SearchTerms::order(int stages_side, int ways, std::int64_t microbatches) {
-  if (orders_.knows(stages_side, ways, microbatches))
-    return orders_.find(stages_side, ways, microbatches);
+const OrderTerms* SearchTerms::order(int stages_side, int ways, std::int64_t microbatches,
+                                     int inner, int policy) {
+  const auto times = [&] {
+    constexpr WorkTimes alike = {1, 1, 1, 0}, none = {0, 0, 0, 0};
+    const auto& both = probes_.times(inner, policy);
+    if (!both) return LayerTimes{alike, none};
+    LayerTimes found{none, none};
+    for (const auto work : {&WorkTimes::forward, &WorkTimes::dgrad, &WorkTimes::wgrad}) {
+      const PerLayer terms = per_layer((*both)[0].*work, (*both)[1].*work);
+      found.layer.*work = terms.layer;
+      found.ends.*work = terms.ends;
+    }
+    return found.layer.forward > 0 ? found : LayerTimes{alike, none};
+  };
+  if (orders_.knows(stages_side, ways, microbatches, policy))
+    return orders_.find(stages_side, ways, microbatches, policy, times);
   const Clock clock(*this);
-  return orders_.find(stages_side, ways, microbatches);
+  return orders_.find(stages_side, ways, microbatches, policy, times);
 }
 
 const SentProbe* SearchTerms::sent(int inner) {
@@ -95,15 +102,18 @@ class Scaled {
         cluster_(machine.cluster()),
         stack_(machine.stack()) {}
 
-  double amount(const InParts& parts) const {
-    double sum = 0;
+  PerLayer amount(const InParts& parts) const {
+    PerLayer sum;
     for (const auto& [atoms, value] : parts) sum += value * share(atoms);
     return sum;
   }
 
-  double seconds(const CarriedCounts& moves, double& slows) {
-    double sum = 0;
+  // Of those that `takes` takes, by link.
+  template <class Takes>
+  PerLink seconds(const CarriedCounts& moves, double& slows, const Takes& takes) {
+    PerLink sums;
     for (const auto& [one, count] : moves) {
+      if (!takes(one)) continue;
       const Placed& placed = where(one.ranks);
       if (placed.ranks < 2) continue;
       Library library;
@@ -117,9 +127,9 @@ class Scaled {
       slows = std::max(slows, slow);
       if (one.backward_gather) seconds *= stack_.backward_gathers;
       if (one.hidden) seconds *= slow;
-      sum += count * seconds;
+      sums[placed.nodes > 1 ? 1 : 0] += count * seconds;
     }
-    return sum;
+    return sums;
   }
 
  private:
@@ -158,13 +168,12 @@ class Scaled {
 
 // The ways of the mesh's atoms where the data's ranks, which are outermost, are split otherwise.
 // None: the plan's mesh is not made like that.
-std::vector<int> scaled_ways(const StepProbe& probe, DataWays split, int lent, bool alone) {
+std::vector<int> scaled_ways(const StepProbe& probe, DataWays split, int lent, bool grouped) {
   std::vector<int> ways = probe.ways;
-  if (alone) return ways;
-  const std::size_t own = split.groups > 1 ? 2 : 1;
+  const std::size_t own = grouped ? 2 : 1;
   if (ways.size() < own || ways[0] != 2 || ways[own - 1] != 2) return {};
-  ways[0] = split.groups > 1 ? split.groups : split.ways / lent;
-  if (own == 2) ways[1] = split.ways / split.groups / lent;
+  ways[0] = split.groups;
+  ways[own - 1] = split.ways / split.groups / lent;
   return ways;
 }
 
@@ -187,40 +196,48 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
     return same == nullptr ? std::nullopt : std::optional(*same);
   }
   const auto& plain = probes_.step(inner, -1, false);
-  const auto& both = data < 0 ? plain : probes_.step(inner, data, split.groups > 1);
-  if (!plain || !both) return std::nullopt;
+  if (!plain) return std::nullopt;
+  // One whose ranks may be in groups is one group too.
+  const bool grouped = data >= 0 && !space_.data.at(data).groups.empty() &&
+                       probes_.step(inner, data, true).has_value();
+  const auto& probe = data < 0 ? plain : probes_.step(inner, data, grouped);
+  if (!probe || (split.groups > 1 && !grouped)) return std::nullopt;
+  const auto ways =
+      data < 0 ? probe->ways : scaled_ways(*probe, split, space_.inner.at(inner).lent, grouped);
+  if (ways.empty()) return std::nullopt;
   DataTerms terms;
-  std::array<std::array<double, 9>, 2> of{};
-  for (std::size_t l = 0; l < 2; ++l) {
-    const StepProbe &one = (*both)[l], &usual = (*plain)[l];
-    const auto ways = scaled_ways(one, split, space_.inner.at(inner).lent, data < 0);
-    if (ways.empty()) return std::nullopt;
-    Scaled scaled(one, ways, *request_.machine);
-    const auto moved = [&](const CarriedCounts& moves) {
-      return scaled.seconds(moves, terms.slows);
-    };
-    // The plain plan's is in the seconds of its microbatches.
-    const auto more = [&](const InParts& own, const InParts& there) {
-      double before = 0;
-      for (const auto& [atoms, value] : there) before += value;
-      return std::max(0.0, scaled.amount(own) - before);
-    };
-    const double backward = moved(one.backward_moves);
-    const double own_backward = more(one.backward, usual.backward);
-    of[l] = {scaled.amount(one.lasting),
-             std::max(0.0, one.working - usual.working),
-             moved(one.forward_moves),
-             backward,
-             more(one.forward, usual.forward),
-             own_backward,
-             std::max(0.0, moved(one.last_moves) - backward),
-             std::max(0.0, scaled.amount(one.last) - scaled.amount(one.backward)),
-             scaled.amount(one.update) + moved(one.end_moves)};
+  Scaled scaled(*probe, ways, *request_.machine);
+  // The plain plan's is in the seconds of its microbatches.
+  const auto more = [&](const InParts& parts, const InParts& there) {
+    PerLayer before;
+    for (const auto& [atoms, value] : there) before += value;
+    return scaled.amount(parts).less(before);
+  };
+  const auto all = [](const Carried&) { return true; };
+  const auto gather = [](const Carried& move) { return move.gather; };
+  const auto sum = [](const Carried& move) { return !move.gather; };
+  const auto seconds = [&](const CarriedCounts& moves, const auto& takes) {
+    return scaled.seconds(moves, terms.slows, takes);
+  };
+  terms.gather_forward = seconds(probe->forward_moves, all);
+  terms.gather_backward = seconds(probe->backward_moves, gather);
+  terms.scatter = seconds(probe->backward_moves, sum);
+  terms.reduce = seconds(probe->last_moves, all);
+  for (std::size_t link = 0; link < terms.reduce.size(); ++link) {
+    terms.reduce[link] =
+        terms.reduce[link].less(terms.gather_backward[link]).less(terms.scatter[link]);
   }
-  PerLayer* const all[] = {&terms.lasting,         &terms.working,     &terms.gather_forward,
-                           &terms.gather_backward, &terms.own_forward, &terms.own_backward,
-                           &terms.reduce,          &terms.own_last,    &terms.after};
-  for (std::size_t k = 0; k < std::size(all); ++k) *all[k] = per_layer(of[0][k], of[1][k]);
+  terms.lasting = scaled.amount(probe->lasting);
+  terms.own_forward = more(probe->forward, plain->forward);
+  terms.own_backward = more(probe->backward, plain->backward);
+  terms.own_last = scaled.amount(probe->last).less(scaled.amount(probe->backward));
+  terms.after = scaled.amount(probe->update);
+  for (const PerLayer& link : seconds(probe->end_moves, all)) terms.after += link;
+  const auto within = [&](const StepProbe& one) {
+    return one.working - one.held.at(static_cast<double>(probes_.layers()[1]));
+  };
+  terms.working = {std::max(0.0, within(*probe) - within(*plain)),
+                   probe->held.less(plain->held).layer};
   return terms;
 }
 

@@ -2,6 +2,7 @@
 // layers, priced by the same machine, so that each plan of a search is a sum of a few numbers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,29 +14,33 @@
 
 namespace mw {
 
-// What a stage has of its ends (embedding, loss) and of each layer.
-struct PerLayer {
-  double ends = 0, layer = 0;
-  double at(double layers) const { return ends + layer * layers; }
-};
-
 // Of an inner side, sequences of a microbatch and what is computed again.
 struct WorkTerms {
   PerLayer forward, backward;  // seconds of a microbatch, transfers of the inner side among them
-  PerLayer held;               // bytes of a microbatch under way; its ends: of the last stage
-  double again = 0;  // bytes of a layer more between I and W, as what is made again stays till then
+  PerLayer weights;            // ... of backward: gradients of weights
+  PerLayer hidden;             // ... of transfers that run beside those
+  // Seconds of a layer before its first transfer on each link.
+  ByLink forward_free{}, backward_free{};
+  PerLayer working;        // bytes that come and go while a microbatch is worked on
+  double beside = 0;       // ... beside what is held, while one of its layers is
+  PerLayer held, waiting;  // ... of one between forward and backward; between dgrad and wgrad
 };
+
+// Seconds of transfers on each link.
+using PerLink = std::array<PerLayer, 2>;
 
 // Of an inner side and a data side of so many ways.
 struct DataTerms {
-  PerLayer lasting;                          // bytes of parameters, gradients and optimizer state
-  PerLayer working;                          // ... of what the data side needs beside them
-  PerLayer gather_forward, gather_backward;  // seconds of transfers in each microbatch
-  PerLayer own_forward, own_backward;        // ... of the rank's own work for them
-  PerLayer reduce;                           // ... of transfers beside the last backward
-  PerLayer own_last;                         // ... of the rank's own work in it
-  PerLayer after;                            // seconds of the step's end, with its transfers
-  double slows = 0;                          // compute loses so much of each second beside them
+  PerLayer lasting;                         // bytes of parameters, gradients and optimizer state
+  PerLayer working;                         // ... of what the data side needs beside them; ends:
+                                            // ... of what of that comes and goes within a layer
+  PerLink gather_forward, gather_backward;  // parameters, in each microbatch
+  PerLink scatter;                          // gradients, in each microbatch
+  PerLayer own_forward, own_backward;       // seconds of the rank's own work for these
+  PerLink reduce;                           // beside the last backward
+  PerLayer own_last;                        // seconds of the rank's own work in it
+  PerLayer after;                           // ... of the step's end, with its transfers
+  double slows = 0;                         // compute loses so much of each second beside them
 };
 
 // Each is made once. Null: the strategies or the model refuse it.
@@ -47,7 +52,9 @@ class SearchTerms {
   const WorkTerms* work(int inner, std::int64_t microbatch, int policy);
   // `data`: an index of the space's, or -1 for none (of one way).
   const DataTerms* data(int inner, int data, DataWays split);
-  const OrderTerms* order(int stages_side, int ways, std::int64_t microbatches);
+  // `inner`: whose works the schedule is told of, where they are not known.
+  const OrderTerms* order(int stages_side, int ways, std::int64_t microbatches, int inner,
+                          int policy);
   const SentProbe* sent(int inner);
 
   const SearchProbes& probes() const { return probes_; }
@@ -56,8 +63,6 @@ class SearchTerms {
 
  private:
   class Clock;
-  // Of the policy that recomputes nothing, with this one's offload; -1: it is no choice.
-  int keeping(int policy) const;
   PerLayer per_layer(double fewer, double more) const;
   std::optional<DataTerms> made(int inner, int data, DataWays split);
 

@@ -1,0 +1,217 @@
+// Reads off a plan of few layers what a microbatch takes and holds: its works, what of them may
+// wait, and where in a layer its transfers begin.
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/interrupt.h"
+#include "predict/price.h"
+#include "predict/search_probe.h"
+#include "program/memory_walk.h"
+#include "program/rank_view.h"
+
+namespace mw {
+namespace {
+
+// What the pricer kept of one run of a segment.
+class Run {
+ public:
+  Run(const Program& program, const Segment& segment, const std::vector<Pricer::Kept>& kept,
+      std::size_t from)
+      : program_(program), segment_(segment), kept_(kept), from_(from) {}
+
+  // Of all that `takes` takes; where the rank itself works or waits.
+  template <class Takes>
+  double seconds(InstructionTime::Kind kind, const Takes& takes) const {
+    double sum = 0;
+    each([&](const Pricer::Kept& one, const Instruction& i) {
+      if (one.time.kind == kind && takes(i)) sum += one.time.end - one.time.start;
+    });
+    return sum;
+  }
+
+  // In the second layer that it comes to, as the first is not like the others.
+  ByLink free() const {
+    std::vector<std::pair<int, double>> layers;  // and when they begin
+    each([&](const Pricer::Kept& one, const Instruction& i) {
+      if (one.time.kind != InstructionTime::Kind::own || i.code != Code::compute || i.op < 0)
+        return;
+      const int layer = program_.graph->ops()[i.op].layer;
+      const auto same = [&](const auto& known) { return known.first == layer; };
+      if (layer >= 0 && layer < program_.graph->layers &&
+          std::none_of(layers.begin(), layers.end(), same))
+        layers.emplace_back(layer, one.time.start);
+    });
+    constexpr double none = std::numeric_limits<double>::infinity();
+    ByLink free = {none, none};
+    if (layers.empty()) return free;
+    const std::size_t n = std::min<std::size_t>(1, layers.size() - 1);
+    const double begin = layers[n].second;
+    const double end = n + 1 < layers.size() ? layers[n + 1].second : none;
+    each([&](const Pricer::Kept& one, const Instruction& i) {
+      if (one.time.kind != InstructionTime::Kind::transfer || i.bucket >= 0) return;
+      if (one.link < 0 || one.link > 1 || one.time.start < begin || one.time.start >= end) return;
+      free[one.link] = std::min(free[one.link], one.time.start - begin);
+    });
+    return free;
+  }
+
+ private:
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (std::size_t k = from_; k < kept_.size(); ++k) {
+      if (kept_[k].time.index >= 0) visit(kept_[k], segment_.code[kept_[k].time.index]);
+    }
+  }
+
+  const Program& program_;
+  const Segment& segment_;
+  const std::vector<Pricer::Kept>& kept_;
+  const std::size_t from_;
+};
+
+// Bytes of what gradients of weights are made of. The gradients that they read lie in storages of
+// their own where they wait, though one that is added to in place serves many layers here.
+double waiting(const RankView& rank, const Segment& backward) {
+  const Program& program = rank.program();
+  double bytes = 0;
+  std::set<int> read;
+  for (const Instruction& i : backward.code) {
+    if (i.code != Code::compute || i.op < 0 || i.piece != Piece::wgrad) continue;
+    for (const int slot : i.grad_outputs)
+      if (slot >= 0) bytes += static_cast<double>(rank.bytes(slot));
+    for (const auto* list : {&i.inputs, &i.saved}) {
+      for (const int slot : *list) {
+        if (slot < 0) continue;
+        const int root = program.root(slot);
+        if (!program.slots[root].persistent && read.insert(root).second)
+          bytes += static_cast<double>(rank.bytes(root));
+      }
+    }
+  }
+  return bytes;
+}
+
+void measure_time(const RankView& rank, const Machine& machine, int ranks, MicrobatchProbe& found) {
+  using Kind = InstructionTime::Kind;
+  const Program& program = rank.program();
+  Pricer pricer(rank, machine, ranks, 1);
+  pricer.keep_times();
+  for (const SegmentRun& what : program.timeline) {
+    if (what.microbatch > 0) break;
+    const Segment& segment = program.segments[what.segment];
+    const double before = pricer.clock();
+    const std::size_t from = pricer.kept().size();
+    pricer.play(what);
+    if (what.microbatch != 0) continue;
+    const double seconds = pricer.clock() - before;
+    const Run run(program, segment, pricer.kept(), from);
+    if (segment.kind == SegmentKind::forward) {
+      found.forward += seconds;
+      found.forward_free = run.free();
+      continue;
+    }
+    found.backward += seconds;
+    found.backward_free = run.free();
+    found.weights += run.seconds(Kind::own, [](const Instruction& i) {
+      return i.code == Code::compute && i.op >= 0 && i.piece == Piece::wgrad;
+    });
+    const auto own = [](const Instruction& i) { return i.bucket < 0; };
+    const double beside = run.seconds(Kind::transfer, own) - run.seconds(Kind::wait, own);
+    const double slowed =
+        run.seconds(Kind::own, [](const Instruction& i) { return i.code == Code::wait; });
+    found.hidden += std::max(0.0, beside - slowed);
+  }
+}
+
+// The first instruction of the layer that a backward comes to last.
+std::size_t last_layer(const Program& program, const Segment& backward) {
+  const auto begins =
+      std::find_if(backward.code.begin(), backward.code.end(), [&](const Instruction& i) {
+        return i.code == Code::compute && i.op >= 0 && program.graph->ops()[i.op].layer == 0;
+      });
+  return static_cast<std::size_t>(begins - backward.code.begin());
+}
+
+Segment part_of(const Segment& segment, std::size_t begin, std::size_t end) {
+  Segment part;
+  part.kind = segment.kind;
+  const auto at = [&](std::size_t place) {
+    return segment.code.begin() + static_cast<std::ptrdiff_t>(place);
+  };
+  part.code.assign(at(begin), at(end));
+  return part;
+}
+
+// Of the first microbatch, and of what ends the step.
+MicrobatchProbe memory_of(const RankView& rank) {
+  const Program& program = rank.program();
+  MicrobatchProbe found;
+  LiveSet live;
+  double level = 0;
+  // The highest of a segment, and then what it leaves.
+  const auto play = [&](const Segment& segment) {
+    const Effect effect = walk(rank, live, segment);
+    const double highest = level + static_cast<double>(effect.highest_sum);
+    level += static_cast<double>(effect.after.activations + effect.after.buffers);
+    found.working = std::max(found.working, highest);
+    return highest;
+  };
+  for (const SegmentRun& run : program.timeline) {
+    const Segment& segment = program.segments[run.segment];
+    if (run.microbatch < 0) {
+      LiveSet step;
+      found.working = std::max(found.working,
+                               level + static_cast<double>(walk(rank, step, segment).highest_sum));
+    } else if (run.microbatch > 0) {
+      continue;
+    } else if (segment.kind == SegmentKind::forward) {
+      play(segment);
+      found.held = level;
+    } else {
+      const std::size_t last = last_layer(program, segment);
+      play(part_of(segment, 0, last));
+      found.layer = play(part_of(segment, last, segment.code.size()));
+      found.waiting = waiting(rank, segment);
+    }
+  }
+  found.working += static_cast<double>(rank.bytes(program.loss));
+  return found;
+}
+
+constexpr double MicrobatchProbe::*bytes[] = {&MicrobatchProbe::working, &MicrobatchProbe::layer,
+                                              &MicrobatchProbe::held, &MicrobatchProbe::waiting};
+
+}  // namespace
+
+void SearchProbes::measure_memory(const Asked& asked, const Plan& plan, std::int64_t sequences,
+                                  MicrobatchProbe& found) {
+  const auto measured = [&](std::int64_t size) -> const MicrobatchProbe& {
+    const auto [known, missing] = memory_.try_emplace({asked, size});
+    if (missing) {
+      known->second = memory_of(RankView(plan.programs.front(), plan.mesh.coordinates(0),
+                                         size * asked.ways, request_.machine->scratch()));
+    }
+    return known->second;
+  };
+  constexpr std::int64_t many = 64;
+  if (asked.microbatch > 1 || sequences == 1 || sequences > many) {
+    const MicrobatchProbe& own = measured(sequences);
+    for (const auto what : bytes) found.*what = own.*what;
+    return;
+  }
+  const MicrobatchProbe &one = measured(1), &most = measured(many);
+  const double share = static_cast<double>(sequences - 1) / static_cast<double>(many - 1);
+  for (const auto what : bytes) found.*what = one.*what + share * (most.*what - one.*what);
+}
+
+MicrobatchProbe SearchProbes::measure_microbatch(const Plan& plan, std::int64_t batch) const {
+  throw_if_stopped();
+  const Program& program = plan.programs.front();
+  const RankView rank(program, plan.mesh.coordinates(0), batch, request_.machine->scratch());
+  MicrobatchProbe found;
+  measure_time(rank, *request_.machine, plan.ranks(), found);
+  return found;
+}
+
+}  // namespace mw
