@@ -101,7 +101,8 @@ local function internlm(csv)
 end
 
 -- torchtitan (benchmarks/llama3_h100_202412_torchtitan.md, 2024; docs/performance.md): H100 of 96
--- GB at 2.4 TB/s, held to 500 W. Facts of its software, all of that time:
+-- GB at 2.4 TB/s, held to 500 W. Facts of its software, at the commit that it names (9dec370):
+-- - a pipeline has as many microbatches as ranks (pipelining_utils.py, build_pipeline_schedule);
 -- - `ops` keeps attention and every second product of a layer, counted q, k, v, o, gate, up, down
 --   (torchtitan's parallelize_llama.py, _apply_ac_to_transformer_block); the rest is made again;
 -- - under a pipeline, parameters are gathered once a step, ahead of use (the same file: no
@@ -141,7 +142,7 @@ local function torchtitan(csv, tables, of)
           gradient_sum = 10, hidden_model = r.async_tp == 1 and 0.7 or 0, update_gathers_hidden = r.pp > 1,
         },
         model = mw.llama(llamas[r.model]), sequence = r.sequence, batch = batch,
-        microbatch = r.pp > 1 and 1 or r.batch_per_gpu, tp = r.tp, pp = r.pp, dp = r.dp, cp = r.cp,
+        microbatch = r.pp > 1 and r.batch_per_gpu // r.pp or r.batch_per_gpu, tp = r.tp, pp = r.pp, dp = r.dp, cp = r.cp,
         zero = r.pp > 1 and 1 or 3, over_sequence = r.cp > 1, sp = r.tp > 1,
         chunks = r.schedule == "interleaved" and 2 or nil,
         layout = r.pp > 1 and (r.schedule == "interleaved" and { 7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7 }
