@@ -188,11 +188,9 @@ const Both<MicrobatchProbe>& SearchProbes::microbatch(int inner, int policy,
   if (!same_for_all_sizes(policy)) asked.microbatch = sequences;
   return microbatches_[{inner, policy, sequences}] =
              both<MicrobatchProbe>(asked, [&](const Plan& plan) {
-               MicrobatchProbe found = measure_microbatch(plan, sequences * asked.ways);
                Asked of = asked;
                of.layers = plan.graph->layers;
-               measure_memory(of, plan, sequences, found);
-               return found;
+               return measure_microbatch(of, plan, sequences);
              });
 }
 
