@@ -132,9 +132,8 @@ TEST_CASE("The closed form is near the simulation, whatever the mix") {
   CHECK(all.time < 0.025);
   CHECK(all.worst < 0.12);
   CHECK(all.memory < 0.06);
-  const Errors parted = errors(found.sample, [](const FoundPlan& one) {
-    return one.plan.find("zb") != std::string::npos;
-  });
+  const Errors parted = errors(
+      found.sample, [](const FoundPlan& one) { return one.plan.find("zb") != std::string::npos; });
   CHECK(parted.count > 20);
   CHECK(parted.time < 0.03);
   CHECK(parted.memory < 0.12);

@@ -44,9 +44,9 @@ double ClosedForm::send(const SentProbe& sent, const SearchCandidate& candidate)
 namespace {
 
 // Transfers beside the works of layers, of which a run of a segment has so many: gathers that begin
-// a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run are
-// waited for. The others slow the layer's work, and keep its own transfers waiting, as those of one
-// link go one after the other; or the layer waits for them.
+// a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run
+// are waited for. The others slow the layer's work, and keep its own transfers waiting, as those of
+// one link go one after the other; or the layer waits for them.
 struct Beside {
   double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
 
@@ -128,8 +128,8 @@ ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data
   return found;
 }
 
-// A chunk sends what it made, and keeps that until the stage that takes it is known to have it: with
-// one chunk until its gradient comes, else until word of it comes round the stages.
+// A chunk sends what it made, and keeps that until the stage that takes it is known to have it:
+// with one chunk until its gradient comes, else until word of it comes round the stages.
 double ClosedForm::Bytes::at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held,
                              double more, int stages, int chunks) const {
   double most = 0;
