@@ -216,8 +216,8 @@ const Both<WorkTimes>& SearchProbes::times(int inner, int policy) {
   return times_[policy] = both<WorkTimes>(asked, [&](const Plan& plan) {
            const Program& program = plan.programs.front();
            const RankView rank(program, program.first());
-           return work_times(rank, program.segments.at(program.segment("forward")),
-                             program.segments.at(program.segment("backward")));
+           return work_times(rank, program.segments.at(program.segment(SegmentKind::forward, 0)),
+                             program.segments.at(program.segment(SegmentKind::backward, 0)));
          });
 }
 
