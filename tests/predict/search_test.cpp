@@ -129,23 +129,22 @@ TEST_CASE("The closed form is near the simulation, whatever the mix") {
   const SearchOutcome found = search(asked.request);
   REQUIRE(found.sample.size() > 140);
   const Errors all = errors(found.sample, [](const FoundPlan&) { return true; });
-  CHECK(all.time < 0.04);
-  CHECK(all.worst < 0.25);
+  CHECK(all.time < 0.025);
+  CHECK(all.worst < 0.12);
   CHECK(all.memory < 0.06);
-  const Errors parted = errors(found.sample, [](const FoundPlan& one) {
-    return one.plan.find("zb") != std::string::npos;
-  });
+  const Errors parted = errors(
+      found.sample, [](const FoundPlan& one) { return one.plan.find("zb") != std::string::npos; });
   CHECK(parted.count > 20);
-  CHECK(parted.time < 0.04);
-  CHECK(parted.memory < 0.10);
+  CHECK(parted.time < 0.03);
+  CHECK(parted.memory < 0.12);
   const Errors groups =
       errors(found.sample, [](const FoundPlan& one) { return has(one, "zero", "replicas"); });
   CHECK(groups.count > 10);
-  CHECK(groups.time < 0.08);
+  CHECK(groups.time < 0.03);
   const Errors offload =
       errors(found.sample, [](const FoundPlan& one) { return has(one, "zero", "offload"); });
   CHECK(offload.count > 10);
-  CHECK(offload.time < 0.10);
+  CHECK(offload.time < 0.03);
 }
 
 TEST_CASE("What is gathered waits for a layer's own transfers on the same link") {
@@ -159,8 +158,8 @@ TEST_CASE("What is gathered waits for a layer's own transfers on the same link")
            !has(one, "zero", "offload");
   });
   CHECK(inside.count > 20);
-  CHECK(inside.time < 0.04);
-  CHECK(inside.worst < 0.15);
+  CHECK(inside.time < 0.03);
+  CHECK(inside.worst < 0.12);
 }
 
 TEST_CASE("Experts are split over the data's ranks, and priced so") {
@@ -175,7 +174,7 @@ TEST_CASE("Experts are split over the data's ranks, and priced so") {
   const SearchOutcome found = search(asked.request);
   const Errors experts = errors(found.sample, [](const FoundPlan& one) { return has(one, "ep"); });
   CHECK(experts.count > 20);
-  CHECK(experts.time < 0.12);
+  CHECK(experts.time < 0.07);
 }
 
 TEST_CASE("One plan of few layers serves many candidates") {

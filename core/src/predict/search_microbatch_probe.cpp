@@ -184,33 +184,31 @@ constexpr double MicrobatchProbe::*bytes[] = {&MicrobatchProbe::working, &Microb
 
 }  // namespace
 
-void SearchProbes::measure_memory(const Asked& asked, const Plan& plan, std::int64_t sequences,
-                                  MicrobatchProbe& found) {
-  const auto measured = [&](std::int64_t size) -> const MicrobatchProbe& {
+MicrobatchProbe SearchProbes::measure_microbatch(const Asked& asked, const Plan& plan,
+                                                 std::int64_t sequences) {
+  throw_if_stopped();
+  const auto of = [&](std::int64_t size) {
+    return RankView(plan.programs.front(), plan.mesh.coordinates(0), size * asked.ways,
+                    request_.machine->scratch());
+  };
+  const RankView rank = of(sequences);
+  MicrobatchProbe found;
+  measure_time(rank, *request_.machine, plan.ranks(), found);
+  // Bytes lie on a line between one sequence and many.
+  const auto memory = [&](std::int64_t size) -> const MicrobatchProbe& {
     const auto [known, missing] = memory_.try_emplace({asked, size});
-    if (missing) {
-      known->second = memory_of(RankView(plan.programs.front(), plan.mesh.coordinates(0),
-                                         size * asked.ways, request_.machine->scratch()));
-    }
+    if (missing) known->second = memory_of(size == sequences ? rank : of(size));
     return known->second;
   };
   constexpr std::int64_t many = 64;
   if (asked.microbatch > 1 || sequences == 1 || sequences > many) {
-    const MicrobatchProbe& own = measured(sequences);
+    const MicrobatchProbe& own = memory(sequences);
     for (const auto what : bytes) found.*what = own.*what;
-    return;
+    return found;
   }
-  const MicrobatchProbe &one = measured(1), &most = measured(many);
+  const MicrobatchProbe &one = memory(1), &most = memory(many);
   const double share = static_cast<double>(sequences - 1) / static_cast<double>(many - 1);
   for (const auto what : bytes) found.*what = one.*what + share * (most.*what - one.*what);
-}
-
-MicrobatchProbe SearchProbes::measure_microbatch(const Plan& plan, std::int64_t batch) const {
-  throw_if_stopped();
-  const Program& program = plan.programs.front();
-  const RankView rank(program, plan.mesh.coordinates(0), batch, request_.machine->scratch());
-  MicrobatchProbe found;
-  measure_time(rank, *request_.machine, plan.ranks(), found);
   return found;
 }
 

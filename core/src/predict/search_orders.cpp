@@ -79,24 +79,32 @@ void add(std::vector<OrderTerms::Held>& most, const OrderTerms::Held& held) {
   most.push_back(held);
 }
 
-std::vector<OrderTerms::Held> held(const std::vector<Action>& actions, double share) {
+// `counts`: what each virtual stage counts for, of `whole`.
+std::vector<OrderTerms::Held> held(const std::vector<Action>& actions,
+                                   const std::vector<int>& counts, double whole) {
   std::vector<OrderTerms::Held> most;
   int kept = 0, waiting = 0;
   for (const Action& action : actions) {
-    if (action.work == Work::forward) ++kept;
-    if (action.work == Work::backward || action.work == Work::dgrad) --kept;
-    if (action.work == Work::dgrad) ++waiting;
-    if (action.work == Work::wgrad) --waiting;
-    add(most, {kept * share, waiting * share});
+    const int count = counts[static_cast<std::size_t>(action.vstage)];
+    if (action.work == Work::forward) kept += count;
+    if (action.work == Work::backward || action.work == Work::dgrad) kept -= count;
+    if (action.work == Work::dgrad) waiting += count;
+    if (action.work == Work::wgrad) waiting -= count;
+    add(most, {kept / whole, waiting / whole});
   }
   return most;
 }
 
-// Of each virtual stage, as many layers as a plan gives it: as even as can be, the first ones more.
+// Layers of a virtual stage, as a plan gives them: as even as can be, the first ones more.
+int layers_of(std::int64_t layers, int vstages, int v) {
+  return static_cast<int>(layers / vstages + (v < layers % vstages ? 1 : 0));
+}
+
+// Of each virtual stage.
 std::vector<WorkTimes> times_of(const LayerTimes& times, std::int64_t layers, int vstages) {
   std::vector<WorkTimes> all;
   for (int v = 0; v < vstages; ++v) {
-    const auto own = static_cast<double>(layers / vstages + (v < layers % vstages ? 1 : 0));
+    const double own = layers_of(layers, vstages, v);
     const double last = v + 1 == vstages ? 1 : 0;
     const auto sum = [&](double WorkTimes::*work) {
       return own * (times.layer.*work) + last * (times.ends.*work);
@@ -137,6 +145,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     terms.ways = {{ways - 1.0, ways - 1.0, 0, 0}};
     terms.most = {{static_cast<double>(std::min(microbatches, ways)), 0}};
     terms.last = {{1, 0}};
+    terms.loss = {1, 0};
     return terms;
   }
   ScheduleRequest order;
@@ -171,15 +180,25 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
       if (terms.ways.empty() || !(terms.ways.back() == found)) terms.ways.push_back(found);
       if (terms.parted == 0) break;
     }
+    const std::int64_t layers = request_.base.plan->graph->layers;
+    const int vstages = schedule.vstages(), last = schedule.stage_of.back();
+    const double mean = static_cast<double>(layers) / ways;
+    std::vector<int> of_layers, each(static_cast<std::size_t>(vstages), 1);
+    for (int v = 0; v < vstages; ++v) of_layers.push_back(layers_of(layers, vstages, v));
     for (const auto& actions : schedule.order) {
-      for (const OrderTerms::Held& one : held(actions, share)) add(terms.most, one);
+      for (const OrderTerms::Held& one : held(actions, of_layers, mean)) add(terms.most, one);
+      for (const OrderTerms::Held& one : held(actions, each, side.chunks))
+        terms.holds_all = terms.holds_all || one.kept > microbatches - 0.5 * share;
     }
-    const int last = schedule.stage_of.back();
-    terms.last = held(schedule.order.at(static_cast<std::size_t>(last)), share);
+    const auto& of_last = schedule.order.at(static_cast<std::size_t>(last));
+    terms.last = held(of_last, of_layers, mean);
+    std::vector<int> loss(static_cast<std::size_t>(vstages), 0);
+    loss.back() = 1;
+    for (const OrderTerms::Held& one : held(of_last, loss, 1)) {
+      terms.loss.kept = std::max(terms.loss.kept, one.kept);
+      terms.loss.waiting = std::max(terms.loss.waiting, one.waiting);
+    }
     terms.folded = ways > 1 && last == schedule.stage_of.front();
-    terms.holds_all = std::any_of(terms.most.begin(), terms.most.end(), [&](const auto& one) {
-      return one.kept > microbatches - 0.5 * share;
-    });
     return terms;
   } catch (const Stopped&) {
     throw;

@@ -13,8 +13,8 @@
 
 namespace mw {
 
-// What an order of works adds to the time of one stage, and how many microbatches it holds. All in
-// microbatches of a whole stage, of which a chunk is a share.
+// What an order of works adds to the time of one stage, and how many microbatches it holds: of a
+// whole stage, of which a chunk is a share.
 struct OrderTerms {
   // Works on a way through the order, one waiting for the other, beyond those that a stage has
   // itself: what they take is a bubble of at least that length.
@@ -25,12 +25,13 @@ struct OrderTerms {
   std::vector<Way> ways;  // the longest ones, for works of usual proportions
   double parted = 0;      // the share of backward works that are dgrad and wgrad apart
   // Microbatches under way at one time: between forward and backward or dgrad, between dgrad and
-  // wgrad.
+  // wgrad. A chunk's share is that of its layers in those of an average stage.
   struct Held {
     double kept = 0, waiting = 0;
     friend bool operator==(const Held&, const Held&) = default;
   };
   std::vector<Held> most, last;  // of any stage, of the last: none of them is less in both
+  Held loss;                     // of the last chunk alone, at most
   bool holds_all = false;        // as many as there are: so many times more of more
   bool folded = false;           // the first and the last layer lie on one stage
   double microbatches = 1;       // that it was timed with

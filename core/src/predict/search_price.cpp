@@ -44,9 +44,9 @@ double ClosedForm::send(const SentProbe& sent, const SearchCandidate& candidate)
 namespace {
 
 // Transfers beside the works of layers, of which a run of a segment has so many: gathers that begin
-// a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run are
-// waited for. The others slow the layer's work, and keep its own transfers waiting, as those of one
-// link go one after the other; or the layer waits for them.
+// a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run
+// are waited for. The others slow the layer's work, and keep its own transfers waiting, as those of
+// one link go one after the other; or the layer waits for them.
 struct Beside {
   double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
 
@@ -111,33 +111,34 @@ ClosedForm::Works ClosedForm::works(const WorkTerms& work, const DataTerms& data
 }
 
 ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data, double sent,
-                                    double layers, Ends ends) const {
+                                    double stages, double layers, Ends ends) const {
   const double share = (ends.first ? 0.5 : 0) + (ends.last ? 0.5 : 0);
-  const auto of = [&](const PerLayer& terms) {
-    return terms.layer * layers + (ends.last ? terms.ends : 0);
-  };
   Bytes found;
   found.lasting = kept_ + data.lasting.layer * layers + data.lasting.ends * share +
                   data.working.at(layers) +
                   (ends.last ? std::max(0.0, work.working.ends - work.held.ends) : work.beside) +
                   std::max(0.0, work.working.layer - work.held.layer) * layers;
-  found.kept = of(work.held);
-  found.waiting = of(work.waiting);
+  found.kept = work.held.layer * layers_ / stages;
+  found.waiting = work.waiting.layer * layers_ / stages;
   found.sent = sent;
+  if (ends.last) {
+    found.loss_kept = work.held.ends;
+    found.loss_waiting = work.waiting.ends;
+  }
   return found;
 }
 
-// A chunk sends what it made, and keeps that until the stage that takes it is known to have it: with
-// one chunk until its gradient comes, else until word of it comes round the stages.
-double ClosedForm::Bytes::at(const std::vector<OrderTerms::Held>& held, double more, int stages,
-                             int chunks) const {
+// A chunk sends what it made, and keeps that until the stage that takes it is known to have it:
+// with one chunk until its gradient comes, else until word of it comes round the stages.
+double ClosedForm::Bytes::at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held,
+                             double more, int stages, int chunks) const {
   double most = 0;
   for (const OrderTerms::Held& one : held) {
     const double microbatches = one.kept * more;
     const double sends = chunks == 1 ? microbatches : std::min(microbatches * chunks, stages + 1.0);
     most = std::max(most, microbatches * kept + sends * sent + one.waiting * waiting);
   }
-  return lasting + most;
+  return lasting + most + order.loss.kept * more * loss_kept + order.loss.waiting * loss_waiting;
 }
 
 void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
@@ -162,9 +163,9 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   usual_ = works(work, data, mean, {});
   sent_ = send(*sent, c);
   const double bytes_sent = sent->bytes * static_cast<double>(c.microbatch);
-  most_bytes_ = bytes(work, data, bytes_sent, most, {true, false});
-  last_bytes_ = bytes(work, data, 0, least, {false, true});
-  folded_bytes_ = bytes(work, data, bytes_sent, most, {true, true});
+  most_bytes_ = bytes(work, data, bytes_sent, c.stages, most, {true, false});
+  last_bytes_ = bytes(work, data, 0, c.stages, least, {false, true});
+  folded_bytes_ = bytes(work, data, bytes_sent, c.stages, most, {true, true});
 }
 
 void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
@@ -196,9 +197,12 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   if (request_.machine->stages_wait()) step += 2 * microbatches_ * chunks * sent_;
   c.seconds = step * stragglers_;
   const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
-  c.bytes = order->folded ? folded_bytes_.at(order->most, more, c.stages, chunks)
-                          : std::max(most_bytes_.at(order->most, more, c.stages, chunks),
-                                     last_bytes_.at(order->last, more, c.stages, chunks));
+  const auto bytes = [&](const Bytes& of, const std::vector<OrderTerms::Held>& held) {
+    return of.at(*order, held, more, c.stages, chunks);
+  };
+  c.bytes = order->folded
+                ? bytes(folded_bytes_, order->most)
+                : std::max(bytes(most_bytes_, order->most), bytes(last_bytes_, order->last));
 }
 
 namespace {

@@ -53,13 +53,15 @@ class ClosedForm {
   // Bytes of a stage that last, and of each microbatch under way.
   struct Bytes {
     double lasting = 0, kept = 0, sent = 0, waiting = 0;
-    // `more`: times the microbatches that are held.
-    double at(const std::vector<OrderTerms::Held>& held, double more, int stages, int chunks) const;
+    double loss_kept = 0, loss_waiting = 0;  // of the last chunk beside its layers
+    // `held`: of the order; `more`: times the microbatches that are.
+    double at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held, double more,
+              int stages, int chunks) const;
   };
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
   Works works(const WorkTerms& work, const DataTerms& data, double layers, Ends ends) const;
-  Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, double layers,
-              Ends ends) const;
+  Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, double stages,
+              double layers, Ends ends) const;
 
   const SearchRequest& request_;
   double layers_ = 1, stragglers_ = 1, kept_ = 0;

@@ -188,11 +188,9 @@ const Both<MicrobatchProbe>& SearchProbes::microbatch(int inner, int policy,
   if (!same_for_all_sizes(policy)) asked.microbatch = sequences;
   return microbatches_[{inner, policy, sequences}] =
              both<MicrobatchProbe>(asked, [&](const Plan& plan) {
-               MicrobatchProbe found = measure_microbatch(plan, sequences * asked.ways);
                Asked of = asked;
                of.layers = plan.graph->layers;
-               measure_memory(of, plan, sequences, found);
-               return found;
+               return measure_microbatch(of, plan, sequences);
              });
 }
 
@@ -218,8 +216,8 @@ const Both<WorkTimes>& SearchProbes::times(int inner, int policy) {
   return times_[policy] = both<WorkTimes>(asked, [&](const Plan& plan) {
            const Program& program = plan.programs.front();
            const RankView rank(program, program.first());
-           return work_times(rank, program.segments.at(program.segment("forward")),
-                             program.segments.at(program.segment("backward")));
+           return work_times(rank, program.segments.at(program.segment(SegmentKind::forward, 0)),
+                             program.segments.at(program.segment(SegmentKind::backward, 0)));
          });
 }
 

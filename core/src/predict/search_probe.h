@@ -125,10 +125,7 @@ class SearchProbes {
   template <class Measured, class Measure>
   Both<Measured> both(Asked asked, const Measure& measure);
   StepProbe measure_step(const Plan& plan) const;
-  MicrobatchProbe measure_microbatch(const Plan& plan, std::int64_t sequences) const;
-  // Into its bytes, which lie on a line between one sequence and many.
-  void measure_memory(const Asked& asked, const Plan& plan, std::int64_t sequences,
-                      MicrobatchProbe& found);
+  MicrobatchProbe measure_microbatch(const Asked& asked, const Plan& plan, std::int64_t sequences);
   bool same_for_all_sizes(int policy) const;
   std::shared_ptr<const Model> model_with(std::int64_t layers);
   void choose_layers();
