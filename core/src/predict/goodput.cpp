@@ -24,9 +24,9 @@ double slow_share(const GoodputRequest& r) {
 }
 
 // Failures and slow devices as they come, and a clock through them.
-class Simulation {
+class RunSimulation {
  public:
-  Simulation(const GoodputRequest& request, std::int64_t steps)
+  RunSimulation(const GoodputRequest& request, std::int64_t steps)
       : request_(request),
         steps_(static_cast<double>(steps)),
         random_(request.seed),
@@ -158,7 +158,7 @@ double expected_goodput(const GoodputRequest& r, double interval) {
 
 GoodputShares simulate_goodput(const GoodputRequest& request, std::int64_t interval_steps,
                                std::int64_t* failures) {
-  Simulation simulation(request, interval_steps);
+  RunSimulation simulation(request, interval_steps);
   const GoodputShares shares = simulation.run();
   if (failures != nullptr) *failures = simulation.failures();
   return shares;

@@ -179,8 +179,9 @@ MicrobatchProbe memory_of(const RankView& rank) {
   return found;
 }
 
-constexpr double MicrobatchProbe::*bytes[] = {&MicrobatchProbe::working, &MicrobatchProbe::layer,
-                                              &MicrobatchProbe::held, &MicrobatchProbe::waiting};
+constexpr double MicrobatchProbe::*byte_counts[] = {&MicrobatchProbe::working,
+                                                    &MicrobatchProbe::layer, &MicrobatchProbe::held,
+                                                    &MicrobatchProbe::waiting};
 
 }  // namespace
 
@@ -203,12 +204,12 @@ MicrobatchProbe SearchProbes::measure_microbatch(const Asked& asked, const Plan&
   constexpr std::int64_t many = 64;
   if (asked.microbatch > 1 || sequences == 1 || sequences > many) {
     const MicrobatchProbe& own = memory(sequences);
-    for (const auto what : bytes) found.*what = own.*what;
+    for (const auto what : byte_counts) found.*what = own.*what;
     return found;
   }
   const MicrobatchProbe &one = memory(1), &most = memory(many);
   const double share = static_cast<double>(sequences - 1) / static_cast<double>(many - 1);
-  for (const auto what : bytes) found.*what = one.*what + share * (most.*what - one.*what);
+  for (const auto what : byte_counts) found.*what = one.*what + share * (most.*what - one.*what);
   return found;
 }
 
