@@ -9,6 +9,7 @@ return {
   loss_forward = 34.2, loss_backward = 22.8,                    -- of logits in fp32, op by op
   embedding_backward = 2, optimizer_bytes = 54,
   scattered_sends = true, stages_wait = true,                   -- Narayanan et al. 2021, section 4.1
+  microbatch_host = 37,  -- get_batch, get_ltor_masks_and_position_ids, loss_func: docs/prediction.md
   gradient_sum = 6,
   logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

@@ -13,6 +13,7 @@ return {
   -- what is left of them without any takes about as long.
   optimizer_bytes = 4 + 3 * 8 + 2,
   scattered_sends = true, stages_wait = true,                   -- Narayanan et al. 2021, section 4.1
+  microbatch_host = 37,  -- get_batch, get_ltor_masks_and_position_ids, loss_func: docs/prediction.md
   gradient_sum = 6,
   logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

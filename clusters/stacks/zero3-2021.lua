@@ -9,6 +9,7 @@ return {
   loss_forward = 34.2, loss_backward = 22.8,                    -- of logits in fp32, op by op
   embedding_backward = 2, optimizer_bytes = 54,
   scattered_sends = true, stages_wait = true,                   -- Narayanan et al. 2021, section 4.1
+  microbatch_host = 37,  -- get_batch, get_ltor_masks_and_position_ids, loss_func: docs/prediction.md
   gradient_sum = 6, data_share = 0.137, bucket_host = 5,
   data_slowed = 0.35,    -- parameters are copied into and out of what is gathered, beside compute
   backward_gathers = 2,  -- for the layer that is computed again, and for its backward

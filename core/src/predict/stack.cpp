@@ -113,7 +113,7 @@ const Fields<Stack>& stack_fields() {
     f.add("microbatch_host", "ops of the host for each microbatch's data, masks and loss",
           &S::microbatch_host)
         .range(0.0, 1e4)
-        .fallback(37.0);
+        .fallback(0.0);
     return f;
   }();
   return fields;
