@@ -61,7 +61,7 @@ MESSAGES = {
     "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "device.build": [r"device: this build has nothing for \"cuda\".* \[\./meshwright build --preset cuda .*"],
-    "device.none": [r"device: this machine has 0 devices of \"cuda\" that can be used(: \w[^:]*)? \[write device = \"cpu\".*"],
+    "device.none": [r"device: this machine has 0 devices of \"cuda\" that can be used(: \w[^\[]*)? \[write device = \"cpu\".*"],
     "file.missing": [r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
                      r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",

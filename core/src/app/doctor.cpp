@@ -69,7 +69,7 @@ Finding check_devices() {
     return {"devices", Verdict::ok, fmt::format("cpu, {} of cuda", gpus.count), ""};
   return {"devices", Verdict::warning,
           "cpu; 0 of cuda that can be used" + (gpus.why.empty() ? "" : ": " + gpus.why),
-          device_needs};
+          cuda_needs};
 }
 
 Finding check_writable_folder(const std::string& name, const fs::path& folder) {

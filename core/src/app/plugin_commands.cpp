@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -98,17 +99,29 @@ std::vector<ClusterFile> all_cluster_files(const PluginRegistry& plugins) {
   return all;
 }
 
-// A file's name, its folder being added to those that are named once.
-std::string file_in(std::set<std::string>& folders, const std::filesystem::path& file) {
-  folders.insert(file.parent_path().string());
-  return file.filename().string();
-}
+// A file's name, its folder being added to those that are named once; its path, where a file of
+// another folder has that name.
+class FileNames {
+ public:
+  std::string operator()(const std::filesystem::path& file) {
+    const auto [known, added] =
+        folder_of_.try_emplace(file.filename().string(), file.parent_path().string());
+    if (known->second != file.parent_path().string()) return file.string();
+    if (added) folders_.insert(known->second);
+    return known->first;
+  }
+  const std::set<std::string>& folders() const { return folders_; }
+
+ private:
+  std::map<std::string, std::string> folder_of_;
+  std::set<std::string> folders_;
+};
 
 }  // namespace
 
 int list_plugins(PluginRegistry& plugins, Output& output) {
   TextTable table({"kind", "name", "version", "file", "what it does"});
-  std::set<std::string> folders;  // of the files of the table
+  FileNames names;
   std::vector<std::pair<const PluginDescriptor*, std::string>> good = {{&built_in(), ""}};
   std::string broken;
   for (const PluginFile& plugin : plugins.files()) {
@@ -142,16 +155,16 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
       for (const Registration& one : registrations(*plugin)) {
         if (one.kind == kind)
           table.add({noun_of(kind), one.name, plugin->version,
-                     file.empty() ? "built in" : file_in(folders, file), one.doc});
+                     file.empty() ? "built in" : names(file), one.doc});
       }
     }
     if (kind != Kind::cluster) continue;
     for (const ClusterFile& one : clusters)
-      table.add({noun_of(kind), one.name, "", file_in(folders, one.file), one.doc});
+      table.add({noun_of(kind), one.name, "", names(one.file), one.doc});
   }
   std::string text = table.text();
-  if (!folders.empty()) text += "\nfiles lie in:\n";
-  for (const std::string& folder : folders) text += fmt::format("  {}\n", folder);
+  if (!names.folders().empty()) text += "\nfiles lie in:\n";
+  for (const std::string& folder : names.folders()) text += fmt::format("  {}\n", folder);
   if (!broken.empty()) text += "\nbroken:\n" + broken;
   if (good.size() == 1) {
     text += "\nno plugins; searched:\n";

@@ -26,6 +26,7 @@ std::vector<MemoryGroup> memory_groups(const fs::path& root) {
       if (controller == "memory") all.push_back({mounted / "memory", group, true});
     }
   }
+  if (all.empty()) all = {{mounted, "", false}, {mounted / "memory", "", true}};
   return all;
 }
 

@@ -59,8 +59,15 @@ std::string key_of(const Program& program, const Instruction& i, int slot, int m
   const bool forward = i.piece == Piece::forward;
   const auto& slots = forward ? i.outputs : i.grad_outputs;
   const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
-  return fmt::format("{} {} {} {}", forward ? "forward" : "backward",
-                     program.graph->ops()[i.op].name, output, microbatch);
+  return fmt::format("{} {} {} {}", forward ? "forward" : "backward", output, microbatch,
+                     program.graph->ops()[i.op].name);
+}
+
+// The op of such a key: its end, as a name may have spaces.
+static std::string op_of(const std::string& key) {
+  std::size_t begin = 0;
+  for (int word = 0; word < 3; ++word) begin = key.find(' ', begin) + 1;
+  return key.substr(begin);
 }
 
 // Keeps what the rank computes.
@@ -151,9 +158,7 @@ void Reference::share_activations(Processes& processes, const std::set<std::stri
   for (auto next = activations_.begin();;) {
     Sent sent;
     if (processes.first() && next != activations_.end()) {
-      const std::size_t begin = next->first.find(' ') + 1;
-      sent = {next->first.substr(begin, next->first.find(' ', begin) - begin), next->first,
-              next->second};
+      sent = {op_of(next->first), next->first, next->second};
       ++next;
     }
     const std::string bytes =

@@ -40,9 +40,7 @@ std::int64_t lowest(const MemoryGroup& of) {
 }
 
 std::int64_t of_groups(const fs::path& root) {
-  const fs::path mounted = root / "sys/fs/cgroup";
-  std::int64_t least = std::min(limit_in(mounted / "memory.max"),
-                                limit_in(mounted / "memory/memory.limit_in_bytes"));
+  std::int64_t least = no_limit;
   for (const MemoryGroup& group : memory_groups(root)) least = std::min(least, lowest(group));
   return least;
 }

@@ -141,10 +141,12 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
   const StagesSide& side = space_.stages.at(stages_side);
   OrderTerms terms;
   terms.microbatches = microbatches;
-  if (side.schedule.empty()) {  // the strategy has an order of its own
+  const std::int64_t layers = request_.base.plan->graph->layers;
+  const double mean = static_cast<double>(layers) / ways;
+  if (side.schedule.empty()) {  // the strategy has an order of its own: priced as 1F1B
     terms.ways = {{ways - 1.0, ways - 1.0, 0, 0}};
-    terms.most = {{static_cast<double>(std::min(microbatches, ways)), 0}};
-    terms.last = {{1, 0}};
+    terms.most = {{std::min(microbatches, ways) * layers_of(layers, ways, 0) / mean, 0}};
+    terms.last = {{layers_of(layers, ways, ways - 1) / mean, 0}};
     terms.loss = {1, 0};
     return terms;
   }
@@ -171,6 +173,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     terms.parted = apart / std::max(1.0, whole + apart);
     // Where forward and dgrad wait for transfers and wgrad does not, another way may be longest.
     const double f = times.layer.forward, i = times.layer.dgrad, w = times.layer.wgrad;
+    // By how much is not known here: 1.6 is a guess.
     for (const double waits : {1.0, 1.6}) {
       const auto way = longest_way(schedule, {waits * f, waits * i + w, waits * i, w});
       if (!way) return std::nullopt;
@@ -180,9 +183,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
       if (terms.ways.empty() || !(terms.ways.back() == found)) terms.ways.push_back(found);
       if (terms.parted == 0) break;
     }
-    const std::int64_t layers = request_.base.plan->graph->layers;
     const int vstages = schedule.vstages(), last = schedule.stage_of.back();
-    const double mean = static_cast<double>(layers) / ways;
     std::vector<int> of_layers, each(static_cast<std::size_t>(vstages), 1);
     for (int v = 0; v < vstages; ++v) of_layers.push_back(layers_of(layers, vstages, v));
     for (const auto& actions : schedule.order) {

@@ -29,13 +29,18 @@ int count_of(at::DeviceType type) {
   return c10::impl::getDeviceGuardImpl(type)->deviceCount();
 }
 
-// Why there is none: the first sentence, without the address of a download.
+// Why there is none: what libtorch says first, without its advice, which is for other builds.
 std::string reason_of(at::DeviceType type) {
   try {
     at::globalContext().lazyInitDevice(type);
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    return text.substr(0, std::min(text.find(". "), text.find('\n')));
+    std::string text = error.what_without_backtrace();
+    text.resize(std::min(text.size(), text.find('\n')));
+    const std::size_t advice = std::min(text.find(" Please "), text.find(" Did you "));
+    const std::size_t number = text.find("Error ");  // of CUDA, after the advice
+    if (advice == std::string::npos) return text;
+    return text.substr(0, advice) +
+           (number == std::string::npos || number < advice ? "" : " " + text.substr(number));
   }
   return "";
 }
@@ -45,7 +50,7 @@ constexpr const char* elsewhere =
 
 }  // namespace
 
-const char* const device_needs =
+const char* const cuda_needs =
     "GPUs need NVIDIA's driver, 580 or newer, which nvidia-smi shows; CPUs need none";
 
 DeviceState state_of(at::DeviceType type) {
@@ -76,7 +81,7 @@ void check_device(at::DeviceType type, const std::function<void()>& load) {
   throw Error(Stage::environment, "device.none", "device",
               fmt::format("device: this machine has 0 devices of \"{}\" that can be used{}{}", name,
                           state.why.empty() ? "" : ": ", state.why),
-              fmt::format("{}; {}", elsewhere, device_needs));
+              type == at::kCUDA ? fmt::format("{}; {}", elsewhere, cuda_needs) : elsewhere);
 }
 
 at::Device device_of(at::DeviceType type, int local, int rank, int ranks) {

@@ -15,8 +15,8 @@ struct DeviceState {
   std::string why;  // there is none, in libtorch's words: "Found no NVIDIA driver on your system"
 };
 DeviceState state_of(at::DeviceType type);
-// What a machine needs for those of a build that has their kernels.
-extern const char* const device_needs;
+// What a machine needs for GPUs, beside a build that has their kernels.
+extern const char* const cuda_needs;
 
 // Throws Error (environment) with the key `device` if this process has no such device. `load`
 // brings what the build has for it and throws Error if it has none; may be null. For the thread
