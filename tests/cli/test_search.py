@@ -57,6 +57,10 @@ class Search(ProgramCase):
         self.assertLessEqual(times[0], 1.04 * fastest)
         if times[0] > fastest:
             self.assertIn("tied: predictions err by 4 %", found["why"])
+            # It names the fastest: none of the plans beside it wins more.
+            gains = [float(gain) for gain in re.findall(r": (-?\+?[\d.]+) %", found["why"])]
+            tied = re.search(r"the fastest: .*?: (-[\d.]+) %", found["why"])
+            self.assertEqual(float(tied[1]), min(gains), found["why"])
         self.assertIn("compute", found["why"])
         shares = [int(share) for share in re.findall(r"(\d+) %", found["why"].splitlines()[0])]
         self.assertAlmostEqual(sum(shares), 100, delta=len(shares))

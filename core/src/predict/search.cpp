@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -240,16 +241,16 @@ class MixSearch {
   std::string why() {
     if (out_.best.empty()) return "";
     const FoundPlan best = out_.best.front();
-    std::string text = what_limits(best) + tie();
+    std::string others;
     const auto at = std::find_if(whole_.all().begin(), whole_.all().end(),
                                  [&](const FoundPlan& one) { return same_settings(one, best); });
     const SearchCandidate own = whole_.candidate(static_cast<int>(at - whole_.all().begin()));
     for (const SearchCandidate& other : neighbours(own, all_)) {
       const int place = whole_.plan(other);
-      if (place >= 0) text += "\n" + what_loses(best, whole_.all()[place], request_.memory);
+      if (place >= 0) others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
     }
     finish();  // a neighbour may be faster than all that were checked
-    return same_settings(out_.best.front(), best) ? text : why();
+    return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others : why();
   }
 
   [[noreturn]] void refuse_all(bool divides) const {
@@ -285,8 +286,8 @@ class MixSearch {
                     "{}: {}, {} too much",
                     out_.candidates, request_.ranks, format_bytes(limit), settings_text(*nearest),
                     format_bytes(peak), format_bytes(peak - limit)),
-        fmt::format("{} times the ranks, or as many devices with {} each",
-                    peak > 2 * limit ? "4" : "2", format_bytes(peak)));
+        fmt::format("about {:.0f} times the ranks, or as many devices with {} each",
+                    std::exp2(std::ceil(std::log2(peak / limit))), format_bytes(peak)));
   }
 
   const SearchRequest& request_;
