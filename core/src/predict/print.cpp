@@ -93,8 +93,15 @@ std::string reported(const Prediction& prediction) {
   std::vector<std::string> parts;
   for (const NamedBytes& each : most.beside)
     parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
-  return fmt::format("  a driver would report {}: {} of the program, {}\n", bytes(most.reported()),
-                     bytes(most.memory.peak), join(parts));
+  std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
+                                 bytes(most.reported()), bytes(most.memory.peak), join(parts));
+  if (prediction.fits && most.reported() > prediction.memory_limit) {
+    text += fmt::format(
+        "  that is above the device's {}: an allocator gives back there what it holds idle, and "
+        "steps can be slower than priced\n",
+        bytes(prediction.memory_limit));
+  }
+  return text;
 }
 
 std::string communication(const Prediction& prediction) {
