@@ -46,7 +46,8 @@ const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int polic
   if (!missing) return found->second ? &*found->second : nullptr;
   const Clock clock(*this);
   if (const auto& both = probes_.microbatch(inner, policy, microbatch)) {
-    const auto& [few, many] = *both;
+    const MicrobatchProbe& few = both->front();
+    const MicrobatchProbe& many = both->back();
     const auto of = [&](double MicrobatchProbe::*what) { return per_layer(few.*what, many.*what); };
     WorkTerms terms;
     terms.forward = of(&MicrobatchProbe::forward);

@@ -175,7 +175,7 @@ LocalDims Program::local_dims(int op, const Coordinates& at, int ring_step,
     LocalDim part{dim, range.offset, range.size, size, {}};
     if (!token_permutation.empty())
       part.runs = permuted(known_as(*graph, graph->ops()[op], dim), range);
-    local.set(std::move(part));
+    local.set(part);
   }
   if (!graph->sparse.dims.empty()) {
     Sparse sparse = graph->sparse;

@@ -50,7 +50,7 @@ Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int micro
     const at::Tensor out = tensor(m, i.inputs[0]);
     return {stages.send(out, i.move.peer, tag, {i.phase, &i.label}), [] { return at::Tensor(); }};
   }
-  const at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
+  at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
   return {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}), [in] { return in; }};
 }
 
@@ -60,7 +60,7 @@ Underway Executor::start_shift(const Instruction& i, Microbatch& m, int microbat
   const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + microbatch;
   const Purpose purpose{i.phase, &i.label};
   const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
-  const at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
+  at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
   const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
   return {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
             sent->wait();

@@ -8,7 +8,7 @@ namespace {
 at::Tensor whole_bucket(Executor& executor, const Bucket& bucket) {
   const int slot = bucket.flat.master >= 0 ? bucket.flat.master : bucket.flat.stored;
   const Storage& storage = executor.storage();
-  const at::Tensor part = storage[slot].to(executor.device()).contiguous();
+  at::Tensor part = storage[slot].to(executor.device()).contiguous();
   if (bucket.shard_atoms.empty()) return part;
   Communicator& ranks = executor.group({bucket.shard_atoms, {}});
   at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());

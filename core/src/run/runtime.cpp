@@ -334,7 +334,7 @@ BytesOfRanks RankRuntime::all_gather(int rank, std::string bytes) {
   return unpack<BytesOfRanks>(meeting_->wait_for_answer(number));
 }
 
-std::string RankRuntime::broadcast(int rank, std::string bytes) {
+std::string RankRuntime::broadcast(int rank, const std::string& bytes) {
   const std::uint64_t number = meeting_->put(place_of(rank), rank == 0 ? bytes : "");
   if (rank == here_.front()) meeting_->answer(number, broadcast_processes(bytes));
   return meeting_->wait_for_answer(number);

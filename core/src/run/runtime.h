@@ -57,7 +57,7 @@ class RankRuntime {
   BytesOfRanks gather(int rank, std::string bytes);
   BytesOfRanks all_gather(int rank, std::string bytes);
   // Rank 0's bytes, on every rank.
-  std::string broadcast(int rank, std::string bytes);
+  std::string broadcast(int rank, const std::string& bytes);
   void barrier(int rank);
   // The same by process, not by rank: called by the first of the ranks that are here, alone.
   // Every process' bytes, on the first one; empty on others, which do not wait.

@@ -55,7 +55,7 @@ at::ScalarType export_dtype(const std::string& name) {
 }
 
 std::filesystem::path export_folder(const std::string& path) {
-  const auto folder = std::filesystem::absolute(path + "/.").lexically_normal().parent_path();
+  auto folder = std::filesystem::absolute(path + "/.").lexically_normal().parent_path();
   if (path.empty() || folder == folder.root_path()) {
     throw Error(Stage::options, "export.folder", "export",
                 "export: \"" + path + "\" is no folder to write", "name one that is not there yet");

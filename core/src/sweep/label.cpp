@@ -45,7 +45,9 @@ std::string cut(std::string text) {
 // The tables without the keys that are alike in all.
 std::vector<Json> what_differs(const std::vector<Json>& values) {
   std::vector<Json> left = values;
-  for (const auto& [key, item] : values.front().items()) {
+  for (const auto& each : values.front().items()) {
+    const std::string& key = each.key();
+    const Json& item = each.value();
     if (key == "kind" || key == "plugin") continue;
     const bool alike = std::all_of(values.begin(), values.end(), [&](const Json& value) {
       return value.contains(key) && without_hidden(value.at(key)) == without_hidden(item);
@@ -77,7 +79,7 @@ std::string value_label(const Json& value) {
     }
     return cut(text);
   }
-  const std::string exact = describe(value);
+  std::string exact = describe(value);
   if (!value.is_number_float() || exact.size() <= longest_number) return exact;
   return fmt::format("{:.6g}", value.get<double>());  // 3 * 1e-5 is 3.0000000000000004e-05
 }
