@@ -21,6 +21,8 @@ class Readme(pages.PageCase):
 
     def test_output_and_run_file(self):
         shown, = [block for block in blocks("") if block.startswith("plan ")]
+        plan = self.call(["plan", "scripts/quickstart.lua"], whole=True)
+        self.assertEqual(plan.stdout.split()[1], shown.split()[1])  # the hash
         done = self.call(["run", "scripts/quickstart.lua"], steps=10, whole=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         printed = stable(done.stderr) + stable(done.stdout)
