@@ -322,7 +322,8 @@ Seen watch_backward(const OpCase& c, Piece piece, OpCall call, const std::vector
     call.accumulate[i] = into == Into::added || expert_load;
     if (into != Into::fresh || expert_load) {
       const bool counts = expert_load && c10::elementSize(type) < 4;
-      call.grad_inputs[i] = at::zeros_like(c.inputs[i], counts ? at::kFloat : type);
+      call.grad_inputs[i] =
+          at::zeros_like(c.inputs[i], counts ? at::kFloat : c.inputs[i].scalar_type());
     } else {
       gradients += static_cast<std::int64_t>(c.inputs[i].nbytes());
     }
@@ -370,7 +371,12 @@ void check_memory_on(OpCase c, at::ScalarType type, int threads) {
     }
     check_workspace(name_of(piece), most, declared(piece));
   };
-  if (!traits.splits) return backward(Piece::backward, c.wants, {Into::fresh});
+  if (!traits.splits) {
+    backward(Piece::backward, c.wants, {Into::fresh});
+    if (c.op.kind() == "rms_norm")  // its input's gradient is added to the residual's
+      backward(Piece::backward, c.wants, {Into::added});
+    return;
+  }
   std::vector<bool> first(c.wants.size(), false), rest = c.wants;
   first[0] = c.wants[0];
   rest[0] = false;

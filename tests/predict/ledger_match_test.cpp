@@ -12,7 +12,8 @@ using namespace mw::test;
 
 namespace {
 
-void check(const Setup& setup) {
+// `exact`: to the byte.
+void check(const Setup& setup, bool exact = false) {
   const Experiment e = experiment(setup);
   std::vector<RankReport> measured;
   train(e, nullptr, [&](const StepReport& report) { measured = report.ranks; });
@@ -23,17 +24,14 @@ void check(const Setup& setup) {
       CHECK(predicted.memory[c] == rank.memory[static_cast<int>(c)].bytes);
     }
     CHECK(predicted.memory[Category::host] == rank.memory[static_cast<int>(Category::host)].peak);
-    // Kernels of 2 bytes have temporaries that are not accounted for: in pipelines, beside Muon,
-    // and where gradients are widened as they are added (docs/precision.md). Elsewhere none is
-    // known, on the CPUs that were tried.
-    const bool known = e.plan->stages() == 1 && setup.optimizer != "muon" && !setup.fp32_gradients;
-    const double slack = bytes_of(setup.precision) == 2 ? (known ? 16384 : 65536) : 0;
+    // Of gradients widened as they are added, some of what is counted may not live at once.
+    const bool widened = bytes_of(setup.precision) == 2 && setup.fp32_gradients;
+    const double slack = exact ? 0 : widened ? 32768 : 512;
     auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {
       INFO(fmt::format("{}: predicted {}, measured {} ({:+.3f} %)", what, prediction, measurement,
                        100.0 * static_cast<double>(prediction - measurement) /
                            static_cast<double>(measurement)));
-      CHECK(std::abs(static_cast<double>(prediction - measurement)) <=
-            0.02 * static_cast<double>(measurement) + slack);
+      CHECK(std::abs(static_cast<double>(prediction - measurement)) <= slack);
     };
     near("activations", predicted.memory[Category::activations],
          rank.memory[static_cast<int>(Category::activations)].peak);
@@ -149,6 +147,25 @@ TEST_CASE("... on this CPU's kernels, whatever threads they have", "[kernels][sa
     CHECK(predict(*experiment(setup).plan, SharedCores(round_device(2)), threads)
               .fullest()
               .memory.measured);
+  }
+}
+
+TEST_CASE("... in 2 bytes beside tp, where a norm adds to the gradient that passes by it") {
+  const int mix = GENERATE(range(0, 4));
+  const std::vector<Mix> mixes = {
+      {"tp", {tp(4)}},
+      {"dp x tp", {dp(2), tp(4)}},
+      {"zero 1 x tp", {zero(2, 1), tp(4)}},
+      {"zero 3 x tp", {zero(2, 3), tp(4)}},
+  };
+  Setup setup = llama(mixes[mix].plan);
+  setup.options = {{"layers", 2},   {"hidden", 128}, {"heads", 8},
+                   {"kv_heads", 4}, {"ffn", 96},     {"vocab", 256}};
+  setup.sequence = GENERATE(32, 64);
+  setup.precision = GENERATE(Precision::bf16, Precision::fp16);
+  DYNAMIC_SECTION(mixes[mix].name << " " << name_of(setup.precision) << " sequence "
+                                  << setup.sequence) {
+    check(setup, true);
   }
 }
 

@@ -2,12 +2,40 @@
 // lets go of those that come and go.
 #include "run/storage.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 
 #include "program/scalar_type.h"
 #include "run/host_copy.h"
 
 namespace mw {
+namespace {
+
+template <typename Narrow>
+void add_narrow(const at::Tensor& sum, const at::Tensor& more) {
+  float* to = sum.data_ptr<float>();
+  const Narrow* from = more.const_data_ptr<Narrow>();
+  at::parallel_for(0, sum.numel(), 1 << 15, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) to[k] += static_cast<float>(from[k]);
+  });
+}
+
+// On a CPU libtorch adds reals of 2 bytes to fp32 by way of an fp32 copy of them all.
+void add_to(const at::Tensor& sum, const at::Tensor& more) {
+  const bool direct = sum.is_cpu() && more.is_cpu() && sum.is_contiguous() &&
+                      more.is_contiguous() && sum.scalar_type() == at::kFloat &&
+                      sum.sizes() == more.sizes();
+  if (direct && more.scalar_type() == at::kBFloat16) {
+    add_narrow<at::BFloat16>(sum, more);
+  } else if (direct && more.scalar_type() == at::kHalf) {
+    add_narrow<at::Half>(sum, more);
+  } else {
+    sum.add_(more);
+  }
+}
+
+}  // namespace
 
 Storage::Storage(const RankView& rank, at::Device device, Ledger& ledger, const Storage* other)
     : rank_(rank),
@@ -91,7 +119,7 @@ const at::Tensor& Storage::open(int slot) {
 void Storage::add(int slot, const at::Tensor& tensor) {
   const at::Tensor& sum = open(slot);
   if (written_[slot]) {
-    sum.add_(tensor);
+    add_to(sum, tensor);
   } else {
     sum.copy_(tensor);
   }

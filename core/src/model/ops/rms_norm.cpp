@@ -71,8 +71,8 @@ class RmsNorm final : public OpType {
     at::Tensor buffer = at::empty({std::min(step, count), columns}, weight.options());
     for (std::int64_t r = 0; r < count; r += step) {
       const std::int64_t n = std::min(step, count - r);
-      const at::Tensor xc = x.narrow(0, r, n).to(type), gc = dy.narrow(0, r, n).to(type);
-      const at::Tensor sc = rstd.narrow(0, r, n);
+      at::Tensor xc = x.narrow(0, r, n).to(type);
+      const at::Tensor gc = dy.narrow(0, r, n).to(type), sc = rstd.narrow(0, r, n);
       at::Tensor t = buffer.narrow(0, 0, n);
       at::mul_out(t, gc, xc);
       if (sum.defined()) sum.addmv_(t.t(), sc.view({n}));
@@ -83,10 +83,12 @@ class RmsNorm final : public OpType {
       at::Tensor made = dx.add || half ? t : to;
       at::mul_out(made, gc, weight);
       made.mul_(sc).addcmul_(xc, c);
-      if (dx.add) {
-        to.add_(made);
-      } else if (half) {
+      if (half) {
+        // A sum of two types takes fp32 copies of both ends; x's own copy is done with.
+        if (dx.add) made.add_(xc.copy_(to));
         to.copy_(made);
+      } else if (dx.add) {
+        to.add_(made);
       }
     }
     if (half && sum.defined()) dw.tensor.view({columns}).add_(sum);
@@ -99,16 +101,17 @@ class RmsNorm final : public OpType {
     const std::int64_t step = chunk_rows(count, columns * element);
     const std::int64_t sum = wide_element(element);
     const bool half = element < 4;
+    const std::int64_t number = element < 8 ? 8 + 4 : 8;  // a factor as a tensor, and in fp32
     Cost cost;
     if (piece == Piece::forward) {
       cost.executed = 4.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((2 * elements + columns) * element + count * sum);
-      cost.workspace = step * sum + (half ? step * columns * sum : 0);
+      cost.workspace = step * sum + (half ? (step + 1) * columns * sum : number);
     } else {
       cost.executed = 10.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((3 * elements + 2 * columns) * element + count * sum);
-      cost.workspace =
-          step * (columns + 1) * sum + (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
+      cost.workspace = step * (columns + 1) * sum + number +
+                       (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
     }
     return cost;
   }
