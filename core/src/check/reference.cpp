@@ -20,14 +20,6 @@ namespace {
 constexpr std::size_t most_under_way = std::size_t{1} << 26;  // bytes
 constexpr const char* activation_word = "an activation of one rank";
 
-const std::string& name_of_parameter(const Program& program, std::size_t parameter) {
-  return program.graph->value(program.parameters[parameter].value).name;
-}
-
-bool is_finite(const at::Tensor& tensor) {
-  return at::isfinite(tensor).all().item<bool>();
-}
-
 // The ops that the ranks of this process compute.
 std::set<std::string> ops_here(const Experiment& experiment, const Plan& mix) {
   const RankRuntime runtime = runtime_of(experiment, mix);
@@ -86,7 +78,7 @@ class Reference::Keeper final : public StepWatcher {
   void gradients(Executor& executor) override {
     if (!reference_.gradients_.empty()) return;
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const std::string& name = name_of_parameter(program_, p);
+      const std::string& name = parameter_name(program_, p);
       const at::Tensor gradient =
           unscaled(executor, executor.storage().gradient(static_cast<int>(p))).cpu().clone();
       reference_.facts_.gradient_norms[name] = at::linalg_vector_norm(gradient, 2).item<double>();
@@ -100,24 +92,18 @@ class Reference::Keeper final : public StepWatcher {
     Facts& facts = reference_.facts_;
     facts.losses.push_back(outcome.loss);
     facts.norms.push_back(outcome.grad_norm);
-    facts.end = {step + 1, false};
-    if (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm)) {
-      over_ = true;
-      facts.end = {step, true};
-      facts.not_finite = fmt::format("the {} of step {}",
-                                     std::isfinite(outcome.loss) ? "gradient norm" : "loss", step);
-      return;
+    facts.end = {step + 1, false, ""};
+    auto place = not_finite_before(step, outcome.loss, outcome.grad_norm);
+    if (!place) {
+      for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+        const at::Tensor numbers = executor.storage().parameter(static_cast<int>(p));
+        at::Tensor& kept = reference_.parameters_[parameter_name(program_, p)];
+        kept = kept.defined() ? kept.copy_(numbers) : numbers.cpu().clone();
+      }
+      place = not_finite_after(step, reference_.parameters_);
     }
-    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const at::Tensor numbers = executor.storage().parameter(static_cast<int>(p));
-      const std::string& name = name_of_parameter(program_, p);
-      at::Tensor& kept = reference_.parameters_[name];
-      kept = kept.defined() ? kept.copy_(numbers) : numbers.cpu().clone();
-      if (over_ || is_finite(kept)) continue;
-      over_ = true;
-      facts.end = {step, false};
-      facts.not_finite = fmt::format("{} after the update of step {}", name, step);
-    }
+    over_ = place.has_value();
+    if (over_) facts.end = *place;
   }
 
  private:

@@ -29,8 +29,7 @@ class Reference {
   double loss(std::int64_t step) const { return facts_.losses.at(static_cast<std::size_t>(step)); }
   double norm(std::int64_t step) const { return facts_.norms.at(static_cast<std::size_t>(step)); }
   const NotFinite& end() const { return facts_.end; }
-  const std::string& not_finite() const { return facts_.not_finite; }  // "the loss of step 1"
-  double gradient_norm(const std::string& parameter) const;            // of the first step
+  double gradient_norm(const std::string& parameter) const;  // of the first step
 
   // A tensor of the step's, whole, by key_of(); null where the ranks that are here need none.
   const at::Tensor* activation(const std::string& key) const;
@@ -59,11 +58,10 @@ class Reference {
     std::vector<double> losses, norms;
     std::map<std::string, double> gradient_norms;
     NotFinite end;
-    std::string not_finite;
     template <class Pack>
     friend void members(Pack& pack, Facts& facts) {
       pack(facts.losses, facts.norms, facts.gradient_norms, facts.end.step, facts.end.before_update,
-           facts.not_finite);
+           facts.end.what);
     }
   };
   void share_activations(Processes& processes, const std::set<std::string>& ops);

@@ -118,7 +118,7 @@ class Comparer : public StepWatcher {
           const at::Tensor whole =
               own ? whole_parameter(executor_, p, flat, gradients) : at::Tensor();
           const at::Tensor reference =
-              taker_.take(gradients, program.graph->value(program.parameters[p].value).name);
+              taker_.take(gradients, parameter_name(program, static_cast<std::size_t>(p)));
           if (own) visit(p, whole, reference);
         }
       }
@@ -141,8 +141,7 @@ class Comparer : public StepWatcher {
   // A gradient that is zero but for rounding (a key's bias) says nothing, and Adam makes of it what
   // its eps allows.
   bool negligible(std::size_t p) const {
-    const std::string& name = program_.graph->value(program_.parameters[p].value).name;
-    return reference_.gradient_norm(name) <= 1e-12 * floor_;
+    return reference_.gradient_norm(parameter_name(program_, p)) <= 1e-12 * floor_;
   }
 
   const Reference& reference_;
@@ -241,7 +240,7 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
   if (lossy.names.empty() && all <= tolerance) {
     outcome.undecided = end.step < steps;
     outcome.equal = !outcome.undecided;
-    outcome.not_finite = reference.not_finite();
+    outcome.not_finite = end.what;
     outcome.steps = end.step + (end.step < steps && !end.before_update ? 1 : 0);
     return outcome;
   }

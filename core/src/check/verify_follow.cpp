@@ -12,15 +12,12 @@
 #include "base/interrupt.h"
 #include "check/verify_pack.h"
 #include "comm/processes.h"
+#include "run/not_finite.h"
 
 namespace mw {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-const std::string& name_of(const Program& program, std::size_t parameter) {
-  return program.graph->value(program.parameters[parameter].value).name;
-}
 
 // Of numbers that ranks hold alike any difference is small below this: their bits are equal but for
 // faults.
@@ -80,7 +77,8 @@ class Taker : public StepWatcher {
       if (into.size() <= at_) into.resize(at_ + 1);
       for (std::vector<double>* each : {&spread_.before, &spread_.after})
         if (each->size() <= at_) each->resize(at_ + 1, 0);
-      note(into[at_][name_of(executor.program(), static_cast<std::size_t>(p))], whole, spread[at_]);
+      note(into[at_][parameter_name(executor.program(), static_cast<std::size_t>(p))], whole,
+           spread[at_]);
     });
   }
 
@@ -129,7 +127,7 @@ class Follower : public StepWatcher {
     errors_.emplace_back();
     const double floor = std::isfinite(mix_.norms[step]) ? 1e-6 * mix_.norms[step] : 0;
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-      const std::string& name = name_of(program, p);
+      const std::string& name = parameter_name(program, p);
       at::Tensor own = executor.storage().gradient(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.gradients[step].at(name);
       errors_[step].gradients[name] =
@@ -147,7 +145,7 @@ class Follower : public StepWatcher {
     errors_[at].loss = relative(mix_.losses[at], outcome.loss, loss_floor);
     errors_[at].norm = relative(mix_.norms[at], outcome.grad_norm, norm_floor);
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-      const std::string& name = name_of(program, p);
+      const std::string& name = parameter_name(program, p);
       at::Tensor own = executor.storage().parameter(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.parameters[at].at(name);
       const double floor = outcome.lr * std::sqrt(static_cast<double>(own.numel()));
@@ -163,33 +161,32 @@ class Follower : public StepWatcher {
   std::vector<StepErrors>& errors_;
 };
 
-bool has_all(const at::Tensor& tensor) {
-  return at::isfinite(tensor).all().item<bool>();
-}
-
 }  // namespace
 
-NotFinite first_not_finite(const RunRecord& record) {
-  const auto steps = static_cast<std::int64_t>(record.losses.size());
-  for (std::int64_t step = 0; step < steps; ++step) {
-    const auto at = static_cast<std::size_t>(step);
-    if (!std::isfinite(record.losses[at]) || !std::isfinite(record.norms[at])) return {step, true};
-    for (const auto& [name, tensor] : record.parameters[at])
-      if (!has_all(tensor)) return {step, false};
-  }
-  return {steps, false};
+std::optional<NotFinite> not_finite_before(std::int64_t step, double loss, double norm) {
+  if (std::isfinite(loss) && std::isfinite(norm)) return std::nullopt;
+  return NotFinite{
+      step, true,
+      fmt::format("the {} of step {}", std::isfinite(loss) ? "gradient norm" : "loss", step)};
 }
 
-std::string describe(const RunRecord& record, const NotFinite& place) {
-  const auto at = static_cast<std::size_t>(place.step);
-  if (at >= record.losses.size()) return "";
-  if (place.before_update) {
-    return fmt::format("the {} of step {}",
-                       std::isfinite(record.losses[at]) ? "gradient norm" : "loss", place.step);
+std::optional<NotFinite> not_finite_after(std::int64_t step,
+                                          const std::map<std::string, at::Tensor>& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (finite(tensor)) continue;
+    return NotFinite{step, false, fmt::format("{} after the update of step {}", name, step)};
   }
-  for (const auto& [name, tensor] : record.parameters[at])
-    if (!has_all(tensor)) return fmt::format("{} after the update of step {}", name, place.step);
-  return "";
+  return std::nullopt;
+}
+
+NotFinite first_not_finite(const RunRecord& record) {
+  for (std::size_t at = 0; at < record.losses.size(); ++at) {
+    const auto step = static_cast<std::int64_t>(at);
+    if (const auto place = not_finite_before(step, record.losses[at], record.norms[at]))
+      return *place;
+    if (const auto place = not_finite_after(step, record.parameters[at])) return *place;
+  }
+  return {static_cast<std::int64_t>(record.losses.size()), false, ""};
 }
 
 double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, double floor) {
@@ -249,7 +246,7 @@ void judge(const Experiment& experiment, const Plan& one, std::int64_t steps,
   }
   outcome.undecided = at.step < steps;
   outcome.equal = !outcome.undecided;
-  outcome.not_finite = describe(own, at);
+  outcome.not_finite = at.what;
   outcome.followed = true;
   outcome.apart = outcome.parameters;
   outcome.steps = found.steps;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,15 +26,19 @@ struct RunRecord {
       parameters;  // parameters: after the update
 };
 
-// The first place where a run is not finite; `step` is its number of steps if there is none.
+// The first place where a run is not finite; `step` is its number of steps, and `what` empty, if
+// there is none.
 struct NotFinite {
   std::int64_t step = 0;
   // Whether it is the loss or the gradient norm; else it is what the update left in parameters.
   bool before_update = false;
+  std::string what;  // "the loss of step 1", "embedding.weight after the update of step 0"
 };
 NotFinite first_not_finite(const RunRecord& record);
-// "the loss of step 1", "embedding.weight after step 0".
-std::string describe(const RunRecord& record, const NotFinite& place);
+// Of one step; nothing where all is finite. Of several parameters the first by name.
+std::optional<NotFinite> not_finite_before(std::int64_t step, double loss, double norm);
+std::optional<NotFinite> not_finite_after(std::int64_t step,
+                                          const std::map<std::string, at::Tensor>& parameters);
 
 // |x - reference| relative to it, of the elements that are finite in both;
 // infinity if these are not the same.
