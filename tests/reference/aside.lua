@@ -2,39 +2,13 @@
 -- on A100, FSDP on A100-40 and on large H100 clusters, PyTorch's fully_shard, schedules beside one
 -- another, ZeRO-1 by scope, experts, context parallelism, measured memory. What is not published is
 -- filled by one rule a table, which stands above it.
-local mw = require "meshwright"
+local mw  = require "meshwright"
+local mpt = dofile((arg[0]:match "^(.*)/" or ".") .. "/mpt.lua")
 
 local GiB = 2 ^ 30
 
 local function gpt(hidden, heads, layers, vocab)
   return mw.gpt { hidden = hidden, heads = heads, layers = layers, vocab = vocab }
-end
-
--- MosaicML's LLM Foundry, scripts/train/benchmarking/README.md (2023): the tables "A100 40GB" and
--- "H100 80GB BF16 (Large Scale, >= 128 GPUs)", whose rows are not among mpt_fsdp.csv's.
-local mpt_shapes = {
-  ["125m"] = { 768, 12, 12 }, ["350m"] = { 1024, 16, 24 }, ["760m"] = { 1536, 12, 24 }, ["1b"] = { 2048, 16, 24 },
-  ["3b"] = { 2560, 20, 32 }, ["7b"] = { 4096, 32, 32 }, ["13b"] = { 5120, 40, 40 }, ["30b"] = { 7168, 56, 48 },
-  ["70b"] = { 8192, 64, 80 },
-}
-local function mpt(csv, h100)
-  local rows = {}
-  for _, r in ipairs(csv "mpt_fsdp_aside") do
-    if (r.GPU == "h100_80gb") == h100 then
-      local shape, gpus = mpt_shapes[r.Model], r["# GPUs"]
-      rows[#rows + 1] = {
-        name = ("%s, sequence %d on %d, microbatch %d"):format(r.Model, r["SeqLen (T)"], gpus, r.MicroBatchSize),
-        published = r.GlobalBatchSize * r["SeqLen (T)"] / r["Throughput (T/s/GPU)"] / gpus,
-        cluster = h100 and "dgx-h100" or "dgx-a100-40", stack = "fsdp-mpt",
-        model = gpt(shape[1], shape[2], shape[3], 50368), sequence = r["SeqLen (T)"], batch = r.GlobalBatchSize,
-        microbatch = r.MicroBatchSize, tp = 1, pp = 1, dp = gpus,
-        zero = r["Sharding Strategy"] == "SHARD_GRAD_OP" and 2 or 3,
-        recompute = r["Activation Checkpointing"] == "True" and "full" or "none",
-        fp32_gradients = r["MP Mode"] ~= "PURE",
-      }
-    end
-  end
-  return rows
 end
 
 -- BigScience's search for the shape of BLOOM (train/tr11-176B-ml/chronicles-prequel.md, 28 February
@@ -219,8 +193,9 @@ end
 
 return function(csv)
   return {
-    { name = "mpt-a100-40", rows = function() return mpt(csv, false) end },
-    { name = "mpt-h100-large", rows = function() return mpt(csv, true) end },
+    -- The tables "A100 40GB" and "H100 80GB BF16 (Large Scale, >= 128 GPUs)".
+    { name = "mpt-a100-40", rows = function() return mpt(csv "mpt_fsdp_aside", false, "dgx-a100-40") end },
+    { name = "mpt-h100-large", rows = function() return mpt(csv "mpt_fsdp_aside", true, "dgx-h100") end },
     { name = "bloom", rows = function() return bloom(csv) end },
     { name = "mt-nlg", rows = function() return mt_nlg(csv) end },
     { name = "internlm-zero1", rows = function() return internlm(csv) end },

@@ -8,6 +8,7 @@ local mw      = require "meshwright"
 local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
 local aside   = dofile(folder .. "/aside.lua")
+local mpt     = dofile(folder .. "/mpt.lua")
 local plan_of = dofile(folder .. "/plan_row.lua")
 
 local function csv(name)
@@ -142,32 +143,6 @@ local function vtrain(file)
   return rows
 end
 
-local mpt_shapes = {
-  ["125m"] = { 768, 12, 12 }, ["350m"] = { 1024, 16, 24 }, ["760m"] = { 1536, 12, 24 }, ["1b"] = { 2048, 16, 24 },
-  ["3b"] = { 2560, 20, 32 }, ["7b"] = { 4096, 32, 32 }, ["13b"] = { 5120, 40, 40 }, ["30b"] = { 7168, 56, 48 },
-  ["70b"] = { 8192, 64, 80 },
-}
-
-local function mpt(device)
-  local rows = {}
-  for _, r in ipairs(csv "mpt_fsdp") do
-    local shape, gpus = mpt_shapes[r.Model], r["# GPUs"]
-    local h100 = r.GPU:find "h100" ~= nil
-    if h100 == (device == "h100") then
-      rows[#rows + 1] = {
-        name = ("%s, sequence %d on %d, microbatch %d"):format(r.Model, r["SeqLen (T)"], gpus, r.MicroBatchSize),
-        published = r.GlobalBatchSize * r["SeqLen (T)"] / r["Throughput (T/s/GPU)"] / gpus,
-        cluster = h100 and "dgx-h100" or "dgx-a100-80", stack = "fsdp-mpt",
-        model = gpt(shape[1], shape[2], shape[3], 50368), sequence = r["SeqLen (T)"], batch = r.GlobalBatchSize,
-        microbatch = r.MicroBatchSize, tp = 1, pp = 1, dp = gpus, zero = 3,
-        recompute = r["Activation Checkpointing"] == "True" and "full" or "none",
-        fp32_gradients = r["MP Mode"] ~= "PURE",
-      }
-    end
-  end
-  return rows
-end
-
 -- Microbatch and interleave are not published: by one rule for every row, the fastest by prediction
 -- that fits 80 GB (of microbatches 1, 2, 4 and of chunks that divide a stage's layers).
 local mcore_choice = {
@@ -217,8 +192,8 @@ add("narayanan2-ptdp", function() return narayanan2 "ptdp" end)
 add("narayanan2-zero3", function() return narayanan2 "zero3" end)
 add("megatron-core", mcore)
 add("llama3", llama3)
-add("mpt-a100", function() return mpt "a100" end)
-add("mpt-h100", function() return mpt "h100" end)
+add("mpt-a100", function() return mpt(csv "mpt_fsdp", false, "dgx-a100-80") end)
+add("mpt-h100", function() return mpt(csv "mpt_fsdp", true, "dgx-h100") end)
 add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
 add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 
