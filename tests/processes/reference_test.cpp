@@ -136,16 +136,32 @@ TEST_CASE("Others wait for the first process however long it takes, and hear tha
         Experiment own;
         own.processes = &all;
         const auto p = static_cast<std::size_t>(all.index());
-        by_the_first(own, &stops[p], [&] {
+        by_the_first(own, &stops[p], [&](const std::atomic<bool>*) {
           ++done;
           std::this_thread::sleep_for(timeout + std::chrono::seconds(1));
         });
         demand(done == 1, "a second process was at it");
         all.barrier("both have waited");
         stops[1] = true;
-        by_the_first(own, &stops[p], [] {});
+        by_the_first(own, &stops[p], [](const std::atomic<bool>*) {});
       },
       timeout);
   CHECK(done == 1);
   CHECK(ends == Texts(2, "run.stopped"));
+}
+
+TEST_CASE("A process that is lost while the first computes ends that work") {
+  const auto post = std::make_shared<Post>(2);
+  std::vector<Experiment> all;
+  for (int p = 0; p < 2; ++p) all.push_back(experiment(four_ranks()));
+  const Texts ends = in_processes(
+      2,
+      [&](Processes& each) {
+        Experiment& own = all[static_cast<std::size_t>(each.index())];
+        own.processes = &each;
+        if (each.first()) verify(own, 1'000'000);  // steps that would take hours
+        post->lose(1);
+      },
+      std::chrono::seconds(60), post);
+  CHECK(ends[0] == "process.lost");
 }

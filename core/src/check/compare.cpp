@@ -54,10 +54,10 @@ class Comparison {
   // The first process judges; the others only carry ranks of the two mixes.
   CompareOutcome run() {
     Side a, b;
-    by_the_first(a_, stop_, [&] {
-      judge_.losses = run_reference();
-      a = side(a_);
-      b = side(b_);
+    by_the_first(a_, stop_, [&](const std::atomic<bool>* end) {
+      judge_.losses = run_reference(end);
+      a = side(a_, end);
+      b = side(b_, end);
     });
     if (a_.processes != nullptr && !a_.processes->first()) {
       for (const Experiment* each : {&a_, &b_})
@@ -173,9 +173,10 @@ class Comparison {
   }
 
   std::vector<StepOutcome> record(const Experiment& experiment, const Plan& plan,
+                                  const std::atomic<bool>* stop,
                                   const Recorder::Complete& complete) {
     Recorder recorder(plan, complete, experiment.processes);
-    run_steps(experiment, plan, steps_, stop_,
+    run_steps(experiment, plan, steps_, stop,
               [&](Executor& executor) { return recorder.watcher(executor); });
     recorder.gather();
     return recorder.outcomes();
@@ -184,19 +185,20 @@ class Comparison {
   // Of a or b, whose ranks may be in several processes.
   std::vector<StepOutcome> record_mix(const Experiment& experiment,
                                       const Recorder::Complete& complete) {
-    if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, complete);
+    if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, stop_, complete);
     std::vector<StepOutcome> outcomes;
-    by_the_first(experiment, stop_,
-                 [&] { outcomes = record(experiment, *experiment.plan, complete); });
+    by_the_first(experiment, stop_, [&](const std::atomic<bool>* end) {
+      outcomes = record(experiment, *experiment.plan, end, complete);
+    });
     return outcomes;
   }
 
-  std::vector<StepOutcome> run_reference() {
+  std::vector<StepOutcome> run_reference(const std::atomic<bool>* stop) {
     const Graph& graph = *a_.plan->graph;
     const auto one = one_rank_in(*a_.plan, Precision::fp64);
     Experiment plain = a_;
     plain.loss_scale = nullptr;
-    return record(plain, *one, [&](const TensorKey& key, const WholeTensor& whole) {
+    return record(plain, *one, stop, [&](const TensorKey& key, const WholeTensor& whole) {
       Differences& d = judge_.tensors[key];
       const int op = op_of(graph, key);
       d.count = whole.numbers.numel();
@@ -209,7 +211,7 @@ class Comparison {
 
   // What one rank in the plan's precision makes of each tensor;
   // measured once for a and b if they agree in it.
-  Side side(const Experiment& experiment) {
+  Side side(const Experiment& experiment, const std::atomic<bool>* stop) {
     const Plan& plan = *experiment.plan;
     Side side;
     const bool exact = plan.request.precision == Precision::fp64;
@@ -223,7 +225,7 @@ class Comparison {
     side.errors = static_cast<int>(known - measured_.begin());
     if (known != measured_.end()) return side;
     measured_.push_back(name);
-    record(experiment, *one, [&](const TensorKey& key, const WholeTensor& whole) {
+    record(experiment, *one, stop, [&](const TensorKey& key, const WholeTensor& whole) {
       Differences* d = known_of(key);
       if (d == nullptr) return;
       d->errors.resize(measured_.size(), 0);

@@ -22,12 +22,13 @@ namespace {
 
 constexpr const char* alone_word = "what the first process does for all";
 
-// While it lives the first process tells the others, which wait for it, that it has not ended. It
-// says nothing else meanwhile.
+// While it lives the first process tells the others, which wait for it, that it has not ended, and
+// looks whether they are still there. It says nothing else meanwhile.
 class StillAtIt {
  public:
-  explicit StillAtIt(Processes& processes)
+  StillAtIt(Processes& processes, const std::atomic<bool>* stop)
       : every_(std::min(processes.timeout() / 4, Processes::Milliseconds(5000))),
+        wish_(stop),
         thread_([this, &processes] { tell(processes); }) {}
   ~StillAtIt() {
     {
@@ -38,23 +39,42 @@ class StillAtIt {
     thread_.join();
   }
 
+  const std::atomic<bool>* stop() const { return &stop_; }
+  // Throws what another process was lost by.
+  void check() {
+    const std::lock_guard lock(mutex_);
+    if (lost_ != nullptr) std::rethrow_exception(lost_);
+  }
+
  private:
   void tell(Processes& processes) {
+    using Clock = std::chrono::steady_clock;
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, every_, [this] { return over_; })) {
+    auto next = Clock::now() + every_;
+    while (!changed_.wait_for(lock, Processes::Milliseconds(100), [this] { return over_; })) {
+      if (wish_ != nullptr && *wish_) stop_ = true;
+      const bool due = Clock::now() >= next;
+      if (due) next += every_;
       try {
-        for (int p = 1; p < processes.count(); ++p)
-          processes.send(p, {Processes::Word::Sort::word, alone_word, pack(false)});
+        for (int p = 1; p < processes.count(); ++p) {
+          processes.check_there(p);
+          if (due) processes.send(p, {Processes::Word::Sort::word, alone_word, pack(false)});
+        }
       } catch (const std::exception&) {
-        return;  // the next word says why
+        lost_ = std::current_exception();
+        stop_ = true;
+        return;
       }
     }
   }
 
   const Processes::Milliseconds every_;
+  const std::atomic<bool>* const wish_;
+  std::atomic<bool> stop_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
+  std::exception_ptr lost_;
   std::thread thread_;
 };
 
@@ -179,13 +199,21 @@ void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& p
                std::int64_t steps, const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
   std::atomic<bool> interrupted = false;
+  const bool by_itself = plan.ranks() == 1;
   Experiment alike = experiment;  // every step with this plan
   alike.step_plans = nullptr;
   with_executors(runtime, alike, plan, stop, [&](Executor& executor, Ledger&) {
     const auto watcher = begin(executor);
+    if (by_itself) watcher->end_at(stop);
     for (std::int64_t step = 0; step < steps; ++step) {
       executor.watch(watcher.get());
-      const StepOutcome outcome = executor.step(step, experiment.schedule(step));
+      StepOutcome outcome;
+      try {
+        outcome = executor.step(step, experiment.schedule(step));
+      } catch (const Stopped&) {  // of the watcher's end_at()
+        interrupted = true;
+        return;
+      }
       executor.watch(nullptr);
       watcher->stepped(executor, step, outcome);
       if (outcome.stop && step + 1 < steps) {  // all ranks agree
@@ -200,7 +228,7 @@ void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& p
 }
 
 void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
-                  const std::function<void()>& work) {
+                  const std::function<void(const std::atomic<bool>* stop)>& work) {
   Processes* const processes = experiment.processes;
   bool stopped = false;
   if (processes != nullptr && !processes->first()) {
@@ -208,12 +236,14 @@ void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
     }
     stopped = stop != nullptr && *stop;
   } else {
-    const auto still = processes != nullptr ? std::make_unique<StillAtIt>(*processes) : nullptr;
+    const auto still =
+        processes != nullptr ? std::make_unique<StillAtIt>(*processes, stop) : nullptr;
     try {
-      work();
+      work(still != nullptr ? still->stop() : stop);
     } catch (const Stopped&) {
       stopped = true;
     }
+    if (still != nullptr) still->check();
   }
   if (processes != nullptr && processes->first()) processes->broadcast(alone_word, pack(true));
   throw_if_any_stopped(experiment, stopped);

@@ -61,6 +61,14 @@ LossyHooks lossy_hooks(const Plan& plan);
 class StepWatcher : public Watcher {
  public:
   virtual void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) = 0;
+  // Of a rank that no other waits for: a step ends by Stopped as soon as `stop` is set.
+  void end_at(const std::atomic<bool>* stop) { stop_ = stop; }
+  void ran(int /*microbatch*/) override {
+    if (stop_ != nullptr && stop_->load()) throw Stopped("interrupted");
+  }
+
+ private:
+  const std::atomic<bool>* stop_ = nullptr;
 };
 
 // Thrown where all processes give up together because of the wish to stop. A Stopped of another
@@ -73,10 +81,12 @@ class StoppedAll : public Stopped {
 void throw_if_any_stopped(const Experiment& experiment, bool stopped);
 
 // Does by the first process what that does for all, however long it takes: the others hear
-// meanwhile that it is at it, and wait. Throws StoppedAll, in all, if `work` throws Stopped there
-// or another process was asked to stop; what else it throws ends the other processes too.
+// meanwhile that it is at it, and wait. `work` gets a flag that is set when `stop` is, or when
+// another process is gone, and then ends by Stopped. Throws StoppedAll, in all, if `work` throws
+// Stopped there or another process was asked to stop; what else it throws, and the loss of a
+// process (Error, "process.lost"), ends the other processes too.
 void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
-                  const std::function<void()>& work);
+                  const std::function<void(const std::atomic<bool>* stop)>& work);
 
 // Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
 // watcher, in its thread, of the ranks that are here. Throws StoppedAll, after all ranks have

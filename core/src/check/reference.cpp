@@ -116,8 +116,8 @@ class Reference::Keeper final : public StepWatcher {
 
 Reference::Reference(const Experiment& experiment, const Plan& one, const Plan* mix,
                      std::int64_t steps, const std::atomic<bool>* stop) {
-  by_the_first(experiment, stop, [&] {
-    run_steps(experiment, one, steps, stop, [&](Executor& executor) {
+  by_the_first(experiment, stop, [&](const std::atomic<bool>* end) {
+    run_steps(experiment, one, steps, end, [&](Executor& executor) {
       return std::make_unique<Keeper>(*this, executor, mix != nullptr);
     });
   });

@@ -277,8 +277,9 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
     unpacker(other, of_other);
     merge(mix, spread, other, of_other);
   }
-  by_the_first(experiment, stop,
-               [&] { judge(experiment, one, steps, stop, mix, spread, outcome); });
+  by_the_first(experiment, stop, [&](const std::atomic<bool>* end) {
+    judge(experiment, one, steps, end, mix, spread, outcome);
+  });
   outcome = unpack<VerifyOutcome>(
       processes->broadcast("what followed", processes->first() ? pack(outcome) : ""));
 }
