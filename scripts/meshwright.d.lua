@@ -701,6 +701,7 @@ function mw.microbatch.ramp(options) end
 ---@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
+---@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage turns to another chunk of the model (default "each")
 ---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
 ---@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")

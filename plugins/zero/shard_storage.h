@@ -15,6 +15,9 @@ struct ShardedStorage {
   int prefetch = 1;  // layers whose parameters are gathered ahead of the one that computes
   // Gathered for each forward and backward; else once a step.
   bool reshard_after_forward = true;
+  // Gradients in shards are reduced when the stage turns to another chunk of the model, not in
+  // every microbatch.
+  bool reduces_by_chunk = false;
   // Of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
 };
@@ -22,7 +25,7 @@ struct ShardedStorage {
 // Cuts the flat tensors of the buckets that are reduced over `axes`: gradients are
 // reduce-scattered, and parameters all-gathered after the update, or, stored as shards themselves,
 // before each use and let go after it. Gradients stored as shards are reduced in every microbatch,
-// as each bucket's are there.
+// as each bucket's are there, or by chunk.
 mw::Pass shard_storage(const ShardedStorage& storage);
 
 }  // namespace zero

@@ -34,6 +34,10 @@ class Zero : public mw::Strategy {
         .range(0, 1024)
         .boolean("keep", "stage 3: gather once a step, not again for each forward and backward")
         .fallback(false)
+        .choice("reduce", {"each", "chunk"},
+                "stages 2 and 3: gradients are reduced in every microbatch; or added up whole and "
+                "reduced when a stage turns to another chunk of the model")
+        .fallback("each")
         .boolean("sequence",
                  "state is sharded over the ranks that split the sequence too, beside its own")
         .fallback(false)
@@ -55,6 +59,7 @@ class Zero : public mw::Strategy {
         replicas_(values.int32("replicas")),
         prefetch_(values.int32("prefetch")),
         keep_(values.flag("keep")),
+        by_chunk_(values.text("reduce") == "chunk"),
         sequence_(values.flag("sequence")),
         bucket_(values.integer("bucket")),
         offload_(values.text("offload") == "none"        ? mw::Offload::nothing
@@ -73,6 +78,13 @@ class Zero : public mw::Strategy {
                       fmt::format("zero({}): keep = true at stage {}, where parameters stay whole",
                                   ways_, stage_),
                       "leave keep out, or write stage = 3");
+    }
+    if (by_chunk_ && stage_ == 1) {
+      throw mw::Error(mw::Stage::plan, "option.conflict", "reduce",
+                      fmt::format("zero({}): reduce = \"chunk\" at stage 1, where gradients stay "
+                                  "whole and are reduced once a step",
+                                  ways_),
+                      "leave reduce out, or write stage = 2");
     }
     if (ways_ % replicas_ != 0) {
       int below = std::min(replicas_, ways_), above = replicas_;
@@ -117,6 +129,7 @@ class Zero : public mw::Strategy {
                                           : mw::ShardedState::parameters;
     storage.prefetch = prefetch_;
     storage.reshard_after_forward = !(keep_ && stage_ == 3);
+    storage.reduces_by_chunk = by_chunk_;
     storage.offload = offload_;
     draft.add_pass(zero::shard_storage(storage));
     if (stage_ < 3 && prefetch_ != 1) {
@@ -133,6 +146,7 @@ class Zero : public mw::Strategy {
     for (int stage = stage_ + 1; stage <= 3; ++stage)
       variants.push_back({"ZeRO stage", {{"stage", stage}}});
     if (keep_) variants.push_back({"ZeRO stage", {{"keep", false}}});
+    if (by_chunk_) variants.push_back({"ZeRO stage", {{"reduce", "each"}}});
     if (offload_ == mw::Offload::nothing)
       variants.push_back({"offload", {{"offload", "optimizer"}}, true});
     if (offload_ != mw::Offload::parameters && stage_ == 3)
@@ -144,7 +158,7 @@ class Zero : public mw::Strategy {
   std::string parts_axis() const { return replicas_ > 1 ? "zero_parts" : "zero"; }
 
   int ways_, stage_, replicas_, prefetch_;
-  bool keep_, sequence_;
+  bool keep_, by_chunk_, sequence_;
   std::int64_t bucket_;
   mw::Offload offload_;
 };

@@ -7,6 +7,7 @@
 -- 1e-4 that keeps each sequence even beside the bias. FP8, moments in bf16, where tokens go and
 -- that their exchanges are hidden are in the stack's prices alone. DualPipe, which keeps two copies
 -- of the parameters, is DualPipeV here, its half; which stage has how many layers is not published.
+-- So it does not fit here: docs/published.md has what of that DeepSeek's trainer does not keep.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
 

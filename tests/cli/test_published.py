@@ -14,6 +14,13 @@ CONFIGURATIONS = {
                     "}} x zero(128) x ep{64, imbalance=1.04}"),
 }
 
+# The fullest rank of each plan, in GiB as docs/published.md has them, and whether it fits its device.
+PEAKS = {
+    "gpt3-175b": [(37.6, True)], "megatron-1t": [(56.5, True)], "llama3-405b": [(77.1, True), (68.9, True)],
+    "gemma-2-27b": [(86.4, True), (9.8, True)], "mixtral-8x22b": [(75.1, True)], "deepseek-v3": [(109.5, False)],
+}
+TOLD = {"llama3-405b", "deepseek-v3", "gemma-2-27b", "mixtral-8x22b"}  # there, of the first plan at least
+
 
 class Published(ProgramCase):
     def check(self, name, parameters, matrices, scores, tokens):
@@ -61,6 +68,16 @@ class Published(ProgramCase):
             self.assertEqual(len(errors), steps, name)
             for error in errors:
                 self.assertLessEqual(abs(error), 10, name)
+
+    def test_what_a_rank_holds(self):
+        page = (SOURCE / "docs/published.md").read_text()
+        for name, peaks in PEAKS.items():
+            plans = self.all("plan", SOURCE / "scripts/published" / f"{name}.lua")
+            held = [(round(plan["peak_bytes"] / 2**30, 1), plan["fits"]) for plan in plans]
+            self.assertEqual(held, peaks, name)
+            if name in TOLD:
+                self.assertIn(str(held[0][0]), page)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -7,7 +7,8 @@ from cases import MODELS, ProgramCase, matrix
 
 HEAD = MODELS + """local modes = {
   "selective", "full", { every = 2 }, { ops = { "attention", "add" } },
-  { every = 1, collectives = "keep" }, { gathers = true }, function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
+  { every = 1, collectives = "keep" }, { gathers = true },
+  { what = function(op) return op.kind ~= "linear" end, gathers = true }, function(op) return op.layer % 2 == 0 and op.kind ~= "attention" end,
 }
 local function e(model, plan, recompute, verb)
   return verb { model = models[model], data = mw.synthetic {}, sequence = verb == mw.train and 256 or 12, plan = plan,
@@ -77,7 +78,9 @@ class Recompute(ProgramCase):
 
     def test_gathers_are_repeated_for_what_is_kept(self):
         plan = "{ tp(2), sp() }"
-        kept, again, both = self.ran(plan, '"none"', "{ gathers = true }", '{ what = "selective", gathers = true }')
+        attention = 'function(op) return op.kind == "attention" end'
+        kept, again, both, called = self.ran(plan, '"none"', "{ gathers = true }", '{ what = "selective", gathers = true }',
+                                             f"{{ what = {attention}, gathers = true }}")
         self.assertEqual(kept["losses"], again["losses"])
         self.assertLess(again["memory"]["activations"], kept["memory"]["activations"])
         gathers = lambda run, phase: sum(c["calls"] for c in run["communication"]
@@ -86,6 +89,7 @@ class Recompute(ProgramCase):
         self.assertGreater(gathers(again, "recompute"), 0)
         self.assertLessEqual(gathers(again, "recompute"), gathers(again, "forward"))
         self.assertLess(both["memory"]["activations"], again["memory"]["activations"])
+        self.assertEqual(both["memory"]["activations"], called["memory"]["activations"])
 
     def test_nothing_is_fetched_for_what_is_kept(self):
         for run in self.ran("{ tp(2), sp() }", '{ ops = { "swiglu" } }', '"selective"'):
@@ -125,6 +129,7 @@ end
             ('"half"', "option.choice recompute"),
             ('"attention"', "option.choice recompute"),  # an op's name
             ('{ gathers = true, collectives = "keep" }', "option.conflict recompute.gathers"),
+            ('{ what = "half" }', "option.choice recompute.what"),
             ("{ every = 0 }", "option.range recompute.every"),
             ('{ collectives = "keep" }', "option.missing recompute"),
             ('{ every = 1, ops = { "mlp" } }', "option.conflict recompute"),

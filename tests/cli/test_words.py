@@ -177,6 +177,10 @@ class Words(ProgramCase):
             error, = self.results("plan", f"e.plan = {{ zero {{ {ways}, replicas = {replicas} }} }} e.batch = 12", code=3)
             self.assertEqual((problems([error]), error["hint"]), (["option.divides plan[1].replicas"], hint))
 
+    def test_whole_gradients_are_not_reduced_by_chunk(self):
+        error, = self.results("plan", 'e.plan = { zero { 2, stage = 1, reduce = "chunk" } }', code=3)
+        self.assertEqual(problems([error]), ["option.conflict plan[1].reduce"])
+
     def test_the_command_that_a_hint_names_is_there(self):
         done = self.call("plugins", "show")
         self.assertEqual(done.returncode, 2)

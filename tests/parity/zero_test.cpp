@@ -70,6 +70,29 @@ TEST_CASE("... with replicas, beside dp, with and without parameters fetched ahe
   must_equal_one_rank(setup);
 }
 
+TEST_CASE("... reduced when a stage turns to another chunk of the model", "[sampled]") {
+  const int which = GENERATE(range(0, 6)), stage = GENERATE(2, 3), microbatches = GENERATE(1, 4);
+  const std::string schedule =
+      std::vector{"none", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev"}[which];
+  const bool is_gpt = GENERATE(false, true), tensors = GENERATE(false, true);
+  if (left_out({which, stage - 2, microbatches / 4, is_gpt, tensors}, 4)) return;
+  Setup setup = odd_sizes(is_gpt, 4 * microbatches, 1);
+  setup.options["layers"] = 4;
+  setup.options["tied"] = is_gpt || tensors;
+  setup.plan = {zero_by_chunk(4, stage, tensors ? 2 : 1)};
+  const bool chunked = which == 2 || which >= 4;
+  if (which > 0) {
+    setup.plan.insert(
+        setup.plan.begin(),
+        pp(2, schedule, chunked ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 2}));
+  }
+  if (tensors) setup.plan.push_back(tp(2));
+  DYNAMIC_SECTION(schedule << " stage " << stage << " microbatches " << microbatches
+                           << (is_gpt ? " gpt" : " llama") << (tensors ? " tp" : "")) {
+    must_equal_one_rank(setup);
+  }
+}
+
 TEST_CASE("... offloaded to host memory, beside pipelines and tp", "[matrix]") {
   const auto [stage, offload] = GENERATE(table<int, std::string>(
       {{1, "optimizer"}, {2, "optimizer"}, {3, "optimizer"}, {3, "parameters"}}));

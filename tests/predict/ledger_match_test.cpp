@@ -304,6 +304,41 @@ TEST_CASE("... where each rank keeps its shard", "[sampled]") {
   }
 }
 
+TEST_CASE("... where gradients in shards are reduced by chunk", "[sampled]") {
+  const int which = GENERATE(range(0, 5)), stage = GENERATE(2, 3);
+  const std::string schedule =
+      std::vector{"none", "1f1b", "interleaved", "zb-h1", "dualpipev"}[which];
+  const bool is_gpt = GENERATE(false, true), narrow = GENERATE(false, true);
+  if (left_out({which, stage - 2, is_gpt, narrow}, 3)) return;
+  const bool chunked = schedule == "interleaved" || schedule == "dualpipev";
+  const auto by = [&](const StrategyChoice& zero) {
+    Setup setup = is_gpt ? gpt({zero}, 1) : llama({zero}, 1);
+    setup.options["layers"] = 4;
+    setup.batch = 8;
+    if (narrow) setup.precision = Precision::bf16;
+    setup.fp32_gradients = narrow;
+    if (which > 0) {
+      setup.plan.insert(
+          setup.plan.begin(),
+          pp(2, schedule, chunked ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 2}));
+    }
+    return setup;
+  };
+  DYNAMIC_SECTION(schedule << " stage " << stage << (is_gpt ? " gpt" : " llama")
+                           << (narrow ? " bf16" : "")) {
+    const Setup setup = by(zero_by_chunk(2, stage));
+    check(setup);
+    // Four microbatches: once where there is one chunk, and for each pair where two take turns.
+    const auto sent = [](const Setup& of) {
+      const Experiment e = experiment(of);
+      return predict_rank(*e.plan, 0)
+          .communication.at({"zero", "reduce-scatter", "gradients"})
+          .bytes;
+    };
+    if (which <= 3) CHECK(sent(by(zero(2, stage))) == (which == 2 ? 2 : 4) * sent(setup));
+  }
+}
+
 TEST_CASE("... where hooks reduce, and in every microbatch", "[sampled]") {
   const bool is_gpt = GENERATE(false, true), beside = GENERATE(false, true);
   const int microbatch = GENERATE(0, 2), how = GENERATE(range(0, 5));

@@ -143,6 +143,8 @@ MESSAGES = {
                      r"kv_lora_rank out\]",
                         r"plan\[1\]\.ulysses: \d+ of the ranks share out heads, and under form = \"ulysses\" all "
                      r"do \[take form = \"ring\" or \"allgather\" .*",
+                        r"zero\(\d+\): reduce = \"chunk\" at stage 1, where gradients stay whole .* \[leave reduce "
+                     r"out, or write stage = 2\]",
                         r"plan\[1\]\.reduce: \"each\" does not go with a hook: the sum so far would be compressed "
                      r"again .* \[write reduce = \"last\", or hook = \"none\"\]",
                         r"microbatch: ramp: says how long it takes by one of steps and sequences \[for example "

@@ -80,6 +80,15 @@ inline StrategyChoice zero_over_sequence(int ways, int stage, int replicas = 1) 
                            {"sequence", true}});
 }
 
+// Gradients in shards, reduced when a stage turns to another chunk of the model.
+inline StrategyChoice zero_by_chunk(int ways, int stage, int replicas = 1) {
+  return strategy("zero", {{"ways", ways},
+                           {"stage", stage},
+                           {"replicas", replicas},
+                           {"bucket", 1 << 12},
+                           {"reduce", "chunk"}});
+}
+
 // One stage: all forwards, then all dgrads, then all wgrads.
 // A wgrad reads everything as late as can be.
 inline StrategyChoice delayed_wgrads() {

@@ -50,6 +50,12 @@ void add_timelines(std::vector<Program>& programs, const Partition& partition,
 // is for whatever schedule a step may have.
 void drop_unused(Program& program);
 
+// Which bucket each gradient's slot belongs to, of the buckets that `chosen` marks.
+std::map<int, int> bucket_of_gradients(const Program& program, bool Bucket::* chosen);
+// Begins the reductions of buckets that are reduced when the stage turns (Bucket::turns), and awaits
+// each at the next turn. Returns those that are under way after the last run.
+std::vector<int> place_turns(Program& program);
+
 // Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions,
 // grants in-place work where nobody reads the old value later,
 // and notes for each instruction which slots it releases.

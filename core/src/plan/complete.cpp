@@ -18,15 +18,19 @@ namespace {
 // which all ranks meet, the optimizer.
 class Finish {
  public:
-  explicit Finish(Program& program) : program_(program) {}
+  Finish(Program& program, std::vector<int> underway)
+      : program_(program), underway_(std::move(underway)) {}
 
   void run() {
     using Part = std::vector<Instruction> (*)(const Program&, int);
     using Which = std::function<bool(const Bucket&)>;
-    const auto reduces = [](const Bucket& b) {  // else every microbatch does
+    const auto reduces = [](const Bucket& b) {  // else runs before it do
       return !b.reduce.empty() && b.sharded_state < ShardedState::gradients && !b.each;
     };
     keep_gathered();
+    for (const int bucket : underway_) {
+      for (Instruction& i : end_reduction(program_, bucket)) code_.push_back(std::move(i));
+    }
     const auto reduces_shards = [](const Bucket& b) {
       return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0;
     };
@@ -99,6 +103,7 @@ class Finish {
   }
 
   Program& program_;
+  const std::vector<int> underway_;  // buckets whose reductions have begun
   std::vector<Instruction> code_;
   std::vector<int> kept_;  // what ends with the step
 };
@@ -143,13 +148,7 @@ void place_reductions(Program& program) {
 // Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
 // or at the end, and awaited there.
 void place_each(Program& program) {
-  std::map<int, int> bucket_of;  // of gradients' slots
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    if (!program.buckets[b].each) continue;
-    for (int p : program.buckets[b].parameters) {
-      bucket_of[program.parameters[p].gradient_slot] = static_cast<int>(b);
-    }
-  }
+  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::each);
   for (Segment& segment : program.segments) {
     std::vector<Span> written = spans(segment, bucket_of);
     std::sort(written.begin(), written.end(),
@@ -173,8 +172,9 @@ void complete(Program& program) {
   throw_if_stopped();
   make_flat_slots(program);
   place_each(program);
+  std::vector<int> underway = place_turns(program);
   place_reductions(program);
-  Finish(program).run();
+  Finish(program, std::move(underway)).run();
   throw_if_stopped();
   grant_in_place(program);
   note_releases(program);

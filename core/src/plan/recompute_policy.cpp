@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/chosen.h"
@@ -51,7 +53,8 @@ const Options& recompute_options() {
           .bytes("fit", "what a rank may hold: the cheapest set with which it does")
           .at_least(1)
           .optional()
-          .choice("what", {"none", "selective", "full"}, "the same as these words alone")
+          .any("what",
+               "\"none\", \"selective\", \"full\" or a function(op): the same as these alone")
           .optional()
           .boolean("gathers", "what all-gathers brought is brought again, whoever reads it")
           .fallback(false)
@@ -61,7 +64,8 @@ const Options& recompute_options() {
   return options;
 }
 
-void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) {
+void read_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
+                RecomputePolicy& policy, Problems& problems) {
   Problems found;
   const Values values = recompute_options().read(given, "recompute", found);
   problems.add(found);
@@ -85,11 +89,23 @@ void read_table(const Json& given, RecomputePolicy& policy, Problems& problems) 
                  "recompute: gathers = true brings again what collectives = \"keep\" keeps",
                  "take one of them");
   }
-  const std::string what = values.has("what") ? values.text("what") : said == 0 ? "none" : "full";
   policy.keep_collectives = values.text("collectives") == "keep";
-  policy.kind = what == "none"   ? RecomputePolicy::Kind::none
-                : what == "full" ? RecomputePolicy::Kind::full
-                                 : RecomputePolicy::Kind::selective;
+  static const std::map<std::string, RecomputePolicy::Kind> words = {
+      {"none", RecomputePolicy::Kind::none},
+      {"selective", RecomputePolicy::Kind::selective},
+      {"full", RecomputePolicy::Kind::full},
+  };
+  const Json what = values.has("what") ? values.at("what") : Json(said == 0 ? "none" : "full");
+  if (is_function(what)) {
+    policy.kind = RecomputePolicy::Kind::function;
+    policy.what = op_function("recompute.what", what, reach);
+  } else if (const auto kind = words.find(what.is_string() ? what.get<std::string>() : "");
+             kind != words.end()) {
+    policy.kind = kind->second;
+  } else {
+    problems.add(Stage::options, "option.choice", "recompute.what",
+                 fmt::format("recompute: there is no {}", describe(what)), recompute_forms);
+  }
   if (values.has("every")) policy.every = values.int32("every");
   if (values.has("fit")) {
     policy.kind = RecomputePolicy::Kind::fit;
@@ -180,7 +196,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     if (given.contains("kind")) {
       read_registered(given, reach, policy, problems);
     } else {
-      read_table(given, policy, problems);
+      read_table(given, reach, policy, problems);
     }
     return policy;
   }

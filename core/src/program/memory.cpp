@@ -18,7 +18,14 @@ namespace {
 class Timeline {
  public:
   explicit Timeline(const RankView& rank, bool each = false)
-      : rank_(rank), ranks_(rank), each_(each), histories_(1) {}
+      : rank_(rank), ranks_(rank), each_(each), histories_(1) {
+    const std::vector<Slot>& slots = rank.program().slots;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      if (slots[slot].persistent && slots[slot].transient && slots[slot].alias_of < 0)
+        shared_.push_back(static_cast<int>(slot));
+    }
+    steps_.emplace(Shared(), 0);
+  }
 
   // `moments`: if given, gets one for each run of the timeline.
   void run(std::vector<MemoryOfRun>* moments = nullptr) {
@@ -55,6 +62,7 @@ class Timeline {
       level.buffers += effect.after.buffers;
       level.host += effect.after.host;
       history[action.microbatch] = effect.history;
+      step_ = effect.step;
     }
   }
 
@@ -64,12 +72,20 @@ class Timeline {
   const std::vector<Level>& after_each() const { return after_each_; }
 
  private:
+  // What all microbatches share and is there between two runs, such as gradients that several of
+  // them add to: bytes and category of each slot.
+  using Shared = std::map<int, std::pair<std::int64_t, Category>>;
+
   const Effect& of(int segment, int history, int kind) {
-    const auto [found, missing] = effects_.try_emplace({segment, history, kind});
+    const auto [found, missing] = effects_.try_emplace({segment, history, step_, kind});
     if (missing) {
       LiveSet held = histories_[history];
+      for (const auto& [shared, id] : steps_) {
+        if (id == step_) bring(shared, held);
+      }
       Effect effect =
           walk(ranks_.of_kind(kind), held, rank_.program().segments[segment], true, each_);
+      effect.step = steps_.try_emplace(take(held), static_cast<int>(steps_.size())).first->second;
       effect.history = static_cast<int>(histories_.size());
       histories_.push_back(std::move(held));
       found->second = effect;
@@ -77,11 +93,34 @@ class Timeline {
     return found->second;
   }
 
+  static void bring(const Shared& shared, LiveSet& held) {
+    for (const auto& [slot, storage] : shared) {
+      if (held.slots.size() <= static_cast<std::size_t>(slot)) held.slots.resize(slot + 1, -1);
+      held.slots[slot] = static_cast<int>(held.storages.size());
+      held.storages.push_back({storage.first, 1, storage.second});
+    }
+  }
+
+  Shared take(LiveSet& held) const {
+    Shared shared;
+    for (const int slot : shared_) {
+      int& lies = held.slots[slot];
+      if (lies < 0 || held.storages[lies].users != 1) continue;
+      shared[slot] = {held.storages[lies].bytes, held.storages[lies].category};
+      held.storages[lies].users = 0;
+      lies = -1;
+    }
+    return shared;
+  }
+
   const RankView& rank_;
   const RankViews ranks_;
   const bool each_;
+  std::vector<int> shared_;  // slots that come and go in a step and belong to no microbatch
+  std::map<Shared, int> steps_;
+  int step_ = 0;
   std::vector<LiveSet> histories_;
-  std::map<std::tuple<int, int, int>, Effect> effects_;  // by segment, history, kind
+  std::map<std::tuple<int, int, int, int>, Effect> effects_;  // by segment, history, step, kind
   Level highest_;
   std::vector<Level> after_each_;
   std::int64_t sum_ = 0;
