@@ -8,5 +8,6 @@ return {
     devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_share = 0.992,
   },
   network = { nic = 25e9, share = 0.88, latency = 15e-6, hop = 6e-6 },
-  host = { link = 25e9, memory = 20e9 },  -- PCIe 4 x16 as copies reach it; a share of the host's DRAM
+  -- PCIe 4 x16 as copies reach it; a share of the DRAM's bandwidth; 2 TB of DRAM.
+  host = { link = 25e9, bandwidth = 20e9, capacity = "2TiB" },
 }

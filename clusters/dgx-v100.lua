@@ -6,5 +6,6 @@ return {
   device = include "devices/v100" (),
   node = { devices = 8, bandwidth = 150e9, latency = 5e-6, curves = include "devices/nvlink_v100" },
   network = { nic = 6.25e9, share = 0.88, latency = 15e-6, hop = 6e-6 },
-  host = { link = 12e9, memory = 15e9 },  -- PCIe 3 x16 as copies reach it
+  -- PCIe 3 x16 as copies reach it; a share of the DRAM's bandwidth; 512 GB of DRAM.
+  host = { link = 12e9, bandwidth = 15e9, capacity = "512GiB" },
 }

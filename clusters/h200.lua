@@ -10,5 +10,7 @@ return {
     curve_share = 0.992,
   },
   network = { nic = 50e9, share = 0.88, latency = 15e-6, hop = 6e-6 },
-  host = { link = 50e9, memory = 30e9 },  -- PCIe 5 x16 as copies reach it; a share of the host's DRAM
+  -- PCIe 5 x16 as copies reach it; a share of the DRAM's bandwidth; 2 TB of DRAM ("NVIDIA DGX H200
+  -- Datasheet", 2024).
+  host = { link = 50e9, bandwidth = 30e9, capacity = "2TiB" },
 }

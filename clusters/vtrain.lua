@@ -9,5 +9,7 @@ return {
   },
   -- Two devices share a NIC: a group that has some of a node's devices gets no NIC to itself.
   network = { nic = 12.5e9, share = 0.88, latency = 15e-6, hop = 6e-6, partial = 0.5 },
-  host = { link = 25e9, memory = 20e9 },  -- PCIe 4 x16 as copies reach it; a share of the host's DRAM
+  -- PCIe 4 x16 as copies reach it; a share of the DRAM's bandwidth. How much DRAM a
+  -- node has is not published.
+  host = { link = 25e9, bandwidth = 20e9 },
 }

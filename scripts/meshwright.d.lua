@@ -28,9 +28,11 @@ local mw = {}
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field memory_needed integer bytes of all ranks that share a memory
----@field memory_limit integer bytes that there are
----@field fits boolean
----@field nearly_full boolean fits, and fills more than 95 % of what there is
+---@field memory_limit? integer bytes that there are, where that is known
+---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
+---@field host_limit? integer bytes of host memory that a node has, where the cluster says so
+---@field fits? boolean in both; nil where it is not known what there is
+---@field nearly_full? boolean fits, and fills more than 95 % of what there is
 ---@field held_out_seconds? number of one evaluation
 
 ---@class meshwright.LoadedResult: meshwright.Result
@@ -156,9 +158,11 @@ local mw = {}
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field memory_needed integer bytes of all ranks that share a memory
----@field memory_limit integer bytes that there are
----@field fits boolean
----@field nearly_full boolean fits, and fills more than 95 % of what there is
+---@field memory_limit? integer bytes that there are, where that is known
+---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
+---@field host_limit? integer bytes of host memory that a node has, where the cluster says so
+---@field fits? boolean in both; nil where it is not known what there is
+---@field nearly_full? boolean fits, and fills more than 95 % of what there is
 ---@field held_out_seconds? number of one evaluation
 ---@field text string what print shows
 
@@ -215,6 +219,7 @@ local mw = {}
 ---@field priced_for string the cluster and the stack
 ---@field ranks integer of each plan
 ---@field rank_memory_limit integer bytes
+---@field host_memory_limit? integer bytes of host memory that a node has, if it is known
 ---@field candidates integer that were priced
 ---@field refused integer that the strategies or the model do not allow
 ---@field fitting integer of the candidates, by the closed form
@@ -224,7 +229,7 @@ local mw = {}
 ---@field probing_seconds number of a core: plans of few layers, orders of works
 ---@field pricing_seconds number ... the sums that price the candidates
 ---@field checking_seconds number ... planning the best whole
----@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, closed_form_seconds, closed_form_bytes; the fastest first
+---@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, closed_form_seconds, closed_form_bytes, closed_form_host_bytes; the fastest first
 ---@field edge table[] of those planned whole: nothing has less memory and is as fast
 ---@field checked table[] all that were planned whole, in the order of the closed form
 ---@field why string what limits the best one, and what its neighbours lose

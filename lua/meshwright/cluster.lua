@@ -57,7 +57,7 @@ end
 
 local function refuse_unknown(what, name, names)
   table.sort(names)
-  core.refuse(("there is no %s %s"):format(what, name),
+  core.refuse(("there is no %s %s"):format(what, name), core.near(name, names) or
     ("there are %s; or the path of a file of your own, ./%s.lua"):format(table.concat(names, ", "), what))
 end
 

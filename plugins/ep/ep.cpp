@@ -59,6 +59,13 @@ class ExpertParallel : public mw::Strategy {
           fmt::format("of {} ranks none can have {} times the average", ways_, imbalance_),
           fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
     }
+    if (overlap_ && gathers_) {
+      throw mw::Error(mw::Stage::options, "option.needs", "overlap",
+                      fmt::format("ep({}): overlap = true under dispatch = \"allgather\", where no "
+                                  "tokens are on their way to experts",
+                                  ways_),
+                      "leave overlap out, or take dispatch = \"alltoall\"");
+    }
     lenders_ = usual_lenders;
     if (!values.has("borrow")) return;
     named_ = true;

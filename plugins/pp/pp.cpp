@@ -129,6 +129,13 @@ class PipelineParallel : public mw::Strategy {
     choose_schedule(values);
     if (!values.has("times")) return;
     const Json& times = values.at("times");
+    if (written_) {
+      throw Error(mw::Stage::plan, "option.needs", "times",
+                  fmt::format("pp({}): the schedule {} is written down, and times change nothing "
+                              "in it",
+                              ways_, mw::json_text(values.at("schedule"))),
+                  "leave times out, or name a scheduler that places W by them, as zbv does");
+    }
     times_ = times.is_string()
                  ? mw::measured_times(values.find_file(times.get<std::string>()), placement())
                  : read_times(times);
@@ -253,6 +260,7 @@ class PipelineParallel : public mw::Strategy {
                   fmt::format("give each of the {} stages as many", ways_));
     }
     chunks_ = chunks;
+    written_ = true;
     stage_of_ = schedule.stage_of;
     splits_ = schedule.splits();
     schedule_ = [schedule = std::move(schedule)](const mw::ScheduleRequest& request) {
@@ -315,8 +323,9 @@ class PipelineParallel : public mw::Strategy {
   std::vector<int> layout_, stage_of_;
   std::vector<mw::WorkTimes> times_;
   double memory_ = 0;
-  bool adapts_ = false;  // a scheduler's, not one that is written down
-  bool splits_ = true;   // of a function nobody knows
+  bool adapts_ = false;   // a scheduler's, not one that is written down
+  bool written_ = false;  // of a file
+  bool splits_ = true;    // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
 };
 

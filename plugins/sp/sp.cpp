@@ -56,6 +56,12 @@ class SequenceParallel : public mw::Strategy {
              fmt::format("write sp {{ 2, {} = \"{}\" }}, or sp() on tp's ranks", option,
                          values.text(option)));
     }
+    if (form_ == "ulysses" && balance_ == "zigzag") {
+      refuse("option.needs", "balance",
+             "\"zigzag\" under form = \"ulysses\", where each rank has all queries of its heads: "
+             "there is nothing to balance",
+             "leave balance out, or take form = \"ring\" or \"allgather\"");
+    }
     if (heads_ == 1) return;
     if (ways_ == 0) {
       refuse("option.needs", "ulysses", "shares out ranks of sp's own",
@@ -229,9 +235,6 @@ class SequenceParallel : public mw::Strategy {
     draft.shard("seq", "cp");
     if (form_ == "ulysses") {
       share_heads(draft, "cp", ways_);
-      if (balance_ == "zigzag") {
-        draft.note("sp: Ulysses is even without zigzag: every rank has all queries of its heads");
-      }
       return;
     }
     if (heads_ > 1) {

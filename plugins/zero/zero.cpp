@@ -30,7 +30,7 @@ class Zero : public mw::Strategy {
         .fallback(1)
         .range(1, 1 << 20)
         .integer("prefetch", "stage 3: layers whose parameters are gathered ahead")
-        .fallback(1)
+        .fallback(usual_prefetch)
         .range(0, 1024)
         .boolean("keep", "stage 3: gather once a step, not again for each forward and backward")
         .fallback(false)
@@ -86,6 +86,7 @@ class Zero : public mw::Strategy {
                                   ways_),
                       "leave reduce out, or write stage = 2");
     }
+    refuse_idle_options();
     if (ways_ % replicas_ != 0) {
       int below = std::min(replicas_, ways_), above = replicas_;
       while (ways_ % below != 0) --below;
@@ -132,19 +133,15 @@ class Zero : public mw::Strategy {
     storage.reduces_by_chunk = by_chunk_;
     storage.offload = offload_;
     draft.add_pass(zero::shard_storage(storage));
-    if (stage_ < 3 && prefetch_ != 1) {
-      draft.note(fmt::format("zero({}): prefetch is for stage 3, this is stage {}", ways_, stage_));
-    }
-    if (stage_ == 3 && bucket_ != 25 << 20) {
-      draft.note(
-          fmt::format("zero({}): bucket is for stages 1 and 2; stage 3 reduces by layer", ways_));
-    }
   }
 
   std::vector<mw::Lighter> lighter() const override {
     std::vector<mw::Lighter> variants;
-    for (int stage = stage_ + 1; stage <= 3; ++stage)
-      variants.push_back({"ZeRO stage", {{"stage", stage}}});
+    for (int stage = stage_ + 1; stage <= 3; ++stage) {
+      mw::Json options = {{"stage", stage}};
+      if (stage == 3 && bucket_ != usual_bucket) options["bucket"] = usual_bucket;
+      variants.push_back({"ZeRO stage", options});
+    }
     if (keep_) variants.push_back({"ZeRO stage", {{"keep", false}}});
     if (by_chunk_) variants.push_back({"ZeRO stage", {{"reduce", "each"}}});
     if (offload_ == mw::Offload::nothing)
@@ -155,6 +152,36 @@ class Zero : public mw::Strategy {
   }
 
  private:
+  static constexpr std::int64_t usual_bucket = 25 << 20;
+  static constexpr int usual_prefetch = 1;
+
+  // What was written and would change nothing.
+  void refuse_idle_options() const {
+    const auto refuse = [&](const char* key, const std::string& why, const std::string& hint) {
+      throw mw::Error(mw::Stage::plan, "option.needs", key, fmt::format("zero({}): {}", ways_, why),
+                      hint);
+    };
+    if (prefetch_ != usual_prefetch && stage_ < 3) {
+      refuse("prefetch",
+             fmt::format("prefetch = {} at stage {}, where no parameters are gathered ahead",
+                         prefetch_, stage_),
+             "leave prefetch out, or write stage = 3");
+    }
+    if (prefetch_ != usual_prefetch && keep_) {
+      refuse("prefetch",
+             fmt::format("prefetch = {} with keep = true, which gathers all parameters at the "
+                         "start of a step",
+                         prefetch_),
+             "leave prefetch out, or keep");
+    }
+    if (bucket_ != usual_bucket && stage_ == 3) {
+      refuse("bucket",
+             fmt::format("bucket = {} bytes at stage 3, which reduces gradients layer by layer",
+                         bucket_),
+             "leave bucket out, or write stage = 1 or 2");
+    }
+  }
+
   std::string parts_axis() const { return replicas_ > 1 ? "zero_parts" : "zero"; }
 
   int ways_, stage_, replicas_, prefetch_;

@@ -65,6 +65,18 @@ class CheckpointFiles(ProgramCase):
         self.assertIn("nothing is left to do", said)
         self.assertEqual(again["losses"], result["losses"])
 
+    def test_one_of_a_later_step_than_the_last_is_refused(self):
+        """A run of four steps cannot go on after six, nor end there."""
+        self.train("e.checkpoint.keep = 9")
+        for more in ("e.resume = true", 'e.resume = { from = "ck" }; e.checkpoint = nil'):
+            with self.subTest(more):
+                error = self.refused(2, "checkpoint.past steps", "run", self.write(SCRIPT % (more + "; e.steps = 4")))
+                self.assertIn("the run is of 4 steps", error["message"])
+                self.assertIn("written after 6", error["message"])
+                self.assertIn("nearest: steps = 6", error["hint"])
+                self.assertIn("step-00000004, after step 4", error["hint"])
+        self.train("e.resume = { from = 'ck/step-00000004' }; e.checkpoint = nil; e.steps = 5")
+
     def test_a_broken_one_is_found_and_the_one_before_is_taken(self):
         whole = self.train('e.checkpoint.path = "other"')
         self.train("e.observe = function(step) return { stop = step == 4 } end")

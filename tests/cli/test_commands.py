@@ -259,57 +259,6 @@ class Commands(ProgramCase):
 
     # --- Plugins ---
 
-    def test_plugins_list(self):
-        done = self.call("plugins", "list", "--json")
-        names = {line["name"]: line for line in self.lines(done)}
-        self.assertEqual(names["dp"]["status"], "ok")
-        self.assertTrue(names["tp"]["file"].endswith("plugins/tp.so"))
-        self.assertIn("tensor parallelism", self.call("plugins", "list").stdout)
-        # What is built in, told apart, and all that a plugin brings.
-        brought = {name: {(one["kind"], one["name"]) for one in line["brings"]} for name, line in names.items()}
-        self.assertIsNone(names["meshwright"]["file"])
-        self.assertLessEqual({("model", "llama"), ("data", "text"), ("optimizer", "muon"), ("lr_schedule", "cosine"),
-                              ("microbatch", "fit"), ("recompute", "selective")}, brought["meshwright"])
-        self.assertEqual(brought["dp"], {("strategy", "dp"), ("hook", "bf16"), ("hook", "powersgd")})
-        self.assertEqual(brought["tp"], {("strategy", "tp")})
-        self.assertLessEqual({("strategy", "pp"), ("scheduler", "zbv")}, brought["pp"])
-        listed = self.call("plugins", "list").stdout
-        self.assertRegex(listed, r"(?m)^model +llama +\S+ +built in +Llama decoder")
-        self.assertRegex(listed, r"(?m)^scheduler +1f1b +\S+ +pp\.so +one forward, one backward")
-        # Folders once, below; no row is wider than a terminal for a path's sake.
-        self.assertRegex(listed, r"(?m)^  /.*/plugins$")
-        self.assertNotRegex(listed, r"(?m)^scheduler .*/plugins/")
-
-    def test_clusters_are_a_kind(self):
-        """Files of one's own on the plugin path beside those that ship."""
-        (self.folder / "hall.cluster.lua").write_text('-- our hall\nreturn changed')
-        listed = self.call("plugins", "list", "--plugin-path", self.folder).stdout
-        # A sentence, without its source, however many lines it takes.
-        self.assertRegex(listed, r"(?m)^cluster +dgx-h100 +dgx-h100\.lua +DGX H100: 8 H100 joined .* NICs of 400 Gb/s$")
-        self.assertRegex(listed, r"(?m)^cluster +selene +selene\.lua +Selene, .* a fat tree at full rate$")
-        self.assertRegex(listed, r"(?m)^cluster +hall +hall\.cluster\.lua +our hall$")
-        text = (SOURCE / "clusters/dgx-v100.lua").read_text().replace('name = "dgx-v100"', 'name = "hall"')
-        (self.folder / "hall.cluster.lua").write_text(text)
-        script = self.script('e.cluster = mw.cluster("hall", { nodes = 2 })')
-        self.assertIn("hall", self.only("plan", "--plugin-path", self.folder, script)["priced_for"])
-        done = self.call("plan", self.script(text='local mw = require "meshwright" mw.cluster "hall"'))
-        self.assertIn("there is no cluster hall", done.stderr)
-        self.assertIn("dgx-h100, ", done.stderr)
-
-    def test_broken_plugins_are_listed_with_reasons(self):
-        done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        broken = {line["name"]: line["code"] for line in self.lines(done) if line["status"] == "broken"}
-        self.assertEqual(broken["wrong_abi"], "plugin.abi")
-        self.assertEqual(broken["other_torch"], "plugin.torch")
-        self.assertEqual(broken["no_symbol"], "plugin.foreign")
-        # What is broken hinders nobody who does not ask for it.
-        done = self.call("plan", self.script(), MESHWRIGHT_PLUGIN_PATH=TEST_PLUGINS)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        done = self.call("plugins", "show", "wrong_abi", "--plugin-path", TEST_PLUGINS, "--json")
-        self.assertEqual(done.returncode, 2)
-        self.assertEqual(problems(self.lines(done)), ["plugin.abi"])
-
     def test_a_plugin_that_throws_when_it_is_made(self):
         for how in ("throws_in_place", "throws_in_place { late = true }"):
             done = self.call("run", self.script(f'local throws_in_place = mw.plugin "throws_in_place"\n'

@@ -13,6 +13,22 @@ class Device(ProgramCase):
         plans = [self.only("plan", self.write(SCRIPT % ("dp(2)", more))) for more in ("", CUDA)]
         self.assertEqual(plans[0]["plan_hash"], plans[1]["plan_hash"])
 
+    def test_without_a_cluster_nothing_is_said_of_what_it_can_do(self):
+        """This machine's cores are no GPU: no times of theirs, and no word on what fits."""
+        script = self.write(SCRIPT % ("dp(2)", CUDA))
+        plan = self.only("plan", script)
+        self.assertEqual(plan["peak_bytes"], plan["memory_needed"])
+        for key in ("priced_for", "step_seconds", "tokens_per_second", "mfu", "peak_flops", "cpu_seconds", "fits", "memory_limit"):
+            self.assertNotIn(key, plan)
+        for use in plan["communication"]:
+            self.assertNotIn("seconds", use)
+        said = self.call("plan", script).stdout
+        self.assertIn("no time is predicted: it is to run on a GPU", said)
+        self.assertNotIn("tokens/s", said)
+        self.assertNotIn("this machine", said)
+        self.assertGreater(self.only("plan", script, "--cluster", "dgx-h100", "--nodes", "1", "--set",
+                                     "precision=bf16")["step_seconds"], 0)
+
     @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine has a GPU")
     def test_a_run_without_one_is_refused_before_a_rank_starts(self):
         for verb in ("run", "verify"):

@@ -42,6 +42,17 @@ class Goodput(ProgramCase):
         simulated, closed = re.search(r"effective: ([\d.]+) % predicted \(([\d.]+) % in closed", done.stdout).groups()
         self.assertTrue(90 < float(simulated) < 96 and abs(float(simulated) - float(closed)) < 1, done.stdout)
 
+    def test_a_script_may_print_it_and_do_nothing_else(self):
+        done = self.call("run", self.write(
+            'local mw = require "meshwright"\nprint(mw.goodput { step_seconds = 5, devices = 100, mtbf = 1e6, '
+            'checkpoint_seconds = 30, restart_seconds = 300 })'))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))  # no word that nothing was trained
+        self.assertRegex(done.stdout, r"^goodput of 100 devices: [\d.]+ % of the time in steps that are kept \([\d.]+ % in")
+        self.assertNotIn("slow devices", done.stdout)
+        self.assertIn("775 by Young", done.stdout)
+        self.assertEqual(self.call("run", SOURCE / "scripts/published/llama3-goodput.lua").stderr, "")
+        self.assertIn("nothing was trained", self.call("run", self.write("print(1)")).stderr)
+
     def test_what_cannot_go_on_is_refused(self):
         done = self.call("run", "--json", self.write(
             'require "meshwright".goodput { step_seconds = 5, devices = 1e6, mtbf = 1e6, checkpoint_seconds = 30, '

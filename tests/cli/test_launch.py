@@ -45,6 +45,12 @@ class Launch(ProgramCase):
             done = self.call("run", "script.lua", "--communicator", "telegraph", "--json", **launched(process))
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertIn("telegraph", done.stderr)
+            self.assertRegex(done.stderr if process else self.lines(done)[0]["hint"], "there are (mpi, )?threads; others by")
+
+    def test_a_near_communicator_is_named(self):
+        done = self.call("run", "script.lua", "--communicator", "thread", "--json", **launched(0))
+        self.assertEqual(problems(self.lines(done)), ["launch.communicator"])
+        self.assertIn('did you mean "threads"?', self.lines(done)[0]["hint"])
 
     def test_threads_is_each_process_by_itself(self):
         done = self.call("run", "script.lua", "--communicator", "threads", "--json", **launched(0))
@@ -52,8 +58,15 @@ class Launch(ProgramCase):
         self.assertEqual(self.lines(done)[-1]["steps"], 1)
 
     def test_a_communicator_needs_a_launcher(self):
-        done = self.call("run", "script.lua", "--communicator", "telegraph", "--json")
+        error = self.only_refused("telegraph")
+        self.assertRegex(error["hint"], r"^there are (\w+, )*threads; others by --plugin-path$")
+        self.assertIn('did you mean "threads"?', self.only_refused("treads")["hint"])
+
+    def only_refused(self, name):
+        done = self.call("run", "script.lua", "--communicator", name, "--json")
         self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(problems(self.lines(done)), ["usage.value"])
+        return self.lines(done)[0]
 
     def test_another_number_than_the_launcher_started(self):
         self.refused(3, "launch.processes", "run", "script.lua", "--processes", "3")

@@ -64,7 +64,7 @@ FACTORS = {
                "pp { 2, schedule = 'dualpipev' }"],
     "data": ["", "dp { 2, bucket = '4KiB' }", "dp { 2, reduce = 'each' }", "dp { 2, hook = 'bf16', overlap = false }",
              "dp { 2, hook = 'powersgd' }", "zero { 2, stage = 1 }", "zero { 2, stage = 2, bucket = '4KiB' }",
-             "zero { 2, stage = 3 }", "zero { 2, stage = 3, prefetch = 0, keep = true }",
+             "zero { 2, stage = 3 }", "zero { 2, stage = 3, prefetch = 0 }", "zero { 2, stage = 3, keep = true }",
              "zero { 4, stage = 2, replicas = 2 }", "zero { 2, stage = 1, offload = 'optimizer' }",
              "zero { 2, stage = 3, offload = 'parameters' }"],
     "tensor": ["", "tp(2)", "tp { 2, overlap = true }", "tp(4)"],

@@ -3,10 +3,12 @@
 beside the events, and what is refused."""
 import json
 import re
+import signal
 import subprocess
 import unittest
 
 from cases import BIN, ProgramCase
+from problems import problems
 
 SEARCH = """\
 local mw = require "meshwright"
@@ -150,6 +152,76 @@ class Search(ProgramCase):
         done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=60)
         problem = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual((problem["code"], problem["key"], problem["hint"]), ("search.batch", "batch", "nearest: batch = 8"))
+
+    def refusal(self, *keys, code=3):
+        done = subprocess.run([BIN, "run", "-", "--json"], input=SEARCH % ", ".join(keys), capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(problems(lines)), 1)
+        return lines[-1]
+
+    def test_hosts_hold_what_is_offloaded(self):
+        """30 B parameters take 12 bytes each of optimizer state: 336 GiB in the host memory of a node of 8."""
+        keys = [B30, 'strategies = { "zero" }, microbatch = 1, recompute = "full", best = 8']
+        cluster = 'cluster = mw.cluster("dgx-a100-40", { nodes = 1, host = { capacity = "%s" } })'
+        offloads = lambda one: one["entries"][0].get("offload", "none") != "none"
+        large = self.found(*keys, cluster % "1TiB")
+        self.assertTrue(any(offloads(one) for one in large["best"]), [one["plan"] for one in large["best"]])
+        for one in large["checked"]:
+            if offloads(one):
+                self.assertGreater(one["predicted"]["host_needed"], 0.9 * 12 * 29e9)
+        self.assertEqual(large["host_memory_limit"], 2 ** 40)
+        problem = self.refusal(*keys, cluster % "300GiB")
+        self.assertEqual((problem["code"], problem["key"]), ("search.memory", "cluster.host.capacity"))
+        self.assertIn("too much", problem["message"])
+        # Where other plans fit, none of these takes more than its host has.
+        two = self.found(B30, 'strategies = { "zero", "tp" }, microbatch = 1, best = 8',
+                         'cluster = mw.cluster("dgx-h100", { nodes = 2, host = { capacity = "100GiB" } })')
+        for one in two["best"]:
+            self.assertLessEqual(one["predicted"].get("host_needed", 0), 100 * 2 ** 30)
+
+    def test_no_number_of_microbatches(self):
+        problem = self.refusal(B1, H100 % 1, "microbatch = 3")
+        self.assertEqual((problem["code"], problem["key"]), ("search.microbatch", "microbatch"))
+        self.assertEqual(problem["hint"], "nearest: microbatch = 2 or 4")
+        self.assertIn("3 divides", problem["message"])
+
+    def test_a_number_of_ranks_that_no_mix_has(self):
+        problem = self.refusal(B1, H100 % 1, 'ranks = 7, strategies = { "dp", "tp" }')
+        self.assertEqual((problem["code"], problem["key"]), ("search.none", "ranks"))
+        self.assertIn("cannot split 32 heads", problem["message"])
+        self.assertEqual(problem["hint"], "nearest: ranks = 4 or 8")
+        problem = self.refusal(B1, H100 % 4, 'strategies = { "tp" }')
+        self.assertEqual((problem["code"], problem["hint"]), ("search.none", "nearest: ranks = 16"))
+        self.assertIn("have no axes that make so many", problem["message"])
+
+    def test_memory_is_told_as_plan_tells_it(self):
+        text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join(
+            [B1, 'strategies = { "dp", "zero" }, schedules = {}', 'cluster = mw.cluster("dgx-h100", { nodes = 1, device = { memory = "%s" } })'])
+        found = self.found(B1, 'strategies = { "dp", "zero" }', H100 % 1)
+        peak = found["best"][0]["predicted"]["peak_bytes"]
+        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text % f"{int(peak / 0.97)}B", capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("  1: a driver would report", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* which is not priced$")
+        self.assertRegex(done.stdout, r"(?m)^ +plan +microbatch .* memory +reported$")
+
+    def test_a_stopped_search_says_what_follows(self):
+        text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B200, H100 % 32])
+        process = subprocess.Popen([BIN, "run", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        process.stdin.write(text)
+        process.stdin.close()
+        for line in process.stderr:
+            if line.startswith("search: "):
+                break
+        process.send_signal(signal.SIGINT)
+        said, shown = process.stderr.read(), process.stdout.read()
+        process.stdout.close(), process.stderr.close()
+        self.assertEqual(process.wait(timeout=120), 130)
+        self.assertIn("stopping: the best of those so far follow", said)
+        self.assertNotIn("step;", said)
+        self.assertIn("interrupted", shown)
 
     def test_the_command_takes_a_training(self):
         text = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.train { plan = { dp(2) }, steps = 10, '

@@ -285,11 +285,11 @@ TEST_CASE("A plan that the cluster cannot hold is refused") {
 
 TEST_CASE("Times are told of a machine that could run the plan alone") {
   const Experiment e = experiment(llama({dp(4)}));
-  CHECK(predict(*e.plan, round_machine()).timed);
+  CHECK(predict(*e.plan, round_machine()).timed());
   Device little = round_device();
   little.memory = 1 << 16;
   const Prediction p = predict(*e.plan, SharedCores(little));
-  CHECK_FALSE(p.timed);
+  CHECK_FALSE(p.timed());
   const Json json = p.to_json();
   for (const char* key : {"step_seconds", "tokens_per_second", "mfu", "hfu", "priced_for"})
     CHECK_FALSE(json.contains(key));

@@ -27,7 +27,7 @@ ClusterMachine two_nodes() {
   c.network.nic = 1e10;
   c.network.latency = 1e-5;
   c.network.hop = 1e-6;
-  c.host_link = c.host_memory = 1e11;
+  c.host_link = c.host_bandwidth = 1e11;
   return {c, round_stack()};
 }
 
@@ -145,6 +145,34 @@ TEST_CASE("The closed form is near the simulation, whatever the mix") {
       errors(found.sample, [](const FoundPlan& one) { return has(one, "zero", "offload"); });
   CHECK(offload.count > 10);
   CHECK(offload.time < 0.03);
+}
+
+TEST_CASE("The closed form knows what hosts hold") {
+  Setup setup = small();
+  Asked asked(setup);
+  OffloadPolicy all;
+  all.kind = OffloadPolicy::Kind::full;
+  asked.request.offload.push_back({"full", all});
+  asked.request.sampled = 150;
+  const SearchOutcome found = search(asked.request);
+  double off = 0;
+  int kept = 0, staged = 0;
+  for (const FoundPlan& one : found.sample) {
+    const auto host = static_cast<double>(one.predicted.host_needed);
+    INFO(one.plan << ", microbatch " << one.microbatch << ", offload " << one.offload << ": "
+                  << one.closed_form_host_bytes << " bytes of a node, by events " << host);
+    if (host == 0) {
+      CHECK(one.closed_form_host_bytes == 0);
+      continue;
+    }
+    ++kept;
+    staged += has(one, "pp") ? 1 : 0;
+    off += std::abs(one.closed_form_host_bytes / host - 1);
+    CHECK(std::abs(one.closed_form_host_bytes / host - 1) < 0.5);
+  }
+  CHECK(kept > 50);
+  CHECK(staged > 20);
+  CHECK(off / kept < 0.1);
 }
 
 TEST_CASE("What is gathered waits for a layer's own transfers on the same link") {

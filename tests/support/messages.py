@@ -42,6 +42,8 @@ MESSAGES = {
     "checkpoint.in-use": [r"checkpoint\.path: another run writes its checkpoints to \S+, process \d+ \[give this one .*"],
     "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
                         r"there is no checkpoint in \S+ \[name the path of .*"],
+    "checkpoint.past": [r"steps: the run is of \d+ steps?, and the checkpoint \S+ was written after \d+ \[nearest: steps = \d+, with "
+                        r"which nothing is left to do(, or resume\.from \S+, after step \d+)?\]"],
     "checkpoint.taken": [r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
                       r"resume\.from: \S+ has later checkpoints than step \d+, up to step \d+ \[give the run .*"],
     "cluster.host": [r"cluster\.host: is missing, and the plan keeps tensors in host memory \[host = .*"],
@@ -137,7 +139,8 @@ MESSAGES = {
                      r")?(scheduler|reduction hook|\w+)s: .*; others come from plugins: .*--plugin-path\]",
                       r"(offload|recompute): there is no \"half\" \[.*\"full\".*",
                       r"(offload|recompute)\.ops: no op of a layer is called \"mpl\" \[kinds are .*attention.*"],
-    "option.conflict": [r"evaluate\.data\.sequence is \d+, and the run.s is \d+ \[leave it out: .*",
+    "option.conflict": [r"zero\(\d+\): keep = true at stage \d, .* \[leave keep out, or write stage = 3\]",
+                        r"evaluate\.data\.sequence is \d+, and the run.s is \d+ \[leave it out: .*",
                         r"model\.block: experts of two layers differ in \w+: .* \[give all layers .*",
                         r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or "
                      r"kv_lora_rank out\]",
@@ -161,7 +164,11 @@ MESSAGES = {
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table says what: what, every, ops, fit or gathers \[.*"],
-    "option.needs": [r"plan\[2\]\.(form|balance): \"\w+\" is for ranks of sp's own \[write sp \{ 2, .*",
+    "option.needs": [r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
+                     r"(plan\[\d\]\.overlap: )?ep\(\d+\): overlap = true under dispatch = .* \[leave overlap out, or take .*\]",
+                     r"plan\[\d\]\.balance: \"zigzag\" under form = \"ulysses\", .* \[leave balance out, or take .*\]",
+                     r"(plan\[\d\]: pp: )?pp\(\d+\): the schedule \".*\" is written down, and times .* \[leave times out, .*\]",
+                     r"plan\[2\]\.(form|balance): \"\w+\" is for ranks of sp's own \[write sp \{ 2, .*",
                      r"model\.qk_nope_head_dim: is for latent attention, and there is no kv_lora_rank \[.*"],
     "option.range": [rf"{NAME} must be (at least|at most|between) .*; got {NUMBER} {NEAREST}.*\]",
                      r"model\.top_k: a token cannot choose 9 of 8 experts \[top_k = 8 at most\]",
@@ -269,10 +276,15 @@ MESSAGES = {
                      r"scripts are text) \[.*"],
     "search.batch": [r"batch: \d+ sequences? cannot be split over the data's ranks of any mix of \d+ ranks \[nearest: batch = \d+\]"],
     "search.cluster": [r"cluster is missing: a search is for described hardware \[cluster = .*"],
-    "search.memory": [r"memory: none of \d+ candidates fits \d+ ranks of .*; the nearest is plan = .*: .*, .* too much \[.*"],
-    "search.none": [r"no mix of .* on \d+ ranks is possible: \d+ were refused \[allow more .*"],
+    "search.memory": [r"memory: none of \d+ candidates fits \d+ ranks of .*; the nearest is plan = .*: .*, .* too much \[.*",
+                      r"cluster\.host\.capacity: none of \d+ candidates fits .* in the host memory of a node, .* too much \[more nodes, .*"],
+    "search.microbatch": [r"microbatch: \d+(, nor \d+)* divides the sequences of a rank in no mix of \d+ ranks: of a batch of \d+ it has "
+                          r".* \[nearest: microbatch = \d+( or \d+)?\]"],
+    "search.none": [r"no mix of .* on \d+ ranks is possible: (these have no axes that make so many|\d+ were refused(, the first as .*)?) "
+                    r"\[(nearest: ranks = \d+( or \d+)?|allow more .*)\]"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
-    "set.value": [r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
+    "set.value": [r"there is no (cluster|stack) \S+ \[(did you mean \".*\"\?|there are .*)\]", r".*unexpected symbol .* \[the value is .*",
+                  r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
                   r"expression\]"],
     "sort.field": [r"--sort \w+: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "sweep.axis": [r"over\S* has no values \[give it some, .*", r"over\S* is one value, .* \[an axis is a list .*",
@@ -294,7 +306,8 @@ MESSAGES = {
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==\]|for example .*)"],
-    "usage.value": [r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
+    "usage.value": [r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
+                    r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
                     r"--times takes three positive numbers \[F,I,W: .*"],
 }
 

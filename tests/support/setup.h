@@ -62,22 +62,22 @@ inline StrategyChoice pp(int ways, const std::string& schedule, const std::vecto
 inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch = 1,
                            bool keep = false, std::int64_t bucket = 1 << 12,
                            const std::string& offload = "none") {
-  return strategy("zero", {{"ways", ways},
-                           {"stage", stage},
-                           {"replicas", replicas},
-                           {"prefetch", prefetch},
-                           {"keep", keep && stage == 3},
-                           {"bucket", bucket},
-                           {"offload", offload}});
+  Json options = {{"ways", ways},
+                  {"stage", stage},
+                  {"replicas", replicas},
+                  {"keep", keep && stage == 3},
+                  {"offload", offload}};
+  // Of a product of options, those that mean something together.
+  if (stage == 3 && !keep) options["prefetch"] = prefetch;
+  if (stage < 3) options["bucket"] = bucket;
+  return strategy("zero", std::move(options));
 }
 
 // State in shards over the ranks that split the sequence too.
 inline StrategyChoice zero_over_sequence(int ways, int stage, int replicas = 1) {
-  return strategy("zero", {{"ways", ways},
-                           {"stage", stage},
-                           {"replicas", replicas},
-                           {"bucket", 1 << 12},
-                           {"sequence", true}});
+  Json options = {{"ways", ways}, {"stage", stage}, {"replicas", replicas}, {"sequence", true}};
+  if (stage < 3) options["bucket"] = 1 << 12;
+  return strategy("zero", std::move(options));
 }
 
 // Gradients in shards, reduced when a stage turns to another chunk of the model.

@@ -41,6 +41,7 @@ class AppHost : public Host {
   std::string report_sweep(const Json& table, const std::string& file,
                            const Json& options) override;
   void show(const std::string& text) override;
+  void did(const std::string& function) override { called_.insert(function); }
 
   // How sweeps go: what the command line says of it (keys of sweep:go), and what runs the script in
   // the same way again, in a cell's process and in a job's script.
@@ -111,7 +112,7 @@ class AppHost : public Host {
   std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
-  std::set<std::string> called_;       // verbs
+  std::set<std::string> called_;       // verbs, and functions that make something
   int exit_code_ = 0;
 };
 

@@ -130,6 +130,7 @@ class Chooser {
       try {
         auto checkpoint = std::make_shared<Checkpoint>(entry.folder);
         check(*checkpoint, key);
+        check_length(*checkpoint, folder);
         checkpoint->verify();
         for (const std::string& what : broken)
           start_.notes.push_back(fmt::format("{}; the one before it is taken", what));
@@ -168,6 +169,23 @@ class Chooser {
       refuse(differs,
              "a folder of its own, path = \"checkpoints/{name}-{seed}\"; or, where the "
              "change is meant, resume = { changed = true }");
+  }
+
+  // What was trained for longer cannot end earlier.
+  void check_length(const Checkpoint& checkpoint, const std::string& folder) const {
+    const std::int64_t there = checkpoint.index().step, steps = experiment_.steps;
+    if (there <= steps) return;
+    std::string earlier;
+    for (const CheckpointEntry& entry : checkpoints_in(folder)) {
+      if (entry.step <= steps)
+        earlier =
+            fmt::format(", or resume.from {}, after step {}", entry.folder.string(), entry.step);
+    }
+    throw Error(
+        Stage::options, "checkpoint.past", "steps",
+        fmt::format("steps: the run is of {}, and the checkpoint {} was written after {}",
+                    plural(steps, "step"), checkpoint.folder().string(), there),
+        fmt::format("nearest: steps = {}, with which nothing is left to do{}", there, earlier));
   }
 
   void take(std::shared_ptr<const Checkpoint> checkpoint) {

@@ -26,16 +26,37 @@ std::optional<Launch> launch_of(const ProcessArguments& arguments) {
   return launch;
 }
 
+// All that plugins on the path bring; what cannot be opened brings none.
+std::vector<std::string> communicators(PluginRegistry& plugins) {
+  std::vector<std::string> names;
+  for (const PluginFile& file : plugins.files()) {
+    if (!file.problem.empty()) continue;
+    const PluginDescriptor& plugin = *file.descriptor;
+    for (std::size_t i = 0; i < plugin.count; ++i) {
+      if (plugin.registrations[i].kind != Kind::communicator) continue;
+      const char* name = plugin.registrations[i].name;
+      names.emplace_back(name != nullptr ? name : plugin.name);
+    }
+  }
+  return names;
+}
+
+// What to do about a name that none of them has.
+std::string other_than(const std::string& name, PluginRegistry& plugins) {
+  std::vector<std::string> known = communicators(plugins);
+  known.emplace_back(by_itself);
+  const std::string near = did_you_mean(name, known);
+  return near.empty() ? fmt::format("there are {}; others by --plugin-path", join(known)) : near;
+}
+
 std::unique_ptr<Carrier> carrier_of(const Launch& launch, PluginRegistry& plugins) {
   const Registration* found = nullptr;
   try {
     found = &plugins.find(Kind::communicator, launch.communicator);
   } catch (const Error& error) {
-    const std::string near = did_you_mean(launch.communicator, plugins.names());
-    std::string how =
-        fmt::format("name the folder of {}.so with --plugin-path", launch.communicator);
-    if (!near.empty()) how = near;
-    if (launch.communicator == "mpi") how = "install OpenMPI, then ./meshwright build";
+    const std::string how = launch.communicator == "mpi"
+                                ? "install OpenMPI, then ./meshwright build"
+                                : other_than(launch.communicator, plugins);
     throw Error(Stage::environment, "launch.communicator", "",
                 fmt::format("{} started {}, and there is nothing that connects them: {}", launch.by,
                             plural(launch.processes, "process"), error.problems().front().message),
@@ -134,7 +155,14 @@ Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Outpu
   const auto launch = launch_of(arguments);
   if (!launch) {
     if (arguments.communicator.empty() || arguments.communicator == by_itself) return;
-    plugins.find(Kind::communicator, arguments.communicator, "--communicator");
+    try {
+      plugins.find(Kind::communicator, arguments.communicator);
+    } catch (const Error& error) {
+      throw Error(Stage::script, "usage.value", "",
+                  fmt::format("--communicator {}: {}", arguments.communicator,
+                              error.problems().front().message),
+                  other_than(arguments.communicator, plugins));
+    }
     throw Error(Stage::environment, "launch.none", "",
                 fmt::format("--communicator {}: no launcher has started this process",
                             arguments.communicator),

@@ -251,7 +251,7 @@ void check_priced(const Experiment& experiment, KitReport& report) {
   if (!machine) return;
   const char* check = "a plan is priced for the cluster";
   const Prediction priced = predict(*experiment.plan, *machine, experiment.threads);
-  if (priced.timed && std::isfinite(priced.step_seconds) && priced.step_seconds > 0) {
+  if (priced.timed() && std::isfinite(priced.step_seconds) && priced.step_seconds > 0) {
     report.ok(check, fmt::format("{:.3g} ms a step on {}, {} of {} needed",
                                  1e3 * priced.step_seconds, priced.priced_for,
                                  format_bytes(static_cast<double>(priced.memory_needed)),

@@ -21,6 +21,7 @@ namespace mw {
 namespace {
 
 constexpr int exit_usage = 2;
+constexpr int seconds_for_first = 5;  // to say what all processes have to say
 
 // The nearest command where a word is none; empty if the words are in order.
 std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string>& words) {
@@ -140,6 +141,7 @@ int run_main(int argc, char** argv) {
   }
   std::optional<Output> output;
   const bool silent = is_silent_process(arguments.processes);
+  const OnStopSay on_stop(silent ? "" : stop_words);
   try {
     output.emplace(arguments.json, arguments.quiet);
     if (silent) output->mute();
@@ -148,9 +150,10 @@ int run_main(int argc, char** argv) {
   } catch (const Error& error) {
     if (!output) output.emplace(false);
     // Where the first process fails alike it says so, and the launcher ends this one.
-    const bool told = silent && error.exit_code() == exit_code_of(Stage::environment);
-    if (told) ::sleep(1);
-    if (told || !silent) output->error(error);
+    const bool alone = silent && error.exit_code() == exit_code_of(Stage::environment);
+    for (int second = 0; alone && second < seconds_for_first && !stop_requested(); ++second)
+      ::sleep(1);
+    if ((alone && !stop_requested()) || !silent) output->error(error);
     return stop_requested() ? exit_interrupted : error.exit_code();
   } catch (const std::exception& error) {
     if (!output) output.emplace(false);

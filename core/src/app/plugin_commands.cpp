@@ -117,10 +117,49 @@ class FileNames {
   std::set<std::string> folders_;
 };
 
+// What can be composed, by kind: a line of each or several, none wider than a terminal.
+class Listing {
+ public:
+  // `source`: of whose file and version it is; empty: built in.
+  void add(const std::string& kind, const std::string& name, const std::string& doc,
+           const std::string& source = "") {
+    if (kinds_.empty() || kinds_.back().first != kind) kinds_.push_back({kind, {}});
+    std::string text = doc;
+    if (text.ends_with('.')) text.pop_back();
+    kinds_.back().second.push_back({name, source.empty() ? text : text + " (" + source + ")"});
+    widest_ = std::max(widest_, name.size());
+  }
+
+  std::string text() const {
+    std::string text;
+    for (const auto& [kind, entries] : kinds_) {
+      text += (text.empty() ? "" : "\n") + kind + "\n";
+      for (const auto& [name, doc] : entries) {
+        const std::string begin = fmt::format("  {:{}}  ", name, widest_);
+        text += begin + wrapped(doc, terminal - begin.size(), begin.size()) + "\n";
+      }
+    }
+    return text;
+  }
+
+ private:
+  static constexpr std::size_t terminal = 80;
+  std::vector<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>> kinds_;
+  std::size_t widest_ = 0;
+};
+
+// What mw.stack takes by name.
+std::vector<ClusterFile> all_stack_files() {
+  std::vector<ClusterFile> all =
+      cluster_files(lua_library().parent_path() / "clusters/stacks", ".lua");
+  std::erase_if(all, [](const ClusterFile& one) { return one.name == "ops"; });  // a part of others
+  return all;
+}
+
 }  // namespace
 
 int list_plugins(PluginRegistry& plugins, Output& output) {
-  TextTable table({"kind", "name", "version", "file", "what it does"});
+  Listing listing;
   FileNames names;
   std::vector<std::pair<const PluginDescriptor*, std::string>> good = {{&built_in(), ""}};
   std::string broken;
@@ -141,12 +180,19 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
     output.result(line);
   }
   for (const auto& [plugin, file] : good) output.result(json_of(*plugin, file));
-  const std::vector<ClusterFile> clusters = all_cluster_files(plugins);
+  const std::vector<ClusterFile> clusters = all_cluster_files(plugins), stacks = all_stack_files();
   for (const ClusterFile& one : clusters) {
     Json line = {{"kind", "plugin"},   {"name", one.name},          {"version", nullptr},
                  {"summary", one.doc}, {"file", one.file.string()}, {"status", "ok"}};
     line["brings"] = Json::array({{{"kind", name_of(Kind::cluster)}, {"name", one.name}}});
     output.result(line);
+  }
+  for (const ClusterFile& one : stacks) {
+    output.result({{"kind", "stack"},
+                   {"name", one.name},
+                   {"summary", one.doc},
+                   {"file", one.file.string()},
+                   {"status", "ok"}});
   }
   if (output.json()) return 0;
   for (auto kind = Kind::strategy; kind <= last_kind;
@@ -154,16 +200,19 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
     for (const auto& [plugin, file] : good) {
       for (const Registration& one : registrations(*plugin)) {
         if (one.kind == kind)
-          table.add({noun_of(kind), one.name, plugin->version,
-                     file.empty() ? "built in" : names(file), one.doc});
+          listing.add(noun_of(kind), one.name, one.doc,
+                      file.empty() ? "" : fmt::format("{} {}", names(file), plugin->version));
       }
     }
     if (kind != Kind::cluster) continue;
-    for (const ClusterFile& one : clusters)
-      table.add({noun_of(kind), one.name, "", names(one.file), one.doc});
+    for (const ClusterFile& one : clusters) {
+      const bool ships = one.file.parent_path() == lua_library().parent_path() / "clusters";
+      listing.add(noun_of(kind), one.name, one.doc, ships ? "" : names(one.file));
+    }
+    for (const ClusterFile& one : stacks) listing.add("stack of a cluster", one.name, one.doc);
   }
-  std::string text = table.text();
-  if (!names.folders().empty()) text += "\nfiles lie in:\n";
+  std::string text = listing.text();
+  if (!names.folders().empty()) text += "\nwhat names no file is built in; others lie in:\n";
   for (const std::string& folder : names.folders()) text += fmt::format("  {}\n", folder);
   if (!broken.empty()) text += "\nbroken:\n" + broken;
   if (good.size() == 1) {

@@ -43,9 +43,11 @@ const Fields prediction_fields = {
     {"beside_program", "table<string, integer>?",
      "what of those are no bytes of the program: gradients, loss, reserve, communicators, context"},
     {"memory_needed", "integer", "bytes of all ranks that share a memory"},
-    {"memory_limit", "integer", "bytes that there are"},
-    {"fits", "boolean", ""},
-    {"nearly_full", "boolean", "fits, and fills more than 95 % of what there is"},
+    {"memory_limit", "integer?", "bytes that there are, where that is known"},
+    {"host_needed", "integer?", "bytes in host memory of the node that needs most, on a cluster"},
+    {"host_limit", "integer?", "bytes of host memory that a node has, where the cluster says so"},
+    {"fits", "boolean?", "in both; nil where it is not known what there is"},
+    {"nearly_full", "boolean?", "fits, and fills more than 95 % of what there is"},
     {"held_out_seconds", "number?", "of one evaluation"},
 };
 
@@ -166,6 +168,7 @@ const Fields search_fields = {
     {"priced_for", "string", "the cluster and the stack"},
     {"ranks", "integer", "of each plan"},
     {"rank_memory_limit", "integer", "bytes"},
+    {"host_memory_limit", "integer?", "bytes of host memory that a node has, if it is known"},
     {"candidates", "integer", "that were priced"},
     {"refused", "integer", "that the strategies or the model do not allow"},
     {"fitting", "integer", "of the candidates, by the closed form"},
@@ -178,7 +181,7 @@ const Fields search_fields = {
     {"checking_seconds", "number", "... planning the best whole"},
     {"best", "table[]",
      "plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, "
-     "closed_form_seconds, closed_form_bytes; the fastest first"},
+     "closed_form_seconds, closed_form_bytes, closed_form_host_bytes; the fastest first"},
     {"edge", "table[]", "of those planned whole: nothing has less memory and is as fast"},
     {"checked", "table[]", "all that were planned whole, in the order of the closed form"},
     {"why", "string", "what limits the best one, and what its neighbours lose"},

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "predict/search.h"
@@ -23,6 +24,7 @@ Json found_json(const FoundPlan& found) {
           {"fits", found.fits},
           {"closed_form_seconds", found.closed_form_seconds},
           {"closed_form_bytes", found.closed_form_bytes},
+          {"closed_form_host_bytes", found.closed_form_host_bytes},
           {"predicted", found.predicted.to_json()}};
 }
 
@@ -32,23 +34,61 @@ Json all_json(const std::vector<FoundPlan>& plans) {
   return all;
 }
 
-std::string table_text(const std::vector<FoundPlan>& plans, bool with_offload) {
-  std::vector<std::string> header = {"plan", "microbatch", "recompute"};
-  if (with_offload) header.emplace_back("offload");
-  const std::size_t first = header.size();
-  for (const char* name : {"step", "closed form", "MFU", "memory"}) header.emplace_back(name);
-  TextTable table(header, {1, first, first + 1, first + 2, first + 3});
+// Columns that some of these plans have.
+struct Columns {
+  bool offload = false, reported = false, host = false;
+
+  explicit Columns(const std::vector<FoundPlan>& plans) {
+    for (const FoundPlan& one : plans) {
+      offload = offload || one.offload != "none";
+      reported = reported || !one.predicted.most_reported().beside.empty();
+      host = host || one.predicted.host_needed > 0;
+    }
+  }
+};
+
+std::string table_text(const std::vector<FoundPlan>& plans) {
+  const Columns columns(plans);
+  std::vector<std::string> header = {"", "plan", "microbatch", "recompute"};
+  if (columns.offload) header.emplace_back("offload");
+  std::vector<std::size_t> right = {0, 2};
+  const auto numbers = [&](const char* name) {
+    right.push_back(header.size());
+    header.emplace_back(name);
+  };
+  for (const char* name : {"step", "closed form", "MFU", "memory"}) numbers(name);
+  if (columns.reported) numbers("reported");
+  if (columns.host) numbers("host, a node");
+  TextTable table(header, right);
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  int number = 0;
   for (const FoundPlan& one : plans) {
-    std::vector<std::string> row = {one.plan, std::to_string(one.microbatch),
-                                    json_text(one.recompute)};
-    if (with_offload) row.push_back(json_text(one.offload));
-    row.push_back(fmt::format("{:.4g} s", one.predicted.step_seconds));
+    const Prediction& p = one.predicted;
+    std::vector<std::string> row = {std::to_string(++number), one.plan,
+                                    std::to_string(one.microbatch), json_text(one.recompute)};
+    if (columns.offload) row.push_back(json_text(one.offload));
+    row.push_back(fmt::format("{:.4g} s", p.step_seconds));
     row.push_back(fmt::format("{:.4g} s", one.closed_form_seconds));
-    row.push_back(fmt::format("{:.1f} %", 100 * one.predicted.mfu));
-    row.push_back(format_bytes(static_cast<double>(one.predicted.fullest().memory.peak)));
+    row.push_back(fmt::format("{:.1f} %", 100 * p.mfu));
+    row.push_back(bytes(p.fullest().memory.peak));
+    if (columns.reported) row.push_back(bytes(p.most_reported().reported()));
+    if (columns.host) row.push_back(bytes(p.host_needed));
     table.add(row);
   }
   return table.text("  ");
+}
+
+// What `plan` says of their memory: all of the first one's, of the others what is nearly too much.
+std::string notes_text(const std::vector<FoundPlan>& plans) {
+  std::string text;
+  int number = 0;
+  for (const FoundPlan& one : plans) {
+    std::istringstream notes((number++ == 0 ? reported_text(one.predicted) : "") +
+                             room_text(one.predicted));
+    for (std::string line; std::getline(notes, line);)
+      text += fmt::format("  {}:{}\n", number, line.substr(1));
+  }
+  return text.empty() ? "" : "\n" + text;
 }
 
 std::string search_text(const SearchRequest& request, const SearchOutcome& found) {
@@ -62,12 +102,8 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
       found.candidates, found.refused, found.fitting, std::llround(found.rate()),
       found.probing_seconds, found.probes, found.pricing_seconds, found.checked.size(),
       found.checking_seconds, found.seconds);
-  bool offload = false;
-  for (const FoundPlan& one : found.best) offload = offload || one.offload != "none";
-  for (const FoundPlan& one : found.edge) offload = offload || one.offload != "none";
-  text += table_text(found.best, offload);
-  if (found.edge.size() > 1)
-    text += "\n  less memory, more time\n\n" + table_text(found.edge, offload);
+  text += table_text(found.best) + notes_text(found.best);
+  if (found.edge.size() > 1) text += "\n  less memory, more time\n\n" + table_text(found.edge);
   text += "\n";
   std::istringstream why(found.why);
   for (std::string line; std::getline(why, line);) text += "  " + line + "\n";
@@ -80,6 +116,7 @@ Json run_search(const Json& table, const ReadContext& context, Output& output) {
   ReadSearch read = read_search(table, context);
   if (!output.json() && !output.quiet())
     read.request.progress = [&output](const std::string& text) { output.note(text); };
+  const OnStopSay words("stopping: the best of those so far follow; once more ends that too");
   const SearchOutcome found = search(read.request);
   Json result = {{"kind", "search"},
                  {"status", found.interrupted ? "interrupted" : "done"},
@@ -96,6 +133,8 @@ Json run_search(const Json& table, const ReadContext& context, Output& output) {
                  {"probing_seconds", found.probing_seconds},
                  {"pricing_seconds", found.pricing_seconds},
                  {"checking_seconds", found.checking_seconds}};
+  if (const std::int64_t host = read.request.machine->host().bytes; host > 0)
+    result["host_memory_limit"] = host;
   result["best"] = all_json(found.best);
   result["edge"] = all_json(found.edge);
   result["checked"] = all_json(found.checked);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -44,15 +45,17 @@ std::string bytes_text(std::int64_t bytes) {
 // Measured beside predicted.
 std::string comparison(const Measurements& measured, const Prediction& predicted) {
   TextTable table({"", "measured", "predicted"}, {1, 2});
+  const auto foretold = [&](const std::string& text) { return predicted.timed() ? text : "-"; };
   table.add({"step", fmt::format("{:.1f} ms", 1e3 * measured.step_seconds()),
-             fmt::format("{:.1f} ms", 1e3 * predicted.step_seconds)});
+             foretold(fmt::format("{:.1f} ms", 1e3 * predicted.step_seconds))});
   table.add({"tokens/s", format_count(measured.tokens_per_second()),
-             format_count(predicted.tokens_per_second)});
-  table.add({"MFU", fmt::format("{:.1f} %", 100 * measured.mfu()),
-             fmt::format("{:.1f} %", 100 * predicted.mfu)});
+             foretold(format_count(predicted.tokens_per_second))});
+  if (std::isfinite(predicted.peak_flops))
+    table.add({"MFU", fmt::format("{:.1f} %", 100 * measured.mfu()),
+               foretold(fmt::format("{:.1f} %", 100 * predicted.mfu))});
   if (predicted.stages.size() > 1) {
     table.add({"bubble", fmt::format("{:.1f} %", 100 * measured.bubble_fraction()),
-               fmt::format("{:.1f} %", 100 * predicted.bubble_fraction)});
+               foretold(fmt::format("{:.1f} %", 100 * predicted.bubble_fraction))});
   }
   table.add({"memory, a rank's peak", bytes_text(measured.peak_bytes()),
              bytes_text(predicted.fullest().memory.peak)});
@@ -91,8 +94,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
     text += comparison(measured, predicted);
-    if (!predicted.priced_for.empty())
-      text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
+    if (predicted.timed()) text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();
   }
@@ -115,28 +117,37 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.evaluation.plan).step_seconds;
   }
-  if (!experiment.step_plans) return prediction;
+  const auto of_its_device = [&] {
+    if (&machine == &this_machine() && experiment.device != at::kCPU)
+      prediction.forget_machine(
+          "it is to run on a GPU (device = \"cuda\"), and nothing says what that can do");
+    return prediction;
+  };
+  if (!experiment.step_plans) return of_its_device();
   for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
     const Prediction other = of(*experiment.step_plans->plans[p]);
     for (std::size_t s = 0; s < prediction.stages.size(); ++s) {
       prediction.stages[s].memory = highest_of(prediction.stages[s].memory, other.stages[s].memory);
     }
     prediction.memory_needed = std::max(prediction.memory_needed, other.memory_needed);
+    prediction.host_needed = std::max(prediction.host_needed, other.host_needed);
     prediction.fits = prediction.fits && other.fits;
     if (experiment.which_plan(experiment.steps - 1) == static_cast<int>(p))
       prediction.communication = other.communication;
   }
-  return prediction;
+  return of_its_device();
 }
 
 // As `plan` prints it, and what the run computes beside its steps.
 std::string plan_text(const Experiment& experiment, const Prediction& prediction) {
   std::string text = print(*experiment.plan, prediction);
   if (experiment.evaluation.data) {
-    text += fmt::format("  held out {} every {}, {:.1f} ms predicted\n",
-                        plural(experiment.evaluation.batches, "batch"),
-                        plural(experiment.evaluation.every, "step"),
-                        1e3 * prediction.held_out_seconds.value_or(0));
+    text += fmt::format(
+        "  held out {} every {}{}\n", plural(experiment.evaluation.batches, "batch"),
+        plural(experiment.evaluation.every, "step"),
+        prediction.timed()
+            ? fmt::format(", {:.1f} ms predicted", 1e3 * prediction.held_out_seconds.value_or(0))
+            : "");
   }
   return text;
 }
@@ -232,6 +243,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   if (experiment.processes != nullptr && !experiment.processes->first())
     return carry_ranks(std::move(limited));
   const std::string forced = check_machine_memory(experiment, this_device().memory);
+  const OnStopSay words(stop_after_step);
   const CheckpointStart start = begin_checkpoints(limited);
   Checkpoints* checkpoints = start.checkpoints.get();
   LogClaim claim = claim_log(experiment, start.from());

@@ -2,11 +2,13 @@
 // second one ends the process at once, unless it is but the first one once more.
 #include "base/interrupt.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 
 #include "meshwright/error.h"
@@ -16,6 +18,8 @@ namespace {
 
 std::atomic<bool> stop = false;
 std::atomic<int> stopped_by = 0;
+std::atomic<const char*> said = stop_words;
+static_assert(std::atomic<const char*>::is_always_lock_free, "read in a signal handler");
 // The last signal that may end the process at once, and when it came.
 std::atomic<int> urged_by = 0;
 std::atomic<std::int64_t> urged_at = 0;  // milliseconds
@@ -51,11 +55,15 @@ extern "C" void on_signal(int number) {
   }
   if (stop.exchange(true)) return;
   stopped_by = number;
-  static constexpr char text[] = "\nstopping after this step; once more stops at once\n";
+  const char* const words = said;
+  if (*words == '\0') return;
+  // writev does not write.
+  char end[] = "\n";
+  const iovec parts[] = {{end, 1}, {const_cast<char*>(words), std::strlen(words)}, {end, 1}};
   // Nothing can be done about a closed terminal here, and who was interrupted may be about
   // to look at errno.
   const int before = errno;
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
+  [[maybe_unused]] const auto written = ::writev(STDERR_FILENO, parts, 3);
   errno = before;
 }
 
@@ -91,6 +99,11 @@ const char* stop_signal() {
     default:
       return "";
   }
+}
+
+OnStopSay::OnStopSay(const char* words) : before_(said.exchange(words)) {}
+OnStopSay::~OnStopSay() {
+  said = before_;
 }
 
 void stop_on_signals() {

@@ -15,6 +15,22 @@ void request_stop();                   // async-signal-safe
 void forget_stop_request();            // for tests and the prompt of the REPL
 // "SIGINT", the signal of the first request; empty if it was none.
 const char* stop_signal();
+
+// What the first signal is answered with on standard error, until the end of the scope: what then
+// comes to its end. A literal; empty: nothing, as another process says it.
+class OnStopSay {
+ public:
+  explicit OnStopSay(const char* words);
+  ~OnStopSay();
+  OnStopSay(const OnStopSay&) = delete;
+  OnStopSay& operator=(const OnStopSay&) = delete;
+
+ private:
+  const char* before_;
+};
+inline constexpr const char* stop_words = "stopping; once more stops at once";
+inline constexpr const char* stop_after_step = "stopping after this step; once more stops at once";
+
 // Installs the handlers. SIGHUP is left alone where it was ignored (nohup). SIGPIPE and SIGXFSZ no
 // longer end the process: what writes gets an error that it can tell,
 // and a run goes on without a reader.

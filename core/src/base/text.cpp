@@ -97,6 +97,20 @@ std::size_t display_width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out, line;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (!line.empty() && display_width(line) + 1 + display_width(word) > width) {
+      out += line + '\n' + std::string(indent, ' ');
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + std::string(word);
+  }
+  return out + line;
+}
+
 TextTable::TextTable(std::vector<std::string> header, std::vector<std::size_t> right)
     : header_(std::move(header)), right_(std::move(right)) {}
 

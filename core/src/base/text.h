@@ -26,6 +26,10 @@ std::string plural(std::int64_t count, std::string_view noun);
 // Columns that a terminal needs for `text`: code points of UTF-8, wide characters not considered.
 std::size_t display_width(std::string_view text);
 
+// Broken between words so that no line is wider than `width`, if no word is; lines after the first
+// begin with so many spaces. Without a newline at its end.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
+
 // Rows of cells, padded to columns. Numbers read better right-aligned: `right` names such columns.
 class TextTable {
  public:

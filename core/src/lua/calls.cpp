@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/interrupt.h"
 #include "lua/value.h"
 
 namespace mw {
@@ -16,34 +17,51 @@ Error with_places(const Error& error, const std::function<std::string(const Prob
   return Error(std::move(problems));
 }
 
+namespace {
+
+// What a Lua expression after `--set key=` comes to.
+Json evaluated(lua_State* lua, const Setting& setting) {
+  lua_getglobal(lua, "require");
+  lua_pushstring(lua, "meshwright.settings");
+  protected_call(lua, 1, 1);
+  lua_pushstring(lua, setting.text.c_str());
+  try {
+    protected_call(lua, 1, 1);
+  } catch (const Error& error) {
+    const Problem& first = error.problems().front();
+    const bool known = !first.hint.empty() && first.code != "script.error";
+    throw Error(Problem{Stage::options, "set.value", setting.key,
+                        known || first.place == "--set:1" ? first.message : first.text(),
+                        known ? first.hint : "the value is a number, a word, or a Lua expression",
+                        place_of_setting(setting.given)});
+  }
+  Json value = to_json(lua, -1, setting.key);
+  lua_pop(lua, 1);
+  return value;
+}
+
+}  // namespace
+
 void read_settings(lua_State* lua, Script::State& state) {
   if (state.settings_read) return;
   state.settings_read = true;
+  Problems problems;  // of all of them
+  const int top = lua_gettop(lua);
   for (const std::string& given : state.options.settings) {
-    Setting setting = parse_setting(given);
-    const auto other = state.options.given_as.find(given);
-    if (other != state.options.given_as.end()) setting.given = other->second;
-    if (!read_plainly(setting.text, setting.value)) {
-      lua_getglobal(lua, "require");
-      lua_pushstring(lua, "meshwright.settings");
-      protected_call(lua, 1, 1);
-      lua_pushstring(lua, setting.text.c_str());
-      try {
-        protected_call(lua, 1, 1);
-      } catch (const Error& error) {
-        const Problem& first = error.problems().front();
-        const bool known = !first.hint.empty() && first.code != "script.error";
-        throw Error(
-            Problem{Stage::options, "set.value", setting.key,
-                    first.place == "--set:1" ? first.message : first.text(),
-                    known ? first.hint : "the value is a number, a word, or a Lua expression",
-                    place_of_setting(setting.given)});
-      }
-      setting.value = to_json(lua, -1, setting.key);
-      lua_pop(lua, 1);
+    try {
+      Setting setting = parse_setting(given);
+      const auto other = state.options.given_as.find(given);
+      if (other != state.options.given_as.end()) setting.given = other->second;
+      if (!read_plainly(setting.text, setting.value)) setting.value = evaluated(lua, setting);
+      state.settings.push_back(std::move(setting));
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& error) {
+      lua_settop(lua, top);
+      problems.add(error);
     }
-    state.settings.push_back(std::move(setting));
   }
+  problems.throw_if_any();
 }
 
 Json call_function(Script::State& state, std::int64_t number, const std::vector<Json>& arguments) {

@@ -290,6 +290,7 @@ int core_refuse(lua_State* lua) {
 // bar_chart(file, chart): a page, missing folders made
 int core_bar_chart(lua_State* lua) {
   write_page("mw.bar_chart", luaL_checkstring(lua, 1), bars_html(to_json(lua, 2, "chart")));
+  State::of(lua).host.did("bar_chart");
   return 0;
 }
 
@@ -304,7 +305,19 @@ int core_goodput(lua_State* lua) {
   Problems problems;
   const GoodputRequest request = read_goodput(to_json(lua, 1, "goodput"), "goodput", problems);
   problems.throw_if_any();
-  push_json(lua, to_json(goodput(request), request));
+  const Goodput found = goodput(request);
+  push_json(lua, to_json(found, request));
+  give_text(lua, text_of(found, request), /*soon=*/false);
+  State::of(lua).host.did("goodput");
+  return 1;
+}
+
+// near(word, { known, … }) -> "did you mean …?", or nil
+int core_near(lua_State* lua) {
+  std::vector<std::string> known;
+  for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
+  const std::string near = did_you_mean(luaL_checkstring(lua, 1), known);
+  near.empty() ? lua_pushnil(lua) : (void)lua_pushlstring(lua, near.data(), near.size());
   return 1;
 }
 
@@ -339,6 +352,7 @@ int open_core(lua_State* lua) {
                                        {"refuse", guarded<placed<core_refuse>>},
                                        {"bar_chart", guarded<placed<core_bar_chart>>},
                                        {"goodput", guarded<placed<core_goodput>>},
+                                       {"near", guarded<core_near>},
                                        {"sweep", guarded<core_sweep>},
                                        {"sweep_go", guarded<core_sweep_go>},
                                        {"sweep_report", guarded<core_sweep_report>},

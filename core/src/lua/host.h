@@ -60,6 +60,8 @@ class Host {
                          const CallFunction& function);
   // sweep:report(file, { … }): the file's name.
   virtual std::string report_sweep(const Json& table, const std::string& file, const Json& options);
+  // The script has made something of its own, by a function that is no verb.
+  virtual void did(const std::string& function);
   // Text for people, where a script's own goes.
   virtual void show(const std::string& text);
 };

@@ -56,6 +56,7 @@ Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const
 }  // namespace
 
 void Host::show(const std::string&) {}
+void Host::did(const std::string&) {}
 void Host::check_sweep(const Json&, const std::vector<AppliedSetting>&) {
   not_here("mw.sweep");
 }

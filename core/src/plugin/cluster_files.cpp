@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <string_view>
 
 namespace mw {
 namespace fs = std::filesystem;
@@ -25,7 +26,8 @@ std::string what_it_is(const fs::path& path) {
     if (c == '(' && depth++ == 0) opened = at;
     if (c == ')' && depth > 0 && --depth == 0) closed = at;
     const bool last = at + 1 == comment.size() || comment[at + 1] == ' ';
-    if (c == '.' && depth == 0 && last) break;  // no "et al." of a source
+    const bool abbreviated = std::string_view(comment).substr(0, at).ends_with(" et al");
+    if (c == '.' && depth == 0 && last && !abbreviated) break;
   }
   if (closed + 1 == at && opened > 1) at = opened - 1;
   return comment.substr(0, at);

@@ -153,8 +153,12 @@ const Fields<Cluster>& host_fields() {
   static const Fields<Cluster> fields = [] {
     Fields<Cluster> f;
     rate(f.add("link", "bytes a second between a device and its host", &Cluster::host_link));
-    rate(f.add("memory", "bytes a second of the host's memory, for each device",
-               &Cluster::host_memory));
+    rate(f.add("bandwidth", "bytes a second of the host's memory, for each device",
+               &Cluster::host_bandwidth));
+    f.add("capacity", "bytes of host memory that a node has; not looked at if left out",
+          &Cluster::host_capacity)
+        .at_least(1)
+        .optional();
     return f;
   }();
   return fields;

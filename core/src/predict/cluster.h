@@ -90,8 +90,9 @@ struct Cluster {
   NodeLinks node;
   Network network;
   Torus torus;
-  double host_link = 0;    // bytes a second between a device and its host; 0: not known
-  double host_memory = 0;  // ... of the host's memory, where what is offloaded is updated
+  double host_link = 0;            // bytes a second between a device and its host; 0: not known
+  double host_bandwidth = 0;       // ... of the host's memory, where what is offloaded is updated
+  std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 
   std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
 };

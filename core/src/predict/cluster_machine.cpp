@@ -131,9 +131,11 @@ void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& pro
     for (const Slot& slot : program.slots) offloads = offloads || slot.memory == Memory::host;
   }
   if (offloads && cluster.host_link <= 0) {
-    problems.add(Stage::plan, "cluster.host", "cluster.host",
-                 "cluster.host: is missing, and the plan keeps tensors in host memory",
-                 "host = { link = 25e9, memory = 20e9 }: bytes a second of each device");
+    problems.add(
+        Stage::plan, "cluster.host", "cluster.host",
+        "cluster.host: is missing, and the plan keeps tensors in host memory",
+        "host = { link = 25e9, bandwidth = 20e9, capacity = \"2TiB\" }: bytes a second of each "
+        "device, bytes of a node");
   }
 }
 

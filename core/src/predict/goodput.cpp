@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/text.h"
 #include "predict/fields.h"
 
 namespace mw {
@@ -246,6 +247,23 @@ Json to_json(const Goodput& g, const GoodputRequest& r) {
           {"failures_per_day", day / g.failure_seconds},
           {"steps_per_day", day * s.useful / r.step},
           {"simulated_failures", g.failures}};
+}
+
+std::string text_of(const Goodput& g, const GoodputRequest& r) {
+  const GoodputShares& s = g.simulated;
+  const auto share = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
+  std::string text = fmt::format(
+      "goodput of {:.0f} {}: {} of the time in steps that are kept ({} in closed form)\n"
+      "  lost         {} to repeated work, {} to checkpoints, {} to restarts",
+      r.devices, r.devices == 1 ? "device" : "devices", share(s.useful), share(g.closed_form),
+      share(s.repeated), share(s.checkpoints), share(s.restarts));
+  if (r.slow_mtbf > 0) text += fmt::format(", {} to slow devices", share(s.slow));
+  return text + fmt::format(
+                    "\n  checkpoints  every {:.0f} s, {} ({:.0f} s would be best, {:.0f} by Young, "
+                    "{:.0f} by Daly)\n"
+                    "  failures     every {:.3g} hours\n",
+                    g.interval, plural(g.interval_steps, "step"), g.best, g.young, g.daly,
+                    g.failure_seconds / 3600);
 }
 
 }  // namespace mw

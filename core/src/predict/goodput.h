@@ -55,5 +55,6 @@ Goodput goodput(const GoodputRequest& request);
 // Of a script's table; problems have their keys under `path`.
 GoodputRequest read_goodput(const Json& table, const std::string& path, Problems& problems);
 Json to_json(const Goodput& goodput, const GoodputRequest& request);
+std::string text_of(const Goodput& goodput, const GoodputRequest& request);
 
 }  // namespace mw

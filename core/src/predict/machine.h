@@ -47,6 +47,12 @@ struct NamedBytes {
   std::int64_t bytes = 0;
 };
 
+// The memory beside devices, which the ranks of a node share.
+struct HostMemory {
+  std::int64_t bytes = 0;  // of a node; 0: not known
+  int ranks = 0;           // of a node; 0: `Machine::memory` is all that there is
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -79,6 +85,7 @@ class Machine {
   // Bytes; of all ranks together (with what they keep in host memory), or of each.
   virtual std::int64_t memory() const = 0;
   virtual bool memory_together() const = 0;
+  virtual HostMemory host() const { return {}; }
   // What calls of libraries' kernels allocate there; null: what they do on this machine.
   virtual const DeviceScratch* scratch() const { return nullptr; }
   // Bytes that a rank's libraries keep beside the program's tensors.

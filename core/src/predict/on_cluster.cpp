@@ -123,7 +123,8 @@ double OnCluster::local(const Footprint& made) const {
       seconds += streams(work.bytes, work.calls);
     }
     if (work.link > 0 && cluster_.host_link > 0) seconds += work.link / cluster_.host_link;
-    if (work.host > 0 && cluster_.host_memory > 0) seconds += work.host / cluster_.host_memory;
+    if (work.host > 0 && cluster_.host_bandwidth > 0)
+      seconds += work.host / cluster_.host_bandwidth;
   }
   return seconds;
 }

@@ -2,9 +2,13 @@
 // and MFU.
 #include "predict/prediction.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 #include <memory>
 
+#include "predict/node_memory.h"
 #include "predict/pipeline.h"
 #include "predict/total_memory.h"
 #include "program/flops.h"
@@ -99,7 +103,7 @@ void share_cores(Prediction& p, const StageRanks& ranks, double turns) {
 }
 
 StageRanks look_at(const Program& program, const Machine& machine, int threads,
-                   TotalMemory& together) {
+                   TotalMemory& together, NodeMemory& hosts) {
   StageRanks found;
   found.forecast.stage = program.stage;
   double slowest = -1;
@@ -111,6 +115,7 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
     memory[Category::buffers] += machine.kept_by_libraries();
     memory.peak += machine.kept_by_libraries();
     together.add(kind, memory);
+    hosts.add(program, kind, memory);
     if (memory.peak > found.forecast.memory.peak) {
       found.forecast.memory = memory;
       found.forecast.beside = machine.beside_program(rank, memory);
@@ -163,13 +168,14 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   p.hardware_flops_per_step = flops.hardware;
 
   TotalMemory together;
+  NodeMemory hosts;
   std::int64_t peak = 0;
   std::vector<RankView> slowest;
   slowest.reserve(plan.programs.size());
   std::vector<Coordinates> ranks;  // theirs
   StageRanks last;
   for (const Program& program : plan.programs) {
-    last = look_at(program, machine, threads, together);
+    last = look_at(program, machine, threads, together, hosts);
     p.stages.push_back(last.forecast);
     p.cpu_seconds += last.cpu;
     peak = std::max(peak, last.forecast.memory.peak);
@@ -205,10 +211,15 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
             [](const auto& a, const auto& b) { return a.key < b.key; });
   p.memory_limit = machine.memory();
   p.memory_needed = machine.memory_together() ? together.bytes() : peak;
-  p.fits = p.memory_needed <= p.memory_limit;
+  if (const HostMemory host = machine.host(); host.ranks > 0) {
+    p.host_needed = hosts.most(plan, host.ranks);
+    p.host_limit = host.bytes;
+    p.host_ranks = std::min(host.ranks, p.ranks);
+  }
+  p.fits = p.memory_needed <= p.memory_limit && p.host_fits();
   // Ranks that share what does not hold them would never run there.
-  p.timed =
-      (machine.room() == 0 || p.ranks <= machine.room()) && (p.fits || !machine.memory_together());
+  if ((machine.room() > 0 && p.ranks > machine.room()) || (!p.fits && machine.memory_together()))
+    p.untimed = fmt::format("these ranks are more than {} holds", p.priced_for);
 
   p.step_error = machine.error();
 
@@ -246,8 +257,26 @@ const StageForecast& Prediction::most_reported() const {
   });
 }
 
+void Prediction::forget_machine(std::string why) {
+  constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+  untimed = std::move(why);
+  priced_for.clear();
+  for (double* number : {&step_seconds, &compute_seconds, &exposed_seconds, &tokens_per_second,
+                         &tokens_per_second_per_device, &peak_flops, &mfu, &mfu_6n, &hfu})
+    *number = unknown;
+  cpu_seconds = step_error = 0;
+  held_out_seconds.reset();
+  for (CommunicationForecast& c : communication) c.seconds = c.exposed_seconds = unknown;
+  for (auto& stage : actions) stage.clear();
+  for (auto& stage : instructions) stage.clear();
+  // Of each rank, as ranks on devices of their own need it.
+  memory_needed = fullest().memory.peak;
+  memory_limit = 0;
+  fits = true;
+}
+
 bool Prediction::nearly_full() const {
-  return fits &&
+  return fits && memory_limit > 0 &&
          static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(memory_limit);
 }
 
@@ -266,12 +295,12 @@ Json Prediction::to_json() const {
                                      {"phase", c.key.phase},
                                      {"calls", c.calls},
                                      {"bytes", c.bytes}});
-    if (!timed) continue;
+    if (!timed()) continue;
     json["communication"].back()["seconds"] = c.seconds;
     json["communication"].back()["exposed_seconds"] = c.exposed_seconds;
   }
   json["bubble_fraction"] = bubble_fraction;
-  if (timed) {
+  if (timed()) {
     json["priced_for"] = priced_for;
     json["step_seconds"] = step_seconds;
     if (step_error > 0) json["step_error"] = step_error;
@@ -291,10 +320,16 @@ Json Prediction::to_json() const {
     for (const NamedBytes& each : most.beside) json["beside_program"][each.name] = each.bytes;
   }
   json["memory_needed"] = memory_needed;
-  json["memory_limit"] = memory_limit;
-  json["fits"] = fits;
-  json["nearly_full"] = nearly_full();
-  if (held_out_seconds && timed) json["held_out_seconds"] = *held_out_seconds;
+  if (memory_limit > 0) {  // else nobody knows
+    json["memory_limit"] = memory_limit;
+    json["fits"] = fits;
+    json["nearly_full"] = nearly_full();
+  }
+  if (host_needed > 0) {
+    json["host_needed"] = host_needed;
+    if (host_limit > 0) json["host_limit"] = host_limit;
+  }
+  if (held_out_seconds && timed()) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }
 

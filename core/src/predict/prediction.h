@@ -39,9 +39,10 @@ struct StepShares {
 
 struct Prediction {
   std::string priced_for;  // Machine::name
-  // Whether that machine could run it. Where it could not, no seconds are told, nor what follows
-  // from them.
-  bool timed = true;
+  // Why no seconds are told, nor what follows from them: that machine could not run it, or nothing
+  // is known of the one that would. Empty: they are.
+  std::string untimed;
+  bool timed() const { return untimed.empty(); }
   int ranks = 1;
   std::int64_t parameters = 0;  // of the model
   double flops_per_step = 0;    // see Flops
@@ -61,10 +62,15 @@ struct Prediction {
   double peak_flops = 0;  // per second, of the ranks' devices together
   // Fractions of the peak; mfu_6n counts 6 flops for each parameter and token.
   double mfu = 0, mfu_6n = 0, hfu = 0;
-  // Bytes that are needed, and that there are: of all ranks together if they share a machine, else
-  // of the rank that needs most.
+  // Bytes that are needed, and that there are (0: not known): of all ranks together if they share a
+  // machine, else of the rank that needs most.
   std::int64_t memory_needed = 0, memory_limit = 0;
+  // Bytes in host memory, where devices have one beside them: of the node that needs most, and what
+  // a node has (0: not known).
+  std::int64_t host_needed = 0, host_limit = 0;
+  int host_ranks = 0;  // of a node
   bool fits = true;
+  bool host_fits() const { return host_limit == 0 || host_needed <= host_limit; }
   // Fits, and leaves so little that an allocator frees and asks again.
   static constexpr double nearly_full_share = 0.95;
   bool nearly_full() const;
@@ -74,6 +80,8 @@ struct Prediction {
   const StageForecast& fullest() const;
   // ... and that of which a driver would report most.
   const StageForecast& most_reported() const;
+  // Lets go of all that hangs on the machine that it was priced for.
+  void forget_machine(std::string why);
   Json to_json() const;
 };
 
@@ -90,5 +98,9 @@ RankPrediction predict_rank(const Plan& plan, int rank);
 
 // For people: the mix, the rules, who holds what, what is sent, how long it takes.
 std::string print(const Plan& plan, const Prediction& prediction);
+// Parts of it, which a search says too; each a line or several, or empty. What a driver would
+// report; what is too much, or nearly.
+std::string reported_text(const Prediction& prediction);
+std::string room_text(const Prediction& prediction);
 
 }  // namespace mw

@@ -85,34 +85,15 @@ std::string memory(const Prediction& prediction) {
   return table.text("  ");
 }
 
-// What is beside the program's own bytes where other software trains.
-std::string reported(const Prediction& prediction) {
-  const StageForecast& most = prediction.most_reported();
-  if (most.beside.empty()) return "";
-  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
-  std::vector<std::string> parts;
-  for (const NamedBytes& each : most.beside)
-    parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
-  std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
-                                 bytes(most.reported()), bytes(most.memory.peak), join(parts));
-  if (prediction.fits && most.reported() > prediction.memory_limit) {
-    text += fmt::format(
-        "  that is above the device's {}: an allocator gives back there what it holds idle, and "
-        "steps can be slower than priced\n",
-        bytes(prediction.memory_limit));
-  }
-  return text;
-}
-
 std::string communication(const Prediction& prediction) {
   if (prediction.communication.empty()) return "  no communication\n";
   std::vector<std::string> header{"axis", "op", "phase", "calls", "bytes a rank"};
-  if (prediction.timed) header.insert(header.end(), {"time", "exposed"});
+  if (prediction.timed()) header.insert(header.end(), {"time", "exposed"});
   TextTable table(header, {3, 4, 5, 6});
   for (const CommunicationForecast& c : prediction.communication) {
     std::vector<std::string> row{c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
                                  format_bytes(static_cast<double>(c.bytes))};
-    if (prediction.timed) row.insert(row.end(), {seconds(c.seconds), seconds(c.exposed_seconds)});
+    if (prediction.timed()) row.insert(row.end(), {seconds(c.seconds), seconds(c.exposed_seconds)});
     table.add(std::move(row));
   }
   return table.text("  ");
@@ -122,11 +103,12 @@ std::string communication(const Prediction& prediction) {
 std::string step(const Prediction& p) {
   const std::string work = fmt::format("{} FLOP a step ({} FLOP on the hardware)",
                                        scaled(p.flops_per_step), scaled(p.hardware_flops_per_step));
-  if (!p.timed) {
+  if (!p.timed()) {
     return fmt::format(
-        "  step    bubble {:.1f} %, {}; no time is predicted: these ranks are more than {} holds "
-        "(name a cluster: --cluster NAME, or cluster = mw.cluster(\"NAME\"))\n",
-        100 * p.bubble_fraction, work, p.priced_for);
+        "  step    bubble {:.1f} %, {}; no time is predicted: {} (name a cluster: --cluster NAME, "
+        "or "
+        "cluster = mw.cluster(\"NAME\"))\n",
+        100 * p.bubble_fraction, work, p.untimed);
   }
   return fmt::format(
       "  step    {}{} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n"
@@ -139,6 +121,58 @@ std::string step(const Prediction& p) {
 }
 
 }  // namespace
+
+// What is beside the program's own bytes where other software trains.
+std::string reported_text(const Prediction& prediction) {
+  const StageForecast& most = prediction.most_reported();
+  if (most.beside.empty()) return "";
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::vector<std::string> parts;
+  for (const NamedBytes& each : most.beside)
+    parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
+  std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
+                                 bytes(most.reported()), bytes(most.memory.peak), join(parts));
+  if (prediction.memory_needed <= prediction.memory_limit &&
+      most.reported() > prediction.memory_limit) {
+    text += fmt::format(
+        "  that is above the device's {}: an allocator gives back there what it holds idle, and "
+        "steps can be slower than priced\n",
+        bytes(prediction.memory_limit));
+  }
+  return text;
+}
+
+std::string room_text(const Prediction& p) {
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::string text;
+  if (p.memory_limit > 0 && p.memory_needed > p.memory_limit) {
+    const std::int64_t peak = p.fullest().memory.peak;
+    // A rank that fits by itself shares its memory with the others.
+    text += peak > p.memory_limit
+                ? fmt::format("  does not fit: {} a rank against {} of memory\n", bytes(peak),
+                              bytes(p.memory_limit))
+                : fmt::format(
+                      "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
+                      p.ranks, bytes(peak), bytes(p.memory_needed), bytes(p.memory_limit));
+  }
+  if (p.host_needed > 0) {
+    const std::string needed = fmt::format("{} in the host memory of a node, for its {}",
+                                           bytes(p.host_needed), plural(p.host_ranks, "rank"));
+    text += p.host_limit == 0
+                ? fmt::format("  {}; the cluster does not say how much there is (host.capacity)\n",
+                              needed)
+            : p.host_fits() ? fmt::format("  {}, of {}\n", needed, bytes(p.host_limit))
+                            : fmt::format("  does not fit: {}, against {} (host.capacity)\n",
+                                          needed, bytes(p.host_limit));
+  }
+  if (p.nearly_full()) {
+    text += fmt::format(
+        "  nearly full: {} of {}; an allocator that frees and asks again there can slow steps by "
+        "15 to 30 %, which is not priced\n",
+        bytes(p.memory_needed), bytes(p.memory_limit));
+  }
+  return text;
+}
 
 std::string print(const Plan& plan, const Prediction& p) {
   std::string text =
@@ -160,31 +194,10 @@ std::string print(const Plan& plan, const Prediction& p) {
         "  (activations and peak hold estimates of kernels' scratch: calls of these sizes are too "
         "large to be tried here)\n";
   }
-  text += reported(p);
+  text += reported_text(p);
   text += "\n" + communication(p) + "\n";
   text += step(p);
-  if (!p.fits) {
-    const StageForecast& worst = p.fullest();
-    const auto peak = static_cast<double>(worst.memory.peak);
-    const auto limit = static_cast<double>(p.memory_limit);
-    // A rank that fits by itself shares its memory with the others.
-    text += peak > limit
-                ? fmt::format("  does not fit: {} a rank against {} of memory\n",
-                              format_bytes(peak), format_bytes(limit))
-                : fmt::format(
-                      "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
-                      p.ranks, format_bytes(peak),
-                      format_bytes(static_cast<double>(p.memory_needed)), format_bytes(limit));
-  }
-  if (p.nearly_full()) {
-    text += fmt::format(
-        "  nearly full: {} of {}; an allocator that frees and asks again there can slow steps by "
-        "15 "
-        "to 30 %, which is not priced\n",
-        format_bytes(static_cast<double>(p.memory_needed)),
-        format_bytes(static_cast<double>(p.memory_limit)));
-  }
-  return text;
+  return text + room_text(p);
 }
 
 }  // namespace mw

@@ -51,6 +51,7 @@ class MixSearch {
       : request_(request),
         begun_(seconds_now()),
         limit_(static_cast<double>(request.memory)),
+        host_limit_(static_cast<double>(request.machine->host().bytes)),
         space_(search_space(request)),
         terms_(request, space_),
         whole_(request, space_, terms_.probes(), [this] { report(); }) {}
@@ -64,14 +65,14 @@ class MixSearch {
     out_.interrupted = priced.interrupted;
     out_.pricing_seconds = priced.pricing_seconds;
     out_.probing_seconds = terms_.spent();
-    if (all_.empty() && !out_.interrupted) refuse_all(priced.divides);
+    if (all_.empty() && !out_.interrupted) refuse_all(priced);
     const double checking = cpu_seconds_now();
     try {
       std::sort(all_.begin(), all_.end(), [](const SearchCandidate& a, const SearchCandidate& b) {
         return std::pair(a.seconds, a.bytes) < std::pair(b.seconds, b.bytes);
       });
       out_.fitting = std::count_if(all_.begin(), all_.end(),
-                                   [&](const SearchCandidate& c) { return c.bytes <= limit_; });
+                                   [&](const SearchCandidate& c) { return filled(c) <= 1; });
       throw_if_stopped();
       check_sample();
       check_best();
@@ -91,6 +92,18 @@ class MixSearch {
   }
 
  private:
+  // The share of what there is that it takes, of a device or of a host.
+  double filled(const SearchCandidate& c) const {
+    return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
+  }
+  double filled(const FoundPlan& one) const {
+    const Prediction& p = one.predicted;
+    return std::max(static_cast<double>(p.fullest().memory.peak) / limit_,
+                    p.host_limit > 0
+                        ? static_cast<double>(p.host_needed) / static_cast<double>(p.host_limit)
+                        : 0);
+  }
+
   void report() {
     if (!request_.progress || seconds_now() - told_ < 1) return;
     told_ = seconds_now();
@@ -113,7 +126,7 @@ class MixSearch {
     for (const SearchCandidate& candidate : all_) {
       const bool enough = static_cast<int>(whole_.fitting().size()) >= request_.best;
       if (tried >= request_.checked && (enough || tried >= 8 * request_.checked)) break;
-      if (candidate.bytes > doubted * limit_) continue;
+      if (filled(candidate) > doubted) continue;
       whole_.plan(candidate);
       ++tried;
     }
@@ -125,7 +138,7 @@ class MixSearch {
     std::vector<SearchCandidate> list = all_;
     const auto few = std::min<std::size_t>(list.size(), static_cast<std::size_t>(count));
     std::partial_sort(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(few), list.end(),
-                      [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+                      [&](const auto& a, const auto& b) { return filled(a) < filled(b); });
     list.resize(few);
     return list;
   }
@@ -137,7 +150,7 @@ class MixSearch {
       int tried = 0;
       for (const SearchCandidate& candidate : all_) {
         if (!whole_.fitting().empty() || tried >= after_stop) break;
-        if (candidate.bytes > limit_) continue;
+        if (filled(candidate) > 1) continue;
         whole_.plan(candidate);
         ++tried;
       }
@@ -158,7 +171,7 @@ class MixSearch {
     }
     for (const SearchCandidate& candidate : all_) {
       if (candidate.seconds > nearly_tied * fastest) break;
-      if (candidate.bytes <= doubted * limit_) near.emplace_back(words(candidate), &candidate);
+      if (filled(candidate) <= doubted) near.emplace_back(words(candidate), &candidate);
     }
     std::sort(near.begin(), near.end());
     using Mix = std::tuple<int, int, int, int, int>;
@@ -189,7 +202,7 @@ class MixSearch {
     std::vector<SearchCandidate> edge;
     double least = doubted * limit_;
     for (const SearchCandidate& candidate : all_) {
-      if (candidate.bytes > 0.95 * least) continue;
+      if (candidate.bytes > 0.95 * least || filled(candidate) > doubted) continue;
       least = candidate.bytes;
       edge.push_back(candidate);
     }
@@ -253,9 +266,9 @@ class MixSearch {
     return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others : why();
   }
 
-  [[noreturn]] void refuse_all(bool divides) const {
+  [[noreturn]] void refuse_all(const PricedCandidates& priced) {
     const std::int64_t batch = request_.base.plan->request.batch;
-    if (!divides) {
+    if (priced.formed && !priced.divides) {
       const std::int64_t above = (batch / request_.ranks + 1) * request_.ranks;
       throw Error(Stage::plan, "search.batch", "batch",
                   fmt::format("batch: {} cannot be split over the data's ranks of any mix of {} "
@@ -263,35 +276,92 @@ class MixSearch {
                               plural(batch, "sequence"), request_.ranks),
                   fmt::format("nearest: batch = {}", above));
     }
-    throw Error(
-        Stage::plan, "search.none", "strategies",
-        fmt::format("no mix of {} on {} ranks is possible: {} were refused",
-                    join(request_.strategies), request_.ranks, out_.refused),
-        "allow more strategies, microbatches or schedules, or take another number of ranks");
+    if (priced.divides && !priced.sized) refuse_sizes(priced.unsized);
+    std::string why = "these have no axes that make so many";
+    if (out_.refused > 0) why = fmt::format("{} were refused", out_.refused);
+    if (const Problem* first = terms_.probes().refusal(); out_.refused > 0 && first != nullptr)
+      why += ", the first as " + first->message;
+    const std::string ranks = nearest_ranks();
+    throw Error(Stage::plan, "search.none", "ranks",
+                fmt::format("no mix of {} on {} ranks is possible: {}", join(request_.strategies),
+                            request_.ranks, why),
+                ranks.empty() ? "allow more strategies, microbatches or schedules" : ranks);
   }
 
-  [[noreturn]] void refuse_memory() const {
-    const FoundPlan* nearest = nullptr;
-    for (const FoundPlan& one : whole_.all()) {
-      if (nearest == nullptr ||
-          one.predicted.fullest().memory.peak < nearest->predicted.fullest().memory.peak)
-        nearest = &one;
+  // No microbatch that was asked for divides what a rank has.
+  [[noreturn]] void refuse_sizes(const std::set<std::int64_t>& sequences) const {
+    std::vector<std::string> asked, own;
+    std::set<std::int64_t> good;
+    for (const std::int64_t size : request_.microbatches) asked.push_back(std::to_string(size));
+    for (const std::int64_t has : sequences) {
+      own.push_back(std::to_string(has));
+      for (std::int64_t size = 1; size * size <= has; ++size) {
+        if (has % size == 0) good.insert({size, has / size});
+      }
     }
-    if (nearest == nullptr) refuse_all(true);
+    if (own.size() > 6) own = {own[0], own[1], own[2], "…", own.back()};
+    const auto above = good.upper_bound(request_.microbatches.front());
+    std::string nearest;
+    if (above != good.begin()) nearest = std::to_string(*std::prev(above));
+    if (above != good.end()) nearest += (nearest.empty() ? "" : " or ") + std::to_string(*above);
+    throw Error(Stage::plan, "search.microbatch", "microbatch",
+                fmt::format("microbatch: {} divides the sequences of a rank in no mix of {} ranks: "
+                            "of a batch of {} it has {}",
+                            join(asked, ", nor "), request_.ranks,
+                            request_.base.plan->request.batch, join(own)),
+                "nearest: microbatch = " + nearest);
+  }
+
+  // The numbers of ranks, below and above, of which there is a mix.
+  std::string nearest_ranks() const {
+    constexpr int tried = 16;
+    SearchRequest other = request_;
+    other.progress = nullptr;
+    std::string text;
+    for (const int step : {-1, 1}) {
+      for (int away = 1; away <= tried; ++away) {
+        other.ranks = request_.ranks + step * away;
+        if (other.ranks < 1 || other.ranks > request_.machine->cluster().devices()) break;
+        if (!any_candidate(other)) continue;
+        text += (text.empty() ? "nearest: ranks = " : " or ") + std::to_string(other.ranks);
+        break;
+      }
+    }
+    return text;
+  }
+
+  [[noreturn]] void refuse_memory() {
+    const auto nearest = std::min_element(
+        whole_.all().begin(), whole_.all().end(),
+        [&](const FoundPlan& a, const FoundPlan& b) { return filled(a) < filled(b); });
+    if (nearest == whole_.all().end()) {
+      throw Error(Stage::plan, "search.none", "strategies",
+                  fmt::format("no mix of {} on {} ranks is possible: of {} candidates none can be "
+                              "planned whole",
+                              join(request_.strategies), request_.ranks, out_.candidates),
+                  "allow more strategies, microbatches or schedules");
+    }
+    const auto bytes = [](double count) { return format_bytes(count); };
     const auto peak = static_cast<double>(nearest->predicted.fullest().memory.peak);
-    const auto limit = static_cast<double>(request_.memory);
-    throw Error(
-        Stage::plan, "search.memory", "memory",
-        fmt::format("memory: none of {} candidates fits {} ranks of {}; the nearest is "
-                    "{}: {}, {} too much",
-                    out_.candidates, request_.ranks, format_bytes(limit), settings_text(*nearest),
-                    format_bytes(peak), format_bytes(peak - limit)),
-        fmt::format("about {:.0f} times the ranks, or as many devices with {} each",
-                    std::exp2(std::ceil(std::log2(peak / limit))), format_bytes(peak)));
+    const std::string none =
+        fmt::format("none of {} candidates fits {} ranks of {}; the nearest is {}", out_.candidates,
+                    request_.ranks, bytes(limit_), settings_text(*nearest));
+    if (peak <= limit_ && !nearest->predicted.host_fits()) {
+      const auto host = static_cast<double>(nearest->predicted.host_needed);
+      throw Error(Stage::plan, "search.memory", "cluster.host.capacity",
+                  fmt::format("cluster.host.capacity: {}: {} in the host memory of a node, {} too "
+                              "much",
+                              none, bytes(host), bytes(host - host_limit_)),
+                  fmt::format("more nodes, or nodes with {} of host memory each", bytes(host)));
+    }
+    throw Error(Stage::plan, "search.memory", "memory",
+                fmt::format("memory: {}: {}, {} too much", none, bytes(peak), bytes(peak - limit_)),
+                fmt::format("about {:.0f} times the ranks, or as many devices with {} each",
+                            std::exp2(std::ceil(std::log2(peak / limit_))), bytes(peak)));
   }
 
   const SearchRequest& request_;
-  const double begun_, limit_;
+  const double begun_, limit_, host_limit_;  // 0: what a host holds is not known
   const SearchSpace space_;
   SearchTerms terms_;
   WholePlans whole_;

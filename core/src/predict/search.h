@@ -34,7 +34,7 @@ struct SearchRequest {
   Experiment base;
   const ClusterMachine* machine = nullptr;
   int ranks = 0;                           // that every candidate has
-  std::int64_t memory = 0;                 // bytes that a rank may hold
+  std::int64_t memory = 0;                 // bytes that a rank may hold; of hosts, see the machine
   std::vector<std::string> strategies;     // that may stand in a plan
   std::vector<std::string> schedules;      // that stages may have, where their strategy takes one
   std::vector<std::int64_t> microbatches;  // empty: powers of two that divide what a rank has
@@ -62,6 +62,7 @@ struct FoundPlan {
   Json recompute, offload;
   double closed_form_seconds = 0;  // of a step, as all candidates were priced
   double closed_form_bytes = 0;
+  double closed_form_host_bytes = 0;  // of the node that holds most in host memory
   Prediction predicted;
   bool fits = false;
 };

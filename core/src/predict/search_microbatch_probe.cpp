@@ -148,12 +148,13 @@ MicrobatchProbe memory_of(const RankView& rank) {
   const Program& program = rank.program();
   MicrobatchProbe found;
   LiveSet live;
-  double level = 0;
+  double level = 0, host = 0;
   // The highest of a segment, and then what it leaves.
   const auto play = [&](const Segment& segment) {
     const Effect effect = walk(rank, live, segment);
     const double highest = level + static_cast<double>(effect.highest_sum);
     level += static_cast<double>(effect.after.activations + effect.after.buffers);
+    host += static_cast<double>(effect.after.host);
     found.working = std::max(found.working, highest);
     return highest;
   };
@@ -168,6 +169,7 @@ MicrobatchProbe memory_of(const RankView& rank) {
     } else if (segment.kind == SegmentKind::forward) {
       play(segment);
       found.held = level;
+      found.host = host;
     } else {
       const std::size_t last = last_layer(program, segment);
       play(part_of(segment, 0, last));
@@ -179,9 +181,9 @@ MicrobatchProbe memory_of(const RankView& rank) {
   return found;
 }
 
-constexpr double MicrobatchProbe::*byte_counts[] = {&MicrobatchProbe::working,
-                                                    &MicrobatchProbe::layer, &MicrobatchProbe::held,
-                                                    &MicrobatchProbe::waiting};
+constexpr double MicrobatchProbe::*byte_counts[] = {
+    &MicrobatchProbe::working, &MicrobatchProbe::layer, &MicrobatchProbe::held,
+    &MicrobatchProbe::waiting, &MicrobatchProbe::host};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace mw {
 struct SearchCandidate {
   std::int64_t microbatch = 1;
   double seconds = 0, bytes = 0;  // of a step; of the rank that holds most
+  double host = 0;                // bytes in host memory of the node that holds most
   std::int32_t inner = 0, stages = 1;
   DataWays split;
   std::int16_t data = -1, stages_side = -1, policy = 0;
@@ -33,7 +35,7 @@ class ClosedForm {
   // null with one stage.
   void take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
             const SearchCandidate& of);
-  // Into the candidate's seconds and bytes; `order`: null with one stage.
+  // Into the candidate's seconds and bytes, of hosts too; `order`: null with one stage.
   void price(const OrderTerms* order, int chunks, SearchCandidate& candidate) const;
 
  private:
@@ -58,6 +60,13 @@ class ClosedForm {
     double at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held, double more,
               int stages, int chunks) const;
   };
+  // In host memory of a rank: what lasts on the stage with most layers and on the last one, and of
+  // each microbatch under way on a stage.
+  struct Host {
+    double first = 0, last = 0, kept = 0;
+    bool any() const { return first > 0 || last > 0 || kept > 0; }
+  };
+  double host(const OrderTerms* order, const SearchCandidate& candidate) const;
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
   Works works(const WorkTerms& work, const DataTerms& data, double layers, Ends ends) const;
   Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, double stages,
@@ -72,6 +81,7 @@ class ClosedForm {
   double microbatches_ = 1, end_ = 0, sent_ = 0, whole_bytes_ = 0;
   Works most_, last_, usual_;
   Bytes most_bytes_, last_bytes_, folded_bytes_;
+  Host host_;
 };
 
 // All that are possible, priced, in no order. `refused` counts the others; `interrupted`: the user
@@ -79,11 +89,16 @@ class ClosedForm {
 struct PricedCandidates {
   std::vector<SearchCandidate> all;
   std::int64_t refused = 0;
-  bool divides = false;        // some number of the data's ways divides the batch
-  double pricing_seconds = 0;  // of a core, without making terms
+  bool formed = false;             // the strategies can make so many ranks
+  bool divides = false;            // ... with a number of the data's ways that divides the batch
+  bool sized = false;              // ... and a microbatch that divides what is left of it
+  std::set<std::int64_t> unsized;  // what is left of it where none did
+  double pricing_seconds = 0;      // of a core, without making terms
   bool interrupted = false;
 };
 PricedCandidates price_candidates(const SearchRequest& request, const SearchSpace& space,
                                   SearchTerms& terms);
+// Whether there is any. Throws Stopped.
+bool any_candidate(const SearchRequest& request);
 
 }  // namespace mw

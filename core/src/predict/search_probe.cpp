@@ -106,14 +106,19 @@ std::shared_ptr<const Plan> SearchProbes::make(const PlanRequest& request) {
   Problems problems;
   try {
     auto plan = make_plan(request, problems);
-    if (!plan) return nullptr;
-    check_placed(*plan, *request_.machine, problems);
-    return problems.empty() ? plan : nullptr;
+    if (plan) check_placed(*plan, *request_.machine, problems);
+    if (plan && problems.empty()) return plan;
+    refused(problems.list());
   } catch (const Stopped&) {
     throw;
-  } catch (const Error&) {  // of a strategy's own
-    return nullptr;
+  } catch (const Error& error) {  // of a strategy's own
+    refused(error.problems());
   }
+  return nullptr;
+}
+
+void SearchProbes::refused(const std::vector<Problem>& problems) {
+  if (!refusal_ && !problems.empty()) refusal_ = problems.front();
 }
 
 std::shared_ptr<const Plan> SearchProbes::plan(const Asked& asked) {
@@ -128,7 +133,8 @@ std::shared_ptr<const Plan> SearchProbes::plan(const Asked& asked) {
         request_,
         entries_of(nullptr, 1, side, {asked.ways, asked.groups}, space_.inner.at(asked.inner)),
         choices_);
-  } catch (const Error&) {  // these ways are none of its
+  } catch (const Error& error) {  // these ways are none of its
+    refused(error.problems());
     return kept_[asked] = nullptr;
   }
   // Two microbatches: gradients are added up, and the last one differs.
@@ -234,7 +240,8 @@ const std::optional<SentProbe>& SearchProbes::sent(int inner) {
   try {
     probe.strategies =
         choices_of(request_, entries_of(&stages, 2, data, {side.lent, 1}, side), choices_);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    refused(error.problems());
     return found->second;
   }
   const auto plan = make(probe);

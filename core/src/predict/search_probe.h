@@ -53,6 +53,7 @@ using CarriedCounts = std::map<Carried, PerLayer>;
 struct StepProbe {
   std::vector<int> ways;      // of each atom of the mesh, the outermost first
   InParts lasting;            // bytes of parameters, gradients and optimizer state on the device
+  InParts host;               // ... in host memory
   double working = 0;         // ... of what comes and goes, at its highest
   PerLayer held;              // ... of that between forward and backward
   InParts update;             // seconds of the rank's own work at the step's end
@@ -75,6 +76,7 @@ struct MicrobatchProbe {
   double layer = 0;    // ... in the backward of the first layer, which is the last one there
   double held = 0;     // ... between forward and backward
   double waiting = 0;  // ... that gradients of weights are made of
+  double host = 0;     // ... in host memory between forward and backward
 };
 
 // Of the fewer layers and of the more; one of them refused: none.
@@ -111,6 +113,8 @@ class SearchProbes {
   const RecomputeChoice& recompute_of(int policy) const;
   const OffloadChoice& offload_of(int policy) const;
   std::int64_t plans() const { return plans_; }
+  // Why the first of all plans was refused that were; null: none was.
+  const Problem* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
 
  private:
   struct Asked {
@@ -121,6 +125,7 @@ class SearchProbes {
   // Null: refused. Those of the inner side that was asked for last are kept.
   std::shared_ptr<const Plan> plan(const Asked& asked);
   std::shared_ptr<const Plan> make(const PlanRequest& request);
+  void refused(const std::vector<Problem>& problems);
   Asked plain(int inner) const;
   template <class Measured, class Measure>
   Both<Measured> both(Asked asked, const Measure& measure);
@@ -145,6 +150,7 @@ class SearchProbes {
   std::map<std::string, int> first_alike_;
   std::map<int, int> alike_;
   std::int64_t plans_ = 0;
+  std::optional<Problem> refusal_;
 };
 
 // The choices of a plan's entries, each made once.

@@ -93,10 +93,10 @@ class Reader {
   void lasting() {
     for (std::size_t k = 0; k < program_.slots.size(); ++k) {
       const Slot& slot = program_.slots[k];
-      if (slot.persistent && !slot.transient && slot.alias_of < 0 && slot.bucket >= 0 &&
-          slot.memory == Memory::device)
-        found_.lasting[parts_of(slot)] +=
-            shares_[slot.bucket] * static_cast<double>(rank_.bytes(static_cast<int>(k)));
+      if (!slot.persistent || slot.transient || slot.alias_of >= 0 || slot.bucket < 0) continue;
+      InParts& bytes = slot.memory == Memory::host ? found_.host : found_.lasting;
+      bytes[parts_of(slot)] +=
+          shares_[slot.bucket] * static_cast<double>(rank_.bytes(static_cast<int>(k)));
     }
     const MemoryTimeline line = memory_timeline(rank_);
     for (std::size_t k = 0; k < line.moments.size(); ++k) {

@@ -60,6 +60,7 @@ const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int polic
     terms.held = of(&MicrobatchProbe::held);
     terms.beside = std::max(0.0, many.layer - terms.held.layer);
     terms.waiting = of(&MicrobatchProbe::waiting);
+    terms.host = of(&MicrobatchProbe::host);
     found->second = terms;
   }
   return found->second ? &*found->second : nullptr;
@@ -205,7 +206,7 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   if (!probe || (split.groups > 1 && !grouped)) return std::nullopt;
   const auto ways =
       data < 0 ? probe->ways : scaled_ways(*probe, split, space_.inner.at(inner).lent, grouped);
-  if (ways.empty()) return std::nullopt;
+  if (data >= 0 && ways.empty()) return std::nullopt;
   DataTerms terms;
   Scaled scaled(*probe, ways, *request_.machine);
   // The plain plan's is in the seconds of its microbatches.
@@ -229,6 +230,7 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
         terms.reduce[link].less(terms.gather_backward[link]).less(terms.scatter[link]);
   }
   terms.lasting = scaled.amount(probe->lasting);
+  terms.host = scaled.amount(probe->host);
   terms.own_forward = more(probe->forward, plain->forward);
   terms.own_backward = more(probe->backward, plain->backward);
   terms.own_last = scaled.amount(probe->last).less(scaled.amount(probe->backward));

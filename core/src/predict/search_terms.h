@@ -24,6 +24,7 @@ struct WorkTerms {
   PerLayer working;        // bytes that come and go while a microbatch is worked on
   double beside = 0;       // ... beside what is held, while one of its layers is
   PerLayer held, waiting;  // ... of one between forward and backward; between dgrad and wgrad
+  PerLayer host;           // ... of one in host memory
 };
 
 // Seconds of transfers on each link.
@@ -32,6 +33,7 @@ using PerLink = std::array<PerLayer, 2>;
 // Of an inner side and a data side of so many ways.
 struct DataTerms {
   PerLayer lasting;                         // bytes of parameters, gradients and optimizer state
+  PerLayer host;                            // ... in host memory
   PerLayer working;                         // ... of what the data side needs beside them; ends:
                                             // ... of what of that comes and goes within a layer
   PerLink gather_forward, gather_backward;  // parameters, in each microbatch

@@ -77,8 +77,13 @@ std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64
   if (other.offload != best.offload) changed.push_back("offload = " + lua_text(other.offload));
   const std::string what = join(changed);
   if (!other.fits) {
-    return fmt::format("{}: does not fit, needs {} of {}", what,
-                       memory_text(other.predicted.fullest().memory.peak), memory_text(memory));
+    const std::int64_t peak = other.predicted.fullest().memory.peak;
+    return peak > memory || other.predicted.host_fits()
+               ? fmt::format("{}: does not fit, needs {} of {}", what, memory_text(peak),
+                             memory_text(memory))
+               : fmt::format("{}: does not fit, needs {} of {} in the host memory of a node", what,
+                             memory_text(other.predicted.host_needed),
+                             memory_text(other.predicted.host_limit));
   }
   return fmt::format(
       "{}: {:+.1f} %", what,

@@ -14,7 +14,7 @@ namespace mw {
 std::string settings_text(const FoundPlan& found);
 // "1.21 s a step: 81 % compute, 7 % tp exposed, 12 % bubble; 61 GiB of 80 GiB a rank".
 std::string what_limits(const FoundPlan& found);
-// "plan = …: +12.0 %", or "does not fit: needs 92 GiB of 80 GiB".
+// "plan = …: +12.0 %", or "does not fit, needs 92 GiB of 80 GiB".
 std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64_t memory);
 
 // Candidates that differ from it in one thing: the ways inside a layer, the stages, what splits the

@@ -195,7 +195,8 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
     problems.throw_if_any();
   }
   request.ranks = static_cast<int>(ranks);
-  request.memory = request.base.memory > 0 ? request.base.memory : read.machine->memory();
+  request.memory = read.machine->memory();
+  if (request.base.memory > 0) request.memory = std::min(request.memory, request.base.memory);
   request.best = values.int32("best");
   request.checked = values.int32("checked");
   request.with_layers = layered(base, context);

@@ -73,7 +73,7 @@ std::string tail_of(const std::string& file) {
 // What every cell says: the plan, whose other lines are indented, and how it takes a signal.
 bool says_nothing(const std::string& line) {
   return line.empty() || std::string_view(" \t\r").find(line.front()) != std::string_view::npos ||
-         line.starts_with("plan ") || line.starts_with("stopping after this step");
+         line.starts_with("plan ") || line.starts_with("stopping");
 }
 
 // The last line that says "error: …" or what(); else the last one that is not in every cell's.

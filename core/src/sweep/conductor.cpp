@@ -83,6 +83,9 @@ Conductor::~Conductor() {
 }
 
 void Conductor::run(std::vector<std::size_t> cells, bool wait) {
+  const OnStopSay words(
+      "stopping: cells under way are ended, and run again by the same command; once more stops at "
+      "once");
   waiting_ = std::move(cells);
   all_ = waiting_.size();
   std::reverse(waiting_.begin(), waiting_.end());  // the next one is the last

@@ -287,11 +287,17 @@ class Sweep {
         const Json& prediction = planned_[i].prediction;
         row["status"] = "predicted";
         if (!prediction.value("fits", true)) {
+          const double needs = prediction.value("memory_needed", 0.0);
+          const double has =
+              prediction.value("rank_memory_limit", prediction.value("memory_limit", 0.0));
+          const double host = prediction.value("host_needed", 0.0);
           row["reason"] =
-              fmt::format("does not fit: it needs {} of {}",
-                          format_bytes(prediction.value("memory_needed", 0.0)),
-                          format_bytes(prediction.value("rank_memory_limit",
-                                                        prediction.value("memory_limit", 0.0))));
+              needs <= has && host > 0
+                  ? fmt::format("does not fit: it needs {} of {} in the host memory of a node",
+                                format_bytes(host),
+                                format_bytes(prediction.value("host_limit", 0.0)))
+                  : fmt::format("does not fit: it needs {} of {}", format_bytes(needs),
+                                format_bytes(has));
         }
         row["predicted"] = prediction;
       }

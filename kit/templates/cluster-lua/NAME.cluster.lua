@@ -9,5 +9,5 @@ return {
   },
   node    = { devices = 8, bandwidth = 300e9, latency = 5e-6 },
   network = { nic = 200e9, latency = 1e-5, hop = 5e-6 },
-  host    = { link = 25e9, memory = 20e9 },
+  host    = { link = 25e9, bandwidth = 20e9, capacity = "2TiB" },
 }

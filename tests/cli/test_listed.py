@@ -1,0 +1,79 @@
+"""What can be composed, as plugins list has it: by kind, with clusters and stacks; and the nearest
+of them where a name is none."""
+import re
+import unittest
+
+from cases import SOURCE, TEST_PLUGINS, ProgramCase
+from problems import problems
+
+
+class Listed(ProgramCase):
+    def test_plugins_list(self):
+        done = self.call("plugins", "list", "--json")
+        names = {line["name"]: line for line in self.lines(done) if line["kind"] == "plugin"}
+        self.assertEqual(names["dp"]["status"], "ok")
+        self.assertTrue(names["tp"]["file"].endswith("plugins/tp.so"))
+        self.assertIn("tensor parallelism", self.call("plugins", "list").stdout)
+        # What is built in, told apart, and all that a plugin brings.
+        brought = {name: {(one["kind"], one["name"]) for one in line["brings"]} for name, line in names.items()}
+        self.assertIsNone(names["meshwright"]["file"])
+        self.assertLessEqual({("model", "llama"), ("data", "text"), ("optimizer", "muon"), ("lr_schedule", "cosine"),
+                              ("microbatch", "fit"), ("recompute", "selective")}, brought["meshwright"])
+        self.assertEqual(brought["dp"], {("strategy", "dp"), ("hook", "bf16"), ("hook", "powersgd")})
+        self.assertEqual(brought["tp"], {("strategy", "tp")})
+        self.assertLessEqual({("strategy", "pp"), ("scheduler", "zbv")}, brought["pp"])
+        listed = self.call("plugins", "list").stdout
+        self.assertRegex(listed, r"(?m)^model\n  llama +Llama decoder")
+        self.assertRegex(listed, r"(?m)^  1f1b +one forward, one backward, at most p - i microbatches held\n +.*\(pp\.so \S+\)$")
+        # Folders once, below; no row is wider than a terminal for a path's or a sentence's sake.
+        self.assertRegex(listed, r"(?m)^  /.*/plugins$")
+        self.assertIn("as of Narayanan et al. 2021: gradients", listed)
+        rows = listed.split("others lie in:")[0].splitlines()
+        self.assertLessEqual(max(map(len, rows)), 80)
+        stacks = {line["name"] for line in self.lines(done) if line["kind"] == "stack"}
+        self.assertLessEqual({"megatron-core", "fsdp2", "meshwright"}, stacks)
+        for name in stacks:
+            self.assertRegex(listed, rf"(?m)^  {re.escape(name)} ")
+            self.only("plan", self.script("dp(2)"), "--cluster", "dgx-h100", "--nodes", "1", "--stack", name, "--set", "precision=bf16")
+
+    def test_clusters_are_a_kind(self):
+        """Files of one's own on the plugin path beside those that ship."""
+        (self.folder / "hall.cluster.lua").write_text('-- our hall\nreturn changed')
+        listed = self.call("plugins", "list", "--plugin-path", self.folder).stdout
+        # A sentence, without its source, however many lines it takes.
+        listed = re.sub(r"\n {3,}", " ", listed)  # a line of each
+        self.assertRegex(listed, r"(?m)^  dgx-h100 +DGX H100: 8 H100 joined .* NICs of 400 Gb/s$")
+        self.assertRegex(listed, r"(?m)^  selene +Selene, .* a fat tree at full rate$")
+        self.assertRegex(listed, r"(?m)^  hall +our hall \(hall\.cluster\.lua\)$")
+        text = (SOURCE / "clusters/dgx-v100.lua").read_text().replace('name = "dgx-v100"', 'name = "hall"')
+        (self.folder / "hall.cluster.lua").write_text(text)
+        script = self.script("", 'e.cluster = mw.cluster("hall", { nodes = 2 })')
+        self.assertIn("hall", self.only("plan", "--plugin-path", self.folder, script)["priced_for"])
+        done = self.call("plan", self.write('local mw = require "meshwright" mw.cluster "hall"'))
+        self.assertIn("there is no cluster hall", done.stderr)
+        self.assertIn("dgx-h100, ", done.stderr)
+
+    def test_broken_plugins_are_listed_with_reasons(self):
+        done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        broken = {line["name"]: line["code"] for line in self.lines(done) if line["status"] == "broken"}
+        self.assertEqual(broken["wrong_abi"], "plugin.abi")
+        self.assertEqual(broken["other_torch"], "plugin.torch")
+        self.assertEqual(broken["no_symbol"], "plugin.foreign")
+        # What is broken hinders nobody who does not ask for it.
+        done = self.call("plan", self.script("dp(2)"), MESHWRIGHT_PLUGIN_PATH=TEST_PLUGINS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.call("plugins", "show", "wrong_abi", "--plugin-path", TEST_PLUGINS, "--json")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(problems(self.lines(done)), ["plugin.abi"])
+
+    def test_wrong_names_on_the_command_line_are_said_at_once(self):
+        done = self.call("plan", self.script("dp(2)"), "--cluster", "dgx-h10", "--stack", "megatron-cor", "--set", "steps={", "--json")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        wrong = self.lines(done)
+        self.assertEqual(problems(wrong), ["set.value steps", "set.value cluster", "set.value stack"])
+        self.assertEqual([line["hint"] for line in wrong[1:]], ['did you mean "dgx-h100"?', 'did you mean "megatron-core"?'])
+
+
+if __name__ == "__main__":
+    unittest.main()
