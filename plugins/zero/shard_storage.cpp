@@ -21,7 +21,7 @@ class ShardStorage {
     if (gradients) mw::split_buckets(program_, /*by_layer=*/true);
     if (!choose()) return;
     mw::make_flat_slots(program_);
-    if (gradients && !storage_.reduces_by_chunk) {
+    if (gradients && !storage_.by_chunk) {
       const std::map<int, int> buckets = buckets_of(&mw::ProgramParameter::gradient_slot);
       for (mw::Segment& segment : program_.segments) reduce_in(segment, buckets);
     }
@@ -52,8 +52,8 @@ class ShardStorage {
       any = true;
       bucket.sharded_state = storage_.sharded_state;
       if (bucket.sharded_state < mw::ShardedState::gradients) continue;
-      bucket.overlap = false;  // reduced in every microbatch, not after the last
-      bucket.turns = storage_.reduces_by_chunk;
+      bucket.overlap = false;  // reduced in every microbatch or by chunk, not after the last one
+      bucket.by_chunk = storage_.by_chunk;
     }
     return any;
   }

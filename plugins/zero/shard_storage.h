@@ -17,7 +17,7 @@ struct ShardedStorage {
   bool reshard_after_forward = true;
   // Gradients in shards are reduced when the stage turns to another chunk of the model, not in
   // every microbatch.
-  bool reduces_by_chunk = false;
+  bool by_chunk = false;
   // Of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
 };

@@ -130,20 +130,25 @@ class Zero : public mw::Strategy {
                                           : mw::ShardedState::parameters;
     storage.prefetch = prefetch_;
     storage.reshard_after_forward = !(keep_ && stage_ == 3);
-    storage.reduces_by_chunk = by_chunk_;
+    storage.by_chunk = by_chunk_;
     storage.offload = offload_;
     draft.add_pass(zero::shard_storage(storage));
   }
 
   std::vector<mw::Lighter> lighter() const override {
     std::vector<mw::Lighter> variants;
+    if (by_chunk_) variants.push_back({"ZeRO stage", {{"reduce", "each"}}});
     for (int stage = stage_ + 1; stage <= 3; ++stage) {
       mw::Json options = {{"stage", stage}};
       if (stage == 3 && bucket_ != usual_bucket) options["bucket"] = usual_bucket;
+      if (by_chunk_) options["reduce"] = "each";
       variants.push_back({"ZeRO stage", options});
     }
-    if (keep_) variants.push_back({"ZeRO stage", {{"keep", false}}});
-    if (by_chunk_) variants.push_back({"ZeRO stage", {{"reduce", "each"}}});
+    if (keep_) {
+      mw::Json options = {{"keep", false}};
+      if (by_chunk_) options["reduce"] = "each";
+      variants.push_back({"ZeRO stage", options});
+    }
     if (offload_ == mw::Offload::nothing)
       variants.push_back({"offload", {{"offload", "optimizer"}}, true});
     if (offload_ != mw::Offload::parameters && stage_ == 3)

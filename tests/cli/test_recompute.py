@@ -130,6 +130,7 @@ end
             ('"attention"', "option.choice recompute"),  # an op's name
             ('{ gathers = true, collectives = "keep" }', "option.conflict recompute.gathers"),
             ('{ what = "half" }', "option.choice recompute.what"),
+            ('{ what = { "attention" } }', "option.value recompute.what"),
             ("{ every = 0 }", "option.range recompute.every"),
             ('{ collectives = "keep" }', "option.missing recompute"),
             ('{ every = 1, ops = { "mlp" } }', "option.conflict recompute"),

@@ -152,16 +152,21 @@ TEST_CASE("Others wait for the first process however long it takes, and hear tha
 
 TEST_CASE("A process that is lost while the first computes ends that work") {
   const auto post = std::make_shared<Post>(2);
+  const Setup setup = four_ranks();
   std::vector<Experiment> all;
-  for (int p = 0; p < 2; ++p) all.push_back(experiment(four_ranks()));
+  for (int p = 0; p < 2; ++p) all.push_back(experiment(setup));
+  const int steps = 20'000;  // more than a minute's
+  std::atomic<int> samples = 0;
+  all[0].data = std::make_shared<Counted>(all[0].data, samples);
   const Texts ends = in_processes(
       2,
       [&](Processes& each) {
         Experiment& own = all[static_cast<std::size_t>(each.index())];
         own.processes = &each;
-        if (each.first()) verify(own, 1'000'000);  // steps that would take hours
+        if (each.first()) verify(own, steps);
         post->lose(1);
       },
       std::chrono::seconds(60), post);
   CHECK(ends[0] == "process.lost");
+  CHECK(samples < steps * setup.batch);
 }

@@ -123,7 +123,7 @@ void make_flat_slots(Program& program);
 std::vector<Instruction> begin_reduction(const Program& program, int bucket);
 // Awaits it, and brings the sum to where it is kept. Where gradients are kept as shards it is added
 // to what is there and the whole gradients are released; so there is one pair in each segment that
-// writes any, after its last write.
+// writes any, after its last write, or, with Bucket::by_chunk, in each last one before a turn.
 std::vector<Instruction> end_reduction(const Program& program, int bucket);
 // Begins, and awaits, the all-gather of parameters that are kept as shards. Between the wait and
 // the release of Bucket::flat.parameters (Instruction::release) they may be read. What is gathered

@@ -229,16 +229,17 @@ struct Bucket {
   bool matrix = false;   // of matrices of layers, for which the optimizer has a rule of their own
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
   bool each = false;     // reduced after every run that adds to it, not after the last alone
-  // Of gradients kept as shards: reduced when the stage's backward turns to another virtual stage,
-  // and after its last run; by the planner. Until then they are added up whole.
-  bool turns = false;
+  // Of gradients kept as shards (of others it says nothing): reduced when the stage's backward
+  // turns to another virtual stage, and after its last run; by the planner. Until then they are
+  // added up whole.
+  bool by_chunk = false;
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
   // How it is stored. Atoms of `reduce` over which flat tensors are cut, equally, with zeros after
   // the last parameter, and of what a rank keeps its shard alone. Parameters that are kept whole
   // are gathered after the update by the planner; those kept as shards by whoever decided so,
   // before each use (begin_gather); and gradients that are kept as shards are reduced by it too,
-  // in every microbatch (begin_reduction), or as `turns` says.
+  // in every microbatch (begin_reduction), or as `by_chunk` says.
   std::vector<int> shard_atoms;
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards

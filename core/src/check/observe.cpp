@@ -51,7 +51,8 @@ class StillAtIt {
     using Clock = std::chrono::steady_clock;
     std::unique_lock lock(mutex_);
     auto next = Clock::now() + every_;
-    while (!changed_.wait_for(lock, Processes::Milliseconds(100), [this] { return over_; })) {
+    const auto tick = std::min(every_, Processes::Milliseconds(100));
+    while (!changed_.wait_for(lock, tick, [this] { return over_; })) {
       if (wish_ != nullptr && *wish_) stop_ = true;
       const bool due = Clock::now() >= next;
       if (due) next += every_;
@@ -211,6 +212,7 @@ void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& p
       try {
         outcome = executor.step(step, experiment.schedule(step));
       } catch (const Stopped&) {  // of the watcher's end_at()
+        if (!by_itself) throw;
         interrupted = true;
         return;
       }

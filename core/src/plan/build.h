@@ -52,9 +52,11 @@ void drop_unused(Program& program);
 
 // Which bucket each gradient's slot belongs to, of the buckets that `chosen` marks.
 std::map<int, int> bucket_of_gradients(const Program& program, bool Bucket::* chosen);
-// Begins the reductions of buckets that are reduced when the stage turns (Bucket::turns), and awaits
+// Begins the reductions of buckets that are reduced when the stage turns (Bucket::by_chunk), and awaits
 // each at the next turn. Returns those that are under way after the last run.
-std::vector<int> place_turns(Program& program);
+std::vector<int> place_by_chunk(Program& program);
+// A name for a segment that no other has: this one, or "name.2", "name.3", ...
+std::string fresh_name(const Program& program, const std::string& name);
 
 // Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions,
 // grants in-place work where nobody reads the old value later,

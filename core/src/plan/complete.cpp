@@ -137,7 +137,7 @@ void place_reductions(Program& program) {
   for (auto& [run, list] : starts) {
     const int of = program.timeline[run].segment;
     Segment last = program.segments[of];
-    last.name += ".last";
+    last.name = fresh_name(program, last.name + ".last");
     last.copy_of = of;
     start_after(program, last, list);
     program.timeline[run].segment = static_cast<int>(program.segments.size());
@@ -172,7 +172,7 @@ void complete(Program& program) {
   throw_if_stopped();
   make_flat_slots(program);
   place_each(program);
-  std::vector<int> underway = place_turns(program);
+  std::vector<int> underway = place_by_chunk(program);
   place_reductions(program);
   Finish(program, std::move(underway)).run();
   throw_if_stopped();

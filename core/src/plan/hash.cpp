@@ -178,7 +178,7 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.matrix);
   add(bucket.overlap);
   add(bucket.each);
-  add(bucket.turns);
+  add(bucket.by_chunk);
   add(bucket.hook ? bucket.hook->name() : std::string());
   add(bucket.sharded_state);
   add(bucket.offload);

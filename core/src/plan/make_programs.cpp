@@ -309,8 +309,8 @@ class ProgramMaker {
                       program.mesh.name_of(bucket.shard_atoms), bucket.parameters.size(),
                       bucket.name),
           bucket.hook ? "leave the hook out, or let each rank keep the whole gradients"
-                      : "reduce after the last microbatch alone; parts that each rank keeps are "
-                        "reduced after every one anyway");
+                      : "reduce after the last microbatch alone; whoever keeps parts says when they "
+                        "are reduced");
       return false;
     }
     return true;

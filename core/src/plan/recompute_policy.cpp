@@ -103,8 +103,16 @@ void read_table(const Json& given, const std::shared_ptr<const ScriptReach>& rea
              kind != words.end()) {
     policy.kind = kind->second;
   } else {
-    problems.add(Stage::options, "option.choice", "recompute.what",
-                 fmt::format("recompute: there is no {}", describe(what)), recompute_forms);
+    const bool is_word = what.is_string();
+    std::vector<std::string> known;
+    for (const auto& [word, kind_of_word] : words) known.push_back(word);
+    const std::string near = is_word ? did_you_mean(what.get<std::string>(), known) : "";
+    problems.add(Stage::options, is_word ? "option.choice" : "option.value", "recompute.what",
+                 is_word ? fmt::format("recompute: there is no {}", describe(what))
+                         : fmt::format("recompute.what: got {}", describe(what)),
+                 near.empty() ? "what is \"none\", \"selective\", \"full\" or function(op) return "
+                                "true end"
+                              : near);
   }
   if (values.has("every")) policy.every = values.int32("every");
   if (values.has("fit")) {

@@ -115,11 +115,11 @@ std::vector<LighterFamily> lighter_families(const Experiment& experiment,
     if (!choice.options.contains("ways")) continue;
     for (StrategyChoice& other :
          others(experiment, strategies, role_of(choice), choice.options.at("ways"))) {
-      Json same = Json::object();  // what both have an option for
+      // What both have an option for; a value of the same name may be none of the other's.
       for (const auto& [key, value] : choice.options.items()) {
-        if (other.options.contains(key)) same[key] = value;
+        if (!other.options.contains(key)) continue;
+        if (auto alike = changed(experiment, other, {{key, value}})) other = std::move(*alike);
       }
-      if (auto alike = changed(experiment, other, same)) other = std::move(*alike);
       LighterFamily family = family_of(experiment, strategies, place, other);
       if (family.mild.empty()) continue;
       family.mild.insert(family.mild.begin(),

@@ -1,6 +1,8 @@
 // Reductions of gradients that are kept as shards and added up whole while a stage's backward stays
 // with one chunk of the model: where in the timeline it turns to another, and the copies of its
 // segments that reduce there.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -20,11 +22,19 @@ std::map<int, int> bucket_of_gradients(const Program& program, bool Bucket::*cho
   return bucket_of;
 }
 
+std::string fresh_name(const Program& program, const std::string& name) {
+  std::string fresh = name;
+  const auto is_taken = [&](const Segment& segment) { return segment.name == fresh; };
+  for (int n = 2; std::any_of(program.segments.begin(), program.segments.end(), is_taken); ++n)
+    fresh = fmt::format("{}.{}", name, n);
+  return fresh;
+}
+
 namespace {
 
-class Turns {
+class ByChunk {
  public:
-  Turns(Program& program, const std::map<int, int>& bucket_of) : program_(program) {
+  ByChunk(Program& program, const std::map<int, int>& bucket_of) : program_(program) {
     for (const Segment& segment : program.segments) {
       written_.push_back(spans(segment, bucket_of));
       std::stable_sort(written_.back().begin(), written_.back().end(),
@@ -83,13 +93,14 @@ class Turns {
     return reduced;
   }
 
-  // Each reduction begins after its bucket's last gradient. It is awaited at the next turn: waits
-  // before would keep earlier stages from their gradients, and two chunks' gradients are there at
-  // once in any case.
+  // Each reduction begins after its bucket's last gradient. It is awaited when others begin, at the
+  // next turn or, where weights' gradients are pieces of their own, before it: waits earlier would
+  // keep earlier stages from their gradients, and two chunks' gradients are there at once in any
+  // case.
   int make(const Copy& copy) {
     const auto& [of, before, awaited, begun] = copy;
     Segment segment = program_.segments[of];
-    segment.name += begun.empty() ? ".next" : ".last";
+    segment.name = fresh_name(program_, segment.name + (begun.empty() ? ".next" : ".last"));
     segment.copy_of = of;
     Insertions inserts;
     for (const int bucket : before) inserts.before(0, end_reduction(program_, bucket));
@@ -114,9 +125,12 @@ class Turns {
 
 }  // namespace
 
-std::vector<int> place_turns(Program& program) {
-  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::turns);
-  return bucket_of.empty() ? std::vector<int>() : Turns(program, bucket_of).run();
+std::vector<int> place_by_chunk(Program& program) {
+  for (Bucket& bucket : program.buckets) {
+    bucket.by_chunk = bucket.by_chunk && bucket.sharded_state >= ShardedState::gradients;
+  }
+  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::by_chunk);
+  return bucket_of.empty() ? std::vector<int>() : ByChunk(program, bucket_of).run();
 }
 
 }  // namespace mw
