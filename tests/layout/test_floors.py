@@ -16,7 +16,7 @@ MADE = "meshwright.d.lua"  # by the program
 # SDK header -> the floor that implements what it declares; a lower floor may not include it, and no
 # other header of the SDK of a lower floor
 HOMES_OF_HEADERS = {
-    "base": "dtype error json json_text options registration",
+    "base": "dtype error few json json_text options registration",
     "mesh": "mesh placement",
     "comm": "backend carrier communicator ledger reduction_hook store_link transport world",
     "schedule": "replay schedule",

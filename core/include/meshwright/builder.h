@@ -28,8 +28,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -177,7 +177,7 @@ class Builder {
   int embedding_ = -1;
   std::vector<std::pair<std::string, Make>> makers_;
   std::map<std::string, std::vector<int>> once_;
-  std::set<std::string> names_;
+  std::unordered_set<std::string> names_;
 };
 
 // Checks for models with heads: hidden divisible by heads, and heads by kv_heads. Returns the width

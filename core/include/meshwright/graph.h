@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "meshwright/op.h"
@@ -67,7 +68,10 @@ struct DimInfo {
 class Graph {
  public:
   void set_dim(Dim dim, std::int64_t size, bool even = true, Dim like = {}, std::string from = "");
-  std::int64_t size(Dim dim) const;  // throws std::out_of_range with the name
+  // Throws std::out_of_range with the name.
+  std::int64_t size(Dim dim) const {
+    return dim.id() < sizes_.size() && sizes_[dim.id()] >= 0 ? sizes_[dim.id()] : no_dim(dim);
+  }
   const std::map<Dim, DimInfo>& dims() const { return dims_; }
 
   // Each returns the value's index.
@@ -86,11 +90,17 @@ class Graph {
   // Appends an op; returns its outputs' indices. Ops run in the order they are added.
   std::vector<int> add(Op op, const std::vector<Output>& outputs);
 
-  const std::vector<Op>& ops() const { return ops_; }
-  const std::vector<Value>& values() const { return values_; }
-  const Value& value(int index) const { return values_.at(index); }
-  // What the op's type says of it (OpType::traits), asked for once.
-  const OpTraits& traits(int op) const { return *traits_.at(op); }
+  const std::vector<Op>& ops() const { return body_->ops; }
+  const std::vector<Value>& values() const { return body_->values; }
+  const Value& value(int index) const { return body_->values.at(index); }
+  // What the op's type says of it (OpType::traits), asked for once for ops of a kind.
+  const OpTraits& traits(int op) const { return *body_->traits.at(op); }
+  // The first op that this one is like: of one type, over the same dims, of values of the same dims
+  // and scalars; itself where there is none. A model's layers repeat ops, and what follows from
+  // these alone is worked out once for all of them.
+  int kind(int op) const { return body_->kinds.at(op); }
+  // The same ops and values, shared with this graph, over another size of a dim.
+  Graph with_size(Dim dim, std::int64_t size) const;
   std::vector<int> parameters() const;  // values, in the order they were added
   std::int64_t count(int value) const;  // global elements
   std::int64_t parameter_count() const;
@@ -107,11 +117,21 @@ class Graph {
   std::string family;               // "llama", "gpt", ...
 
  private:
+  // What copies share until one of them is added to.
+  struct Body {
+    std::vector<Op> ops;
+    std::vector<std::shared_ptr<const OpTraits>> traits;  // of ops
+    std::vector<int> kinds;                               // of ops
+    std::unordered_multimap<std::size_t, int> first;      // the first op of each kind, by digest
+    std::vector<Value> values;
+  };
+  Body& own();
+  [[noreturn]] static std::int64_t no_dim(Dim dim);
+  int kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t digest) const;
+
   std::map<Dim, DimInfo> dims_;
-  std::vector<Op> ops_;
-  std::vector<std::shared_ptr<const OpTraits>>
-      traits_;  // of ops; graphs that are copied share them
-  std::vector<Value> values_;
+  std::vector<std::int64_t> sizes_;  // by a dim's number; -1: there is none
+  std::shared_ptr<Body> body_ = std::make_shared<Body>();
 };
 
 }  // namespace mw

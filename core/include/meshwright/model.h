@@ -20,6 +20,8 @@ class Model : public Registered {
   // `tokens_per_step`: what the loss sum is divided by (all microbatches of a step, all ranks).
   virtual Graph build(std::int64_t batch, std::int64_t sequence,
                       std::int64_t tokens_per_step) const = 0;
+  // Whether graphs of any `batch` differ in the size of that dim alone: then one is built for all.
+  virtual bool batch_is_a_size() const { return false; }
   // What it is made of where its options do not say: a part of the plan's hash.
   virtual Json made_of() const { return {}; }
 };

@@ -85,6 +85,7 @@ struct RouterOptions {
   RouterScore score = RouterScore::softmax;
   bool normalise = true;  // a token's weights sum to `scale`
   double scale = 1;
+  friend bool operator==(const RouterOptions&, const RouterOptions&) = default;
 };
 // inputs: logits (batch, seq, scores), bias (scores; a ExpertLoad) -> weights (batch, seq, top),
 // picks (index; the same). Those with the highest affinity + bias are chosen, and weighed by

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/few.h"
 #include "meshwright/mesh.h"
 
 namespace mw {
@@ -26,7 +27,7 @@ class Dim {
   std::uint16_t id_ = 0;
 };
 
-using Dims = std::vector<Dim>;
+using Dims = Few<Dim, 6>;
 bool contains(const Dims& dims, Dim dim);
 std::vector<std::string> names_of(const Dims& dims);
 
@@ -51,7 +52,7 @@ struct Placement {
 };
 
 // One Placement per atom of the mesh, in mesh order.
-using Layout = std::vector<Placement>;
+using Layout = Few<Placement, 8>;
 
 // "R", "S(heads)", "P", "P(max)".
 std::string to_string(const Placement& placement);

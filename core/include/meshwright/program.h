@@ -119,17 +119,19 @@ struct Rotating {
   int sum_pending = -1;
 };
 
+using Slots = Few<int, 4>;  // indices into Program::slots
+
 struct Instruction {
   Code code = Code::compute;
   Update update = Update::none;  // of compute
   Piece piece = Piece::forward;  // of compute
   int op = -1;                   // of compute: the graph's op
   // Slots, -1 for none. Compute: indexed as the op's operands; for others see Code.
-  std::vector<int> inputs, outputs, saved, grad_outputs, grad_inputs;
-  std::vector<bool> accumulate;  // for each grad_input: add to what is there
-  bool in_place = false;         // forward overwrites an input; a move its source
-  Move move;                     // of a copy too that casts for one
-  int pending = -1;              // of start and wait: which
+  Slots inputs, outputs, saved, grad_outputs, grad_inputs;
+  Few<bool, 8> accumulate;  // for each grad_input: add to what is there
+  bool in_place = false;    // forward overwrites an input; a move its source
+  Move move;                // of a copy too that casts for one
+  int pending = -1;         // of start and wait: which
   int bucket = -1;
   int parameter = -1;  // of an update of one: index into Program::parameters
   // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
@@ -142,8 +144,8 @@ struct Instruction {
   std::shared_ptr<const std::vector<Rotating>> ring;
   int ring_step = 0, ring_steps = 1, ring_alike = 0;
   const char* phase = "forward";
-  std::string label;         // what it serves: an op, a value, a bucket
-  std::vector<int> release;  // slots that nobody reads after this instruction
+  std::string label;  // what it serves: an op, a value, a bucket
+  Slots release;      // slots that nobody reads after this instruction
 };
 
 // Calls `visit` with every slot that the instruction reads or writes (a slot may come twice), but

@@ -85,10 +85,10 @@ int Decoder::embed() {
 }
 
 std::string Decoder::name() const {
-  return fmt::format("layers.{}", b.layer);
+  return "layers." + std::to_string(b.layer);
 }
 std::string Decoder::hf() const {
-  return fmt::format("model.layers.{}", b.layer);
+  return "model.layers." + std::to_string(b.layer);
 }
 
 int Decoder::linear(const std::string& op, int in, Dims dims, const std::string& theirs) {

@@ -4,20 +4,30 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace mw {
 
 void Graph::set_dim(Dim dim, std::int64_t size, bool even, Dim like, std::string from) {
   dims_[dim] = {size, even, like, std::move(from)};
+  if (sizes_.size() <= dim.id()) sizes_.resize(dim.id() + std::size_t{1}, -1);
+  sizes_[dim.id()] = size;
 }
 
-std::int64_t Graph::size(Dim dim) const {
-  const auto found = dims_.find(dim);
-  if (found == dims_.end()) {
-    throw std::out_of_range(fmt::format("the graph has no dim \"{}\"", dim.name()));
-  }
-  return found->second.size;
+std::int64_t Graph::no_dim(Dim dim) {
+  throw std::out_of_range(fmt::format("the graph has no dim \"{}\"", dim.name()));
+}
+
+Graph Graph::with_size(Dim dim, std::int64_t size) const {
+  Graph other = *this;
+  other.dims_.at(dim).size = other.sizes_.at(dim.id()) = size;
+  return other;
+}
+
+Graph::Body& Graph::own() {
+  if (body_.use_count() > 1) body_ = std::make_shared<Body>(*body_);
+  return *body_;
 }
 
 int Graph::add_data(std::string name, Dims dims, Scalar scalar) {
@@ -27,8 +37,9 @@ int Graph::add_data(std::string name, Dims dims, Scalar scalar) {
   value.scalar = scalar;
   value.source = Value::Source::data;
   value.needs_grad = false;
-  values_.push_back(std::move(value));
-  return static_cast<int>(values_.size()) - 1;
+  std::vector<Value>& values = own().values;
+  values.push_back(std::move(value));
+  return static_cast<int>(values.size()) - 1;
 }
 
 int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf) {
@@ -38,14 +49,15 @@ int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf) {
   value.source = Value::Source::parameter;
   value.init = init;
   value.hf = std::move(hf);
-  values_.push_back(std::move(value));
-  return static_cast<int>(values_.size()) - 1;
+  std::vector<Value>& values = own().values;
+  values.push_back(std::move(value));
+  return static_cast<int>(values.size()) - 1;
 }
 
 int Graph::add_expert_load(std::string name, Dims dims, ExpertLoad expert_load, HfName hf) {
   const int value =
       add_parameter(std::move(name), std::move(dims), {Init::Kind::zeros, 0}, std::move(hf));
-  values_[value].expert_load = expert_load;
+  own().values[value].expert_load = expert_load;
   return value;
 }
 
@@ -55,16 +67,74 @@ std::vector<int> Graph::losses() const {
   return all;
 }
 
+namespace {
+
+void mix(std::size_t& state, std::size_t value) {
+  state = (state ^ value) * 0x9E3779B97F4A7C15ull;
+  state ^= state >> 32;
+}
+void mix(std::size_t& state, const Dims& dims) {
+  std::size_t word = dims.size();
+  for (Dim dim : dims) word = word << 16 ^ word >> 48 ^ dim.id();
+  mix(state, word);
+}
+
+std::size_t digest_of(const Op& op) {
+  std::size_t state = reinterpret_cast<std::size_t>(op.type.get());
+  for (const Use& use : op.inputs) mix(state, use.dims);
+  for (const Dims& dims : op.output_dims) mix(state, dims);
+  return state;
+}
+
+}  // namespace
+
+int Graph::kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t digest) const {
+  const Body& body = *body_;
+  const auto same_use = [&](const Use& a, const Use& b) {
+    const Value &x = body.values.at(a.value), &y = body.values.at(b.value);
+    return a.dims == b.dims && a.additive == b.additive && a.linear == b.linear &&
+           x.dims == y.dims && x.scalar == y.scalar;
+  };
+  const auto same_output = [&](int made, const Output& output) {
+    const Value& x = body.values[made];
+    return x.dims == output.dims && x.scalar == output.scalar &&
+           x.needs_grad == (output.needs_grad && output.scalar == Scalar::real);
+  };
+  const auto [begin, end] = body.first.equal_range(digest);
+  for (auto known = begin; known != end; ++known) {
+    const Op& other = body.ops[known->second];
+    if (other.type == op.type && other.output_dims == op.output_dims && other.whole == op.whole &&
+        other.follows == op.follows && other.contraction == op.contraction &&
+        other.counts_rows == op.counts_rows &&
+        std::equal(op.inputs.begin(), op.inputs.end(), other.inputs.begin(), other.inputs.end(),
+                   same_use) &&
+        std::equal(other.outputs.begin(), other.outputs.end(), outputs.begin(), outputs.end(),
+                   same_output))
+      return known->second;
+  }
+  return -1;
+}
+
 std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
-  const int index = static_cast<int>(ops_.size());
+  Body& body = own();
+  const int index = static_cast<int>(body.ops.size());
   op.outputs.clear();
   // An op may call its outputs' dims otherwise than the values do; mostly it does not.
   const bool own_names = !op.output_dims.empty();
   for (const Output& output : outputs) {
     if (!own_names) op.output_dims.push_back(output.dims);
   }
-  traits_.push_back(std::make_shared<const OpTraits>(op.type->traits(op)));
-  const std::vector<bool>& wide = traits_.back()->fp32_outputs;
+  const std::size_t digest = digest_of(op);
+  const int like = kind_of(op, outputs, digest);
+  if (like < 0) {
+    body.first.emplace(digest, index);
+    body.traits.push_back(std::make_shared<const OpTraits>(op.type->traits(op)));
+  } else {
+    body.traits.push_back(body.traits[like]);
+  }
+  body.kinds.push_back(like < 0 ? index : like);
+  const std::vector<bool>& wide = body.traits.back()->fp32_outputs;
+  op.outputs.reserve(outputs.size());
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     const Output& output = outputs[o];
     Value value;
@@ -75,31 +145,31 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
     value.needs_grad = output.needs_grad && output.scalar == Scalar::real;
     value.producer = index;
     value.output = static_cast<int>(o);
-    op.outputs.push_back(static_cast<int>(values_.size()));
-    values_.push_back(std::move(value));
+    op.outputs.push_back(static_cast<int>(body.values.size()));
+    body.values.push_back(std::move(value));
   }
-  ops_.push_back(std::move(op));
-  return ops_.back().outputs;
+  body.ops.push_back(std::move(op));
+  return body.ops.back().outputs;
 }
 
 std::vector<int> Graph::parameters() const {
   std::vector<int> list;
-  for (std::size_t v = 0; v < values_.size(); ++v) {
-    if (values_[v].source == Value::Source::parameter) list.push_back(static_cast<int>(v));
+  for (std::size_t v = 0; v < body_->values.size(); ++v) {
+    if (body_->values[v].source == Value::Source::parameter) list.push_back(static_cast<int>(v));
   }
   return list;
 }
 
 std::int64_t Graph::count(int value) const {
   std::int64_t product = 1;
-  for (Dim dim : values_.at(value).dims) product *= size(dim);
+  for (Dim dim : body_->values.at(value).dims) product *= size(dim);
   return product;
 }
 
 std::int64_t Graph::parameter_count() const {
   std::int64_t sum = 0;
   for (int value : parameters()) {
-    const std::optional<ExpertLoad>& expert_load = values_[value].expert_load;
+    const std::optional<ExpertLoad>& expert_load = body_->values[value].expert_load;
     if (!expert_load || expert_load->rate != 0)
       sum += count(value);  // one that never moves counts, no more
   }
@@ -107,8 +177,8 @@ std::int64_t Graph::parameter_count() const {
 }
 
 int Graph::find(const std::string& name) const {
-  for (std::size_t v = 0; v < values_.size(); ++v) {
-    if (values_[v].name == name) return static_cast<int>(v);
+  for (std::size_t v = 0; v < body_->values.size(); ++v) {
+    if (body_->values[v].name == name) return static_cast<int>(v);
   }
   return -1;
 }

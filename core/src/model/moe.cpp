@@ -109,6 +109,7 @@ class Moe final : public Model, public HfModel {
   }
 
   std::int64_t vocab() const override { return values_.integer("vocab"); }
+  bool batch_is_a_size() const override { return true; }
 
   Graph build(std::int64_t batch, std::int64_t sequence,
               std::int64_t tokens_per_step) const override {

@@ -65,27 +65,27 @@ Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradie
 
 int emit_moves(Program& program, std::vector<Instruction>& code, const std::vector<Move>& list,
                int slot, const Layout& layout, const char* phase) {
+  if (list.empty()) return slot;
   Layout now = layout;
   const int first = slot;
   const std::string label = program.slots[slot].name;
   const auto emit = [&](Code what, const Move& move, Dtype dtype) {
     Slot target = program.slots[slot];
-    target.name = dtype == program.slots[first].dtype
-                      ? label
-                      : fmt::format("{} in {}", label, name_of(dtype));
+    const bool own = dtype == program.slots[first].dtype;
+    if (!own || slot != first)
+      target.name = own ? label : fmt::format("{} in {}", label, name_of(dtype));
     target.layout = now;
     target.dtype = dtype;
     target.persistent = false;
     target.alias_of = -1;
     target.category = Category::activations;
-    Instruction instruction;
+    Instruction& instruction = code.emplace_back();
     instruction.code = what;
     instruction.inputs = {slot};
     instruction.outputs = {slot = add_slot(program, std::move(target))};
     instruction.move = move;
     instruction.phase = phase;
     instruction.label = label;
-    code.push_back(std::move(instruction));
   };
   for (const Move& move : list) {
     const Dtype own = program.slots[slot].dtype;

@@ -1,7 +1,6 @@
 // The programs of all stages while they are being built, one virtual stage after the other.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -20,7 +19,7 @@ struct Tape {
   };
   std::vector<Entry> entries;
   std::vector<int> value_slot, view_slot;  // -1: not materialised
-  std::vector<std::vector<int>> saved;     // for each op
+  std::vector<Slots> saved;                // for each op
 };
 
 // The way back of a crossing: the gradient leaves the later virtual stage through one slot,
@@ -35,10 +34,10 @@ struct Assembly {
   const Graph& graph;
   const Derived& derived;
   const Partition& partition;
-  std::vector<Program>& programs;                // by stage
-  std::vector<std::map<int, int>> parameter_of;  // by stage: value -> Program::parameters
-  std::vector<Tape> tapes;                       // by virtual stage
-  std::vector<Boundary> boundaries;              // by crossing
+  std::vector<Program>& programs;              // by stage
+  std::vector<std::vector<int>> parameter_of;  // by stage and value: Program::parameters, or -1
+  std::vector<Tape> tapes;                     // by virtual stage
+  std::vector<Boundary> boundaries;            // by crossing
 
   int stage(int vstage) const { return partition.stage_of[vstage]; }
   bool local(const Crossing& crossing) const { return stage(crossing.from) == stage(crossing.to); }

@@ -1,6 +1,6 @@
 // Writes the backward segments of a virtual stage: which op's gradient is computed when, who
 // owns each gradient's storage, and what is redistributed.
-#include <set>
+#include <unordered_set>
 
 #include "base/interrupt.h"
 #include "plan/assembly.h"
@@ -94,7 +94,7 @@ class Backward {
       if (target < 0) {
         own(target, boundary.arriving);
       } else {
-        ++owners_[program_.root(boundary.arriving)];
+        ++owners(boundary.arriving);
         add(target, boundary.arriving);
       }
     }
@@ -139,14 +139,17 @@ class Backward {
   // is not its only owner must not add into it.
   void own(int& gradient, int slot) {
     gradient = slot;
-    ++owners_[program_.root(slot)];
+    ++owners(slot);
   }
   void disown(int& gradient) {
-    if (gradient >= 0) --owners_[program_.root(gradient)];
+    if (gradient >= 0) --owners(gradient);
     gradient = -1;
   }
-  bool sole(int slot) {
-    return owners_[program_.root(slot)] == 1 && !pinned_.count(program_.root(slot));
+  bool sole(int slot) { return owners(slot) == 1 && !pinned_.contains(program_.root(slot)); }
+  int& owners(int slot) {
+    const auto root = static_cast<std::size_t>(program_.root(slot));
+    if (owners_.size() <= root) owners_.resize(program_.slots.size() + 64, 0);
+    return owners_[root];
   }
 
   int fresh(const std::string& name, int value, const Layout& layout) {
@@ -156,7 +159,7 @@ class Backward {
     slot.dtype = program_.dtype_of(Scalar::real, graph_.value(value).fp32_at_least);
     slot.layout = layout;
     slot.value = value;
-    return add_slot(program_, slot);
+    return add_slot(program_, std::move(slot));
   }
 
   // Makes `gradient` one that may be added to.
@@ -170,9 +173,10 @@ class Backward {
     copy.label = slot.name;
     copy.inputs = {gradient};
     copy.outputs = {add_slot(program_, slot)};
-    code_.push_back(copy);
+    const int copied = copy.outputs[0];
+    code_.push_back(std::move(copy));
     disown(gradient);
-    own(gradient, copy.outputs[0]);
+    own(gradient, copied);
   }
 
   void add(int& gradient, int contribution) {
@@ -186,11 +190,11 @@ class Backward {
   // split backward made of a parameter's is brought there with them, apart from what others made.
   void view(int index) {
     const View& view = derived_.views[index];
-    const auto parameter = parameter_of_.find(view.value);
-    if (parameter == parameter_of_.end()) {
+    const int parameter = parameter_of_[view.value];
+    if (parameter < 0) {
       if (view_grad_[index] >= 0) into_value(view, view_grad_[index]);
     } else {
-      const ProgramParameter& p = program_.parameters[parameter->second];
+      const ProgramParameter& p = program_.parameters[parameter];
       if (view_grad_[index] >= 0) into_parameter(view, view_grad_[index], p, code_);
       if (later_grad_[index] >= 0) into_parameter(view, later_grad_[index], p, later_);
     }
@@ -198,10 +202,10 @@ class Backward {
   }
 
   void into_value(const View& view, int gradient) {
-    int moved = emit_moves(program_, code_, view.backward, gradient, view.gradient, "backward");
+    int moved = emit_moves(program_, code_, *view.backward, gradient, view.gradient, "backward");
     if (moved != gradient) {
       disown(gradient);
-      ++owners_[program_.root(moved)];
+      ++owners(moved);
     }
     int& target = value_grad_[view.value];
     if (target < 0) {
@@ -245,7 +249,7 @@ class Backward {
     const Op& op = graph_.ops()[index];
     const OpTraits& traits = graph_.traits(index);
     if (!traits.differentiable) return;
-    std::vector<int> grads;
+    Slots grads;
     bool any = false;
     for (int value : op.outputs) {
       grads.push_back(value_grad_[value]);
@@ -267,8 +271,7 @@ class Backward {
   }
 
   // Operands whose gradient is the output's own share its slot.
-  void pass_through(int index, const Op& op, const OpTraits& traits,
-                    const std::vector<int>& grads) {
+  void pass_through(int index, const Op& op, const OpTraits& traits, const Slots& grads) {
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (!passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
       int& gradient = view_grad_[derived_.view_of[index][i]];
@@ -276,15 +279,30 @@ class Backward {
         own(gradient, grads[0]);
       } else {
         int contribution = grads[0];
-        ++owners_[program_.root(contribution)];
+        ++owners(contribution);
         add(gradient, contribution);
       }
     }
   }
 
-  void emit(int index, const Op& op, const OpTraits& traits, const std::vector<int>& grads,
-            Piece piece) {
-    Instruction instruction;
+  void emit(int index, const Op& op, const OpTraits& traits, const Slots& grads, Piece piece) {
+    Gradients made{Slots(op.inputs.size(), -1), Few<bool, 8>(op.inputs.size(), false), {}};
+    made.contributing.resize(op.inputs.size());
+    bool wanted = false;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const bool mine = piece == Piece::backward || (i == 0) == (piece == Piece::dgrad);
+      if (!mine || passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
+      wanted = true;
+      gradient_of(index, i, piece, made);
+    }
+    if (!wanted) return;
+    const auto rotation = program_.rotations.find(index);
+    const bool rotates = rotation != program_.rotations.end();
+    const bool later = split_ && piece == Piece::wgrad && !rotates;
+    if (later) {
+      for (int slot : grads) pinned_.insert(program_.root(slot));
+    }
+    Instruction& instruction = (later ? later_ : code_).emplace_back();
     instruction.code = Code::compute;
     instruction.piece = piece;
     instruction.op = index;
@@ -292,21 +310,12 @@ class Backward {
     instruction.label = op.name;
     instruction.grad_outputs = grads;
     instruction.saved = tape_.saved[index];
-    instruction.grad_inputs.assign(op.inputs.size(), -1);
-    instruction.accumulate.assign(op.inputs.size(), false);
-    instruction.contributing.resize(op.inputs.size());
-    bool wanted = false;
+    instruction.grad_inputs = made.inputs;
+    instruction.accumulate = made.accumulate;
+    instruction.contributing = std::move(made.contributing);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const bool mine = piece == Piece::backward || (i == 0) == (piece == Piece::dgrad);
-      if (!mine || passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
-      wanted = true;
-      gradient_of(index, i, piece, instruction);
-    }
-    if (!wanted) return;
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const bool spared =
-          traits.splits &&
-          (piece == Piece::dgrad ? i == 0 : parameter_of_.count(op.inputs[i].value) > 0);
+      const bool spared = traits.splits &&
+                          (piece == Piece::dgrad ? i == 0 : parameter_of_[op.inputs[i].value] >= 0);
       const bool reads = traits.backward_reads_input[i] && !spared;
       instruction.inputs.push_back(reads ? tape_.view_slot[derived_.view_of[index][i]] : -1);
     }
@@ -314,29 +323,24 @@ class Backward {
       instruction.outputs.push_back(
           traits.backward_reads_output[o] ? tape_.value_slot[op.outputs[o]] : -1);
     }
-    const auto rotation = program_.rotations.find(index);
-    if (rotation != program_.rotations.end()) {
-      code_.push_back(in_ring(program_, std::move(instruction), rotation->second));
-      return;
-    }
-    if (split_ && piece == Piece::wgrad) {
-      for (int slot : grads) pinned_.insert(program_.root(slot));
-      later_.push_back(std::move(instruction));
-    } else {
-      code_.push_back(std::move(instruction));
-    }
+    if (rotates) instruction = in_ring(program_, std::move(instruction), rotation->second);
   }
 
+  // Of an instruction of backward, by input.
+  struct Gradients {
+    Slots inputs;
+    Few<bool, 8> accumulate;
+    std::vector<std::vector<int>> contributing;
+  };
   // Where the gradient of operand `i` goes.
-  void gradient_of(int index, std::size_t i, Piece piece, Instruction& instruction) {
+  void gradient_of(int index, std::size_t i, Piece piece, Gradients& made) {
     const int view_index = derived_.view_of[index][i];
     const View& view = derived_.views[view_index];
-    const auto parameter = parameter_of_.find(view.value);
-    if (parameter != parameter_of_.end() && view.forward.empty()) {
-      const ProgramParameter& p = program_.parameters[parameter->second];
-      instruction.grad_inputs[i] = p.gradient_slot;
-      instruction.accumulate[i] = true;
-      instruction.contributing[i] = contributing(p, view.gradient);
+    if (const int parameter = parameter_of_[view.value]; parameter >= 0 && view.forward->empty()) {
+      const ProgramParameter& p = program_.parameters[parameter];
+      made.inputs[i] = p.gradient_slot;
+      made.accumulate[i] = true;
+      made.contributing[i] = contributing(p, view.gradient);
       return;
     }
     int& gradient = (split_ && piece == Piece::wgrad ? later_grad_ : view_grad_)[view_index];
@@ -344,9 +348,9 @@ class Backward {
       own(gradient, fresh(graph_.value(view.value).name, view.value, view.gradient));
     } else {
       claim(gradient);
-      instruction.accumulate[i] = true;
+      made.accumulate[i] = true;
     }
-    instruction.grad_inputs[i] = gradient;
+    made.inputs[i] = gradient;
   }
 
   Assembly& assembly_;
@@ -355,12 +359,12 @@ class Backward {
   const Graph& graph_;
   const Derived& derived_;
   const Tape& tape_;
-  const std::map<int, int>& parameter_of_;
+  const std::vector<int>& parameter_of_;
   const bool split_;
   std::vector<int> value_grad_, view_grad_;
   std::vector<int> later_grad_;  // of views of parameters, made by the wgrads of a split backward
-  std::map<int, int> owners_;    // by root slot
-  std::set<int> pinned_;         // roots that wgrad reads later
+  std::vector<int> owners_;      // by root slot
+  std::unordered_set<int> pinned_;  // roots that wgrad reads later
   std::vector<Instruction> code_, later_;
 };
 

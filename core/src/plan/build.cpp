@@ -2,6 +2,7 @@
 // the segments of each virtual stage.
 #include "plan/build.h"
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 
@@ -46,8 +47,8 @@ void add_parameter(Assembly& assembly, Program& program, int value,
   gradient.layout = parameter.accumulated;
   gradient.dtype = program.gradient_dtype;
   gradient.category = Category::gradients;
-  parameter.slot = add_slot(program, slot);
-  parameter.gradient_slot = add_slot(program, gradient);
+  parameter.slot = add_slot(program, std::move(slot));
+  parameter.gradient_slot = add_slot(program, std::move(gradient));
   assembly.parameter_of[program.stage][value] = static_cast<int>(program.parameters.size());
   program.parameters.push_back(std::move(parameter));
 }
@@ -63,8 +64,18 @@ void add_parameters(Assembly& assembly) {
     }
   }
   std::vector<std::vector<const View*>> views(assembly.graph.values().size());
-  for (const View& view : assembly.derived.views) views[view.value].push_back(&view);
-  for (int value : assembly.graph.parameters()) {
+  for (const View& view : assembly.derived.views) {
+    if (assembly.graph.value(view.value).source == Value::Source::parameter)
+      views[view.value].push_back(&view);
+  }
+  const std::vector<int> parameters = assembly.graph.parameters();
+  for (Program& program : assembly.programs) {
+    const auto count = std::count_if(parameters.begin(), parameters.end(),
+                                     [&](int value) { return used[program.stage][value]; });
+    make_room(program, 2 * static_cast<std::size_t>(count));
+    program.parameters.reserve(static_cast<std::size_t>(count));
+  }
+  for (int value : parameters) {
     for (Program& program : assembly.programs) {
       if (used[program.stage][value]) add_parameter(assembly, program, value, views[value]);
     }
@@ -141,7 +152,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
   std::optional<Derived> amended;  // placements of a large model are not copied for nothing
   if (!partition.shared.empty()) amended = with_shared(derived, partition);
   Assembly assembly{*graph, amended ? *amended : derived, partition, programs, {}, {}, {}};
-  assembly.parameter_of.resize(programs.size());
+  assembly.parameter_of.assign(programs.size(), std::vector<int>(graph->values().size(), -1));
   assembly.tapes.resize(partition.vstages());
   assembly.boundaries.resize(partition.crossings.size());
   add_parameters(assembly);

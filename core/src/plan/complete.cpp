@@ -2,7 +2,9 @@
 // loss and gradient norm, the optimizer's update.
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -108,14 +110,30 @@ class Finish {
   std::vector<int> kept_;  // what ends with the step
 };
 
-// Puts the starts of reductions after these instructions;
+// Code with the starts of reductions after these instructions;
 // of several after one, the last bucket first.
-void start_after(const Program& program, Segment& segment,
-                 const std::vector<std::pair<int, int>>& starts) {
-  Insertions list;
-  for (auto start = starts.rbegin(); start != starts.rend(); ++start)
-    list.before(start->first + 1, begin_reduction(program, start->second));
-  list.into(segment);
+std::vector<Instruction> started_after(const Program& program, const std::vector<Instruction>& code,
+                                       const std::vector<std::pair<int, int>>& starts) {
+  std::vector<std::vector<Instruction>> begun(starts.size());
+  std::size_t length = code.size();
+  for (std::size_t k = 0; k < starts.size(); ++k) {
+    begun[k] = begin_reduction(program, starts[k].second);
+    length += begun[k].size();
+  }
+  std::vector<std::size_t> order(starts.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return starts[a].first < starts[b].first; });
+  std::vector<Instruction> made;
+  made.reserve(length);
+  std::size_t done = 0;
+  for (const std::size_t k : order) {
+    const auto end = static_cast<std::size_t>(starts[k].first + 1);
+    for (; done < end; ++done) made.push_back(code[done]);
+    std::move(begun[k].begin(), begun[k].end(), std::back_inserter(made));
+  }
+  for (; done < code.size(); ++done) made.push_back(code[done]);
+  return made;
 }
 
 // Puts the starts of overlapped reductions into the timeline's runs that make their gradients
@@ -136,10 +154,14 @@ void place_reductions(Program& program) {
   }
   for (auto& [run, list] : starts) {
     const int of = program.timeline[run].segment;
-    Segment last = program.segments[of];
-    last.name = fresh_name(program, last.name + ".last");
+    const Segment& all = program.segments[of];
+    Segment last;
+    last.name = fresh_name(program, all.name + ".last");
+    last.code = started_after(program, all.code, list);
+    last.kind = all.kind;
+    last.vstage = all.vstage;
+    last.gradient = all.gradient;
     last.copy_of = of;
-    start_after(program, last, list);
     program.timeline[run].segment = static_cast<int>(program.segments.size());
     program.segments.push_back(std::move(last));
   }
@@ -149,6 +171,7 @@ void place_reductions(Program& program) {
 // or at the end, and awaited there.
 void place_each(Program& program) {
   const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::each);
+  if (bucket_of.empty()) return;
   for (Segment& segment : program.segments) {
     std::vector<Span> written = spans(segment, bucket_of);
     std::sort(written.begin(), written.end(),
@@ -158,7 +181,7 @@ void place_each(Program& program) {
     for (const Span& span : written) {
       starts.emplace_back(program.buckets[span.group].overlap ? span.last : end - 1, span.group);
     }
-    start_after(program, segment, starts);
+    segment.code = started_after(program, segment.code, starts);
     for (const Span& span : written) {
       for (Instruction& ends : end_reduction(program, span.group))
         segment.code.push_back(std::move(ends));

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <stdexcept>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "plan/cut_checks.h"
 #include "plan/matched.h"
-#include "plan/nearest.h"
+#include "plan/ruled_kinds.h"
+#include "plan/view_moves.h"
 
 namespace mw {
 namespace {
@@ -29,6 +30,9 @@ class Deriver {
         rotation_rules_(rotations),
         problems_(problems),
         matched_(rules),
+        kinds_(graph, rules, rotations),
+        checks_(graph, mesh, problems, result_.wrong_ways),
+        moves_(graph, mesh, problems),
         replicated_(mesh.atoms().size()) {}
 
   Derived run() {
@@ -36,6 +40,8 @@ class Deriver {
     result_.cut.assign(ops, replicated_);
     result_.follow.assign(ops, replicated_);
     result_.layout.assign(graph_.values().size(), replicated_);
+    first_.resize(ops);
+    needs_.resize(ops);
     for (std::size_t i = 0; i < ops; ++i) {
       throw_if_stopped();
       cut_op(static_cast<int>(i));
@@ -44,6 +50,8 @@ class Deriver {
     place_sources();
     matched_.refuse(graph_, rotation_rules_, storage_, problems_);
     result_.view_of.resize(ops);
+    by_value_.resize(graph_.values().size());
+    result_.views.reserve(3 * ops);
     for (std::size_t i = 0; i < ops; ++i) {
       throw_if_stopped();
       make_views(static_cast<int>(i));
@@ -57,14 +65,10 @@ class Deriver {
                        [&](const auto& pair) { return pair.first == dim; });
   }
 
-  bool applies(const Rule& rule, const Op& op, Dim dim) const {
-    return rule.dim == dim && (!rule.where || rule.where(op));
-  }
-
   const Rule* rule_for(const Op& op, Dim dim, std::size_t atom) const {
     for (const Rule& rule : rules_) {
       const auto& atoms = rule.atoms(mesh_);
-      if (applies(rule, op, dim) &&
+      if (rule.dim == dim && (!rule.where || rule.where(op)) &&
           std::find(atoms.begin(), atoms.end(), static_cast<int>(atom)) != atoms.end()) {
         return &rule;
       }
@@ -75,27 +79,33 @@ class Deriver {
   // For each atom, the rule that wins in this op.
   void cut_op(int index) {
     const Op& op = graph_.ops()[index];
-    const Dims space = op.space();
+    const RuledKinds::Held& held = kinds_.ask(index);
+    for (const Rule* rule : held.rules) matched_.add(*rule, index);
+    if ((first_[index] = held.first) != index) {
+      result_.cut[index] = result_.cut[held.first];
+      result_.follow[index] = result_.follow[held.first];
+      if (const auto rotation = result_.rotations.find(held.first);
+          rotation != result_.rotations.end())
+        result_.rotations[index] = rotation->second;
+      return;
+    }
+    ++result_.placed;
     std::vector<const Rule*> winner(mesh_.atoms().size(), nullptr);
     std::vector<std::vector<const Rule*>> candidates(mesh_.atoms().size());
-    for (const Rule& rule : rules_) {
-      if (std::find(space.begin(), space.end(), rule.dim) == space.end()) continue;
-      if (std::find(op.whole.begin(), op.whole.end(), rule.dim) != op.whole.end()) continue;
-      if (rule.where && !rule.where(op)) continue;
-      matched_.add(rule, index);
-      if (follows(op, rule.dim)) continue;
-      for (int atom : rule.atoms(mesh_)) {
+    for (const Rule* rule : held.rules) {
+      if (follows(op, rule->dim)) continue;
+      for (int atom : rule->atoms(mesh_)) {
         if (mesh_.atoms()[atom].ways == 1) continue;
-        candidates[atom].push_back(&rule);
+        candidates[atom].push_back(rule);
         const Rule*& best = winner[atom];
-        if (best == nullptr || (rule.named && !best->named)) best = &rule;
+        if (best == nullptr || (rule->named && !best->named)) best = rule;
       }
     }
     for (std::size_t a = 0; a < winner.size(); ++a) {
       for (const Rule* rule : candidates[a]) {
         if (rule->named == winner[a]->named && rule->dim != winner[a]->dim &&
             rule->strategy != winner[a]->strategy) {
-          clash(op, *winner[a], *rule, static_cast<int>(a));
+          checks_.clash(op, *winner[a], *rule, static_cast<int>(a));
         }
       }
     }
@@ -112,15 +122,13 @@ class Deriver {
           continue;
         }
         result_.follow[index][a] = Placement::shard(follower);
-        check_even(result_.follow[index], *rule);
+        checks_.even(result_.follow[index], *rule);
       }
     }
     for (std::size_t a = 0; a < winner.size(); ++a) {
-      if (winner[a] != nullptr) check_even(result_.cut[index], *winner[a]);
+      if (winner[a] != nullptr) checks_.even(result_.cut[index], *winner[a]);
     }
-    for (const RotationRule& rule : rotation_rules_) {
-      if (!rule.where || rule.where(op)) rotate(index, rule);
-    }
+    for (const RotationRule* rule : held.rotations) rotate(index, *rule);
   }
 
   // The dim is then cut as its operand lies, so nothing has to be gathered.
@@ -141,42 +149,6 @@ class Deriver {
       rotation.atoms.push_back(atom);
     }
     if (!rotation.atoms.empty()) result_.rotations[index] = rotation;
-  }
-
-  void clash(const Op& op, const Rule& a, const Rule& b, int atom) {
-    if (!said_.insert(fmt::format("{}/{}/{}", a.strategy, b.strategy, op.kind())).second) return;
-    problems_.add(
-        Stage::plan, "rule.clash", key_in(b.place, b.option),
-        fmt::format("{} ({} -> {}) and {} ({} -> {}) both claim the ranks of axis {} in {}",
-                    a.strategy, a.dim.name(), a.axis, b.strategy, b.dim.name(), b.axis,
-                    mesh_.atoms()[atom].name, op.name),
-        "give each an axis of its own, or leave one out");
-  }
-
-  void check_even(const Layout& cut, const Rule& rule) {
-    const auto info = graph_.dims().find(rule.dim);
-    if (info == graph_.dims().end()) return;
-    int ways = 1;
-    for (std::size_t a = 0; a < cut.size(); ++a) {
-      if (cut[a].is_shard() && cut[a].dim == rule.dim) ways *= mesh_.atoms()[a].ways;
-    }
-    const std::int64_t size = info->second.size;
-    const bool fits = info->second.even ? size % ways == 0 : size >= ways;
-    if (fits) return;
-    const int own = mesh_.axis(rule.axis).ways;
-    const int others = ways == own ? 1 : std::max(1, ways / own);
-    // Where the other axes leave no even parts to cut, they are at fault, and told so.
-    if (info->second.even && size % others != 0 && at_fault_.count(rule.dim) > 0) return;
-    if (!said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
-    at_fault_.insert(rule.dim);
-    const std::int64_t left = size / others;
-    WrongWays wrong = ways_near(rule.strategy, left, own, info->second.even);
-    wrong.problem = problems_.list().size();
-    problems_.add(
-        Stage::plan, "axis.cannot-split", key_in(rule.place, "ways"),
-        fmt::format("{}({}) cannot split {} {}", rule.strategy, own, left, rule.dim.name()),
-        hint_of(wrong));
-    result_.wrong_ways.push_back(std::move(wrong));
   }
 
   // The dim of `value` that an operand calls `dim`, or none.
@@ -215,6 +187,11 @@ class Deriver {
 
   void place_outputs(int op) {
     const Op& node = graph_.ops()[op];
+    if (const int first = first_of(op); first != op && node.contraction == Reduction::sum) {
+      for (std::size_t o = 0; o < node.outputs.size(); ++o)
+        result_.layout[node.outputs[o]] = result_.layout[graph_.ops()[first].outputs[o]];
+      return;
+    }
     for (std::size_t o = 0; o < node.outputs.size(); ++o) {
       for (std::size_t a = 0; a < replicated_.size(); ++a) {
         result_.layout[node.outputs[o]][a] = output_placement(op, o, a);
@@ -229,6 +206,37 @@ class Deriver {
         }
       }
     }
+  }
+
+  // The op that this one is placed like; itself, where its operands' layouts matter too.
+  int first_of(int op) const {
+    const auto& inputs = graph_.ops()[op].inputs;
+    const bool linear =
+        std::any_of(inputs.begin(), inputs.end(), [](const Use& use) { return use.linear; });
+    return linear ? op : first_[op];
+  }
+
+  // Of an operand, and of the gradient that backward leaves for it.
+  struct Need {
+    Layout need, gradient;
+  };
+  const Need& need(int op, std::size_t input) {
+    const int first = first_of(op);
+    std::vector<Need>& known = needs_[first];
+    if (!known.empty()) return known[input];
+    for (std::size_t i = 0; i < graph_.ops()[first].inputs.size(); ++i) {
+      Need made{replicated_, replicated_};
+      for (std::size_t a = 0; a < replicated_.size(); ++a) {
+        const Placement p = made.need[a] = need(first, i, a);
+        if (p.is_shard()) {
+          made.gradient[a] = p;
+        } else if (p.is_replicate() && (result_.cut[first][a].is_shard() || carries(first, a))) {
+          made.gradient[a] = Placement::partial();
+        }
+      }
+      known.push_back(std::move(made));
+    }
+    return known[input];
   }
 
   Placement need(int op, std::size_t input, std::size_t atom) const {
@@ -255,6 +263,7 @@ class Deriver {
     for (std::size_t o = 0; o < graph_.ops().size(); ++o) {
       const Op& op = graph_.ops()[o];
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        if (graph_.value(op.inputs[i].value).source == Value::Source::op) continue;
         uses[op.inputs[i].value].emplace_back(static_cast<int>(o), i);
       }
     }
@@ -262,10 +271,10 @@ class Deriver {
       const Value& value = graph_.value(static_cast<int>(v));
       if (value.source == Value::Source::op || uses[v].empty()) continue;
       for (std::size_t a = 0; a < replicated_.size(); ++a) {
-        const Placement first = need(uses[v][0].first, uses[v][0].second, a);
+        const Placement first = need(uses[v][0].first, uses[v][0].second).need[a];
         const bool agreed =
             first.is_shard() && std::all_of(uses[v].begin(), uses[v].end(), [&](auto& u) {
-              return need(u.first, u.second, a) == first;
+              return need(u.first, u.second).need[a] == first;
             });
         if (agreed) result_.layout[v][a] = first;
       }
@@ -305,52 +314,23 @@ class Deriver {
 
   void make_views(int op) {
     const Op& node = graph_.ops()[op];
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      View view;
-      view.value = node.inputs[i].value;
-      view.need = replicated_;
-      view.gradient = replicated_;
-      for (std::size_t a = 0; a < replicated_.size(); ++a) {
-        const Placement p = need(op, i, a);
-        view.need[a] = p;
-        if (p.is_shard()) {
-          view.gradient[a] = p;
-        } else if (p.is_replicate() && (result_.cut[op][a].is_shard() || carries(op, a))) {
-          view.gradient[a] = Placement::partial();
-        }
-      }
-      result_.view_of[op].push_back(share(std::move(view)));
-    }
+    result_.view_of[op].reserve(node.inputs.size());
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      result_.view_of[op].push_back(share(node.inputs[i].value, need(op, i)));
   }
 
-  std::vector<Move> moves_of(int value, const Layout& from, const Layout& to) {
-    const Value& moved = graph_.value(value);
-    if (!graph_.sparse.has(moved.dims)) return moves(from, to, mesh_);
-    try {
-      return sparse_moves(from, to, graph_.sparse.dims.front());
-    } catch (const std::invalid_argument&) {
-      if (said_.insert("sparse/" + std::to_string(value)).second) {
-        problems_.add(Stage::plan, "rule.rows", "",
-                      fmt::format("{}: tokens that chose experts lie as {} and are needed as {}",
-                                  moved.name, to_string(from, mesh_), to_string(to, mesh_)),
-                      "cut the ops that make and combine them like the experts, or along tokens");
-      }
-      return {};
-    }
-  }
-
-  int share(View view) {
-    auto& same = by_value_[view.value];
+  int share(int value, const Need& need) {
+    Few<int, 2>& same = by_value_[value];
     for (int index : same) {
       const View& other = result_.views[index];
-      if (other.need == view.need && other.gradient == view.gradient) return index;
+      if (other.need == need.need && other.gradient == need.gradient) return index;
     }
-    const Layout& layout = result_.layout[view.value];
+    View view{value, need.need, need.gradient};
+    const Layout& layout = result_.layout[value];
     if (problems_.empty()) {
-      view.forward = moves_of(view.value, layout, view.need);
-      if (graph_.value(view.value).needs_grad) {
-        view.backward = moves_of(view.value, view.gradient, gradient_layout(layout));
-      }
+      view.forward = moves_.of(value, layout, view.need);
+      if (graph_.value(value).needs_grad)
+        view.backward = moves_.of(value, view.gradient, gradient_layout(layout));
     }
     result_.views.push_back(std::move(view));
     same.push_back(static_cast<int>(result_.views.size()) - 1);
@@ -364,11 +344,15 @@ class Deriver {
   const std::vector<RotationRule>& rotation_rules_;
   Problems& problems_;
   Matched matched_;
-  const Layout replicated_;
+  RuledKinds kinds_;
   Derived result_;
-  std::map<int, std::vector<int>> by_value_;
+  CutChecks checks_;
+  ViewMoves moves_;
+  const Layout replicated_;
+  std::vector<int> first_;                // of each op (RuledKinds)
+  std::vector<std::vector<Need>> needs_;  // of ops that are the first, by input
+  std::vector<Few<int, 2>> by_value_;     // views
   std::set<std::string> said_;
-  std::set<Dim> at_fault_;  // dims that some strategy cannot split
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "meshwright/error.h"
@@ -16,10 +17,13 @@ namespace mw {
 // forward and one reduction backward.
 struct View {
   int value = -1;
-  Layout need;                 // of the operand
-  Layout gradient;             // of the gradient that the ops leave
-  std::vector<Move> forward;   // value's layout -> need
-  std::vector<Move> backward;  // gradient -> the value's gradient layout
+  Layout need;      // of the operand
+  Layout gradient;  // of the gradient that the ops leave
+  // Shared by all views of like layouts, and never null.
+  using Moves = std::shared_ptr<const std::vector<Move>>;
+  Moves forward = none();   // value's layout -> need
+  Moves backward = none();  // gradient -> the value's gradient layout
+  static const Moves& none();
 };
 
 // A problem of a strategy's number of ways, and other numbers that would mend it, which the rest of
@@ -39,6 +43,7 @@ struct Derived {
   std::vector<Layout> layout;         // for each value: how it lies (parameters: stored)
   std::map<int, Rotation> rotations;  // of ops
   std::vector<WrongWays> wrong_ways;  // of problems that were added
+  int placed = 0;  // ops whose placement was worked out; that of like ops was taken over
 };
 
 // The layout in which a value's gradient must end: Shard stays, all else is Replicate.

@@ -24,12 +24,10 @@ class Forward {
     tape_.value_slot.assign(graph_.values().size(), -1);
     tape_.view_slot.assign(derived_.views.size(), -1);
     tape_.saved.resize(graph_.ops().size());
-    for (const auto& [value, p] : assembly_.parameter_of[assembly_.stage(vstage_)]) {
-      tape_.value_slot[value] = program_.parameters[p].slot;
-    }
+    for (const ProgramParameter& p : program_.parameters) tape_.value_slot[p.value] = p.slot;
     const std::size_t ops = assembly_.partition.ops[vstage_].size();
-    code_.reserve(ops + ops / 2 + 16);
-    make_room(program_, 6 * ops + 32);
+    code_.reserve(2 * ops + 16);
+    make_room(program_, 10 * ops + 64);  // backward's too
     arrive();
     load();
     for (int op : assembly_.partition.ops[vstage_]) {
@@ -128,7 +126,7 @@ class Forward {
     int& slot = tape_.view_slot[index];
     if (slot >= 0) return slot;
     const View& view = derived_.views[index];
-    slot = emit_moves(program_, code_, view.forward, tape_.value_slot[view.value],
+    slot = emit_moves(program_, code_, *view.forward, tape_.value_slot[view.value],
                       derived_.layout[view.value], "forward");
     tape_.entries.push_back({Tape::Entry::view, index});
     return slot;
@@ -137,11 +135,13 @@ class Forward {
   void compute(int index) {
     const Op& op = graph_.ops()[index];
     const OpTraits& traits = graph_.traits(index);
-    Instruction instruction;
+    Slots inputs;
+    for (int view : derived_.view_of[index]) inputs.push_back(materialise(view));
+    Instruction& instruction = code_.emplace_back();
     instruction.code = Code::compute;
     instruction.op = index;
     instruction.label = op.name;
-    for (int view : derived_.view_of[index]) instruction.inputs.push_back(materialise(view));
+    instruction.inputs = inputs;
     for (int value : op.outputs) {
       tape_.value_slot[value] =
           add_slot(program_, slot_of(program_, value, derived_.layout[value]));
@@ -154,13 +154,12 @@ class Forward {
       slot.extra = saved.extra;
       slot.dtype = program_.dtype_of(Scalar::real, saved.fp32_at_least);
       slot.layout = saved_layout(index, saved.dims);
-      instruction.saved.push_back(add_slot(program_, slot));
+      instruction.saved.push_back(add_slot(program_, std::move(slot)));
     }
     tape_.saved[index] = instruction.saved;
     const auto rotation = program_.rotations.find(index);
     if (rotation != program_.rotations.end())
       instruction = in_ring(program_, std::move(instruction), rotation->second);
-    code_.push_back(std::move(instruction));
     tape_.entries.push_back({Tape::Entry::op, index});
   }
 

@@ -66,7 +66,7 @@ void keep_forward(Program& program) {
   for (Segment& segment : program.segments) {
     if (is_totals(segment)) segment.code.front().release.assign(ending.begin(), ending.end());
     for (Instruction& i : segment.code) {
-      std::erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
+      erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
     }
   }
   drop_idle_copies(program);

@@ -69,9 +69,10 @@ class Digest {
     add(list.size());
     for (const auto& element : list) add(static_cast<const Element&>(element));
   }
-  void add(const std::vector<bool>& list) {
+  template <class Element, std::size_t N>
+  void add(const Few<Element, N>& list) {
     add(list.size());
-    for (const bool element : list) add(static_cast<int>(element));
+    for (const Element& element : list) add(element);
   }
 
   void add(const Slot& slot);

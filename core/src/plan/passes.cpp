@@ -1,11 +1,12 @@
 // Passes of the core that strategies ask for: buckets of a size, reductions beside backward.
 #include <algorithm>
 #include <limits>
-#include <map>
+#include <utility>
 
 #include "meshwright/passes.h"
 #include "meshwright/program.h"
 #include "plan/build.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {
@@ -19,7 +20,7 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
 // in it; -1 if none does. Of a step's timeline this must not depend:
 // all steps keep the same buckets.
 std::vector<std::pair<int, int>> makers(const Program& program) {
-  std::map<int, int> parameter_of;  // gradient slot -> parameter
+  std::vector<int> parameter_of(program.slots.size(), -1);  // by gradient slot
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
   }
@@ -27,10 +28,9 @@ std::vector<std::pair<int, int>> makers(const Program& program) {
   for (const Segment& segment : program.segments) {
     if (segment.kind != SegmentKind::backward || segment.copy_of >= 0) continue;
     for (std::size_t i = 0; i < segment.code.size(); ++i) {
-      for_each_slot(segment.code[i], [&](int slot) {
-        const auto found = parameter_of.find(slot);
-        if (found == parameter_of.end()) return;
-        std::pair<int, int>& by = made[found->second];
+      visit_slots(segment.code[i], [&](int slot) {
+        if (parameter_of[slot] < 0) return;
+        std::pair<int, int>& by = made[parameter_of[slot]];
         if (by.first < 0 || segment.vstage <= by.first) {
           by = {segment.vstage, static_cast<int>(i)};
         }
@@ -52,15 +52,15 @@ void fill_buckets(Program& program, std::int64_t limit) {
     if (!shared) {
       std::stable_sort(bucket.parameters.begin(), bucket.parameters.end(), before);
     }
+    const std::vector<int> parameters = std::exchange(bucket.parameters, {});
+    const Bucket& empty = bucket;
     std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
     int maker = -1;
-    for (int parameter : bucket.parameters) {
+    for (int parameter : parameters) {
       const std::int64_t more = gradient_bytes(program, parameter);
       const int makes = made[parameter].first;
       if (bytes > limit - more || (!shared && makes != maker)) {
-        Bucket next = bucket;
-        next.parameters.clear();
-        split.push_back(std::move(next));
+        split.push_back(empty);
         bytes = 0;
       }
       split.back().parameters.push_back(parameter);

@@ -116,11 +116,14 @@ class RecentGraphs {
  public:
   using Pointer = std::shared_ptr<const Graph>;
 
-  Pointer find(const std::shared_ptr<const Model>& model, const Sizes& sizes) {
+  // Of a model for which it is only a size: of any batch.
+  Pointer find(const std::shared_ptr<const Model>& model, const Sizes& sizes, bool any_batch) {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const Entry& entry) { return entry.model.expired(); });
     const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return entry.sizes == sizes && entry.model.lock() == model;
+      return std::equal(sizes.begin() + (any_batch ? 1 : 0), sizes.end(),
+                        entry.sizes.begin() + (any_batch ? 1 : 0)) &&
+             entry.model.lock() == model;
     });
     if (known == entries_.end()) return nullptr;
     std::rotate(known, known + 1, entries_.end());
@@ -146,7 +149,14 @@ class RecentGraphs {
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
   static RecentGraphs& recent = *new RecentGraphs;  // ops of plugins are not for the program's end
   const Sizes sizes{batch, request.sequence, request.batch * request.sequence};
-  if (auto graph = recent.find(request.model, sizes)) return graph;
+  if (auto graph = recent.find(request.model, sizes, false)) return graph;
+  if (request.model->batch_is_a_size()) {
+    if (const auto other = recent.find(request.model, sizes, true)) {
+      auto graph = std::make_shared<const Graph>(other->with_size(batch_dim, batch));
+      recent.add(request.model, sizes, graph);
+      return graph;
+    }
+  }
   auto graph = call_plugin(Speaker{request.model->name(), "model"}, "built its graph", [&] {
     return std::make_shared<const Graph>(request.model->build(sizes[0], sizes[1], sizes[2]));
   });

@@ -113,17 +113,19 @@ class StageParter {
   }
 
   void share() {
-    std::map<int, std::set<int>> users;
+    std::vector<int> user(graph_.values().size(), -1);  // the first stage
+    std::map<int, std::set<int>> users;                 // of values that several use
     for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
       for (const Use& use : graph_.ops()[i].inputs) {
-        if (graph_.value(use.value).source == Value::Source::parameter) {
-          users[use.value].insert(part_.stage_of[part_.vstage_of[i]]);
-        }
+        if (graph_.value(use.value).source != Value::Source::parameter) continue;
+        const int stage = part_.stage_of[part_.vstage_of[i]];
+        int& first = user[use.value];
+        if (first < 0) first = stage;
+        if (first != stage) users[use.value].insert({first, stage});
       }
     }
-    for (const auto& [value, stages] : users) {
-      if (stages.size() > 1) part_.shared[value].assign(stages.begin(), stages.end());
-    }
+    for (const auto& [value, stages] : users)
+      part_.shared[value].assign(stages.begin(), stages.end());
   }
 
   const Graph& graph_;

@@ -28,7 +28,11 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
       stack_(stack),
       at_(view.at()),
       rank_(program_.mesh.rank(view.at())),
-      reals_(bytes_of(program_.dtype)) {
+      reals_(bytes_of(program_.dtype)),
+      summed_(program_.slots.size(), false),
+      joined_(program_.graph->ops().size(), -1),
+      named_(program_.graph->ops().size()),
+      forward_starts_(program_.graph->ops().size(), nullptr) {
   bool shards_parameters = false;
   for (const Bucket& bucket : program_.buckets)
     shards_parameters = shards_parameters || bucket.sharded_state == ShardedState::parameters;
@@ -37,13 +41,14 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
     if (axis.role == Role::model && !axis.borrowed)
       model_.atoms.insert(model_.atoms.end(), axis.atoms.begin(), axis.atoms.end());
   }
+  std::vector<int> made_by(program_.slots.size(), -1);  // the op that makes a slot in forward
   for (const Segment& segment : program_.segments) {
-    std::map<int, int> made_by;      // slot -> op
     std::map<int, double> gathered;  // slot -> ranks of the model's axes
+    if (segment.kind == SegmentKind::forward) std::fill(made_by.begin(), made_by.end(), -1);
     for (const Instruction& i : segment.code) {
       if (stack_.narrow_gathers && narrows(i))
         gathered[i.outputs[0]] = program_.mesh.ways(i.move.atoms);
-      if (i.code == Code::compute && i.update == Update::none) {
+      if (!gathered.empty() && i.code == Code::compute && i.update == Update::none) {
         for (const int slot : i.inputs) {
           if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
         }
@@ -53,19 +58,23 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
           program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
         backward_gathers_.insert(&i);
       }
-      if (i.code == Code::compute && i.update == Update::none && i.piece == Piece::forward) {
+      if (segment.kind == SegmentKind::forward && i.code == Code::compute &&
+          i.update == Update::none && i.piece == Piece::forward) {
         for (const int slot : i.outputs) made_by[slot] = i.op;
       }
       if (i.code != Code::start || i.inputs.empty() || i.bucket >= 0) continue;
-      if (i.move.kind == Move::Kind::all_reduce) summed_.insert(i.outputs.begin(), i.outputs.end());
+      if (i.move.kind == Move::Kind::all_reduce) {
+        for (const int slot : i.outputs) summed_[slot] = true;
+      }
       if (i.move.kind == Move::Kind::send) {
         const auto& placements = program_.slots[i.inputs[0]].layout;
         sends_whole_ = true;
         for (const int atom : model_.atoms) {
           if (placements[atom].kind != Placement::Kind::replicate) sends_whole_ = false;
         }
-      } else if (segment.kind == SegmentKind::forward && made_by.contains(i.inputs[0])) {
-        forward_starts_.try_emplace(made_by[i.inputs[0]], &i);
+      } else if (segment.kind == SegmentKind::forward && made_by[i.inputs[0]] >= 0) {
+        const Instruction*& first = forward_starts_[made_by[i.inputs[0]]];
+        if (first == nullptr) first = &i;
       }
     }
   }
@@ -85,6 +94,24 @@ double OnCluster::streams(double bytes, double kernels) const {
 
 double OnCluster::launches(double ops, bool backward) const {
   return ops * device_.launch * stack_.host * (backward ? device_.backward_launch : 1);
+}
+
+const OnCluster::Named& OnCluster::named(int op) {
+  std::optional<Named>& known = named_[program_.graph->kind(op)];
+  if (known) return *known;
+  using As = Named::As;
+  const std::string kind = program_.graph->ops()[op].kind();
+  known.emplace();
+  known->as = kind == "linear"          ? As::linear
+              : kind == "expert_linear" ? As::expert_linear
+              : kind == "attention"     ? As::attention
+              : kind == "embedding"     ? As::embedding
+              : kind.starts_with("ce_") ? As::loss
+                                        : As::other;
+  known->stats = kind == "ce_stats";
+  const auto streamed = stack_.ops.find(kind);
+  if (streamed != stack_.ops.end()) known->streamed = &streamed->second;
+  return *known;
 }
 
 double OnCluster::elements(const RankView& view, int index, int ring_step) const {
@@ -132,21 +159,30 @@ double OnCluster::local(const Footprint& made) const {
 WorkTime OnCluster::op(const RankView& view, int index, Piece piece, int ring_step) {
   const Cost& cost = view.cost(index, piece, ring_step);
   if (is_product(cost)) return product(view, index, piece, cost);
-  if (program_.graph->ops()[index].kind() == "attention")
-    return attention(view, index, piece, ring_step, cost);
-  return streamed(view, index, piece, cost);
+  Known* const before = ring_step == 0 ? &known(view, index, piece) : nullptr;
+  if (before != nullptr && before->view == &view) return before->time;
+  const WorkTime time = named(index).as == Named::As::attention
+                            ? attention(view, index, piece, ring_step, cost)
+                            : streamed(view, index, piece, cost);
+  if (before != nullptr) *before = {&view, 0, time};
+  return time;
+}
+
+OnCluster::Known& OnCluster::known(const RankView& view, int index, Piece piece) {
+  return known_[view.like(index) * 4 + static_cast<int>(piece)];
 }
 
 double OnCluster::width_of_all(const RankView& view, int index, double own) {
-  if (const auto known = joined_.find(index); known != joined_.end()) return known->second;
+  if (joined_[index] >= 0) return joined_[index];
   const auto& ops = program_.graph->ops();
   const Op& op = ops[index];
   double width = 0;
-  if (op.kind() == "linear") {
+  if (named(index).as == Named::As::linear) {
     // Linears of one input stand side by side.
     const int last = std::min<int>(static_cast<int>(ops.size()), index + 8);
     for (int other = std::max(0, index - 8); other < last; ++other) {
-      if (ops[other].kind() != "linear" || ops[other].inputs[0].value != op.inputs[0].value)
+      if (ops[other].inputs.empty() || ops[other].inputs[0].value != op.inputs[0].value ||
+          named(other).as != Named::As::linear)
         continue;
       const Cost& cost = view.cost(other, Piece::forward);
       if (is_product(cost)) width += static_cast<double>(cost.calls.front().sizes[1]);
@@ -183,9 +219,12 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const 
   double& width = piece == Piece::forward ? n : piece == Piece::dgrad ? k : m;
   const double own = width, weights = piece == Piece::wgrad ? m * n * batch : 0;
   if (batch == 1 && stack_.joined_projections) width = width_of_all(view, index, own);
+  Known& before = known(view, index, piece);
+  const bool shared = stack_.product_bits == 0;  // else its layer matters, and its neighbours
+  if (shared && before.view == &view && before.width == width) return before.time;
   const double part = own / width;
   const Op& op = program_.graph->ops()[index];
-  const bool experts = op.kind() == "expert_linear";
+  const bool experts = named(index).as == Named::As::expert_linear;
   // Embedding and output projection keep the program's numbers.
   const int bits = op.layer >= 0 ? stack_.product_bits : 0;
   WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
@@ -198,6 +237,7 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const 
   if (piece == Piece::wgrad && sums_gradients_)
     time.seconds += streams(stack_.gradient_sum * weights, 0);
   time.host = launches(part * (piece == Piece::wgrad ? 2 : 1), piece != Piece::forward);
+  if (shared) before = {&view, width, time};
   return time;
 }
 
@@ -242,20 +282,17 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
 WorkTime OnCluster::streamed(const RankView& view, int index, Piece piece, const Cost& cost) {
   const bool backward = piece != Piece::forward;
   const Op& op = program_.graph->ops()[index];
-  const std::string kind = op.kind();
-  const auto known = stack_.ops.find(kind);
-  const StreamedOp::Way way = known == stack_.ops.end() ? StreamedOp::Way{}
-                              : backward                ? known->second.backward
-                                                        : known->second.forward;
+  const Named& name = named(index);
+  const StreamedOp::Way way = name.streamed == nullptr ? StreamedOp::Way{}
+                              : backward               ? name.streamed->backward
+                                                       : name.streamed->forward;
   double bytes = way.passes < 0 ? cost.bytes : way.passes * elements(view, index) * reals_;
-  if (kind == "attention" && way.passes < 0) bytes = 0;
+  if (name.as == Named::As::attention && way.passes < 0) bytes = 0;
   const double logit = backward ? stack_.loss_backward : stack_.loss_forward;
-  if (logit > 0 && kind.starts_with("ce_")) {
-    bytes = kind == "ce_stats"
-                ? logit * static_cast<double>(view.dims(index).count(op.inputs[0].dims))
-                : 0;
+  if (logit > 0 && name.as == Named::As::loss) {
+    bytes = name.stats ? logit * static_cast<double>(view.dims(index).count(op.inputs[0].dims)) : 0;
   }
-  if (backward && kind == "embedding") {
+  if (backward && name.as == Named::As::embedding) {
     bytes +=
         stack_.embedding_backward * static_cast<double>(view.dims(index).count(op.inputs[1].dims));
   }
@@ -264,11 +301,11 @@ WorkTime OnCluster::streamed(const RankView& view, int index, Piece piece, const
 }
 
 double OnCluster::forward_transfer(const RankView& view, int op) {
-  const auto found = forward_starts_.find(op);
-  if (found == forward_starts_.end()) return 0;
+  const Instruction* found = forward_starts_[op];
+  if (found == nullptr) return 0;
   double seconds = 0;
-  for (const Transfer& each : footprint(view, *found->second, Asks::work).transfers)
-    seconds += transfer(view, *found->second, each).seconds;
+  for (const Transfer& each : footprint(view, *found, Asks::work).transfers)
+    seconds += transfer(view, *found, each).seconds;
   return seconds;
 }
 

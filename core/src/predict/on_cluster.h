@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "predict/cluster.h"
 #include "predict/machine.h"
@@ -30,6 +33,22 @@ class OnCluster final : public RankMachine {
   WorkTime product(const RankView& view, int index, Piece piece, const Cost& cost);
   WorkTime attention(const RankView& view, int index, Piece piece, int ring_step, const Cost& cost);
   WorkTime streamed(const RankView& view, int index, Piece piece, const Cost& cost);
+  // What the op's name says of how it is priced; asked for once of each kind of op.
+  struct Named {
+    enum class As : std::uint8_t { other, linear, expert_linear, attention, embedding, loss };
+    As as = As::other;
+    bool stats = false;                    // of the loss: the op that reads the logits
+    const StreamedOp* streamed = nullptr;  // what the stack says of it; null: nothing
+  };
+  const Named& named(int op);
+  // What a piece of an op takes, of ops that are alike to the view; the width of what is joined
+  // decides too.
+  struct Known {
+    const RankView* view = nullptr;
+    double width = 0;
+    WorkTime time;
+  };
+  Known& known(const RankView& view, int index, Piece piece);
   // Elements of the op's first output on the rank.
   double elements(const RankView& view, int index, int ring_step = 0) const;
   // The width of all linears of the op's input.
@@ -71,11 +90,13 @@ class OnCluster final : public RankMachine {
   std::set<const Instruction*> backward_gathers_;  // of parameters that are kept in shards
   // Ranks that each narrow a part of what a linear reads (forward) or of its gradient (dgrad).
   std::map<std::pair<int, Piece>, double> narrowed_by_;
-  std::set<int> summed_;  // slots that an all-reduce leaves
+  std::vector<bool> summed_;  // slots that an all-reduce leaves
   std::map<RankSet, Where> where_;
   std::map<std::pair<RankSet, std::int64_t>, double> shifts_;  // by bytes
-  std::map<int, double> joined_;                               // by op
-  std::map<int, const Instruction*> forward_starts_;           // by op whose output is moved
+  std::unordered_map<int, Known> known_;                       // by op (RankView::like) and piece
+  std::vector<double> joined_;                                 // by op; negative: not asked for
+  std::vector<std::optional<Named>> named_;                    // by kind of op
+  std::vector<const Instruction*> forward_starts_;  // by op whose output is moved; null: it is not
 };
 
 }  // namespace mw

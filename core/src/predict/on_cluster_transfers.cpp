@@ -75,7 +75,7 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
     // Sums are scattered before, what is the same is gathered behind: half an all-reduce each. One
     // that the program has before the exchange is both of them.
     const Placed& ranks = where(same).placed;
-    if (!summed_.contains(i.inputs[0]))
+    if (!summed_[i.inputs[0]])
       gathered = collective_seconds(cluster_, Collective::all_gather, bytes, ranks, {});
     bytes /= ranks.ranks;
   }

@@ -22,6 +22,7 @@ struct Priced {
   std::vector<Timed> transfers;  // that the instruction begins
   bool between_stages = false;
   double executed = 0;
+  double host = 0;  // seconds of the host that launches it
 };
 // All steps of a ring, which are the same wherever ops are alike.
 struct PricedRing {
@@ -45,6 +46,7 @@ class Pricer::State {
       : ranks_(rank),
         rank_(&ranks_.of_kind(0)),
         program_(rank.program()),
+        keys_(program_),
         overlaps_(machine.overlaps()),
         machine_(machine.of_rank(rank, ranks, threads)) {}
 
@@ -59,7 +61,7 @@ class Pricer::State {
       return;
     }
     auto [code, missing] = priced_.try_emplace(segment);
-    if (missing) code->second = price(program_.segments[what.segment]);
+    if (missing) code->second = price(program_.segments[what.segment], segment.second);
     const PricedSegment& priced = code->second;
     const Run before = run_;
     now_ = {InstructionTime::Kind::own, what.segment, -1, what.microbatch, 0, 0};
@@ -108,7 +110,7 @@ class Pricer::State {
     const double idle = run_.clock - run_.compute - run_.exposed;
     time.idle = idle > 1e-9 * run_.clock ? idle : 0;  // less is rounding
     time.executed = run_.executed;
-    for (std::size_t k = 0; k < keys_.size(); ++k) time.transfers[keys_[k]] = run_.lanes[k];
+    for (std::size_t k = 0; k < keys_.size(); ++k) time.transfers[keys_.key(k)] = run_.lanes[k];
     return time;
   }
 
@@ -233,29 +235,49 @@ class Pricer::State {
     flights_.erase(found);
   }
 
-  PricedSegment price(const Segment& segment) {
+  // What a segment with reductions in it is a copy of, where that is priced: they are alike but for
+  // these.
+  const PricedSegment* priced_original(const Segment& segment, int kind) const {
+    if (segment.copy_of < 0 || segment.copy_of >= static_cast<int>(program_.segments.size()) ||
+        program_.segments[segment.copy_of].name + ".last" != segment.name)
+      return nullptr;
+    const auto found = priced_.find({segment.copy_of, kind});
+    return found == priced_.end() ? nullptr : &found->second;
+  }
+
+  PricedSegment price(const Segment& segment, int kind) {
     PricedSegment priced;
     priced.code.reserve(segment.code.size());
+    const PricedSegment* original = priced_original(segment, kind);
+    const auto* from = original == nullptr ? nullptr : &program_.segments[segment.copy_of].code;
+    std::size_t next = 0;  // of the original's
     for (const Instruction& i : segment.code) {
-      if (!i.ring) {
-        priced.code.push_back(price(i, priced.host));
-        continue;
+      const bool same = from != nullptr && next < from->size() && (*from)[next].code == i.code &&
+                        (*from)[next].op == i.op && (*from)[next].bucket == i.bucket &&
+                        (*from)[next].pending == i.pending;
+      if (i.ring) {
+        const int number = ring_of(i);
+        priced.host += rings_[number].host;
+        priced.rings.emplace_back(priced.code.size(), number);
+        priced.code.emplace_back();
+      } else {
+        priced.code.push_back(same ? original->code[next] : price(i));
+        priced.host += priced.code.back().host;
       }
-      const int number = ring_of(i);
-      priced.host += rings_[number].host;
-      priced.rings.emplace_back(priced.code.size(), number);
-      priced.code.emplace_back();
+      if (same) ++next;
     }
     priced.beside = machine_->beside(*rank_, segment);
     return priced;
   }
 
-  Priced price(const Instruction& i, double& host) {
-    const Footprint made = footprint(*rank_, i, Asks::work);
+  Priced price(const Instruction& i) {
+    Footprint& made = made_;
+    footprint(*rank_, i, Asks::work, made);
     Priced p{made.awaits, made.begins, 0, {}, made.between_stages, made.executed()};
     const WorkTime work = machine_->work(*rank_, i, made);
     p.before = work.seconds;
-    host += work.host;
+    p.host = work.host;
+    p.transfers.reserve(made.transfers.size());
     for (const Transfer& transfer : made.transfers)
       p.transfers.push_back({machine_->transfer(*rank_, i, transfer), lane_of(transfer)});
     return p;
@@ -282,23 +304,21 @@ class Pricer::State {
     for (std::size_t begin = 0, end = 0; begin < code.size(); begin = end) {
       const int first = code[begin].ring_step, alike = code[begin].ring_alike;
       while (end < code.size() && code[end].ring_step == first) ++end;
-      std::vector<std::pair<Priced, double>> step;  // and of the host's seconds
+      std::vector<Priced> step;
       for (std::size_t n = begin; n < end; ++n) {
-        double host = 0;
         code[n].ring_alike = 0;
-        Priced own = price(code[n], host);
-        step.emplace_back(std::move(own), host);
+        step.push_back(price(code[n]));
       }
       for (int k = 0; k <= alike; ++k) {
         for (std::size_t n = begin; n < end; ++n) {
           Instruction& i = code[n];
           if (k > 0 && i.code == Code::compute) {
             i.ring_step = first + k;
-            priced.code.push_back(price(i, priced.host));
+            priced.code.push_back(price(i));
           } else {
-            priced.code.push_back(step[n - begin].first);
-            priced.host += step[n - begin].second;
+            priced.code.push_back(step[n - begin]);
           }
+          priced.host += priced.code.back().host;
         }
       }
     }
@@ -306,19 +326,15 @@ class Pricer::State {
   }
 
   int lane_of(const Transfer& transfer) {
-    const CommunicationKey key = key_of(transfer, program_);
-    const auto lane = std::find(keys_.begin(), keys_.end(), key);
-    const auto index = static_cast<int>(lane - keys_.begin());
-    if (lane == keys_.end()) {
-      keys_.push_back(key);
-      run_.lanes.emplace_back();
-    }
-    return index;
+    const std::size_t lane = keys_.number(transfer);
+    if (lane == run_.lanes.size()) run_.lanes.emplace_back();
+    return static_cast<int>(lane);
   }
 
   const RankViews ranks_;
   const RankView* rank_;  // of the microbatch that is played
   const Program& program_;
+  TransferKeys keys_;
   const bool overlaps_;
   const std::unique_ptr<RankMachine> machine_;
   Run run_;
@@ -330,10 +346,10 @@ class Pricer::State {
   std::map<const Instruction*, int> stage_lanes_;
   std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;
   std::vector<PricedRing> rings_;
-  std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way
-  std::vector<CommunicationKey> keys_;
+  std::vector<std::optional<Run>> known_rings_;   // begun with nothing under way
   std::map<int, double> links_;                   // when each is free
   std::map<int, std::vector<Underway>> flights_;  // by pending
+  Footprint made_;                                // of the instruction that is priced
   bool keeps_ = false;
   std::size_t runs_ = 0;
   InstructionTime now_;  // which instruction is played

@@ -16,20 +16,20 @@ namespace {
 
 constexpr int samples = 4;  // of coordinates that all differ
 
-void add_cuts(const Layout& layout, std::vector<std::set<Dim>>& cuts) {
+void add_cuts(const Layout& layout, std::vector<Dims>& cuts) {
   for (std::size_t a = 0; a < layout.size(); ++a) {
-    if (layout[a].is_shard()) cuts[a].insert(layout[a].dim);
+    if (layout[a].is_shard() && !contains(cuts[a], layout[a].dim)) cuts[a].push_back(layout[a].dim);
   }
 }
 
 // The coordinates along an atom at which a dim's parts become smaller.
-void add_steps(const Program& program, std::size_t atom, const std::vector<std::set<Dim>>& cuts,
+void add_steps(const Program& program, std::size_t atom, const std::vector<Dims>& cuts,
                std::set<int>& starts) {
   const int ways = program.mesh.atoms()[atom].ways;
   for (Dim dim : cuts[atom]) {
     std::set<std::int64_t> sizes{program.graph->size(dim)};
     for (std::size_t outer = 0; outer < atom; ++outer) {
-      if (!cuts[outer].count(dim)) continue;
+      if (!contains(cuts[outer], dim)) continue;
       const std::int64_t by = program.mesh.atoms()[outer].ways;
       for (std::int64_t size : std::set<std::int64_t>(sizes)) {
         sizes.insert(size / by);
@@ -61,7 +61,7 @@ bool uneven_round(const Program& program, std::size_t atom) {
 
 // Whether ranks whose parts are of one size, from coordinate `from` to `to` of the atom,
 // differ all the same.
-bool place_matters(const Program& program, std::size_t atom, int from, int to) {
+bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int from, int to) {
   // Each rank orthogonalises the matrices of which it updates a part.
   for (const Bucket& bucket : program.buckets) {
     const auto& parts = bucket.shard_atoms;
@@ -73,7 +73,6 @@ bool place_matters(const Program& program, std::size_t atom, int from, int to) {
   Coordinates first = program.first(), last = first;
   first[atom] = from;
   last[atom] = to;
-  LikeOps like(program);
   for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
     const Op& op = program.graph->ops()[i];
     const int vstage = program.vstage_of.empty() ? -1 : program.vstage_of[i];
@@ -100,7 +99,7 @@ bool place_matters(const Program& program, std::size_t atom, int from, int to) {
 
 std::vector<RankClass> rank_classes(const Program& program) {
   const std::size_t atoms = program.mesh.atoms().size();
-  std::vector<std::set<Dim>> cuts(atoms);
+  std::vector<Dims> cuts(atoms);
   const Layout* known = nullptr;  // most lie as the one before
   const auto add = [&](const Layout& layout) {
     if (known == nullptr || *known != layout) add_cuts(layout, cuts);
@@ -111,25 +110,28 @@ std::vector<RankClass> rank_classes(const Program& program) {
   for (const Slot& slot : program.slots) {
     if (slot.bucket < 0) add(slot.layout);
   }
-  std::set<int> firsts;
+  std::vector<bool> firsts(atoms, false);
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {
       if (i.code != Code::compute) continue;  // an add takes nothing where it leaves out
-      for (const auto& list : i.contributing) firsts.insert(list.begin(), list.end());
+      for (const auto& list : i.contributing) {
+        for (const int atom : list) firsts[atom] = true;
+      }
     }
   }
+  LikeOps like(program);
   std::vector<RankClass> classes{{program.first(), 1}};
   for (std::size_t a = 0; a < atoms; ++a) {
     if (static_cast<int>(a) == program.stage_atom) continue;
     const int ways = program.mesh.atoms()[a].ways;
     std::set<int> starts{0};
     add_steps(program, a, cuts, starts);
-    if (firsts.count(static_cast<int>(a)) && ways > 1) starts.insert(1);
+    if (firsts[a] && ways > 1) starts.insert(1);
     bool differ = false;
     for (auto start = starts.begin(); start != starts.end() && !differ; ++start) {
       const auto next = std::next(start);
       const int last = (next == starts.end() ? ways : *next) - 1;
-      differ = *start < last && place_matters(program, a, *start, last);
+      differ = *start < last && place_matters(program, like, a, *start, last);
     }
     if (differ) {
       for (int k = 1; k < std::min(samples, ways); ++k)

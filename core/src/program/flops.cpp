@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "program/like_ops.h"
@@ -54,9 +53,11 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
   };
   seen.resize(std::max(seen.size(), program.graph->ops().size()), Counted{});
   LikeOps like(program);
-  std::unordered_map<int, std::array<std::optional<double>, 4>> known;  // flops, of the whole op
+  std::vector<std::array<std::optional<double>, 4>> known;  // flops, of the whole op
   const auto flops_of = [&](int op, Piece piece) {
-    auto& own = known[like.first(op)][static_cast<std::size_t>(piece)];
+    const auto number = static_cast<std::size_t>(like.number(op));
+    if (known.size() <= number) known.resize(number + 1);
+    auto& own = known[number][static_cast<std::size_t>(piece)];
     if (own) return *own;
     const Op& what = program.graph->ops()[op];
     const LocalDims dims = whole(*program.graph, what);

@@ -1,8 +1,10 @@
 // Says what an instruction of a microbatch allocates, frees, sends and computes on one rank.
 #include "program/footprint.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "program/footprint_maker.h"
 #include "program/ring.h"
@@ -22,7 +24,7 @@ namespace {
 class CodeFootprint : public FootprintMaker {
  public:
   using FootprintMaker::FootprintMaker;
-  Footprint run();
+  void run();
 
  private:
   void load();
@@ -35,7 +37,7 @@ class CodeFootprint : public FootprintMaker {
   bool brings_counts() const;
 };
 
-Footprint CodeFootprint::run() {
+void CodeFootprint::run() {
   switch (i_.code) {
     case Code::load:
       load();
@@ -78,7 +80,6 @@ Footprint CodeFootprint::run() {
       if (s.persistent) release(holder_of(slot), rank_.bytes(slot), s.category);
     }
   }
-  return std::move(made_);
 }
 
 // Tokens and labels are read together, then cut to the rank's columns: a copy, but of one row.
@@ -237,6 +238,19 @@ CommunicationKey key_of(const Transfer& transfer, const Program& program) {
   return {program.name_of(transfer.set), name_of(transfer.op), transfer.phase};
 }
 
+std::size_t TransferKeys::number(const Transfer& transfer) {
+  for (const Known& known : known_) {
+    if (known.op == transfer.op && known.phase == transfer.phase && known.set == transfer.set)
+      return known.number;
+  }
+  CommunicationKey key = key_of(transfer, program_);
+  const auto found = std::find(keys_.begin(), keys_.end(), key);
+  const auto number = static_cast<std::size_t>(found - keys_.begin());
+  if (found == keys_.end()) keys_.push_back(std::move(key));
+  known_.push_back({transfer.op, transfer.set, transfer.phase, number});
+  return number;
+}
+
 namespace {
 
 Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, Asks asks) {
@@ -261,8 +275,17 @@ Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, Asks 
 }  // namespace
 
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks) {
-  if (instruction.ring) return footprint_of_ring(rank, instruction, asks);
-  return CodeFootprint(rank, instruction, asks).run();
+  Footprint made;
+  footprint(rank, instruction, asks, made);
+  return made;
+}
+
+void footprint(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made) {
+  if (instruction.ring) {
+    made = footprint_of_ring(rank, instruction, asks);
+  } else {
+    CodeFootprint(rank, instruction, asks, made).run();
+  }
 }
 
 bool sends_nothing(const Instruction& instruction) {

@@ -3,7 +3,9 @@
 // codes; some readers of programs ask for single ones (docs/architecture.md, "Programs").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "meshwright/communicator.h"
@@ -51,6 +53,27 @@ struct Transfer {
 // What it is booked under.
 CommunicationKey key_of(const Transfer& transfer, const Program& program);
 
+// The keys of a program's transfers, numbered as they come: a name is written once for all that are
+// booked under it.
+class TransferKeys {
+ public:
+  explicit TransferKeys(const Program& program) : program_(program) {}
+  std::size_t number(const Transfer& transfer);
+  const CommunicationKey& key(std::size_t number) const { return keys_[number]; }
+  std::size_t size() const { return keys_.size(); }
+
+ private:
+  struct Known {
+    Collective op;
+    RankSet set;
+    std::string phase;
+    std::size_t number;
+  };
+  const Program& program_;
+  std::vector<Known> known_;
+  std::vector<CommunicationKey> keys_;
+};
+
 // Local work: a roofline's terms.
 struct LocalWork {
   int gemms = 0, calls = 0;  // kernels of matrices, and others
@@ -88,6 +111,8 @@ constexpr Asks operator|(Asks a, Asks b) {
 // Of a ring what all its steps do, one after the other; what runs beside what is in the footprints
 // of its steps (program/ring.h).
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
+// The same into `made`, whatever was in it, for readers of many: lists are allocated once.
+void footprint(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made);
 
 // Whether such an instruction never begins a transfer: most are of a code that does not, and who
 // only asks for transfers may pass them over.

@@ -8,13 +8,21 @@ namespace mw {
 
 class FootprintMaker {
  public:
-  FootprintMaker(const RankView& rank, const Instruction& instruction, Asks asks)
+  FootprintMaker(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made)
       : rank_(rank),
         program_(rank.program()),
         i_(instruction),
         memory_(has(asks, Asks::memory)),
         scratch_(has(asks, Asks::scratch)),
-        work_(has(asks, Asks::work)) {}
+        work_(has(asks, Asks::work)),
+        made_(made) {
+    made_.memory.clear();
+    made_.work.clear();
+    made_.transfers.clear();
+    made_.awaits = made_.begins = -1;
+    made_.between_stages = false;
+    made_.measured = true;
+  }
 
  protected:
   using Event = MemoryEvent::Kind;
@@ -32,7 +40,6 @@ class FootprintMaker {
 
   void remember(MemoryEvent event) {
     if (!memory_) return;
-    if (made_.memory.empty()) made_.memory.reserve(8);  // what most take, at once
     made_.memory.push_back(event);
   }
   void make(Holder holder, std::int64_t bytes, Category category = Category::activations) {
@@ -116,7 +123,7 @@ class FootprintMaker {
   const Program& program_;
   const Instruction& i_;
   const bool memory_, scratch_, work_;
-  Footprint made_;
+  Footprint& made_;
 };
 
 }  // namespace mw

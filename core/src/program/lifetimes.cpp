@@ -200,24 +200,19 @@ std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
   }
-  // Of each segment, its last instruction for each parameter that it touches.
-  std::vector<std::map<int, int>> touched(program.segments.size());
-  for (std::size_t s = 0; s < program.segments.size(); ++s) {
-    const auto& code = program.segments[s].code;
-    for (std::size_t i = 0; i < code.size(); ++i) {
-      visit_slots(code[i], [&](int slot) {
-        if (parameter_of[slot] >= 0) touched[s][parameter_of[slot]] = static_cast<int>(i);
-      });
-    }
-  }
   std::vector<std::pair<int, int>> at(program.parameters.size(), {-1, -1});
   std::vector<bool> seen(program.segments.size(), false);
   for (std::size_t r = program.timeline.size(); r-- > 0;) {
     const int segment = program.timeline[r].segment;
     if (seen[segment]) continue;  // an earlier run of it
     seen[segment] = true;
-    for (const auto& [parameter, instruction] : touched[segment]) {
-      if (at[parameter].first < 0) at[parameter] = {static_cast<int>(r), instruction};
+    const std::vector<Instruction>& code = program.segments[segment].code;
+    for (std::size_t i = code.size(); i-- > 0;) {
+      visit_slots(code[i], [&](int slot) {
+        const int parameter = parameter_of[slot];
+        if (parameter >= 0 && at[parameter].first < 0)
+          at[parameter] = {static_cast<int>(r), static_cast<int>(i)};
+      });
     }
   }
   return at;
@@ -297,7 +292,7 @@ void note_releases(Program& program) {
     std::fill(gone.begin(), gone.end(), false);
     for (std::size_t n = segment.code.size(); n-- > 0;) {
       Instruction& i = segment.code[n];
-      std::erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
+      erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
       visit_slots(i, [&](int slot) {
         if (program.slots[slot].persistent || gone[slot]) return;
         gone[slot] = true;

@@ -2,8 +2,6 @@
 // of them cost.
 #pragma once
 
-#include <cstddef>
-#include <unordered_map>
 #include <vector>
 
 #include "meshwright/program.h"
@@ -14,17 +12,20 @@ class LikeOps {
  public:
   // Keeps a reference to the program.
   explicit LikeOps(const Program& program);
-  // Of the ops asked for so far that have this one's type, dims and cut, the first: this one where
-  // there is none.
+  // Of the ops asked for so far that are of this one's kind (Graph::kind) and have its cut, the
+  // first: this one where there is none.
   int first(int op);
+  // Numbers these first ones from 0, in the order in which they were asked for.
+  int number(int op) { return number_[first(op)]; }
 
  private:
-  std::size_t digest(int op) const;
-  bool alike(int a, int b) const;
+  bool cut_alike(int a, int b) const;
 
   const Program& program_;
-  std::vector<int> first_;  // of each op; -1: not asked for
-  std::unordered_multimap<std::size_t, int> kinds_;
+  std::vector<int> first_;            // of each op; -1: not asked for
+  std::vector<int> number_;           // of those that are the first
+  std::vector<int> of_kind_, other_;  // the last one of a kind, and the one before it; -1: none
+  int count_ = 0;
 };
 
 }  // namespace mw

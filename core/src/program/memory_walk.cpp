@@ -15,9 +15,9 @@ class Walk {
   }
 
   Effect run(const Segment& segment) {
+    Footprint made;
     for (const Instruction& i : segment.code) {
-      const Footprint made =
-          footprint(rank_, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory);
+      footprint(rank_, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory, made);
       for (const MemoryEvent& event : made.memory) play(event);
       effect_.measured = effect_.measured && made.measured;
       let_go_of_scratch();
@@ -52,9 +52,14 @@ class Walk {
     }
   }
 
+  std::vector<std::pair<Holder, int>>::iterator other(const Holder& holder) const {
+    return std::find_if(live_.others.begin(), live_.others.end(),
+                        [&](const auto& one) { return one.first == holder; });
+  }
+
   int lies(const Holder& holder) const {
     if (holder.kind == Holder::Kind::slot) return live_.slots[holder.index];
-    const auto found = live_.others.find(holder);
+    const auto found = other(holder);
     return found == live_.others.end() ? -1 : found->second;
   }
 
@@ -70,7 +75,7 @@ class Walk {
     if (holder.kind == Holder::Kind::slot) {
       live_.slots[holder.index] = storage;
     } else {
-      live_.others[holder] = storage;
+      live_.others.emplace_back(holder, storage);
     }
   }
 
@@ -80,15 +85,17 @@ class Walk {
     if (holder.kind == Holder::Kind::slot) {
       live_.slots[holder.index] = -1;
     } else {
-      live_.others.erase(holder);
+      live_.others.erase(other(holder));
     }
     LiveSet::Storage& held = live_.storages[storage];
     if (--held.users == 0) level(-held.bytes, held.category);
   }
 
   void let_go_of_scratch() {
-    while (!live_.others.empty() && live_.others.rbegin()->first.kind == Holder::Kind::scratch)
-      release(live_.others.rbegin()->first);
+    for (std::size_t k = live_.others.size(); k-- > 0;) {
+      if (live_.others[k].first.kind == Holder::Kind::scratch)
+        release(Holder(live_.others[k].first));
+    }
   }
 
   void level(std::int64_t bytes, Category category) {

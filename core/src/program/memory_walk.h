@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "program/footprint.h"
@@ -17,8 +17,8 @@ struct LiveSet {
     Category category = Category::activations;
   };
   std::vector<Storage> storages;
-  std::vector<int> slots;        // -1: none
-  std::map<Holder, int> others;  // that are no slots
+  std::vector<int> slots;                      // -1: none
+  std::vector<std::pair<Holder, int>> others;  // that are no slots: few at a time
 };
 
 // Bytes beside what lay there before.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 
 #include "meshwright/communicator.h"
 #include "program/bucket_shape.h"
@@ -12,22 +13,26 @@
 namespace mw {
 namespace {
 
-// What a slot's size on a rank depends on, but for the flat ones of buckets.
-std::vector<int> shape_key(const Slot& slot) {
-  std::vector<int> key{static_cast<int>(slot.dtype), static_cast<int>(slot.extra >> 31),
-                       static_cast<int>(slot.extra & 0x7fffffff)};
-  key.reserve(8 + slot.dims.size() + slot.layout.size() + slot.ring.size());
-  for (const Dim dim : slot.dims) key.push_back(dim.id());
-  key.push_back(-1);
-  for (const Placement& placement : slot.layout) {
-    key.push_back((static_cast<int>(placement.kind) << 20) +
-                  (static_cast<int>(placement.reduction) << 16) + placement.dim.id());
-  }
-  if (slot.ring.empty()) return key;
-  key.push_back(-1);
-  key.insert(key.end(), slot.ring.begin(), slot.ring.end());
-  key.push_back(slot.ring_step);
-  return key;
+void mix(std::size_t& state, std::size_t value) {
+  state = (state ^ value) * 0x9E3779B97F4A7C15ull;
+  state ^= state >> 32;
+}
+
+// Of what a slot's size on a rank depends on, but for the flat ones of buckets.
+std::size_t shape_digest(const Slot& slot) {
+  std::size_t state = static_cast<std::size_t>(slot.dtype);
+  mix(state, static_cast<std::size_t>(slot.extra));
+  std::size_t word = slot.dims.size();
+  for (const Dim dim : slot.dims) word = word << 16 ^ word >> 48 ^ dim.id();
+  mix(state, word);
+  for (const Placement& placement : slot.layout)
+    mix(state, static_cast<std::size_t>(placement.kind) << 16 | placement.dim.id());
+  if (!slot.ring.empty()) mix(state, static_cast<std::size_t>(slot.ring_step));
+  return state;
+}
+bool same_shape_as(const Slot& a, const Slot& b) {
+  return a.dtype == b.dtype && a.extra == b.extra && a.dims == b.dims && a.layout == b.layout &&
+         a.ring == b.ring && (a.ring.empty() || a.ring_step == b.ring_step);
 }
 
 }  // namespace
@@ -38,21 +43,12 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
       at_(std::move(at)),
       batch_(batch),
       scratch_(scratch),
-      bytes_(program.slots.size()),
+      bytes_(program.slots.size(), -1),
       shapes_(program.slots.size(), -1),
       places_(program.parameters.size()),
-      like_(program),
-      dims_(program.graph->ops().size()),
-      costs_(program.graph->ops().size() * 4) {
-  std::map<std::vector<int>, std::pair<int, std::int64_t>> known;
+      like_(program) {
   for (std::size_t s = 0; s < bytes_.size(); ++s) {
-    if (program.slots[s].bucket >= 0) continue;
-    const auto [shape, missing] = known.try_emplace(shape_key(program.slots[s]));
-    if (missing) {
-      shape->second = {static_cast<int>(known.size()),
-                       program.local_bytes(program.slots[s], at_, batch)};
-    }
-    std::tie(shapes_[s], bytes_[s]) = shape->second;
+    if (program.slots[s].persistent && program.slots[s].bucket < 0) size_slot(static_cast<int>(s));
   }
   for (const Bucket& bucket : program.buckets) {
     std::int64_t total = 0;
@@ -72,6 +68,22 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
   }
 }
 
+void RankView::size_slot(int slot) const {
+  const Slot& what = program_.slots[slot];
+  const std::size_t digest = shape_digest(what);
+  const auto [begin, end] = sized_.equal_range(digest);
+  const auto same = std::find_if(
+      begin, end, [&](const auto& one) { return same_shape_as(program_.slots[one.second], what); });
+  if (same != end) {
+    shapes_[slot] = shapes_[same->second];
+    bytes_[slot] = bytes_[same->second];
+    return;
+  }
+  sized_.emplace(digest, slot);
+  shapes_[slot] = static_cast<int>(sized_.size());
+  bytes_[slot] = program_.local_bytes(what, at_, batch_);
+}
+
 Range RankView::part(int slot) const {
   const Slot& flat = program_.slots[slot];
   const Range& shard = shards_[flat.bucket];
@@ -83,40 +95,53 @@ int RankView::index_among(const std::vector<int>& atoms) const {
   return program_.mesh.index_in_group(program_.mesh.rank(at_), atoms);
 }
 
+RankView::OfOp& RankView::of(int op) const {
+  const auto number = static_cast<std::size_t>(like_.number(op));
+  if (ops_.size() <= number) ops_.resize(number + 1);
+  return ops_[number];
+}
+
 const LocalDims& RankView::dims(int op, int ring_step) const {
-  op = like_.first(op);
   if (ring_step > 0) {
+    op = like_.first(op);
     const auto [found, missing] = ring_dims_.try_emplace({op, ring_step});
     if (missing) found->second = program_.local_dims(op, at_, ring_step, batch_);
     return found->second;
   }
-  std::optional<LocalDims>& dims = dims_[op];
-  if (!dims) dims = program_.local_dims(op, at_, 0, batch_);
+  std::optional<LocalDims>& dims = of(op).dims;
+  if (!dims) dims = program_.local_dims(like_.first(op), at_, 0, batch_);
   return *dims;
 }
 
 const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
-  op = like_.first(op);
   const auto price = [&] {
-    const Op& what = program_.graph->ops()[op];
+    const Op& what = program_.graph->ops()[like_.first(op)];
     return what.type->cost(what, piece, dims(op, ring_step), bytes_of(program_.dtype));
   };
   if (ring_step > 0) {
-    const auto [cost, missing] = ring_costs_.try_emplace({op, piece, ring_step});
+    const auto [cost, missing] = ring_costs_.try_emplace({like_.first(op), piece, ring_step});
     if (missing) cost->second = price();
     return cost->second;
   }
-  std::optional<Cost>& cost =
-      costs_[static_cast<std::size_t>(op) * 4 + static_cast<std::size_t>(piece)];
+  std::optional<Cost>& cost = of(op).costs[static_cast<std::size_t>(piece)];
   if (!cost) cost = price();
   return *cost;
 }
 
 Scratch RankView::workspace(int op, Piece piece, int ring_step, int ring_alike) const {
-  op = like_.first(op);
-  const auto [known, missing] = workspaces_.try_emplace({op, piece, ring_step, ring_alike});
-  if (!missing) return known->second;
-  Scratch& most = known->second;
+  if (ring_step == 0 && ring_alike == 0) {
+    std::optional<Scratch>& known = of(op).workspaces[static_cast<std::size_t>(piece)];
+    if (!known) known = make_workspace(op, piece, 0, 0);
+    return *known;
+  }
+  const auto [known, missing] =
+      workspaces_.try_emplace({like_.first(op), piece, ring_step, ring_alike});
+  if (missing) known->second = make_workspace(op, piece, ring_step, ring_alike);
+  return known->second;
+}
+
+Scratch RankView::make_workspace(int op, Piece piece, int ring_step, int ring_alike) const {
+  Scratch most;
   for (int step = ring_step; step <= ring_step + ring_alike; ++step) {
     const Cost& of = cost(op, piece, step);
     most.bytes = std::max(most.bytes, of.workspace);
@@ -181,7 +206,7 @@ MoveSize RankView::size_of_exchange(const Instruction& instruction) const {
   const Move& move = instruction.move;
   const Dim group = program_.graph->sparse.dims.front();
   const int from = instruction.inputs[0], to = instruction.outputs[0];
-  const std::int64_t sent = bytes_[from], kept = bytes_[to];
+  const std::int64_t sent = bytes(from), kept = bytes(to);
   const std::int64_t ways = program_.mesh.ways(move.atoms);
   const bool home = move.to != group;
   const Layout& by_group = program_.slots[home ? from : to].layout;
@@ -204,17 +229,26 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   const auto& [inputs, outputs] = std::tie(instruction.inputs, instruction.outputs);
   const int source = (inputs.empty() ? outputs : inputs)[0];
   const int target = (outputs.empty() ? inputs : outputs)[0];
+  bytes(source);  // so that their shapes are known
+  bytes(target);
   if (shapes_[source] < 0 || shapes_[target] < 0) return size_of_steps(instruction);
-  std::vector<int> key{static_cast<int>(move.kind),
-                       move.from.id(),
-                       move.to.id(),
-                       shapes_[source],
-                       shapes_[target],
-                       program_.slots[target].alias_of < 0 ? 0 : 1};
-  key.insert(key.end(), move.atoms.begin(), move.atoms.end());
-  const auto [size, missing] = sizes_.try_emplace(std::move(key));
-  if (missing) size->second = size_of_steps(instruction);
-  return size->second;
+  const bool aliased = program_.slots[target].alias_of >= 0;
+  auto digest =
+      static_cast<std::size_t>(shapes_[source]) << 32 | static_cast<std::size_t>(shapes_[target]);
+  mix(digest, static_cast<std::size_t>(move.kind) << 1 | (aliased ? 1 : 0));
+  for (const int atom : move.atoms) mix(digest, static_cast<std::size_t>(atom));
+  const auto [begin, end] = sizes_.equal_range(digest);
+  for (auto known = begin; known != end; ++known) {
+    const SizedMove& one = known->second;
+    if (one.kind == move.kind && one.from == move.from && one.to == move.to &&
+        one.source == shapes_[source] && one.target == shapes_[target] && one.aliased == aliased &&
+        one.atoms == move.atoms)
+      return one.size;
+  }
+  const MoveSize size = size_of_steps(instruction);
+  sizes_.emplace(digest, SizedMove{move.kind, move.from, move.to, shapes_[source], shapes_[target],
+                                   aliased, move.atoms, size});
+  return size;
 }
 
 MoveSize RankView::size_of_steps(const Instruction& instruction) const {

@@ -2,11 +2,14 @@
 // send. The readers below ask for nothing else, so a rank is priced without being run.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "meshwright/program.h"
@@ -48,7 +51,10 @@ class RankView {
   const Coordinates& at() const { return at_; }
   std::int64_t batch() const { return batch_; }
   const DeviceScratch* scratch() const { return scratch_; }
-  std::int64_t bytes(int slot) const { return bytes_[slot]; }
+  std::int64_t bytes(int slot) const {
+    if (bytes_[slot] < 0) size_slot(slot);
+    return bytes_[slot];
+  }
   // `ring_step`: of an op that computes in ring steps.
   const LocalDims& dims(int op, int ring_step = 0) const;
   const Cost& cost(int op, Piece piece, int ring_step = 0) const;
@@ -74,6 +80,8 @@ class RankView {
   ReductionCost reduction(int bucket) const;
 
  private:
+  Scratch make_workspace(int op, Piece piece, int ring_step, int ring_alike) const;
+  void size_slot(int slot) const;
   MoveSize size_of_exchange(const Instruction& instruction) const;
   MoveSize size_of_steps(const Instruction& instruction) const;
   int index_among(const std::vector<int>& atoms) const;
@@ -82,19 +90,34 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   const DeviceScratch* scratch_;
-  std::vector<std::int64_t> bytes_;
-  std::vector<int> shapes_;    // of each slot: equal numbers, equal dims, layouts and dtypes
-  std::vector<Range> shards_;  // of each bucket
-  std::vector<Range> places_;  // of each parameter
+  // Of each slot, from when it is asked for: negative before. Those that last are sized at once.
+  mutable std::vector<std::int64_t> bytes_;
+  mutable std::vector<int> shapes_;  // equal numbers, equal dims, layouts and dtypes; -1: flat
+  mutable std::unordered_multimap<std::size_t, int> sized_;  // the first slot of a shape, by digest
+  std::vector<Range> shards_;                                // of each bucket
+  std::vector<Range> places_;                                // of each parameter
   // Of ops that are alike, the first one's.
   mutable LikeOps like_;
   mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // from the second ring step on
   mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
-  mutable std::vector<std::optional<LocalDims>> dims_;
-  mutable std::vector<std::optional<Cost>> costs_;  // by op and piece
-  mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;
+  struct OfOp {
+    std::optional<LocalDims> dims;
+    std::array<std::optional<Cost>, 4> costs;          // by piece
+    std::array<std::optional<Scratch>, 4> workspaces;  // of ops that take no ring steps
+  };
+  OfOp& of(int op) const;
+  mutable std::deque<OfOp> ops_;                                            // by LikeOps::number
+  mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;  // in ring steps
   // Of moves between slots of these shapes, by what else decides.
-  mutable std::map<std::vector<int>, MoveSize> sizes_;
+  struct SizedMove {
+    Move::Kind kind;
+    Dim from, to;
+    int source, target;  // shapes
+    bool aliased;
+    std::vector<int> atoms;
+    MoveSize size;
+  };
+  mutable std::unordered_multimap<std::size_t, SizedMove> sizes_;  // by digest
 };
 
 // A rank's sizes for microbatches of different sizes, alike in all else.

@@ -2,6 +2,7 @@
 #include "program/traffic.h"
 
 #include <utility>
+#include <vector>
 
 #include "program/footprint.h"
 
@@ -13,18 +14,26 @@ Traffic forecast_traffic(const RankView& rank) {
   std::map<std::pair<int, int>, std::int64_t> runs;  // of segments, by kind of microbatch
   for (const SegmentRun& action : program.timeline)
     ++runs[{action.segment, ranks.kind(action.microbatch)}];
-  Traffic traffic;
+  TransferKeys keys(program);
+  std::vector<CommunicationUse> uses;  // by the key's number
+  Footprint made;
   for (const auto& [what, times] : runs) {
     for (const Instruction& i : program.segments[what.first].code) {
       if (sends_nothing(i)) continue;
-      for (const Transfer& transfer :
-           footprint(ranks.of_kind(what.second), i, Asks::work).transfers) {
-        CommunicationUse& use = traffic[key_of(transfer, program)];
+      // Only a hook sends anything in its second half.
+      if (i.code == Code::wait && (i.bucket < 0 || !program.buckets[i.bucket].hook)) continue;
+      footprint(ranks.of_kind(what.second), i, Asks::work, made);
+      for (const Transfer& transfer : made.transfers) {
+        const std::size_t number = keys.number(transfer);
+        if (uses.size() <= number) uses.resize(number + 1);
+        CommunicationUse& use = uses[number];
         use.calls += times * transfer.times;
         use.bytes += times * transfer.times * transfer.wire;
       }
     }
   }
+  Traffic traffic;
+  for (std::size_t k = 0; k < uses.size(); ++k) traffic[keys.key(k)] = uses[k];
   return traffic;
 }
 

@@ -286,9 +286,7 @@ class Attention final : public OpType {
 }  // namespace
 
 OpTypePtr attention(std::int64_t window) {
-  if (window > 0) return std::make_shared<Attention>(window);
-  static const OpTypePtr type = std::make_shared<Attention>(0);
-  return type;
+  return only_of<Attention>(std::max<std::int64_t>(window, 0));
 }
 
 }  // namespace mw

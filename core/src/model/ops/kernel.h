@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "meshwright/op.h"
 
@@ -100,6 +103,21 @@ template <typename Type>
 std::shared_ptr<const OpType> only() {
   static const std::shared_ptr<const OpType> type = std::make_shared<Type>();
   return type;
+}
+
+// The object of an op type that was made of these options before, if it was so lately: layers that
+// repeat an op share its type, by which like ops are known (Graph::kind).
+template <typename Type, typename Options>
+std::shared_ptr<const OpType> only_of(const Options& options) {
+  constexpr std::size_t most = 16;
+  static std::mutex mutex;
+  static std::vector<std::pair<Options, std::shared_ptr<const OpType>>> known;
+  const std::lock_guard lock(mutex);
+  for (const auto& [of, type] : known) {
+    if (of == options) return type;
+  }
+  if (known.size() == most) known.erase(known.begin());
+  return known.emplace_back(options, std::make_shared<Type>(options)).second;
 }
 
 }  // namespace mw::kernel

@@ -98,7 +98,7 @@ class LayerNorm final : public OpType {
 }  // namespace
 
 OpTypePtr layer_norm(double eps) {
-  return std::make_shared<LayerNorm>(eps);
+  return only_of<LayerNorm>(eps);
 }
 
 }  // namespace mw

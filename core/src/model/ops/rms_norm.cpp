@@ -123,7 +123,7 @@ class RmsNorm final : public OpType {
 }  // namespace
 
 OpTypePtr rms_norm(double eps) {
-  return std::make_shared<RmsNorm>(eps);
+  return only_of<RmsNorm>(eps);
 }
 
 }  // namespace mw

@@ -244,19 +244,19 @@ class ZLoss final : public InFp32 {
 }  // namespace
 
 OpTypePtr route(const RouterOptions& options) {
-  return std::make_shared<Route>(options);
+  return only_of<Route>(options);
 }
 OpTypePtr admit(std::int64_t capacity, std::int64_t) {
-  return std::make_shared<Admit>(capacity);
+  return only_of<Admit>(capacity);
 }
 OpTypePtr balance_stats(RouterScore score) {
-  return std::make_shared<BalanceStats>(score);
+  return only_of<BalanceStats>(score);
 }
 OpTypePtr balance_loss(double factor) {
-  return std::make_shared<BalanceLoss>(factor);
+  return only_of<BalanceLoss>(factor);
 }
 OpTypePtr z_loss(double factor) {
-  return std::make_shared<ZLoss>(factor);
+  return only_of<ZLoss>(factor);
 }
 
 }  // namespace mw
