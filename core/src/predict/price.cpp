@@ -238,9 +238,7 @@ class Pricer::State {
   // What a segment with reductions in it is a copy of, where that is priced: they are alike but for
   // these.
   const PricedSegment* priced_original(const Segment& segment, int kind) const {
-    if (segment.copy_of < 0 || segment.copy_of >= static_cast<int>(program_.segments.size()) ||
-        program_.segments[segment.copy_of].name + ".last" != segment.name)
-      return nullptr;
+    if (segment.copy_of < 0) return nullptr;
     const auto found = priced_.find({segment.copy_of, kind});
     return found == priced_.end() ? nullptr : &found->second;
   }
