@@ -46,11 +46,13 @@ class OnCluster final : public RankMachine {
 
   struct Where {
     Placed placed;
-    bool model = false, data = false;
+    bool model = false, data = false, sequence = false;
   };
   const Where& where(const RankSet& set);
   double send(const Instruction& instruction, const Transfer& transfer);
-  double shift(const Transfer& transfer);
+  double shift(const RankSet& set, double bytes);
+  // Times the program's bytes that other software sends.
+  double more(const Instruction& instruction, const Transfer& transfer);
   int link_to(const Instruction& instruction) const;
   // Ranks of model axes that have the same rows as this one before an exchange, or parts of their
   // sums.
@@ -73,9 +75,9 @@ class OnCluster final : public RankMachine {
   std::map<std::pair<int, Piece>, double> narrowed_by_;
   std::set<int> summed_;  // slots that an all-reduce leaves
   std::map<RankSet, Where> where_;
-  std::map<std::pair<RankSet, std::int64_t>, double> shifts_;  // by bytes
-  std::map<int, double> joined_;                               // by op
-  std::map<int, const Instruction*> forward_starts_;           // by op whose output is moved
+  std::map<std::pair<RankSet, double>, double> shifts_;  // by bytes
+  std::map<int, double> joined_;                         // by op
+  std::map<int, const Instruction*> forward_starts_;     // by op whose output is moved
 };
 
 }  // namespace mw
