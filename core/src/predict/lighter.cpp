@@ -115,9 +115,10 @@ std::vector<LighterFamily> lighter_families(const Experiment& experiment,
     if (!choice.options.contains("ways")) continue;
     for (StrategyChoice& other :
          others(experiment, strategies, role_of(choice), choice.options.at("ways"))) {
-      Json same = Json::object();  // what both have an option for
+      Json same = Json::object();  // what both have an option for, and take
       for (const auto& [key, value] : choice.options.items()) {
-        if (other.options.contains(key)) same[key] = value;
+        if (other.options.contains(key) && changed(experiment, other, {{key, value}}))
+          same[key] = value;
       }
       if (auto alike = changed(experiment, other, same)) other = std::move(*alike);
       LighterFamily family = family_of(experiment, strategies, place, other);
