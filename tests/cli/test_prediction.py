@@ -20,7 +20,7 @@ FEW = ["korthikanti5", "narayanan2-ptdp", "llama3"]
 ASIDE = {
     "mpt-h100-large": (2.5, 18), "mpt-a100-40": (8.5, 78), "zero-bubble-ratios": (3.5, 36), "zero-bubble-1f1b": (7.5, 12),
     "bloom": (12, 17), "mt-nlg": (21, 3), "internlm-zero1": (10, 32), "torchtitan-fsdp2": (4.5, 8),
-    "torchtitan-pp": (14, 2), "torchtitan-cp": (28, 8), "moe-folding": (10, 7), "bloom-memory": (3, 17),
+    "torchtitan-pp": (14, 2), "torchtitan-cp": (24, 8), "moe-folding": (10, 7), "bloom-memory": (3, 17),
     "torchtitan-memory": (5.5, 12),
 }
 

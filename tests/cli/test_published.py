@@ -14,7 +14,7 @@ CONFIGURATIONS = {
                     "}} x zero(128) x ep{64, imbalance=1.04}"),
 }
 
-# The fullest rank of each plan, in GiB as docs/published.md has them, and whether it fits its device.
+# The fullest rank of each plan, in GiB as docs/published.md has them, and whether it fits.
 PEAKS = {
     "gpt3-175b": [(37.6, True)], "megatron-1t": [(56.5, True)], "llama3-405b": [(77.1, True), (68.9, True)],
     "gemma-2-27b": [(86.4, True), (9.8, True)], "mixtral-8x22b": [(75.1, True)], "deepseek-v3": [(109.5, False)],

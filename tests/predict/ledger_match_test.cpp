@@ -281,9 +281,10 @@ TEST_CASE("... in every stage of a pipeline", "[sampled]") {
 }
 
 TEST_CASE("... where each rank keeps its shard", "[sampled]") {
-  const int stage = GENERATE(1, 2, 3), microbatch = GENERATE(0, 2), mix = GENERATE(range(0, 6));
+  const int stage = GENERATE(1, 2, 3), microbatch = GENERATE(0, 2), mix = GENERATE(range(0, 9));
   const bool is_gpt = GENERATE(false, true);
   if (left_out({stage, microbatch / 2, mix, is_gpt}, 3)) return;
+  const StrategyChoice by_chunk = zero_by_chunk(2, std::max(stage, 2));
   const std::vector<Mix> mixes = {
       {"four ways", {zero(4, stage, 1, 1, false, 1 << 14)}},
       {"three ways, uneven", {zero(3, stage, 1, 2, false, 1 << 14)}},
@@ -291,6 +292,9 @@ TEST_CASE("... where each rank keeps its shard", "[sampled]") {
       {"kept for the step", {zero(2, stage, 1, 1, true, 1 << 14)}},
       {"beside tp and 1f1b", {pp(2, "1f1b", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14), tp(2)}},
       {"beside zb-h1", {pp(2, "zb-h1", {2, 2}), zero(2, stage, 1, 1, false, 1 << 14)}},
+      {"by chunk", {by_chunk}},
+      {"by chunk beside interleaved", {pp(2, "interleaved", {1, 1, 1, 1}), by_chunk}},
+      {"by chunk beside dualpipev", {pp(2, "dualpipev", {1, 1, 1, 1}), by_chunk}},
   };
   Setup setup = is_gpt ? gpt(mixes[mix].plan, microbatch) : llama(mixes[mix].plan, microbatch);
   if (mix == 1) setup.batch = 6;
@@ -298,44 +302,11 @@ TEST_CASE("... where each rank keeps its shard", "[sampled]") {
     setup.options["layers"] = 4;
     setup.microbatch = 1;
   }
+  setup.fp32_gradients = mix >= 6 && stage == 1;
+  if (setup.fp32_gradients) setup.precision = Precision::bf16;
   DYNAMIC_SECTION(mixes[mix].name << " stage " << stage << " microbatch " << microbatch
                                   << (is_gpt ? " gpt" : " llama")) {
     check(setup);
-  }
-}
-
-TEST_CASE("... where gradients in shards are reduced by chunk", "[sampled]") {
-  const int which = GENERATE(range(0, 5)), stage = GENERATE(2, 3);
-  const std::string schedule =
-      std::vector{"none", "1f1b", "interleaved", "zb-h1", "dualpipev"}[which];
-  const bool is_gpt = GENERATE(false, true), narrow = GENERATE(false, true);
-  if (left_out({which, stage - 2, is_gpt, narrow}, 3)) return;
-  const bool chunked = schedule == "interleaved" || schedule == "dualpipev";
-  const auto by = [&](const StrategyChoice& zero) {
-    Setup setup = is_gpt ? gpt({zero}, 1) : llama({zero}, 1);
-    setup.options["layers"] = 4;
-    setup.batch = 8;
-    if (narrow) setup.precision = Precision::bf16;
-    setup.fp32_gradients = narrow;
-    if (which > 0) {
-      setup.plan.insert(
-          setup.plan.begin(),
-          pp(2, schedule, chunked ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 2}));
-    }
-    return setup;
-  };
-  DYNAMIC_SECTION(schedule << " stage " << stage << (is_gpt ? " gpt" : " llama")
-                           << (narrow ? " bf16" : "")) {
-    const Setup setup = by(zero_by_chunk(2, stage));
-    check(setup);
-    // Four microbatches: once where there is one chunk, and for each pair where two take turns.
-    const auto sent = [](const Setup& of) {
-      const Experiment e = experiment(of);
-      return predict_rank(*e.plan, 0)
-          .communication.at({"zero", "reduce-scatter", "gradients"})
-          .bytes;
-    };
-    if (which <= 3) CHECK(sent(by(zero(2, stage))) == (which == 2 ? 2 : 4) * sent(setup));
   }
 }
 

@@ -33,6 +33,25 @@ TEST_CASE("dp all-reduces every gradient once") {
   }
 }
 
+TEST_CASE(
+    "Gradients in shards are sent in every microbatch, or whenever a chunk has had its turn") {
+  // Four microbatches; two chunks of an interleaved pipeline take turns after two.
+  const auto [schedule, times] =
+      GENERATE(table<std::string, int>({{"", 4}, {"1f1b", 4}, {"zb-h1", 4}, {"interleaved", 2}}));
+  const int stage = GENERATE(2, 3);
+  const auto sent = [&, &schedule = schedule](const StrategyChoice& zero) {
+    Setup setup = llama({zero}, 1);
+    setup.options["layers"] = 4;
+    if (!schedule.empty()) {
+      const bool chunks = schedule == "interleaved";
+      setup.plan.insert(setup.plan.begin(),
+                        pp(2, schedule, chunks ? std::vector{1, 1, 1, 1} : std::vector{2, 2}));
+    }
+    return traffic(setup).at({"zero", "reduce-scatter", "gradients"}).bytes;
+  };
+  CHECK(sent(zero(2, stage)) == times * sent(zero_by_chunk(2, stage)));
+}
+
 TEST_CASE("Smaller buckets send the same bytes in more calls") {
   const CommunicationUse one =
       traffic(llama({dp(2, 1 << 30)})).at({"dp", "all-reduce", "gradients"});

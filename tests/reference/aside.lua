@@ -84,6 +84,10 @@ end
 --   PipelineStage, set_requires_gradient_sync): what ZeRO's first stage sends;
 -- - beside context parallelism parameters are sharded over its ranks too (parallel_dims.py,
 --   dp_shard_cp);
+-- - keys and values are repeated to one for each of the queries' heads before attention sends them
+--   (models/llama/model.py, repeat_kv), and their gradients go round in fp32 (PyTorch's
+--   _templated_ring_attention_backward): backward has both, so 1.5 times as much in the mean;
+--   blocks run beside what is sent, as in a ring here;
 -- - with async_tp collectives run in pieces beside their products, as Megatron-Core's do;
 -- - fp8 by one scale a tensor (torchao's float8): numbers are read for the largest, then read and
 --   written, and beside tp before they are gathered (float8_tensor_parallel.py);
@@ -105,6 +109,7 @@ local function torchtitan(csv, tables, of)
   for _, r in ipairs(csv "torchtitan_llama3") do
     if tables[r.table] then
       local batch = r.batch_per_gpu * r.dp
+      local copies = r.cp > 1 and llamas[r.model].heads / llamas[r.model].kv_heads or 1
       rows[#rows + 1] = {
         name = ("%s on %d, cp %d, pp %d%s%s, sequence %d"):format(r.model, r.gpus, r.cp, r.pp,
           r.pp > 1 and " " .. r.schedule or "", r.compiled == 0 and ", eager" or r.fp8 == 1 and ", fp8" or "", r.sequence),
@@ -114,10 +119,11 @@ local function torchtitan(csv, tables, of)
         software = {
           product_bits = r.fp8 == 1 and 8 or 0, product_casts = r.fp8 == 1 and 5 or 0, narrow_gathers = r.fp8 == 1,
           gradient_sum = 10, hidden_model = r.async_tp == 1 and 0.7 or 0, update_gathers_hidden = r.pp > 1,
+          sequence_forward = copies, sequence_backward = r.cp > 1 and 1.5 * copies or 1,
         },
         model = mw.llama(llamas[r.model]), sequence = r.sequence, batch = batch,
         microbatch = r.pp > 1 and r.batch_per_gpu // r.pp or r.batch_per_gpu, tp = r.tp, pp = r.pp, dp = r.dp, cp = r.cp,
-        zero = r.pp > 1 and 1 or 3, over_sequence = r.cp > 1, sp = r.tp > 1,
+        cp_form = "ring", zero = r.pp > 1 and 1 or 3, over_sequence = r.cp > 1, sp = r.tp > 1,
         chunks = r.schedule == "interleaved" and 2 or nil,
         layout = r.pp > 1 and (r.schedule == "interleaved" and { 7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7 }
           or { 15, 16, 16, 16, 16, 16, 16, 15 }) or nil,

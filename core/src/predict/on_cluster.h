@@ -65,11 +65,13 @@ class OnCluster final : public RankMachine {
 
   struct Where {
     Placed placed;
-    bool model = false, data = false;
+    bool model = false, data = false, sequence = false;
   };
   const Where& where(const RankSet& set);
   double send(const Instruction& instruction, const Transfer& transfer);
-  double shift(const Transfer& transfer);
+  double shift(const RankSet& set, double bytes);
+  // Times the program's bytes that other software sends.
+  double more(const Instruction& instruction, const Transfer& transfer);
   int link_to(const Instruction& instruction) const;
   // Ranks of model axes that have the same rows as this one before an exchange, or parts of their
   // sums.
@@ -92,10 +94,10 @@ class OnCluster final : public RankMachine {
   std::map<std::pair<int, Piece>, double> narrowed_by_;
   std::vector<bool> summed_;  // slots that an all-reduce leaves
   std::map<RankSet, Where> where_;
-  std::map<std::pair<RankSet, std::int64_t>, double> shifts_;  // by bytes
-  std::unordered_map<int, Known> known_;                       // by op (RankView::like) and piece
-  std::vector<double> joined_;                                 // by op; negative: not asked for
-  std::vector<std::optional<Named>> named_;                    // by kind of op
+  std::map<std::pair<RankSet, double>, double> shifts_;  // by bytes
+  std::unordered_map<int, Known> known_;                 // by op (RankView::like) and piece
+  std::vector<double> joined_;                           // by op; negative: not asked for
+  std::vector<std::optional<Named>> named_;              // by kind of op
   std::vector<const Instruction*> forward_starts_;  // by op whose output is moved; null: it is not
 };
 

@@ -20,7 +20,7 @@ const OnCluster::Where& OnCluster::where(const RankSet& set) {
   const auto [found, missing] = where_.try_emplace(set);
   if (missing) {
     found->second = {place(cluster_, program_.ranks_of(set, rank_)), of_role(set, Role::model),
-                     of_role(set, Role::data)};
+                     of_role(set, Role::data), of_role(set, Role::sequence)};
   }
   return found->second;
 }
@@ -89,16 +89,24 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
 }
 
 // Round a ring all wait for its slowest hop.
-double OnCluster::shift(const Transfer& transfer) {
-  const auto [known, missing] = shifts_.try_emplace({transfer.set, transfer.payload});
+double OnCluster::shift(const RankSet& set, double bytes) {
+  const auto [known, missing] = shifts_.try_emplace({set, bytes});
   double& slowest = known->second;
   if (!missing) return slowest;
-  const std::vector<int> ranks = program_.ranks_of(transfer.set, rank_);
+  const std::vector<int> ranks = program_.ranks_of(set, rank_);
   for (std::size_t k = 0; k < ranks.size(); ++k) {
-    slowest = std::max(slowest, send_seconds(cluster_, static_cast<double>(transfer.payload),
-                                             ranks[k], ranks[(k + 1) % ranks.size()]));
+    slowest =
+        std::max(slowest, send_seconds(cluster_, bytes, ranks[k], ranks[(k + 1) % ranks.size()]));
   }
   return slowest;
+}
+
+double OnCluster::more(const Instruction& i, const Transfer& transfer) {
+  const std::string_view phase = transfer.phase;
+  if (i.bucket >= 0 || !where(transfer.set).sequence) return 1;
+  return phase == "backward"                          ? stack_.sequence_backward
+         : phase == "forward" || phase == "recompute" ? stack_.sequence_forward
+                                                      : 1;
 }
 
 TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Transfer& transfer) {
@@ -108,7 +116,8 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
                         transfer.set.atoms.front() == program_.stage_atom;
     if (stages) return {send(i, transfer), link_to(i), 0};
     if (transfer.op == Collective::recv) return {};  // its sender counts it
-    return {shift(transfer), 1, device_.slowed};
+    const double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
+    return {shift(transfer.set, bytes), 1, device_.slowed};
   }
   if (transfer.op == Collective::all_to_all && !i.move.lands.empty()) return exchange(i, transfer);
   const Where& group = where(transfer.set);
@@ -118,7 +127,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   const double slows = group.data && stack_.data_slowed >= 0
                            ? stack_.data_slowed
                            : device_.slowed * traffic_share(cluster_, group.placed, library);
-  double bytes = static_cast<double>(transfer.payload);
+  double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
   if (stack_.narrow_gathers && narrows(i)) bytes /= reals_;
   double seconds = collective_seconds(cluster_, transfer.op, bytes, group.placed, library);
   if (backward_gathers_.contains(&i)) seconds *= stack_.backward_gathers;

@@ -80,6 +80,11 @@ const Fields<Stack>& stack_fields() {
           &S::exchange_slowed)
         .range(0.0, 1.0)
         .optional();
+    f.add("sequence_forward", "times the bytes that attention sends over the sequence's axes",
+          &S::sequence_forward)
+        .range(0.01, 1024.0)
+        .fallback(1.0);
+    f.add("sequence_backward", "...", &S::sequence_backward).range(0.01, 1024.0).fallback(1.0);
     share("hidden_model", "share of collectives of model axes that products hide", &S::hidden_model)
         .fallback(0.0);
     f.add("reduced_whole", "gradients of a sharded update are all-reduced, not reduce-scattered",

@@ -50,8 +50,11 @@ struct Stack {
   // Ranks that have the same rows, or sums of them, exchange a part each, and gather it.
   bool scattered_exchanges = false;
   double exchange_slowed = -1;  // compute loses so much of each second of theirs; below 0: device's
-  double hidden_model = 0;      // share of collectives of model axes that products hide
-  bool reduced_whole = false;   // gradients of a sharded update are all-reduced
+  // Times the program's bytes that attention sends over the sequence's axes: keys and values of
+  // more heads, gradients in more bits.
+  double sequence_forward = 1, sequence_backward = 1;
+  double hidden_model = 0;             // share of collectives of model axes that products hide
+  bool reduced_whole = false;          // gradients of a sharded update are all-reduced
   bool update_gathers_hidden = false;  // parameters are gathered beside the next step's forward
   double backward_gathers = 1;  // how often parameters kept in shards are gathered for backward
   double data_share = 1;        // of a node's NICs that a collective of data axes gets

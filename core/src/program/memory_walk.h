@@ -27,9 +27,9 @@ struct Level {
 };
 struct Effect {
   Level after, highest;
-  std::int64_t highest_sum = 0;  // of activations and buffers
-  bool measured = true;          // every op's scratch was tried on this machine, none estimated
-  int history = 0, step = 0;     // what is there then, of the microbatch and of the step
+  std::int64_t highest_sum = 0;   // of activations and buffers
+  bool measured = true;           // every op's scratch was tried on this machine, none estimated
+  int history = 0, step = 0;      // what is there then, of the microbatch and of the step
   std::vector<Level> after_each;  // instruction, where it was asked for
 };
 
