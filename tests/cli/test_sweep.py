@@ -276,6 +276,7 @@ class Ended(SweepCase):
         _, said = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, said)
         self.assertIn("the same command goes on from here", said)
+        self.assertIn("stopping: cells under way are ended, and run again by the same command", said)
         self.assertNotIn("running", [cell["status"] for cell in self.index()["cells"]])
         self.goes_on()
 

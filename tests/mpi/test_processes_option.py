@@ -45,6 +45,27 @@ class ProcessesOption(ProgramCase):
                 self.assertEqual((code, run["status"]), (130, "interrupted"))
                 self.assertIn(number.name, run["reason"])
 
+    def under_mpirun(self, *command):
+        return subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", BIN, *command], cwd=self.folder,
+                                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def test_what_all_processes_have_to_say_is_said_once(self):
+        self.write(restart_script("dp(2)", FOREVER))
+        process = self.under_mpirun("run", "script.lua", "--communicator", "mppi")
+        said, _ = process.communicate(timeout=120)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertEqual(said.count("there is no communicator"), 1, said)
+        self.assertNotIn("stopping", said)
+        process = self.under_mpirun("run", "script.lua", "--quiet")
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if "begun" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+        self.assertEqual(said.count("stopping after this step"), 1, said)
+        self.assertNotEqual(process.returncode, 0)  # OpenMPI's own, whatever its processes end with
+
     def test_nohup(self):
         process = self.start(FOREVER.replace("1000000", "200"), before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.wait_for_steps(process)

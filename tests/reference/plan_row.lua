@@ -31,8 +31,8 @@ return function(row, changes)
   end
   if row.zero then
     if row.dp > 1 or row.over_sequence then
-      plan[#plan + 1] = zero { row.dp, stage = row.zero, replicas = row.replicas, bucket = "256MiB",
-        sequence = row.over_sequence }
+      plan[#plan + 1] = zero { row.dp, stage = row.zero, replicas = row.replicas,
+        bucket = row.zero < 3 and "256MiB" or nil, sequence = row.over_sequence }
     end
   elseif row.dp > 1 then
     plan[#plan + 1] = dp { row.dp, overlap = row.overlap or false, bucket = "256MiB" }

@@ -317,7 +317,11 @@ int core_near(lua_State* lua) {
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
   const std::string near = did_you_mean(luaL_checkstring(lua, 1), known);
-  near.empty() ? lua_pushnil(lua) : (void)lua_pushlstring(lua, near.data(), near.size());
+  if (near.empty()) {
+    lua_pushnil(lua);
+  } else {
+    lua_pushlstring(lua, near.data(), near.size());
+  }
   return 1;
 }
 
