@@ -49,7 +49,7 @@ class Few {
         room_(std::exchange(other.room_, N)) {}
   Few& operator=(const Few& other) {
     if (this == &other) return *this;
-    if (other.size_ <= N && more_ == nullptr) {
+    if (other.more_ == nullptr && more_ == nullptr) {
       own_ = other.own_;
       size_ = other.size_;
     } else {
