@@ -161,6 +161,9 @@ class PipelineParallel : public mw::Strategy {
           "give one triple, or one for each virtual stage");
       return;
     }
+    if (!idle_times_of_.empty())
+      draft.note(fmt::format("pp({}): the schedule {} of so many stages does not go by times",
+                             ways_, idle_times_of_));
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
   }
 
@@ -208,6 +211,7 @@ class PipelineParallel : public mw::Strategy {
     stage_of_ = scheduler->placement(ways_, chunks_);
     adapts_ = true;
     splits_ = may_split(*scheduler);
+    if (values.has("times") && !heeds_times(*scheduler)) idle_times_of_ = name;
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
     };
@@ -229,6 +233,29 @@ class PipelineParallel : public mw::Strategy {
       }
     }
     return !made;
+  }
+
+  // As far as a few orders tell: what is not seen here may be of others.
+  bool heeds_times(const mw::Scheduler& scheduler) const {
+    static const mw::WorkTimes some[] = {{1, 1, 1, 0}, {1, 4, 0.25, 0}, {3, 1, 2, 0}};
+    for (const int microbatches : {ways_, 2 * ways_, 4 * ways_}) {
+      std::vector<std::vector<std::vector<mw::Action>>> orders;
+      for (const mw::WorkTimes& times : some) {
+        mw::ScheduleRequest request;
+        request.stages = ways_;
+        request.chunks = chunks_;
+        request.microbatches = microbatches;
+        request.times = {times};
+        try {
+          orders.push_back(scheduler.make(request).order);
+        } catch (const Error&) {  // not so many microbatches
+        }
+      }
+      if (std::any_of(orders.begin(), orders.end(),
+                      [&](const auto& order) { return order != orders.front(); }))
+        return true;
+    }
+    return false;
   }
 
   void take_function(const mw::Values& values, const std::string& key, const std::string& name) {
@@ -323,9 +350,10 @@ class PipelineParallel : public mw::Strategy {
   std::vector<int> layout_, stage_of_;
   std::vector<mw::WorkTimes> times_;
   double memory_ = 0;
-  bool adapts_ = false;   // a scheduler's, not one that is written down
-  bool written_ = false;  // of a file
-  bool splits_ = true;    // of a function nobody knows
+  bool adapts_ = false;        // a scheduler's, not one that is written down
+  bool written_ = false;       // of a file
+  std::string idle_times_of_;  // the scheduler that times were given for, and does not look at them
+  bool splits_ = true;         // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
 };
 

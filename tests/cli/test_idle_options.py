@@ -45,6 +45,14 @@ class IdleOptions(ProgramCase):
         for error, (entries, _, words) in zip(errors, IDLE):
             self.assertIn(words, error["hint"], entries)
 
+    def test_a_schedule_that_does_not_go_by_times_says_so(self):
+        """A note: of a stranger's scheduler not all orders are known."""
+        for schedule, idle in (("1f1b", True), ("gpipe", True), ("zb-h2", False), ("zbv", False)):
+            with self.subTest(schedule):
+                text = self.call("plan", self.write(HEAD + f'plan {{ pp {{ 2, schedule = "{schedule}", times = {{ 1, 3, 0.5 }} }} }}')).stdout
+                self.assertIn("stages  2", text)
+                self.assertEqual("does not go by times" in text, idle, text)
+
     def test_what_is_taken_changes_the_program(self):
         text = HEAD + "".join(f"plan({{ {a} }}) plan({{ {b} }})\n" for a, b in WORK)
         plans = self.all("plan", "--program", self.write(text))
