@@ -74,6 +74,7 @@ FrameHead Ring::front() const {
 }
 
 void Ring::copy(std::int64_t offset, std::byte* to, std::int64_t count) const {
+  if (count == 0) return;  // `to` may be null
   const auto at = (head_.load(std::memory_order_relaxed) + head_bytes + offset) % capacity_;
   const auto first = std::min(count, capacity_ - at);
   std::memcpy(to, data() + at, static_cast<std::size_t>(first));
