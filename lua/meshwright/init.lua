@@ -202,7 +202,8 @@ function mw.goodput(...)
   local plan = request.plan
   request.plan = nil
   if type(plan) == "table" then
-    if type(plan.predicted) == "table" then plan = plan.predicted end
+    local predicted = rawget(plan, "predicted")  -- of a run; a plan's result has no such key
+    if type(predicted) == "table" then plan = predicted end
     request.step_seconds = request.step_seconds or rawget(plan, "step_seconds")
     request.devices = request.devices or rawget(plan, "ranks")
     if not request.step_seconds then

@@ -36,6 +36,19 @@ class Goodput(ProgramCase):
         self.assertGreater(best, seldom)
         self.assertGreater(0.97 * best, slow)
 
+    def test_a_plan_says_how_long_its_steps_take(self):
+        devices, same = self.numbers("""
+            local dp = mw.plugins("dp")
+            local plan = mw.plan {
+              model = mw.llama { layers = 2, hidden = 64, heads = 4, ffn = 128, vocab = 64 }, data = mw.synthetic {}, sequence = 64,
+              batch = 8, optimizer = mw.adamw { lr = 3e-4 }, steps = 5, plan = { dp(8) },
+              cluster = mw.cluster("dgx-h100", { nodes = 1 }) }
+            local rest = { mtbf = 1e8, checkpoint_seconds = 30, restart_seconds = 600, plan = plan }
+            local told = mw.goodput(rest)
+            rest.plan, rest.step_seconds, rest.devices = nil, plan.step_seconds, 8
+            print(plan.ranks, told.effective == mw.goodput(rest).effective and 1 or 0)""")
+        self.assertEqual((devices, same), (8, 1))
+
     def test_llama3_stays_above_ninety_per_cent(self):
         done = self.call("run", "--quiet", SOURCE / "scripts/published/llama3-goodput.lua")
         self.assertEqual(done.returncode, 0, done.stderr)

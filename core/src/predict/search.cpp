@@ -228,9 +228,11 @@ class MixSearch {
     const auto slower = std::find_if(found.begin(), found.end(), [&](const FoundPlan* one) {
       return one->predicted.step_seconds > tied * found.front()->predicted.step_seconds;
     });
-    const auto simplest = std::min_element(
-        found.begin(), slower,
-        [](const FoundPlan* a, const FoundPlan* b) { return complexity(*a) < complexity(*b); });
+    const auto simplest =
+        std::min_element(found.begin(), slower, [](const FoundPlan* a, const FoundPlan* b) {
+          return std::pair(tight(a->predicted), complexity(*a)) <
+                 std::pair(tight(b->predicted), complexity(*b));
+        });
     if (simplest != found.end()) std::rotate(found.begin(), simplest, simplest + 1);
     for (const FoundPlan* one : found) {
       if (static_cast<int>(out_.best.size()) < request_.best) out_.best.push_back(*one);
@@ -241,13 +243,21 @@ class MixSearch {
             : nullptr;
   }
 
+  // Memory so full that steps can take longer than is priced.
+  static bool tight(const Prediction& p) {
+    return p.nearly_full() || (p.memory_limit > 0 && p.most_reported().reported() > p.memory_limit);
+  }
+
   // Why the first one is recommended and not the fastest.
   std::string tie() const {
     if (fastest_ == nullptr) return "";
     return fmt::format(
-        "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest this one "
+        "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest{} this "
+        "one "
         "has the fewest forms, options and collectives; the fastest: {}",
-        100 * (tied - 1), what_loses(out_.best.front(), *fastest_, request_.memory));
+        100 * (tied - 1),
+        tight(out_.best.front().predicted) ? "" : " that leave a device some memory",
+        what_loses(out_.best.front(), *fastest_, request_.memory));
   }
 
   // What limits the best one, and what its neighbours lose.
@@ -356,8 +366,7 @@ class MixSearch {
     }
     throw Error(Stage::plan, "search.memory", "memory",
                 fmt::format("memory: {}: {}, {} too much", none, bytes(peak), bytes(peak - limit_)),
-                fmt::format("about {:.0f} times the ranks, or as many devices with {} each",
-                            std::exp2(std::ceil(std::log2(peak / limit_))), bytes(peak)));
+                memory_hint(*nearest, whole_.all(), limit_, host_limit_));
   }
 
   const SearchRequest& request_;

@@ -101,4 +101,35 @@ std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
   return list;
 }
 
+// "optimizer 3 GiB, parameters 1 GiB", the most first.
+static std::string held_text(const MemoryForecast& memory) {
+  std::vector<std::pair<std::int64_t, std::string>> held;
+  for (std::size_t c = 0; c < category_count; ++c) {
+    if (memory.bytes[c] > 0) held.emplace_back(memory.bytes[c], name_of(static_cast<Category>(c)));
+  }
+  std::sort(held.rbegin(), held.rend());
+  std::vector<std::string> texts;
+  for (const auto& [count, name] : held)
+    texts.push_back(fmt::format("{} {}", name, format_bytes(static_cast<double>(count))));
+  return join(texts);
+}
+
+std::string memory_hint(const FoundPlan& nearest, const std::vector<FoundPlan>& all, double limit,
+                        double host_limit) {
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  const MemoryForecast& most = nearest.predicted.fullest().memory;
+  std::string hint = fmt::format(
+      "devices with {} each, or more ranks under strategies that share out what fills them ({})",
+      bytes(most.peak), held_text(most));
+  const auto kept_out = std::find_if(all.begin(), all.end(), [&](const FoundPlan& one) {
+    return static_cast<double>(one.predicted.fullest().memory.peak) <= limit &&
+           !one.predicted.host_fits();
+  });
+  if (kept_out == all.end()) return hint;
+  return hint +
+         fmt::format("; {} would fit the devices, and takes {} in the host memory of a node, of {}",
+                     settings_text(*kept_out), bytes(kept_out->predicted.host_needed),
+                     format_bytes(host_limit));
+}
+
 }  // namespace mw

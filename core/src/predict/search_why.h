@@ -23,4 +23,9 @@ std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64
 std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
                                         const std::vector<SearchCandidate>& all);
 
+// What to do where none fits a device's memory of `limit` bytes, `nearest` by the least: what fills
+// a rank, and which of `all` the host memory of a node keeps out (0: what it holds is not known).
+std::string memory_hint(const FoundPlan& nearest, const std::vector<FoundPlan>& all, double limit,
+                        double host_limit);
+
 }  // namespace mw
