@@ -196,15 +196,27 @@ class Search(ProgramCase):
         self.assertIn("have no axes that make so many", problem["message"])
 
     def test_memory_is_told_as_plan_tells_it(self):
-        text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join(
-            [B1, 'strategies = { "dp", "zero" }, schedules = {}', 'cluster = mw.cluster("dgx-h100", { nodes = 1, device = { memory = "%s" } })'])
-        found = self.found(B1, 'strategies = { "dp", "zero" }', H100 % 1)
-        peak = found["best"][0]["predicted"]["peak_bytes"]
-        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text % f"{int(peak / 0.97)}B", capture_output=True, text=True, timeout=300)
+        one = 'strategies = { "dp" }, schedules = {}, microbatch = 2, recompute = { "none" }'
+        cluster = 'cluster = mw.cluster("dgx-h100", { nodes = 1, device = { memory = "%dB" } })'
+        found = self.found(B1, one, H100 % 1)
+        memory = int(found["best"][0]["predicted"]["peak_bytes"] / 0.97)
+        text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B1, one, cluster % memory])
+        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("  1: a driver would report", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* which is not priced$")
         self.assertRegex(done.stdout, r"(?m)^ +plan +microbatch .* memory +reported$")
+        # Of plans that are tied one with some memory left is recommended.
+        tied = self.found(B1, 'strategies = { "dp", "zero" }, schedules = {}', cluster % memory)
+        first, fastest = (one["predicted"] for one in tied["best"][:2])
+        self.assertFalse(first["nearly_full"])
+        self.assertLessEqual(first["reported_bytes"], memory)
+        self.assertLessEqual(first["step_seconds"], 1.04 * fastest["step_seconds"])
+
+    def test_what_keeps_all_out_is_told(self):
+        problem = self.refusal(B30, 'strategies = { "dp" }', H100 % 1)
+        self.assertEqual((problem["code"], problem["key"]), ("search.memory", "memory"))
+        self.assertRegex(problem["hint"], r"^devices with .* each, or more ranks under strategies that share out what fills them \(optimizer .*\)$")
 
     def test_a_stopped_search_says_what_follows(self):
         text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B200, H100 % 32])

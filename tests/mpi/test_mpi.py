@@ -15,7 +15,7 @@ TEST = TEST if os.path.exists(TEST) else os.path.join(BUILD, "test_mpi")
 def mpirun(processes, *command, **environment):
     """Ends by itself: a hang is a failure of the test, not of ctest's patience."""
     start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(processes), *command]
-    # What OpenMPI's components leave is of modules that are unloaded by then: no suppression can name them.
+    # Of what components of OpenMPI leave, unloaded by then, no suppression can name the module.
     sanitizer = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))
     return subprocess.run(start, env={**os.environ, "ASAN_OPTIONS": sanitizer, **environment}, capture_output=True, text=True, timeout=300)
 

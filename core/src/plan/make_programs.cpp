@@ -308,9 +308,10 @@ class ProgramMaker {
                                   : "no reduction in every microbatch for",
                       program.mesh.name_of(bucket.shard_atoms), bucket.parameters.size(),
                       bucket.name),
-          bucket.hook ? "leave the hook out, or let each rank keep the whole gradients"
-                      : "reduce after the last microbatch alone; whoever keeps parts says when they "
-                        "are reduced");
+          bucket.hook
+              ? "leave the hook out, or let each rank keep the whole gradients"
+              : "reduce after the last microbatch alone; whoever keeps parts says when they "
+                "are reduced");
       return false;
     }
     return true;

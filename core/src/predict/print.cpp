@@ -164,7 +164,8 @@ std::string room_text(const Prediction& p) {
             : p.host_fits() ? fmt::format("  {}, of {}\n", needed, bytes(p.host_limit))
                             : fmt::format("  does not fit: {}, against {} (host.capacity)\n",
                                           needed, bytes(p.host_limit));
-    if (p.timed()) text += "  copies to and from it are priced in line with what a device computes\n";
+    if (p.timed())
+      text += "  copies to and from it are priced in line with what a device computes\n";
   }
   if (p.nearly_full()) {
     text += fmt::format(
