@@ -93,6 +93,19 @@ TEST_CASE("... reduced when a stage turns to another chunk of the model", "[samp
   }
 }
 
+TEST_CASE("... by chunk, of experts that are reduced over fewer ranks") {
+  const std::string schedule = GENERATE(as<std::string>{}, "interleaved", "zbv");
+  Setup setup;
+  setup.make_moe();
+  setup.options["layers"] = 4;
+  setup.batch = 8;
+  setup.microbatch = 1;
+  setup.plan = {pp(2, schedule, {1, 1, 1, 1}), zero_by_chunk(2, 2), ep(2)};
+  DYNAMIC_SECTION(schedule) {
+    must_equal_one_rank(setup);
+  }
+}
+
 TEST_CASE("... offloaded to host memory, beside pipelines and tp", "[matrix]") {
   const auto [stage, offload] = GENERATE(table<int, std::string>(
       {{1, "optimizer"}, {2, "optimizer"}, {3, "optimizer"}, {3, "parameters"}}));

@@ -82,11 +82,9 @@ inline StrategyChoice zero_over_sequence(int ways, int stage, int replicas = 1) 
 
 // Gradients in shards, reduced when a stage turns to another chunk of the model.
 inline StrategyChoice zero_by_chunk(int ways, int stage, int replicas = 1) {
-  return strategy("zero", {{"ways", ways},
-                           {"stage", stage},
-                           {"replicas", replicas},
-                           {"bucket", 1 << 12},
-                           {"reduce", "chunk"}});
+  Json options = {{"ways", ways}, {"stage", stage}, {"replicas", replicas}, {"reduce", "chunk"}};
+  if (stage < 3) options["bucket"] = 1 << 12;
+  return strategy("zero", std::move(options));
 }
 
 // One stage: all forwards, then all dgrads, then all wgrads.

@@ -232,7 +232,7 @@ VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double to
     outcome.gradients = std::max(outcome.gradients, e.gradient);
     outcome.parameters = std::max(outcome.parameters, e.parameter);
   }
-  const NotFinite end = reference.end();
+  const NotFinite& end = reference.end();
   const LossyHooks lossy = lossy_hooks(*plan);
   outcome.lossy = lossy.names;
   const double first = std::max({outcome.first_loss, outcome.first_norm, outcome.gradients});
