@@ -251,8 +251,8 @@ class Pricer::State {
     std::size_t next = 0;  // of the original's
     for (const Instruction& i : segment.code) {
       const bool same = from != nullptr && next < from->size() && (*from)[next].code == i.code &&
-                        (*from)[next].op == i.op && (*from)[next].bucket == i.bucket &&
-                        (*from)[next].pending == i.pending;
+                        (*from)[next].op == i.op && (*from)[next].piece == i.piece &&
+                        (*from)[next].bucket == i.bucket && (*from)[next].pending == i.pending;
       if (i.ring) {
         const int number = ring_of(i);
         priced.host += rings_[number].host;

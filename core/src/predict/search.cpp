@@ -131,16 +131,19 @@ class MixSearch {
       ++tried;
     }
     if (!whole_.fitting().empty()) return;
-    for (const SearchCandidate& candidate : lightest(request_.checked)) whole_.plan(candidate);
+    plan_least([&](const SearchCandidate& c) { return filled(c); });
+    // Of these the host memory may keep some out, which is then said.
+    if (host_limit_ > 0) plan_least([](const SearchCandidate& c) { return c.bytes; });
   }
 
-  std::vector<SearchCandidate> lightest(int count) const {
+  template <class Of>
+  void plan_least(const Of& of) {
     std::vector<SearchCandidate> list = all_;
-    const auto few = std::min<std::size_t>(list.size(), static_cast<std::size_t>(count));
+    const auto few = std::min(list.size(), static_cast<std::size_t>(request_.checked));
     std::partial_sort(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(few), list.end(),
-                      [&](const auto& a, const auto& b) { return filled(a) < filled(b); });
+                      [&](const auto& a, const auto& b) { return of(a) < of(b); });
     list.resize(few);
-    return list;
+    for (const SearchCandidate& candidate : list) whole_.plan(candidate);
   }
 
   // The best of what was priced so far: some are planned whole, until one fits.
@@ -233,6 +236,10 @@ class MixSearch {
           return std::pair(tight(a->predicted), complexity(*a)) <
                  std::pair(tight(b->predicted), complexity(*b));
         });
+    passed_tight_ = simplest != slower && !tight((*simplest)->predicted) &&
+                    std::any_of(found.begin(), slower, [&](const FoundPlan* one) {
+                      return tight(one->predicted) && complexity(*one) < complexity(**simplest);
+                    });
     if (simplest != found.end()) std::rotate(found.begin(), simplest, simplest + 1);
     for (const FoundPlan* one : found) {
       if (static_cast<int>(out_.best.size()) < request_.best) out_.best.push_back(*one);
@@ -255,8 +262,7 @@ class MixSearch {
         "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest{} this "
         "one "
         "has the fewest forms, options and collectives; the fastest: {}",
-        100 * (tied - 1),
-        tight(out_.best.front().predicted) ? "" : " that leave a device some memory",
+        100 * (tied - 1), passed_tight_ ? " that leave a device some memory" : "",
         what_loses(out_.best.front(), *fastest_, request_.memory));
   }
 
@@ -376,6 +382,7 @@ class MixSearch {
   WholePlans whole_;
   std::vector<SearchCandidate> all_;    // the fastest first
   const FoundPlan* fastest_ = nullptr;  // where it is not the one recommended
+  bool passed_tight_ = false;           // simpler ones that were tied leave no memory
   double told_ = seconds_now();
   SearchOutcome out_;
 };

@@ -135,11 +135,12 @@ double ClosedForm::Bytes::at(const OrderTerms& order, const std::vector<OrderTer
 }
 
 // Adjacent ranks share a node: those of one stage, or of several, of which the first holds most and
-// the last least, and what lies between them on a line.
+// the last least of layers and microbatches, and what lies between them on a line. The model's ends
+// are on the first and the last stage alone.
 double ClosedForm::host(const OrderTerms* order, const SearchCandidate& c) const {
   if (!host_.any()) return 0;
   const double on_node = std::min(request_.machine->host().ranks, request_.ranks);
-  if (order == nullptr) return on_node * (host_.first + host_.kept);
+  if (order == nullptr) return on_node * (host_.first + host_.ends + host_.kept);
   const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
   const auto kept = [&](const std::vector<OrderTerms::Held>& held) {
     double most = 0;
@@ -150,7 +151,8 @@ double ClosedForm::host(const OrderTerms* order, const SearchCandidate& c) const
   const double stages =
       std::clamp(on_node * c.stages / request_.ranks, 1.0, static_cast<double>(c.stages));
   const double beyond = (stages - 1) / 2 / (c.stages - 1);  // of the way, their mean
-  return on_node * (std::max(first, last) - beyond * std::abs(first - last));
+  const double ends = host_.ends * (stages < c.stages ? 0.5 : 1) / stages;
+  return on_node * (std::max(first, last) - beyond * std::abs(first - last) + ends);
 }
 
 void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
@@ -166,8 +168,8 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   reduce.add_end(data.reduce, work.backward.layer);
   end_ =
       reduce.own + reduce.each + data.own_last.at(most) + data.after.layer * most + data.after.ends;
-  host_ = {data.host.layer * most + data.host.ends * (staged ? 0.5 : 1),
-           data.host.layer * least + data.host.ends * 0.5, work.host.layer * layers_ / c.stages};
+  host_ = {data.host.layer * most, data.host.layer * least, data.host.ends,
+           work.host.layer * layers_ / c.stages};
   if (!staged) {
     whole_bytes_ =
         kept_ + data.lasting.at(layers_) + work.working.at(layers_) + data.working.at(layers_);

@@ -60,11 +60,12 @@ class ClosedForm {
     double at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held, double more,
               int stages, int chunks) const;
   };
-  // In host memory of a rank: what lasts on the stage with most layers and on the last one, and of
-  // each microbatch under way on a stage.
+  // In host memory of a rank: of the layers, what lasts on the stage with most and on the last one;
+  // what lasts of the model's ends, half of it on the first stage and half on the last; and of each
+  // microbatch under way on a stage.
   struct Host {
-    double first = 0, last = 0, kept = 0;
-    bool any() const { return first > 0 || last > 0 || kept > 0; }
+    double first = 0, last = 0, ends = 0, kept = 0;
+    bool any() const { return first > 0 || last > 0 || ends > 0 || kept > 0; }
   };
   double host(const OrderTerms* order, const SearchCandidate& candidate) const;
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;

@@ -105,6 +105,7 @@ std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
 static std::string held_text(const MemoryForecast& memory) {
   std::vector<std::pair<std::int64_t, std::string>> held;
   for (std::size_t c = 0; c < category_count; ++c) {
+    if (static_cast<Category>(c) == Category::host) continue;
     if (memory.bytes[c] > 0) held.emplace_back(memory.bytes[c], name_of(static_cast<Category>(c)));
   }
   std::sort(held.rbegin(), held.rend());
