@@ -29,7 +29,7 @@ Engine::Engine() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([&] {
-    run([&](std::exception_ptr error) {
+    run([&](const std::exception_ptr& error) {
       if (error) {
         joined.set_exception(error);
       } else {
@@ -58,7 +58,7 @@ Engine::~Engine() {
   end(false);
 }
 
-void Engine::run(std::function<void(std::exception_ptr)> joined) {
+void Engine::run(const std::function<void(std::exception_ptr)>& joined) {
   try {
     link_ = std::make_unique<Link>();
     const auto n = static_cast<std::size_t>(link_->processes());
@@ -196,7 +196,7 @@ void Engine::leave() {
 }
 
 void Engine::submit(std::shared_ptr<Round> round) {
-  task([this, round = std::move(round)]() mutable { start(std::move(round)); });
+  task([this, round = std::move(round)] { start(round); });
 }
 
 void Engine::drop(std::shared_ptr<Round> round, const mw::Problem& problem) {
@@ -210,7 +210,7 @@ void Engine::drop(std::shared_ptr<Round> round, const mw::Problem& problem) {
 }
 
 void Engine::late(std::shared_ptr<Round> round, double seconds) {
-  task([this, round = std::move(round), seconds]() mutable { ask(std::move(round), seconds); });
+  task([this, round = std::move(round), seconds] { ask(round, seconds); });
 }
 
 void Engine::failed(int rank, const std::string& reason) {

@@ -97,7 +97,7 @@ class Engine {
     std::vector<int> ended;
   };
 
-  void run(std::function<void(std::exception_ptr)> joined);
+  void run(const std::function<void(std::exception_ptr)>& joined);
   void loop();
   void task(std::function<void()> work);
   bool run_tasks();
@@ -105,10 +105,10 @@ class Engine {
   bool finished(std::chrono::steady_clock::time_point now);
   std::chrono::nanoseconds patience(std::chrono::steady_clock::time_point idle_since) const;
 
-  void start(std::shared_ptr<Round> round);
+  void start(const std::shared_ptr<Round>& round);
   void came(Round& round, Round::Peer& peer, StreamKind kind);
   void arrived(Round& round, const Early& arrival);
-  void ask(std::shared_ptr<Round> round, double seconds);
+  void ask(const std::shared_ptr<Round>& round, double seconds);
   void conclude(Query& query);
   void check_queries();
   void check_ended(Round& round);

@@ -49,7 +49,7 @@ void Engine::send_all(const std::string& bytes) {
   }
 }
 
-void Engine::start(std::shared_ptr<Round> round) {
+void Engine::start(const std::shared_ptr<Round>& round) {
   if (round->state() == Round::failed) return;
   const auto why =
       host_ == nullptr ? std::optional<std::string>("the run has ended") : host_->stopped();
@@ -232,7 +232,7 @@ void Engine::hear_arrival(int from, Unpack& message) {
   }
 }
 
-void Engine::ask(std::shared_ptr<Round> round, double seconds) {
+void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
   if (round->state() == Round::done || round->state() == Round::failed || host_ == nullptr) return;
   Query query;
   query.round = round;

@@ -102,8 +102,7 @@ std::int64_t SharedArea::total(int processes, std::int64_t capacity) {
 
 std::string SharedArea::create(int processes, std::int64_t capacity) {
   std::random_device random;
-  const std::string name =
-      "/meshwright-" + std::to_string(getpid()) + "-" + std::to_string(random());
+  std::string name = "/meshwright-" + std::to_string(getpid()) + "-" + std::to_string(random());
   const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (file < 0) return "";
   // Takes the memory now: a full /dev/shm would else end a process by a signal, later.

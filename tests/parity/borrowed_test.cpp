@@ -38,7 +38,7 @@ TEST_CASE("A named rule on a borrowed axis takes over there, and only there") {
 
 TEST_CASE("Two strategies that claim the same ranks with equal right are refused, both named") {
   Setup setup;
-  const auto greedy = [](AxisRequest axis) {
+  const auto greedy = [](const AxisRequest& axis) {
     return does("greedy", {axis}, [=](Draft& draft) { draft.shard("ffn", axis.name); });
   };
   setup.plan = {dp(2), greedy({"other", 2, {}})};

@@ -33,7 +33,8 @@ void merge(Block& sum, const Block& more) {
 at::Tensor shift(Communicator& ring, const at::Tensor& tensor, int tag) {
   static const std::string label = "ring";
   const int n = ring.ways(), next = (ring.index() + 1) % n, before = (ring.index() + n - 1) % n;
-  const at::Tensor out = tensor.contiguous(), in = at::empty_like(out);
+  const at::Tensor out = tensor.contiguous();
+  at::Tensor in = at::empty_like(out);
   Pending sent = ring.send(out, next, tag, {"forward", &label});
   Pending received = ring.recv(in, before, tag, {"forward", &label});
   received.wait();
@@ -45,8 +46,8 @@ struct Gradients {
   at::Tensor out, q, k, v;
 };
 
-Gradients ring_attention(Communicator& ring, at::Tensor q, at::Tensor k, at::Tensor v,
-                         const at::Tensor& grad) {
+Gradients ring_attention(Communicator& ring, const at::Tensor& q, const at::Tensor& k,
+                         const at::Tensor& v, const at::Tensor& grad) {
   const int n = ring.ways(), me = ring.index();
   at::Tensor keys = k, values = v;
   Block all;
@@ -87,8 +88,11 @@ TEST_CASE("Ring attention over ranks equals attention, forward and backward") {
   auto make = [&] { return at::randn({2, 3, 12, 8}, options); };
   const at::Tensor q = make(), k = make(), v = make(), grad = make();
   const Block whole = attend(q, k, v, true);
-  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+  const auto gradients = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad, q, k, v, whole.out, whole.lse, 0.0, true);
+  const auto& dq = std::get<0>(gradients);
+  const auto& dk = std::get<1>(gradients);
+  const auto& dv = std::get<2>(gradients);
   std::mutex mutex;
   double worst = 0;
   run_ranks(n, [&](RankContext& context) {

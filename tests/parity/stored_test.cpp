@@ -12,7 +12,7 @@ namespace {
 
 // No plugin stores otherwise than it computes: `dims` are cut by the axis,
 // parameters stored along `dim`.
-StrategyChoice stored(const std::string& axis, int ways, Dims dims, Dim dim) {
+StrategyChoice stored(const std::string& axis, int ways, const Dims& dims, Dim dim) {
   return does(axis, {{axis, ways, {}}}, [=](Draft& draft) {
     for (Dim each : dims) draft.shard(each, axis);
     draft.store(dim, axis, {});

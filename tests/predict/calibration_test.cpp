@@ -135,7 +135,7 @@ TEST_CASE("A calibration of another machine is refused, and a damaged one") {
   Calibration c = flat();
   write(c.to_json());
   CHECK(read_calibration(file)->to_json() == c.to_json());
-  const auto refused = [&](Calibration other) {
+  const auto refused = [&](const Calibration& other) {
     write(other.to_json());
     return thrown([&] { read_calibration(file); });
   };

@@ -151,7 +151,7 @@ bool equal(const Json& a, const Json& b, int digits) {
 }
 
 // `digits`: a ring that is like another is played once, and its seconds are added up apart.
-void same_without_sharing(const Setup& setup, std::shared_ptr<const Model> model = nullptr,
+void same_without_sharing(const Setup& setup, const std::shared_ptr<const Model>& model = nullptr,
                           int digits = 0) {
   const auto shared = planned(setup, model);
   INFO(shared->mix());

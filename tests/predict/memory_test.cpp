@@ -27,7 +27,7 @@ class Needy final : public OpType {
 
 // A program written by hand: values of 100 fp32 elements, ops one after the other.
 struct Hand {
-  explicit Hand(std::vector<std::int64_t> workspaces, int microbatches = 1) {
+  explicit Hand(const std::vector<std::int64_t>& workspaces, int microbatches = 1) {
     auto graph = std::make_shared<Graph>();
     graph->set_dim("x", 100);
     graph->set_dim("batch", 1);
@@ -65,13 +65,13 @@ struct Hand {
     program.slots.push_back(s);
     return static_cast<int>(program.slots.size()) - 1;
   }
-  Instruction& run(int op, std::vector<int> inputs, int output, std::vector<int> release,
-                   int segment = 0) {
+  Instruction& run(int op, const std::vector<int>& inputs, int output,
+                   const std::vector<int>& release, int segment = 0) {
     Instruction i;
     i.op = op;
-    i.inputs = std::move(inputs);
+    i.inputs = inputs;
     i.outputs = {output};
-    i.release = std::move(release);
+    i.release = release;
     program.segments[segment].code.push_back(std::move(i));
     return program.segments[segment].code.back();
   }

@@ -39,7 +39,7 @@ Texts failures(int processes, int ranks, const RankRuntime::Body& body,
               fmt::format("{} {}", failed.rank(), failed.what());
         }
       },
-      std::chrono::seconds(60), post);
+      std::chrono::seconds(60), std::move(post));
   return texts;
 }
 

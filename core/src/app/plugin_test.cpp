@@ -26,7 +26,7 @@ namespace {
 
 // Makes the thing as a script would have it made; for kinds that are made of more than their
 // options, does nothing.
-void construct(const Registration& one, Json options,
+void construct(const Registration& one, const Json& options,
                const std::shared_ptr<const ScriptReach>& reach) {
   Problems problems;
   Values values = one.options().read(options, "", problems);

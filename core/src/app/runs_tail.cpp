@@ -58,7 +58,7 @@ class Follower {
   // of the run.
   RunEntry look(std::uint64_t most) {
     // First: what is written between the two is shown in the next look.
-    const RunEntry entry = read_entry(path_);
+    RunEntry entry = read_entry(path_);
     RunReader reader(path_);
     const std::uint64_t rows = reader.rows("steps");
     if (created_ != entry.created || rows < shown_) {

@@ -127,8 +127,8 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
   const std::size_t digest = digest_of(op);
   const int like = kind_of(op, outputs, digest);
   if (like < 0) {
-    body.first.emplace(digest, index);
     body.traits.push_back(std::make_shared<const OpTraits>(op.type->traits(op)));
+    body.first.emplace(digest, index);
   } else {
     body.traits.push_back(body.traits[like]);
   }
