@@ -74,8 +74,8 @@ class CheckpointFiles(ProgramCase):
                 self.assertIn("the run is of 4 steps", error["message"])
                 self.assertIn("written after 6", error["message"])
                 self.assertIn("nearest: steps = 6", error["hint"])
-                self.assertIn("step-00000004, after step 4", error["hint"])
-        self.train("e.resume = { from = 'ck/step-00000004' }; e.checkpoint = nil; e.steps = 5")
+                self.assertIn('step-00000004" }, after step 4, and another checkpoint.path', error["hint"])
+        self.train("e.resume = { from = 'ck/step-00000004' }; e.checkpoint.path = 'other'; e.steps = 5")
 
     def test_a_broken_one_is_found_and_the_one_before_is_taken(self):
         whole = self.train('e.checkpoint.path = "other"')

@@ -43,7 +43,7 @@ MESSAGES = {
     "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
                         r"there is no checkpoint in \S+ \[name the path of .*"],
     "checkpoint.past": [r"steps: the run is of \d+ steps?, and the checkpoint \S+ was written after \d+ \[nearest: steps = \d+, with "
-                        r"which nothing is left to do(, or resume\.from \S+, after step \d+)?\]"],
+                        r"which nothing is left to do(, or resume = \{ from = \"\S+\" \}, after step \d+, and another .*)?\]"],
     "checkpoint.taken": [r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
                       r"resume\.from: \S+ has later checkpoints than step \d+, up to step \d+ \[give the run .*"],
     "cluster.host": [r"cluster\.host: is missing, and the plan keeps tensors in host memory \[host = .*"],

@@ -178,8 +178,9 @@ class Chooser {
     std::string earlier;
     for (const CheckpointEntry& entry : checkpoints_in(folder)) {
       if (entry.step <= steps)
-        earlier =
-            fmt::format(", or resume.from {}, after step {}", entry.folder.string(), entry.step);
+        earlier = fmt::format(
+            ", or resume = {{ from = \"{}\" }}, after step {}, and another checkpoint.path",
+            entry.folder.string(), entry.step);
     }
     throw Error(
         Stage::options, "checkpoint.past", "steps",
