@@ -37,9 +37,9 @@ class SwiGlu final : public OpType {
     const std::int64_t step = flat_step(gate, gate.numel());
     for (std::int64_t i = 0; i < gate.numel(); i += step) {
       const std::int64_t n = std::min(step, gate.numel() - i);
-      at::Tensor yc = y.narrow(0, i, n);
-      at::silu_out(yc, gate.narrow(0, i, n));
-      yc.mul_(up.narrow(0, i, n));
+      at::Tensor yc = part_of(y, 0, i, n);
+      at::silu_out(yc, part_of(gate, 0, i, n));
+      yc.mul_(part_of(up, 0, i, n));
     }
     set_outputs(call, {y.view(call.inputs[0].sizes())});
   }
@@ -57,12 +57,13 @@ class SwiGlu final : public OpType {
     const at::Tensor buffer = at::empty({2, std::min(step, count)}, gate.options());
     for (std::int64_t i = 0; i < count; i += step) {
       const std::int64_t n = std::min(step, count - i);
-      const at::Tensor gc = gate.narrow(0, i, n), uc = up.narrow(0, i, n), dc = dy.narrow(0, i, n);
-      at::Tensor t = buffer[0].narrow(0, 0, n), s = buffer[1].narrow(0, 0, n);
+      const at::Tensor gc = part_of(gate, 0, i, n), uc = part_of(up, 0, i, n),
+                       dc = part_of(dy, 0, i, n);
+      at::Tensor t = part_of(buffer[0], 0, 0, n), s = part_of(buffer[1], 0, 0, n);
       if (dgate.tensor.defined()) at::mul_out(t, dc, uc);
       if (dup.tensor.defined()) {
         at::silu_out(s, gc);
-        at::Tensor to = dup.tensor.view({-1}).narrow(0, i, n);
+        at::Tensor to = part_of(dup.tensor.view({-1}), 0, i, n);
         if (dup.add) {
           to.addcmul_(s, dc);
         } else {
@@ -70,7 +71,7 @@ class SwiGlu final : public OpType {
         }
       }
       if (dgate.tensor.defined()) {
-        at::Tensor to = dgate.tensor.view({-1}).narrow(0, i, n);
+        at::Tensor to = part_of(dgate.tensor.view({-1}), 0, i, n);
         at::Tensor made = dgate.add ? s : to;
         at::silu_backward_out(made, t, gc);
         if (dgate.add) to.add_(made);
@@ -113,9 +114,9 @@ class Gelu final : public OpType {
         dx.add ? at::empty({std::min(step, count)}, x.options()) : at::Tensor();
     for (std::int64_t i = 0; i < count; i += step) {
       const std::int64_t n = std::min(step, count - i);
-      at::Tensor to = dx.tensor.view({-1}).narrow(0, i, n);
-      at::Tensor made = dx.add ? buffer.narrow(0, 0, n) : to;
-      at::gelu_backward_out(made, dy.narrow(0, i, n), x.narrow(0, i, n), "tanh");
+      at::Tensor to = part_of(dx.tensor.view({-1}), 0, i, n);
+      at::Tensor made = dx.add ? part_of(buffer, 0, 0, n) : to;
+      at::gelu_backward_out(made, part_of(dy, 0, i, n), part_of(x, 0, i, n), "tanh");
       if (dx.add) to.add_(made);
     }
   }
