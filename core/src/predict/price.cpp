@@ -103,6 +103,24 @@ class Pricer::State {
     HostLanes::State before, after;
     Run run;
   };
+  // A link's transfers go one after the other, but beside one that waits for what it sends to come
+  // from host memory.
+  struct Link {
+    double free = 0;                              // when all are over
+    std::vector<std::pair<double, double>> gaps;  // before that
+
+    // When one is over that goes in a gap from `time` on; negative: there is none.
+    double before(double time, double seconds) {
+      std::erase_if(gaps, [&](const auto& gap) { return gap.second <= time; });
+      for (auto& [begin, end] : gaps) {
+        const double over = std::max(begin, time) + seconds;
+        if (over > end) continue;
+        begin = over;
+        return over;
+      }
+      return -1;
+    }
+  };
   struct Underway {
     double end = 0;
     TransferCost cost;
@@ -112,7 +130,7 @@ class Pricer::State {
 
   bool settled() const {
     return flights_.empty() && std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
-             return link.second <= run_.clock;
+             return link.second.free <= run_.clock;
            });
   }
   static Run difference(const Run& after, const Run& before) {
@@ -214,18 +232,23 @@ class Pricer::State {
   }
 
   void begin(const TimedTransfer& transfer, int pending, double brought) {
-    double& free = links_[transfer.cost.link];  // a link's transfers go one after the other
+    Link& link = links_[transfer.cost.link];
     const double seconds = transfer.cost.seconds;
     Underway underway{0, transfer.cost, transfer.key};
     underway.brought = brought;
-    underway.end = std::max({run_.clock, free, brought}) + seconds;
+    const double before = link.before(std::max(run_.clock, brought), seconds);
+    underway.end = before >= 0 ? before : std::max({run_.clock, link.free, brought}) + seconds;
     underway.kept = keep(InstructionTime::Kind::transfer,
                          overlaps_ ? underway.end - seconds : run_.clock, underway.end);
     if (underway.kept >= 0) kept_[underway.kept].link = transfer.cost.link;
     run_.transfers[transfer.key].seconds += seconds;
     // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
     // for and none before.
-    if (overlaps_) free = underway.end;
+    if (overlaps_ && before < 0) {
+      if (brought > std::max(run_.clock, link.free))
+        link.gaps.emplace_back(std::max(run_.clock, link.free), brought);
+      link.free = underway.end;
+    }
     flights_[pending].push_back(underway);
   }
 
@@ -258,8 +281,8 @@ class Pricer::State {
   // Of sends and receives between stages: by kind of microbatch, and what they are booked under.
   mutable std::map<std::pair<const Instruction*, int>, double> stage_seconds_;
   std::map<const Instruction*, int> stage_keys_;
-  std::vector<std::optional<Run>> known_rings_;   // begun with nothing under way
-  std::map<int, double> links_;                   // when each is free
+  std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way
+  std::map<int, Link> links_;
   std::map<int, std::vector<Underway>> flights_;  // by pending
   bool keeps_ = false;
   std::size_t runs_ = 0;
