@@ -61,11 +61,12 @@ class ClosedForm {
               int stages, int chunks) const;
   };
   // In host memory of a rank: of the layers, what lasts on the stage with most and on the last one;
-  // what lasts of the model's ends, half of it on the first stage and half on the last; and of each
-  // microbatch under way on a stage.
+  // what lasts of the model's ends, half of it on the first stage and half on the last; of each
+  // microbatch under way on a stage, between F and B or I, and between I and W; and of one beside
+  // its layers, which the first chunk makes.
   struct Host {
-    double first = 0, last = 0, ends = 0, kept = 0;
-    bool any() const { return first > 0 || last > 0 || ends > 0 || kept > 0; }
+    double first = 0, last = 0, ends = 0, kept = 0, waiting = 0, made = 0;
+    bool any() const { return first > 0 || last > 0 || ends > 0 || kept > 0 || made > 0; }
   };
   double host(const OrderTerms* order, const SearchCandidate& candidate) const;
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
