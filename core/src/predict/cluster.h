@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct GemmTile {
 struct DeviceType {
   std::string name;
   double peak8 = 0, peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
+  std::set<Dtype> lacks;  // reals that it has no units for, whatever their width's rate
   std::int64_t memory = 0;
   std::int64_t workspace = 0;     // that the library of products keeps
   std::int64_t context = 0;       // ... and the driver for a process, kernels' code among it

@@ -287,6 +287,17 @@ bool Prediction::nearly_full() const {
          static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(memory_limit);
 }
 
+bool Prediction::reported_above() const {
+  return fits && memory_limit > 0 && most_reported().reported() > memory_limit;
+}
+
+void Prediction::limit_memory(std::int64_t bytes) {
+  if (bytes >= memory_limit) return;
+  memory_limit = bytes;
+  user_limit = true;
+  fits = memory_needed <= memory_limit && host_fits();
+}
+
 Json Prediction::to_json() const {
   Json json;
   json["ranks"] = ranks;

@@ -135,12 +135,11 @@ std::string reported_text(const Prediction& prediction) {
     parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
   std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
                                  bytes(most.reported()), bytes(most.memory.peak), join(parts));
-  if (prediction.memory_needed <= prediction.memory_limit &&
-      most.reported() > prediction.memory_limit) {
+  if (prediction.reported_above()) {
     text += fmt::format(
-        "  that is above the device's {}: an allocator gives back there what it holds idle, and "
+        "  that is above the {} {}: an allocator gives back there what it holds idle, and "
         "steps can be slower than priced\n",
-        bytes(prediction.memory_limit));
+        prediction.user_limit ? "limit of" : "device's", bytes(prediction.memory_limit));
   }
   return text;
 }

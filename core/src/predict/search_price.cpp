@@ -10,7 +10,8 @@
 namespace mw {
 namespace {
 
-// Of a last backward, the share before whose end its reductions begin.
+// Of a layer's last backward, the share beside which its reductions run: a guess, as each bucket
+// waits for its last gradient, and buckets are small against a layer's parameters.
 constexpr double beside_backward = 0.9;
 
 }  // namespace
@@ -124,10 +125,11 @@ ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data
                                     double stages, double layers, Ends ends) const {
   const double share = (ends.first ? 0.5 : 0) + (ends.last ? 0.5 : 0);
   Bytes found;
-  found.lasting = kept_ + data.lasting.layer * layers + data.lasting.ends * share +
-                  data.working.at(layers) +
+  found.lasting = kept_ + data.lasting.layer * layers +
+                  (data.lasting.ends + data.held_ends) * share + data.working.at(layers) +
                   (ends.last ? std::max(0.0, work.working.ends - work.held.ends) : work.beside) +
                   std::max(0.0, work.working.layer - work.held.layer) * layers;
+  found.pending = data.pending.layer * layers + data.pending.ends * share;
   found.kept = work.held.layer * layers_ / stages;
   found.waiting = work.waiting.layer * layers_ / stages;
   found.sent = sent;
@@ -148,7 +150,10 @@ double ClosedForm::Bytes::at(const OrderTerms& order, const std::vector<OrderTer
     const double sends = chunks == 1 ? microbatches : std::min(microbatches * chunks, stages + 1.0);
     most = std::max(most, microbatches * kept + sends * sent + one.waiting * waiting);
   }
-  return lasting + most + order.loss.kept * more * loss_kept + order.loss.waiting * loss_waiting;
+  // Gradients of a chunk are reduced while those of the next are added up.
+  const double whole = pending * std::min(1.0, 2.0 / chunks);
+  return lasting + whole + most + order.loss.kept * more * loss_kept +
+         order.loss.waiting * loss_waiting;
 }
 
 // Adjacent ranks share a node: those of one stage, or of several, of which the first holds most and
@@ -185,8 +190,15 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   reduce.add(data.reduce, nullptr, beside_backward * work.backward.layer, work.backward_free, most,
              data.slows);
   reduce.add_end(data.reduce, work.backward.layer);
-  end_ =
-      reduce.own + reduce.each + data.own_last.at(most) + data.after.layer * most + data.after.ends;
+  end_ = data.after.layer * most + data.after.ends;
+  slows_ = data.slows;
+  turns_ = {};
+  if (data.by_chunk && staged) {
+    turns_ = {true, 0, reduce.own + reduce.each, data.own_last.at(most)};
+    for (const PerLayer& link : data.reduce) turns_.all += link.layer * most;
+  } else {
+    end_ += reduce.own + reduce.each + data.own_last.at(most);
+  }
   host_ = {data.host.layer * most,
            data.host.layer * least,
            data.host.ends,
@@ -194,8 +206,8 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
            work.host_waiting.layer * layers_ / c.stages,
            work.host.ends};
   if (!staged) {
-    whole_bytes_ =
-        kept_ + data.lasting.at(layers_) + work.working.at(layers_) + data.working.at(layers_);
+    whole_bytes_ = kept_ + data.lasting.at(layers_) + work.working.at(layers_) +
+                   data.working.at(layers_) + data.held_ends + data.pending.at(layers_);
     return;
   }
   last_ = works(work, data, least, {false, true});
@@ -205,6 +217,16 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   most_bytes_ = bytes(work, data, bytes_sent, c.stages, most, {true, false});
   last_bytes_ = bytes(work, data, 0, c.stages, least, {false, true});
   folded_bytes_ = bytes(work, data, bytes_sent, c.stages, most, {true, true});
+}
+
+// Those of the last chunk are waited for; of each one before, what the works of a turn do not hide,
+// and what it slows them.
+double ClosedForm::turning(const OrderTerms& order, int chunks, double busy) const {
+  const bool again = order.turns > chunks;  // the more the more microbatches there are
+  const double turns = order.turns * (again ? microbatches_ / order.microbatches : 1);
+  const double one = turns_.all / chunks, hides = microbatches_ * busy / turns;
+  const double longer = std::max(slows_ * std::min(one, hides), one - hides);
+  return turns_.late / chunks + (turns - 1) * longer + turns_.own * turns / chunks;
 }
 
 void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
@@ -234,6 +256,7 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   bubble *= 1 + std::max(0.0, last - most) / (c.stages * usual);
   double step =
       microbatches_ * std::max(most, last) + bubble + end_ + 2 * (c.stages * chunks - 1) * sent_;
+  if (turns_.any) step += turning(*order, chunks, most);
   if (request_.machine->stages_wait()) step += 2 * microbatches_ * chunks * sent_;
   c.seconds = step * stragglers_;
   const double more = order->holds_all ? microbatches_ / order->microbatches : 1;

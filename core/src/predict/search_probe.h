@@ -56,6 +56,8 @@ struct StepProbe {
   InParts host;               // ... in host memory
   double working = 0;         // ... of what comes and goes, at its highest
   PerLayer held;              // ... of that between forward and backward
+  PerLayer pending;           // ... between microbatches: whole gradients that are not reduced yet
+  bool by_chunk = false;      // ... as they are when a stage turns to another chunk
   InParts update;             // seconds of the rank's own work at the step's end
   InParts forward, backward;  // ... for buckets, in each microbatch
   // Seconds of copies from host memory that gathers wait for: in each microbatch, at the step's end.

@@ -74,6 +74,7 @@ class Reader {
     };
     const auto each = [&](PerLayer one) { return PerLayer{one.ends, one.layer / layers}; };
     for (const Bucket& bucket : program_.buckets) {
+      found_.by_chunk = found_.by_chunk || bucket.by_chunk;
       PerLayer elements;
       for (const int p : bucket.parameters) {
         const int value = program_.parameters[p].value;
@@ -105,6 +106,11 @@ class Reader {
       const SegmentRun& run = program_.timeline[k];
       if (run.microbatch == 0 && program_.segments[run.segment].kind == SegmentKind::forward)
         found_.held = all_ * static_cast<double>(moment.activations_after + moment.buffers_after);
+      // What microbatches leave to the next one, in which forward comes first.
+      if (run.microbatch == 0 && program_.segments[run.segment].kind == SegmentKind::backward &&
+          found_.by_chunk)
+        found_.pending =
+            all_ * static_cast<double>(moment.activations_after + moment.buffers_after);
     }
   }
 

@@ -241,6 +241,8 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   }
   terms.lasting = scaled.amount(probe->lasting);
   terms.host = scaled.amount(probe->host);
+  terms.pending = probe->pending;
+  terms.by_chunk = probe->by_chunk;
   terms.own_forward = more(probe->forward, plain->forward);
   terms.own_backward = more(probe->backward, plain->backward);
   terms.own_last = scaled.amount(probe->last).less(scaled.amount(probe->backward));
@@ -252,10 +254,12 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   terms.after += moved;
   terms.after += scaled.amount(probe->copies_end).less(moved);  // one beside the other
   const auto within = [&](const StepProbe& one) {
-    return one.working - one.held.at(static_cast<double>(probes_.layers()[1]));
+    const auto layers = static_cast<double>(probes_.layers()[1]);
+    return one.working - one.held.at(layers) - one.pending.at(layers);
   };
-  terms.working = {std::max(0.0, within(*probe) - within(*plain)),
-                   probe->held.less(plain->held).layer};
+  const PerLayer held = probe->held.less(plain->held);
+  terms.working = {std::max(0.0, within(*probe) - within(*plain)), held.layer};
+  terms.held_ends = held.ends;
   return terms;
 }
 

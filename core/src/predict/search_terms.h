@@ -44,7 +44,10 @@ struct DataTerms {
   PerLayer copy_forward, copy_backward;     // ... from host memory before that
   PerLink scatter;                          // gradients, in each microbatch
   PerLayer own_forward, own_backward;       // seconds of the rank's own work for these
-  PerLink reduce;                           // beside the last backward
+  double held_ends = 0;                     // ... of the ends' parameters, held through a step
+  PerLayer pending;                         // ... of whole gradients, until they are reduced
+  bool by_chunk = false;                    // ... which is when a stage turns to another chunk
+  PerLink reduce;                           // beside the last backward, or that of each turn
   PerLayer own_last;                        // seconds of the rank's own work in it
   PerLayer after;                           // ... of the step's end, with its transfers
   double slows = 0;                         // compute loses so much of each second beside them
