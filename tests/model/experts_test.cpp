@@ -232,14 +232,17 @@ Tensors through(const Layer& l, Range part, const at::Tensor& seed) {
   };
   const auto made = [](const OpCase& c) { return forward(c).outputs[0]; };
   const Tensors rows = forward(sent).outputs;
+  const OpCase weights =
+      over_rows(dispatch_weights(), {chosen, cells}, cells, {l.weights, rows[1]});
   const OpCase gate =
       over_rows(expert_linear(), {in, inner_weight}, inner, {rows[0], held(l.gate)});
   const OpCase up = over_rows(expert_linear(), {in, inner_weight}, inner, {rows[0], held(l.up)});
-  const OpCase act = over_rows(swiglu(), {inner, inner}, inner, {made(gate), made(up)});
+  const OpCase act =
+      over_rows(swiglu(), {inner, inner, cells}, inner, {made(gate), made(up), made(weights)});
   const OpCase down =
       over_rows(expert_linear(), {inner, outer_weight}, in, {made(act), held(l.down)});
   const OpCase home =
-      over_rows(combine(), {in, chosen, cells}, stream, {made(down), l.weights, rows[1]});
+      over_rows(combine(l.picks.size(2)), {in, cells}, stream, {made(down), rows[1]});
 
   const auto gradients = [](const OpCase& c, const at::Tensor& g) {
     return run(c, {g, {}}, Into::fresh).inputs;
@@ -248,7 +251,8 @@ Tensors through(const Layer& l, Range part, const at::Tensor& seed) {
   const Tensors of_act = gradients(act, of_down[0]);
   const Tensors of_gate = gradients(gate, of_act[0]), of_up = gradients(up, of_act[1]);
   const Tensors of_sent = gradients(sent, of_gate[0] + of_up[0]);
-  return {made(home), of_sent[0], of_home[1], of_gate[1], of_up[1], of_down[1]};
+  const Tensors of_weights = gradients(weights, of_act[2]);
+  return {made(home), of_sent[0], of_weights[0], of_gate[1], of_up[1], of_down[1]};
 }
 
 // Every expert on every token.
@@ -311,8 +315,25 @@ namespace {
 
 OpCase combine_case(const OpCase& sent, const Layer& l, Range part) {
   const Tensors rows = forward(sent).outputs;
-  return rows_case(sent, l, part, combine(), {rows_of("hidden"), chosen, cells}, stream,
-                   {at::randn_like(rows[0]), l.weights, rows[1]});
+  return rows_case(sent, l, part, combine(l.picks.size(2)), {rows_of("hidden"), cells}, stream,
+                   {at::randn_like(rows[0]), rows[1]});
+}
+
+OpCase weights_case(const OpCase& sent, const Layer& l, Range part) {
+  OpCase c = rows_case(sent, l, part, dispatch_weights(), {chosen, cells}, cells,
+                       {l.weights, forward(sent).outputs[1]});
+  c.wide[0] = true;
+  return c;
+}
+
+OpCase weighed_case(const OpCase& sent, const Layer& l, Range part) {
+  const Tensors rows = forward(sent).outputs;
+  const Dims in = rows_of("hidden");
+  OpCase c = rows_case(
+      sent, l, part, swiglu(), {in, in, cells}, in,
+      {at::randn_like(rows[0]), at::randn_like(rows[0]), at::randn(rows[1].sizes(), at::kDouble)});
+  c.wide[2] = true;
+  return c;
 }
 
 OpCase linear_case(const OpCase& sent, const Layer& l, Range part) {
@@ -340,10 +361,16 @@ TEST_CASE("rows: sent, worked on and put together", "[kernels]") {
   check_op(sent, [&](const Tensors& in) {
     return Tensors{in[0].flatten(0, 1).repeat_interleave(2, 0).index_select(0, order), order};
   });
+  check_op(weights_case(sent, l, part), [&](const Tensors& in) {
+    const at::Tensor lies = order.unsqueeze(1).eq(at::arange(36)).to(at::kDouble);
+    return Tensors{lies.mv(in[0].flatten())};
+  });
   check_op(combine_case(sent, l, part), [&](const Tensors& in) {
     const at::Tensor lies = order.unsqueeze(1).eq(at::arange(36)).to(at::kDouble);
-    const at::Tensor factors = (lies * in[1].flatten()).view({-1, 18, 2}).sum(-1);
-    return Tensors{factors.t().mm(in[0]).view(l.x.sizes())};
+    return Tensors{lies.view({-1, 18, 2}).sum(-1).t().mm(in[0]).view(l.x.sizes())};
+  });
+  check_op(weighed_case(sent, l, part), [](const Tensors& in) {
+    return Tensors{at::einsum("rh,r->rh", {in[0] * at::sigmoid(in[0]) * in[1], in[2]})};
   });
   check_op(linear_case(sent, l, part), [&](const Tensors& in) {
     Tensors rows{at::zeros({0, 3}, at::kDouble)};
@@ -392,9 +419,9 @@ TEST_CASE("experts' ops declare the memory that the allocator sees", "[kernels]"
   for (const Range part : {Range{0, experts}, Range{experts / 2, experts / 4}}) {
     const OpCase sent = dispatch_case(l, part);
     check_memory(sent, type);
-    OpCase home = combine_case(sent, l, part);
-    home.wide[1] = true;
-    check_memory(home, type);
+    check_memory(weights_case(sent, l, part), type);
+    check_memory(combine_case(sent, l, part), type);
+    check_memory(weighed_case(sent, l, part), type);
     check_memory(linear_case(dispatch_case(fair, part), fair, part), type);
   }
 }
