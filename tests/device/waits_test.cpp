@@ -35,7 +35,8 @@ enum class Fate {
 
 // A run without the wait of that name, the first or a later one. Which waits others cover depends
 // on which rank of a group came last: rounds that one rank carries out follow each other on its
-// stream.
+// stream. There is a step more than waits are counted in: what is last on a stream in one step may
+// be covered by the next one's alone.
 Fate without(const Experiment& e, Ranks where, const std::string& name, int which) {
   const OnDevices devices(where);
   std::mutex mutex;
@@ -49,7 +50,7 @@ Fate without(const Experiment& e, Ranks where, const std::string& name, int whic
     return true;
   };
   leave_waits_out(&leave);
-  run(e, 2);
+  run(e, 3);
   if (!reported().empty()) return Fate::found;
   return !orders ? Fate::idle : sim::made_up_for() ? Fate::covered : Fate::missed;
 }

@@ -52,10 +52,11 @@ struct Beside {
     const double there = copy > 0 ? copy + fetched : 0;  // one after the other
     double late = 0, longest = there, all = 0;
     for (std::size_t link = 0; link < free.size(); ++link) {
-      const double seconds = moves[link].layer + (more == nullptr ? 0 : (*more)[link].layer);
+      const double gather = moves[link].layer;
+      const double seconds = gather + (more == nullptr ? 0 : (*more)[link].layer);
       if (seconds <= 0) continue;
       late = std::max(late, std::min(seconds, there + seconds - free[link]));
-      longest = std::max(longest, there + seconds);
+      longest = std::max({longest, there + gather, seconds});  // sums go while copies come
       all += seconds;
     }
     const double longer = std::max(late + slows * std::min(all, layer), longest - layer);

@@ -60,7 +60,7 @@ struct StepProbe {
   bool by_chunk = false;      // ... as they are when a stage turns to another chunk
   InParts update;             // seconds of the rank's own work at the step's end
   InParts forward, backward;  // ... for buckets, in each microbatch
-  // Seconds of copies from host memory that gathers wait for: in each microbatch, at the step's end.
+  // Seconds of copies from host memory that gathers wait for: in each microbatch, at the end.
   InParts copies_forward, copies_backward, copies_end;
   InParts last;  // ... in the last microbatch's backward
   CarriedCounts forward_moves, backward_moves, last_moves, end_moves;
