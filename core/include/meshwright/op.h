@@ -150,7 +150,7 @@ class OpType {
   virtual ~OpType() = default;
   // "linear", "rms_norm", ...; what a rule may name.
   virtual std::string kind() const = 0;
-  virtual OpTraits traits(const Op& op) const = 0;
+  virtual OpTraits traits(const Op& op) const = 0;  // asked once of all ops of a Graph::kind
   virtual void forward(const Op& op, OpCall& call) const = 0;
   // All wanted gradients. Ops that split implement dgrad and wgrad instead.
   virtual void backward(const Op& op, OpCall& call) const;
