@@ -130,7 +130,7 @@ class PipelineParallel : public mw::Strategy {
     if (!values.has("times")) return;
     const Json& times = values.at("times");
     if (written_) {
-      throw Error(mw::Stage::plan, "option.needs", "times",
+      throw Error(mw::Stage::options, "option.needs", "times",
                   fmt::format("pp({}): the schedule {} is written down, and times change nothing "
                               "in it",
                               ways_, mw::json_text(values.at("schedule"))),

@@ -67,20 +67,20 @@ class Zero : public mw::Strategy {
                                                          : mw::Offload::parameters) {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
-          mw::Stage::plan, "option.conflict", "offload",
+          mw::Stage::options, "option.conflict", "offload",
           fmt::format("zero({}): offload = \"parameters\" at stage {}, where every rank computes "
                       "with all parameters it holds",
                       ways_, stage_),
           "nearest: offload = \"optimizer\", or stage = 3");
     }
     if (keep_ && stage_ < 3) {
-      throw mw::Error(mw::Stage::plan, "option.conflict", "keep",
+      throw mw::Error(mw::Stage::options, "option.conflict", "keep",
                       fmt::format("zero({}): keep = true at stage {}, where parameters stay whole",
                                   ways_, stage_),
                       "leave keep out, or write stage = 3");
     }
     if (by_chunk_ && stage_ == 1) {
-      throw mw::Error(mw::Stage::plan, "option.conflict", "reduce",
+      throw mw::Error(mw::Stage::options, "option.conflict", "reduce",
                       fmt::format("zero({}): reduce = \"chunk\" at stage 1, where gradients stay "
                                   "whole and are reduced once a step",
                                   ways_),
@@ -93,7 +93,7 @@ class Zero : public mw::Strategy {
       while (above < ways_ && ways_ % above != 0) ++above;
       const std::string more = above <= ways_ ? fmt::format(" or {}", above) : "";
       throw mw::Error(
-          mw::Stage::plan, "option.divides", "replicas",
+          mw::Stage::options, "option.divides", "replicas",
           fmt::format("zero({}): {} replicas do not divide {} ranks", ways_, replicas_, ways_),
           fmt::format("nearest: replicas = {}{}", below, more));
     }
@@ -124,6 +124,7 @@ class Zero : public mw::Strategy {
         return;
       }
     }
+    note_copies(draft, storage.axes);
     if (ways_ > 1 || sequence_) draft.add_pass(mw::overlap_gradient_reduction());
     storage.sharded_state = stage_ == 1   ? mw::ShardedState::optimizer
                             : stage_ == 2 ? mw::ShardedState::gradients
@@ -163,8 +164,8 @@ class Zero : public mw::Strategy {
   // What was written and would change nothing.
   void refuse_idle_options() const {
     const auto refuse = [&](const char* key, const std::string& why, const std::string& hint) {
-      throw mw::Error(mw::Stage::plan, "option.needs", key, fmt::format("zero({}): {}", ways_, why),
-                      hint);
+      throw mw::Error(mw::Stage::options, "option.needs", key,
+                      fmt::format("zero({}): {}", ways_, why), hint);
     };
     if (prefetch_ != usual_prefetch && stage_ < 3) {
       refuse("prefetch",
@@ -185,6 +186,16 @@ class Zero : public mw::Strategy {
                          bucket_),
              "leave bucket out, or write stage = 1 or 2");
     }
+  }
+
+  // Ranks that are alone on the axes that shard.
+  void note_copies(mw::Draft& draft, const std::vector<std::string>& axes) const {
+    if (std::any_of(axes.begin(), axes.end(),
+                    [&](const std::string& axis) { return draft.mesh().axis(axis).ways > 1; }))
+      return;
+    const std::string why =
+        ways_ == 1 ? "one rank" : fmt::format("replicas = {}, a copy on each rank", replicas_);
+    draft.note(fmt::format("zero({}): {}: nothing is sharded, whatever the stage", ways_, why));
   }
 
   std::string parts_axis() const { return replicas_ > 1 ? "zero_parts" : "zero"; }

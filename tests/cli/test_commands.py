@@ -259,6 +259,20 @@ class Commands(ProgramCase):
 
     # --- Plugins ---
 
+    def test_tables_of_results_print_as_what_they_hold(self):
+        done = self.call("plan", self.script(text=SCRIPT.replace("print(run)", """
+            print(run.experiment)
+            print(run.experiment.model)
+            print(run.memory[1])
+            run.memory[1].mine = run.communication[1]  -- it stays a table
+            print(#run.memory, run.memory[1].mine.axis)""") % ""), "--quiet")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertNotIn("table:", done.stdout)
+        self.assertRegex(done.stdout, r"(?s)\n  model = \{\n.*\n    layers = 1,\n.*\n  \},\n")
+        self.assertRegex(done.stdout, r"(?s)\n\{\n  .*  hidden = 32,\n")
+        self.assertRegex(done.stdout, r"(?s)activations = \d+")
+        self.assertRegex(done.stdout, r"(?m)^1\t(dp|tp)$")
+
     def test_a_plugin_that_throws_when_it_is_made(self):
         for how in ("throws_in_place", "throws_in_place { late = true }"):
             done = self.call("run", self.script(f'local throws_in_place = mw.plugin "throws_in_place"\n'

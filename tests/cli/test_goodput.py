@@ -64,6 +64,9 @@ class Goodput(ProgramCase):
         self.assertNotIn("slow devices", done.stdout)
         self.assertIn("775 by Young", done.stdout)
         self.assertEqual(self.call("run", SOURCE / "scripts/published/llama3-goodput.lua").stderr, "")
+        planned = self.call("plan", SOURCE / "scripts/published/llama3-goodput.lua")  # it is a prediction
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        self.assertIn("effective: ", planned.stdout)
         self.assertIn("nothing was trained", self.call("run", self.write("print(1)")).stderr)
 
     def test_what_cannot_go_on_is_refused(self):

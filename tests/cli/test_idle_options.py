@@ -36,12 +36,13 @@ WORK = [
 
 
 class IdleOptions(ProgramCase):
-    def test_what_changes_nothing_is_refused(self):
+    def setUp(self):
+        super().setUp()
         (self.folder / "own.csv").write_text("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n")
+
+    def test_what_changes_nothing_is_refused(self):
         model = lambda entries: '"moe"' if "ep {" in entries else "nil"
-        errors = self.all_refused(HEAD, *((f"plan({{ {entries} }}, {model(entries)})", 3 if code.startswith("plan") else
-                                           2 if any(name in entries for name in ("sp {", "ep {")) else 3, code)
-                                          for entries, code, _ in IDLE))
+        errors = self.all_refused(HEAD, *((f"plan({{ {entries} }}, {model(entries)})", 2, code) for entries, code, _ in IDLE))
         for error, (entries, _, words) in zip(errors, IDLE):
             self.assertIn(words, error["hint"], entries)
 
@@ -52,6 +53,22 @@ class IdleOptions(ProgramCase):
                 text = self.call("plan", self.write(HEAD + f'plan {{ pp {{ 2, schedule = "{schedule}", times = {{ 1, 3, 0.5 }} }} }}')).stdout
                 self.assertIn("stages  2", text)
                 self.assertEqual("does not go by times" in text, idle, text)
+
+    def test_of_several_strategies_all_are_told_alike(self):
+        done = self.call("plan", self.write(HEAD + """plan({ pp { 2, schedule = "own.csv", times = { 1, 1, 1 } },
+          zero { 2, stage = 1, prefetch = 9 }, sp { 2, form = "ulysses", balance = "zigzag" } })"""), "--json")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        said = [(error["stage"], error["code"], error["key"]) for error in self.lines(done)]
+        self.assertEqual(said, [("options", "option.needs", f"plan[{place}].{key}")
+                                for place, key in ((1, "times"), (2, "prefetch"), (3, "balance"))])
+
+    def test_what_shards_nothing_says_so(self):
+        for entries, idle in (("zero(1)", True), ("zero { 2, replicas = 2 }", True), ("zero { 4, stage = 3, replicas = 4 }", True),
+                              ("zero(2)", False), ("zero { 4, replicas = 2 }", False), ("zero { 1, sequence = true }, sp(2)", False)):
+            with self.subTest(entries):
+                text = self.call("plan", self.write(HEAD + f"plan {{ {entries} }}")).stdout
+                self.assertIn("memory a rank", text)
+                self.assertEqual("nothing is sharded" in text, idle, text)
 
     def test_what_is_taken_changes_the_program(self):
         text = HEAD + "".join(f"plan({{ {a} }}) plan({{ {b} }})\n" for a, b in WORK)

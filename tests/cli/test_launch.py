@@ -41,15 +41,20 @@ class Launch(ProgramCase):
         self.refused(2, "launch.command", "run", "script.lua", "--max-restarts", "2")
 
     def test_without_a_communicator_nothing_runs(self):
-        for process in (0, 1):  # each host has an installation of its own
-            done = self.call("run", "script.lua", "--communicator", "telegraph", "--json", **launched(process))
-            self.assertEqual(done.returncode, 5, done.stderr)
-            self.assertIn("telegraph", done.stderr)
-            self.assertRegex(done.stderr if process else self.lines(done)[0]["hint"], "there are (mpi, )?threads; others by")
+        self.refused(2, "usage.value", "run", "script.lua", "--communicator", "telegraph")
+        done = self.call("run", "script.lua", "--communicator", "telegraph", "--json", **launched(0))
+        self.assertRegex(self.lines(done)[0]["hint"], r"there are (\w+, )*threads; others by")
+
+    def test_what_the_launcher_goes_with_is_missing(self):
+        torchrun = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+        if any(one["name"] == "nccl" for one in self.lines(self.call("plugins", "list", "--json"))):
+            self.skipTest("built for devices")
+        done = self.call("run", "script.lua", "--json", **torchrun)
+        self.assertEqual((done.returncode, problems(self.lines(done))), (5, ["launch.communicator"]), done.stderr)
 
     def test_a_near_communicator_is_named(self):
         done = self.call("run", "script.lua", "--communicator", "thread", "--json", **launched(0))
-        self.assertEqual(problems(self.lines(done)), ["launch.communicator"])
+        self.assertEqual(problems(self.lines(done)), ["usage.value"])
         self.assertIn('did you mean "threads"?', self.lines(done)[0]["hint"])
 
     def test_threads_is_each_process_by_itself(self):
@@ -84,6 +89,8 @@ echo there >&2
 """
 ONE_COPY = '"$@" & wait $!'
 NONE = "exec sleep 600"
+# Waits when its copies are gone, as OpenMPI's does where one did not end well.
+WAITS = '"$@" & "$@" & wait; wait; exec sleep 600'
 
 
 class Signals(ProgramCase):
@@ -93,9 +100,10 @@ class Signals(ProgramCase):
         (self.folder / "script.lua").write_text(SCRIPT % ("dp(2)", "e.steps = 1000000 " + more))
         (self.folder / "mpirun").write_text(MPIRUN % (os.path.realpath(BIN), mpirun))
         (self.folder / "mpirun").chmod(0o755)
+        (self.folder / "tmp").mkdir(exist_ok=True)
         process = subprocess.Popen([BIN, "run", "script.lua", "--processes", "2", "--json"], cwd=self.folder, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+                                   env={**os.environ, "TMPDIR": str(self.folder / "tmp"), "PATH": f"{self.folder}:{os.environ['PATH']}"})
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -121,6 +129,14 @@ class Signals(ProgramCase):
         run = json.loads(stdout.splitlines()[-1])
         self.assertEqual((process.returncode, run["status"]), (130, "interrupted"))
         self.assertIn("SIGTERM", run["reason"])
+
+    def test_a_launcher_that_waits_for_nobody_is_ended(self):
+        process = self.start(WAITS, "e.observe = function(step) if step == 2 then io.stderr:write('begun\\n') end end")
+        self.wait_for(process, "begun")
+        self.wait_for(process, "begun")  # both
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertEqual(list((self.folder / "tmp").iterdir()), [])
 
     def test_none_takes_the_place_of_another(self):
         # Of a step that does not end: the second one ends the copy, so it must have had both.

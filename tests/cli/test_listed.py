@@ -53,6 +53,34 @@ class Listed(ProgramCase):
         self.assertIn("there is no cluster hall", done.stderr)
         self.assertIn("dgx-h100, ", done.stderr)
 
+    def test_keys_of_older_cluster_files_are_told_their_names(self):
+        done = self.call("plan", self.script("dp(2)"), "--json", "--set",
+                         'cluster=mw.cluster("dgx-h100", { nodes = 1, host = { memory = 1e11 } })')
+        error, = self.lines(done)
+        self.assertEqual((done.returncode, problems([error]), error["hint"]),
+                         (2, ["option.unknown cluster.host.memory"], "memory is called bandwidth now"))
+
+    def test_what_is_listed_is_shown(self):
+        """The first and the last of each kind: plugins' names, schedulers of pp, clusters, stacks, what is built in."""
+        by_kind = {}
+        for line in self.lines(self.call("plugins", "list", "--json")):
+            for one in line.get("brings", [line]):
+                by_kind.setdefault(one["kind"], []).append((one["name"], line["name"]))
+        self.assertLessEqual({"strategy", "scheduler", "cluster", "stack", "model", "optimizer"}, set(by_kind))
+        for kind, names in by_kind.items():
+            for name, _ in {names[0], names[-1]}:
+                with self.subTest(f"{kind} {name}"):
+                    shown = self.lines(self.call("plugins", "show", name, "--json"))
+                    kinds = {one["kind"] for line in shown for one in line.get("brings", [line]) if one["name"] == name}
+                    self.assertIn(kind, kinds)
+        text = self.call("plugins", "show", "vtrain").stdout  # a cluster and a stack
+        self.assertIn('cluster = mw.cluster("vtrain")', text)
+        self.assertIn('stack = mw.stack("vtrain")', text)
+        self.assertIn('{ schedule = "1f1b" } of a pipeline', self.call("plugins", "show", "1f1b").stdout)
+        done = self.call("plugins", "show", "selen", "--json")
+        self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["plugin.unknown"]))
+        self.assertIn('did you mean "selene"?', self.lines(done)[0]["hint"])
+
     def test_broken_plugins_are_listed_with_reasons(self):
         done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)
         self.assertEqual(done.returncode, 0, done.stderr)

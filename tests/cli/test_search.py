@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from cases import BIN, ProgramCase
+from cases import BIN, SOURCE, ProgramCase
 from problems import problems
 
 SEARCH = """\
@@ -185,15 +185,46 @@ class Search(ProgramCase):
         self.assertEqual((problem["code"], problem["key"]), ("search.microbatch", "microbatch"))
         self.assertEqual(problem["hint"], "nearest: microbatch = 2 or 4")
         self.assertIn("3 divides", problem["message"])
+        problem = self.refusal(B1, H100 % 1, 'strategies = { "dp" }, microbatch = { 5, 3 }')
+        self.assertEqual(problem["hint"], "nearest: microbatch = 4 or 8")
 
     def test_a_number_of_ranks_that_no_mix_has(self):
         problem = self.refusal(B1, H100 % 1, 'ranks = 7, strategies = { "dp", "tp" }')
         self.assertEqual((problem["code"], problem["key"]), ("search.none", "ranks"))
         self.assertIn("cannot split 32 heads", problem["message"])
-        self.assertEqual(problem["hint"], "nearest: ranks = 4 or 8")
-        problem = self.refusal(B1, H100 % 4, 'strategies = { "tp" }')
-        self.assertEqual((problem["code"], problem["hint"]), ("search.none", "nearest: ranks = 16"))
+        # What the first that was refused was told is told too.
+        self.assertEqual(problem["hint"], "nearest: ranks = 4 or 8; of the first that was refused: nearest: tp(4), tp(8)")
+        problem = self.refusal(B1, H100 % 1, 'strategies = { "pp" }, schedules = {}')
+        self.assertEqual(problem["code"], "search.none")
         self.assertIn("have no axes that make so many", problem["message"])
+
+    def test_what_keeps_each_mix_out_has_its_key(self):
+        text = (SOURCE / "clusters/dgx-a100-40.lua").read_text()
+        hall = self.folder / "hall.lua"
+        hall.write_text(re.sub(r"(?m)^  host = .*\n", "", text))
+        problem = self.refusal(B1, f'cluster = mw.cluster("{hall}", {{ nodes = 1 }}), strategies = {{ "dp" }}, offload = "full"')
+        self.assertEqual((problem["code"], problem["key"]), ("search.none", "cluster.host"))
+        self.assertIn("of the first that was refused: host = ", problem["hint"])
+        problem = self.refusal(B1, 'cluster = mw.cluster("dgx-v100", { nodes = 1 }), strategies = { "dp" }')
+        self.assertEqual((problem["code"], problem["key"], problem["hint"]), ("cluster.rate", "precision", 'nearest: precision = "fp16"'))
+
+    def test_what_is_passed_over_is_told(self):
+        """Of 16 layers 8 stages have 2 each: 3 chunks are too many; and 32 stages."""
+        problem = self.refusal(B1.replace("layers = 16", "layers = 12"), H100 % 1, 'strategies = { "pp" }, schedules = { "interleaved" }'
+                               )
+        self.assertEqual((problem["code"], problem["key"]), ("search.none", "schedules"))
+        self.assertRegex(problem["message"], r"\d+ have more chunks, on all stages together, than the model's 12 layers")
+        self.assertIn("a model of 16 layers or more", problem["hint"])
+        for keys, words in (((H100 % 4, 'strategies = { "tp" }'), "tp over more than 16 ranks, two nodes, is not tried"),
+                            ((H100 % 4, 'strategies = { "pp" }, schedules = { "1f1b" }'), "16 layers make 16 stages at most"),
+                            ((H100 % 1, 'strategies = { "sp" }'), "fewer than 4096 are not tried")):
+            problem = self.refusal(B1, *keys)
+            self.assertEqual((problem["code"], problem["key"]), ("search.none", "ranks"))
+            self.assertIn(words, problem["message"])
+        # Where other mixes are possible these count as refused.
+        few, more = (self.found(B1, H100 % 1, 'strategies = { "dp", "pp" }, microbatch = 1, recompute = { "none" }, schedules = { %s }' % names)
+                     for names in ('"1f1b"', '"1f1b", "interleaved"'))
+        self.assertGreater(more["refused"], few["refused"])
 
     def test_memory_is_told_as_plan_tells_it(self):
         one = 'strategies = { "dp" }, schedules = {}, microbatch = 2, recompute = { "none" }'
@@ -206,6 +237,14 @@ class Search(ProgramCase):
         self.assertIn("  1: a driver would report", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* which is not priced$")
         self.assertRegex(done.stdout, r"(?m)^ +plan +microbatch .* memory +reported$")
+        # What a user lets a rank hold is what is near, as it is what must fit.
+        limited = self.found(B1, one, H100 % 1, "memory = %d" % memory)
+        for first in (limited["best"][0]["predicted"], found["best"][0]["predicted"]):
+            self.assertEqual(first["nearly_full"], first is limited["best"][0]["predicted"])
+        self.assertEqual(limited["best"][0]["predicted"]["memory_limit"], memory)
+        text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B1, one, H100 % 1, "memory = %d" % memory])
+        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
+        self.assertIn("that is above the limit of", done.stdout)
         # Of plans that are tied one with some memory left is recommended.
         tied = self.found(B1, 'strategies = { "dp", "zero" }, schedules = {}', cluster % memory)
         first, fastest = (one["predicted"] for one in tied["best"][:2])

@@ -174,11 +174,11 @@ class Words(ProgramCase):
     def test_replicas_that_do_not_divide(self):
         for ways, replicas, hint in ((2, 3, "nearest: replicas = 2"), (6, 4, "nearest: replicas = 3 or 6"),
                                      (4, 2**20, "nearest: replicas = 4")):
-            error, = self.results("plan", f"e.plan = {{ zero {{ {ways}, replicas = {replicas} }} }} e.batch = 12", code=3)
+            error, = self.results("plan", f"e.plan = {{ zero {{ {ways}, replicas = {replicas} }} }} e.batch = 12", code=2)
             self.assertEqual((problems([error]), error["hint"]), (["option.divides plan[1].replicas"], hint))
 
     def test_whole_gradients_are_not_reduced_by_chunk(self):
-        error, = self.results("plan", 'e.plan = { zero { 2, stage = 1, reduce = "chunk" } }', code=3)
+        error, = self.results("plan", 'e.plan = { zero { 2, stage = 1, reduce = "chunk" } }', code=2)
         self.assertEqual(problems([error]), ["option.conflict plan[1].reduce"])
 
     def test_the_command_that_a_hint_names_is_there(self):

@@ -283,6 +283,23 @@ TEST_CASE("A plan that the cluster cannot hold is refused") {
   CHECK(codes(problems) == "cluster.room cluster.nodes; cluster.rate cluster.device.peak32");
 }
 
+TEST_CASE("A precision that the devices have no units for is refused") {
+  Setup setup = llama({dp(4)});
+  setup.precision = Precision::bf16;
+  const Experiment e = experiment(setup);
+  Cluster cluster = round_cluster();
+  const auto refused = [&] {
+    Problems problems;
+    check_placed(*e.plan, ClusterMachine(cluster, round_stack()), problems);
+    return problems.empty() ? "" : codes(problems) + ": " + problems.list().front().hint;
+  };
+  CHECK(refused().empty());
+  cluster.device.lacks = {Dtype::bf16};
+  CHECK(refused() == "cluster.rate precision: nearest: precision = \"fp16\"");
+  cluster.device.lacks = {Dtype::bf16, Dtype::fp16};
+  CHECK(refused() == "cluster.rate precision: nearest: precision = \"fp32\"");
+}
+
 TEST_CASE("Times are told of a machine that could run the plan alone") {
   const Experiment e = experiment(llama({dp(4)}));
   CHECK(predict(*e.plan, round_machine()).timed());

@@ -86,7 +86,7 @@ TEST_CASE("A plan predicted above the limit is refused before it starts") {
   --e.memory;
   // There are no plugins here: smaller microbatches are all that is left to name.
   CHECK(thrown([&] { check_memory_limit(e); }) == "memory.limit memory");
-  CHECK_THAT(memory_hint(e, true), Catch::Contains("with microbatch = 2"));
+  CHECK_THAT(memory_hint(e, true), Catch::Contains("microbatch = 2"));
   e.memory = 1000;
   CHECK_THAT(memory_hint(e, true), Catch::Contains("no smaller microbatch would fit"));
 }

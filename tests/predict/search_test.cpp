@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/interrupt.h"
@@ -17,7 +18,7 @@ using namespace mw::test;
 namespace {
 
 // Two nodes of four devices, a slower link between them and one to each host.
-ClusterMachine two_nodes() {
+ClusterMachine two_nodes(double node_link = 0) {
   Cluster c = round_cluster(4);
   c.nodes = 2;
   c.device.memory = 1LL << 50;
@@ -28,6 +29,7 @@ ClusterMachine two_nodes() {
   c.network.latency = 1e-5;
   c.network.hop = 1e-6;
   c.host_link = c.host_bandwidth = 1e11;
+  c.host_node_link = node_link;
   return {c, round_stack()};
 }
 
@@ -170,11 +172,29 @@ TEST_CASE("The closed form knows what hosts hold") {
     ++kept;
     staged += has(one, "pp") ? 1 : 0;
     off += std::abs(one.closed_form_host_bytes / host - 1);
-    CHECK(std::abs(one.closed_form_host_bytes / host - 1) < 0.5);
+    CHECK(std::abs(one.closed_form_host_bytes / host - 1) < 0.25);
   }
   CHECK(kept > (of_states ? 20 : 50));
   CHECK(staged > (of_states ? 10 : 20));
-  CHECK(off / kept < 0.1);
+  CHECK(off / kept < 0.04);
+}
+
+TEST_CASE("The closed form waits for copies of activations that nothing hides") {
+  Asked asked(small());
+  asked.machine = two_nodes(GENERATE(0.0, 2e11, 2e10));  // of four devices together
+  OffloadPolicy all;
+  all.kind = OffloadPolicy::Kind::full;
+  all.prefetch = GENERATE(0, 1);
+  asked.request.offload = {{"full", all}};
+  asked.request.sampled = 60;
+  const SearchOutcome found = search(asked.request);
+  double waited = 0;
+  for (const FoundPlan& one : found.sample) waited += one.predicted.shares.host_copies;
+  CHECK(waited > 0.01 * static_cast<double>(found.sample.size()));
+  const Errors copies = errors(found.sample, [](const FoundPlan&) { return true; });
+  CHECK(copies.count > 50);
+  CHECK(copies.time < 0.04);
+  CHECK(copies.worst < 0.3);
 }
 
 TEST_CASE("What is gathered waits for a layer's own transfers on the same link") {
@@ -190,6 +210,48 @@ TEST_CASE("What is gathered waits for a layer's own transfers on the same link")
   CHECK(inside.count > 20);
   CHECK(inside.time < 0.03);
   CHECK(inside.worst < 0.12);
+}
+
+TEST_CASE("Gradients that are reduced when a stage turns to another chunk are priced so") {
+  Asked asked(small());
+  asked.request.strategies = {"zero", "pp", "tp"};
+  asked.request.schedules = {"1f1b", "interleaved", "zbv"};
+  asked.request.sampled = 1 << 20;  // all
+  const SearchOutcome found = search(asked.request);
+  const std::string by_chunk = ", reduce = \"chunk\"";
+  const auto is_chunked = [&](const FoundPlan& one) {
+    return one.plan.find(by_chunk) != std::string::npos;
+  };
+  const auto staged = [&](const FoundPlan& one) { return is_chunked(one) && has(one, "pp"); };
+  const Errors all = errors(found.sample, is_chunked), stages = errors(found.sample, staged);
+  CHECK(stages.count > 100);
+  CHECK(all.count > stages.count);
+  CHECK(all.time < 0.025);
+  CHECK(stages.time < 0.03);
+  CHECK(all.worst < 0.15);
+  CHECK(all.memory < 0.06);
+  // Against the same with sums in every microbatch, it says of most which is faster.
+  std::map<std::string, const FoundPlan*> others;
+  const auto name = [](const FoundPlan& one, const std::string& plan) {
+    return plan + std::to_string(one.microbatch) + one.recompute.dump();
+  };
+  for (const FoundPlan& one : found.sample) others[name(one, one.plan)] = &one;
+  int faster = 0, right = 0, told = 0;
+  for (const FoundPlan& one : found.sample) {
+    if (!staged(one)) continue;
+    std::string plan = one.plan;
+    plan.erase(plan.find(by_chunk), by_chunk.size());
+    const auto other = others.find(name(one, plan));
+    REQUIRE(other != others.end());
+    const double events = one.predicted.step_seconds / other->second->predicted.step_seconds;
+    const double form = one.closed_form_seconds / other->second->closed_form_seconds;
+    faster += events < 0.99 ? 1 : 0;
+    if (std::abs(events - 1) < 0.02) continue;
+    ++told;
+    right += (events < 1) == (form < 1) ? 1 : 0;
+  }
+  CHECK(faster > 50);
+  CHECK(right > 0.95 * told);
 }
 
 TEST_CASE("Experts are split over the data's ranks, and priced so") {

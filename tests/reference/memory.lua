@@ -15,7 +15,7 @@ function memory.zero1(csv)
     if not share[key] then
       local plan = mw.plan {
         model = mw.gpt { layers = 4, hidden = 1024, heads = 16, vocab = 8192 }, data = mw.synthetic {}, sequence = 1024,
-        plan = { ways > 1 and zero { ways, stage = stage } or dp(1) }, batch = ways, microbatch = 1, precision = "bf16",
+        plan = { ways > 1 and zero { ways, stage = stage } or dp(1) }, batch = ways, microbatch = 1, precision = "fp16",
         main_gradients = "compute", optimizer = mw.adamw { lr = 1e-4 }, steps = 1,
         cluster = mw.cluster("dgx-v100", { nodes = (ways + 7) // 8 }),
       }

@@ -47,7 +47,9 @@ MESSAGES = {
     "checkpoint.taken": [r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
                       r"resume\.from: \S+ has later checkpoints than step \d+, up to step \d+ \[give the run .*"],
     "cluster.host": [r"cluster\.host: is missing, and the plan keeps tensors in host memory \[host = .*"],
-    "cluster.rate": [r"cluster\.device\.peak\d+: is missing, and the plan computes in \w+ \[give its .*"],
+    "cluster.rate": [r"precision: \w+ on devices that have no units for it \(.*, cluster\.device\.lacks\) "
+                     r"\[nearest: precision = \"\w+\"\]",
+                     r"cluster\.device\.peak\d+: is missing, and the plan computes in \w+ \[give its .*"],
     "cluster.room": [r"cluster\.nodes: \d+ ranks, and \d+ devices in \d+ nodes? \[nodes = \d+ or more, .*"],
     "cluster.value": [r"(cluster|stack)(\.\w+|\[\d+\])+: .* \[.*"],
     "compare.count": [r"runs compare takes two runs or more; found 1 run \[name two run files, .*",
@@ -180,6 +182,7 @@ MESSAGES = {
                     rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
     "option.unknown": [r"over\.\S+: an experiment has no key \"\w+\" \[(did you mean \"\w+\"\?|an axis of .*)?\]",
                        r"model\.\w+ is not a known option \(in \".*\"\) \[.*",
+                       r"cluster\.\S+ is not a known option \[\w+ is called \w+ now\]",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
     "option.value": [r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
                      r"trace: .* is no step \[steps count from 0: trace = .*",
@@ -210,7 +213,8 @@ MESSAGES = {
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
     "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
                      r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],
-    "plugin.unknown": [r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
+    "plugin.unknown": [r"nothing that can be composed is named \".*\" \[(did you mean \".*\"\? )?meshwright plugins list shows all; .*\]",
+                       r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
     "process.apart": [rf"{PROCESS} is at .*, {PROCESS} at .* \[a script must call the same verbs, .*",
                       rf"{PROCESS} has come to its end, {PROCESS} is at .* \[a script must call the same verbs, .*",
                       rf"mw\.\w+ on {PROCESS} is not that of {PROCESS}: .* is .* there and .* \[a script must give the same tables .*",
@@ -278,10 +282,11 @@ MESSAGES = {
     "search.cluster": [r"cluster is missing: a search is for described hardware \[cluster = .*"],
     "search.memory": [r"memory: none of \d+ candidates fits \d+ ranks of .*; the nearest is plan = .*: .*, .* too much \[.*",
                       r"cluster\.host\.capacity: none of \d+ candidates fits .* in the host memory of a node, .* too much \[more nodes, .*"],
-    "search.microbatch": [r"microbatch: \d+(, nor \d+)* divides the sequences of a rank in no mix of \d+ ranks: of a batch of \d+ it has "
+    "search.microbatch": [r"microbatch: (\d+ divides the sequences of a rank in no|none of \d+(, \d+)+ divides the sequences of a rank in any) mix of \d+ ranks: of a batch of \d+ it has "
                           r".* \[nearest: microbatch = \d+( or \d+)?\]"],
-    "search.none": [r"no mix of .* on \d+ ranks is possible: (these have no axes that make so many|\d+ were refused(, the first as .*)?) "
-                    r"\[(nearest: ranks = \d+( or \d+)?|allow more .*)\]"],
+    "search.none": [r"no mix of .* on \d+ ranks is possible: (these have no axes that make so many|of \d+ candidates none can be planned "
+                    r"whole.*|((\d+ (was|were) refused(, the first as .*)?|\d+ ha(s|ve) more chunks, .*|.* not tried|\d+ layers make .*)(; )?)+) "
+                    r"\[(allow more .*|((nearest: ranks = \d+( or \d+)?|schedules of fewer chunks, .*|of the first that was refused: .*)(; )?)+)\]"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
     "set.value": [r"there is no (cluster|stack) \S+ \[(did you mean \".*\"\?|there are .*)\]", r".*unexpected symbol .* \[the value is .*",
                   r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "

@@ -193,11 +193,11 @@ Json AppHost::compare(const std::vector<Experiment>& given) {
 }
 
 void AppHost::check_compared() const {
-  if (compared_ == 2) return;
-  throw Error(Stage::script, "compare.count", "",
-              fmt::format("compare takes two experiments; found {}", plural(compared_, "mw.train")),
-              "give two scripts with one mw.train each, or one script with two; a script with "
-              "mw.compare is for meshwright run");
+  if (compared_ == 2 || (compared_ == 0 && called("compare"))) return;
+  throw Error(
+      Stage::script, "compare.count", "",
+      fmt::format("compare takes two experiments; found {}", plural(compared_, "mw.train")),
+      "give two scripts with one mw.train each, or one script with two, or with mw.compare");
 }
 
 }  // namespace mw

@@ -49,10 +49,21 @@ std::string other_than(const std::string& name, PluginRegistry& plugins) {
   return near.empty() ? fmt::format("there are {}; others by --plugin-path", join(known)) : near;
 }
 
-std::unique_ptr<Carrier> carrier_of(const Launch& launch, PluginRegistry& plugins) {
-  const Registration* found = nullptr;
+// Of a name that somebody gave.
+const Registration& communicator_given(const std::string& name, PluginRegistry& plugins) {
   try {
-    found = &plugins.find(Kind::communicator, launch.communicator);
+    return plugins.find(Kind::communicator, name);
+  } catch (const Error& error) {
+    throw Error(Stage::script, "usage.value", "",
+                fmt::format("--communicator {}: {}", name, error.problems().front().message),
+                other_than(name, plugins));
+  }
+}
+
+// Of the name that goes with the launcher.
+const Registration& communicator_of(const Launch& launch, PluginRegistry& plugins) {
+  try {
+    return plugins.find(Kind::communicator, launch.communicator);
   } catch (const Error& error) {
     const std::string how = launch.communicator == "mpi"
                                 ? "install OpenMPI, then ./meshwright build"
@@ -64,6 +75,11 @@ std::unique_ptr<Carrier> carrier_of(const Launch& launch, PluginRegistry& plugin
                             "in each process by itself",
                             how, by_itself));
   }
+}
+
+std::unique_ptr<Carrier> carrier_of(const Launch& launch, bool given, PluginRegistry& plugins) {
+  const Registration* found =
+      given ? &communicator_given(launch.communicator, plugins) : &communicator_of(launch, plugins);
   Problems problems;
   const Values values = found->options().read(Json::object(), "communicator", problems);
   problems.throw_if_any();
@@ -155,20 +171,14 @@ Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Outpu
   const auto launch = launch_of(arguments);
   if (!launch) {
     if (arguments.communicator.empty() || arguments.communicator == by_itself) return;
-    try {
-      plugins.find(Kind::communicator, arguments.communicator);
-    } catch (const Error& error) {
-      throw Error(Stage::script, "usage.value", "",
-                  fmt::format("--communicator {}: {}", arguments.communicator,
-                              error.problems().front().message),
-                  other_than(arguments.communicator, plugins));
-    }
+    communicator_given(arguments.communicator, plugins);
     throw Error(Stage::environment, "launch.none", "",
                 fmt::format("--communicator {}: no launcher has started this process",
                             arguments.communicator),
                 fmt::format("mpirun -n 8 meshwright run …, or --processes 8"));
   }
-  processes_ = std::make_unique<Processes>(carrier_of(*launch, plugins));
+  processes_ =
+      std::make_unique<Processes>(carrier_of(*launch, !arguments.communicator.empty(), plugins));
 }
 
 int Joined::run(const std::function<int()>& command) {

@@ -10,9 +10,12 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "app/commands.h"
 #include "app/process_tree.h"
@@ -20,16 +23,21 @@
 #include "meshwright/error.h"
 
 namespace mw {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 // Seconds that mpirun lets pass before it kills what is left once a process has died or failed; it
 // takes them even if nothing is. Enough for the first process to close its run file.
 constexpr const char* kill_patience = "3";
 
-std::vector<std::string> command_of(int processes, const std::vector<std::string>& words) {
+std::vector<std::string> command_of(int processes, const std::string& folder,
+                                    const std::vector<std::string>& words) {
   std::vector<std::string> all = {
       "mpirun",          "-n",    std::to_string(processes),   "--quiet",    "--bind-to", "none",
       "--oversubscribe", "--mca", "odls_base_sigkill_timeout", kill_patience};
+  if (!folder.empty()) all.insert(all.end(), {"--mca", "orte_tmpdir_base", folder});
   if (::geteuid() == 0) all.emplace_back("--allow-run-as-root");
   all.push_back(program_path().string());
   all.insert(all.end(), words.begin(), words.end());
@@ -54,9 +62,12 @@ class Copies {
   bool any_seen() const { return !had_.empty(); }
   // To every copy once, by look(): to those that are there, and to others when they are.
   void send(int signal) { signals_.push_back(signal); }
+  bool any_left() const { return left_; }  // when they were looked at last
   void look() {
+    left_ = false;
     for (const pid_t copy : children_of(mpirun_)) {
       if (!runs_this_program(copy)) continue;
+      left_ = true;
       std::size_t& had = had_[copy];
       while (had < signals_.size()) ::kill(copy, signals_[had++]);
     }
@@ -67,6 +78,42 @@ class Copies {
   const int processes_;
   std::vector<int> signals_;
   std::map<pid_t, std::size_t> had_;  // how many of these
+  bool left_ = true;
+};
+
+// A folder for what mpirun leaves if it is killed, some MiB.
+class Leavings {
+ public:
+  Leavings() {
+    std::error_code error;
+    std::string name = (fs::temp_directory_path(error) / "meshwright-mpirun-XXXXXX").string();
+    if (!error && ::mkdtemp(name.data()) != nullptr) folder_ = name;
+  }
+  ~Leavings() {
+    std::error_code error;
+    if (!folder_.empty()) fs::remove_all(folder_, error);
+  }
+  Leavings(const Leavings&) = delete;
+  Leavings& operator=(const Leavings&) = delete;
+  const std::string& folder() const { return folder_; }  // empty: mpirun chooses one
+
+ private:
+  std::string folder_;
+};
+
+// After a copy that ended in failure or by a signal mpirun waits for the others, though none is
+// left. It has half a second to see by itself that all ended well.
+class Farewell {
+ public:
+  explicit Farewell(pid_t mpirun) : mpirun_(mpirun) {}
+  // Called about each 50 ms while no copy is left.
+  void hurry() {
+    if (++called_ == 10) ::kill(mpirun_, SIGKILL);
+  }
+
+ private:
+  const pid_t mpirun_;
+  int called_ = 0;
 };
 
 // errno of a program that could not be started comes through the pipe.
@@ -113,18 +160,22 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   if (hangup.sa_handler == SIG_IGN) sigdelset(&awaited, SIGHUP);
   sigprocmask(SIG_BLOCK, &awaited, &before);
   ::signal(SIGCHLD, SIG_DFL);  // where whoever started this ignores it, no exit code would be left
-  const pid_t mpirun = start(command_of(processes, words), before);
+  const Leavings leavings;
+  const pid_t mpirun = start(command_of(processes, leavings.folder(), words), before);
   Copies copies(mpirun, processes);
+  Farewell farewell(mpirun);
   bool stopped = false, ended_early = false;  // somebody wants an end; before a copy was there
   int status = 0;
   pid_t ended = 0;
   while ((ended = ::waitpid(mpirun, &status, WNOHANG)) == 0) {
-    const timespec a_while{copies.all_seen() ? 1 : 0, copies.all_seen() ? 0 : 50'000'000};
+    const bool idle = copies.all_seen() && !stopped;
+    const timespec a_while{idle ? 1 : 0, idle ? 0 : 50'000'000};
     const int signal = sigtimedwait(&awaited, nullptr, &a_while);
     const bool asks = signal > 0 && signal != SIGCHLD;
     stopped = stopped || asks;
     if (asks) copies.send(signal);
-    if (asks || !copies.all_seen()) copies.look();
+    if (!idle || asks) copies.look();
+    if (stopped && copies.all_seen() && !copies.any_left()) farewell.hurry();
     if (!stopped || copies.any_seen() || ended_early) continue;
     ended_early = true;
     ::kill(mpirun, SIGTERM);  // which has started none yet

@@ -2,7 +2,9 @@
 // options of each.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 #include <span>
@@ -148,6 +150,8 @@ class Listing {
   std::size_t widest_ = 0;
 };
 
+constexpr const char* stack_noun = "stack of a cluster";
+
 // What mw.stack takes by name.
 std::vector<ClusterFile> all_stack_files() {
   std::vector<ClusterFile> all =
@@ -209,7 +213,7 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
       const bool ships = one.file.parent_path() == lua_library().parent_path() / "clusters";
       listing.add(noun_of(kind), one.name, one.doc, ships ? "" : names(one.file));
     }
-    for (const ClusterFile& one : stacks) listing.add("stack of a cluster", one.name, one.doc);
+    for (const ClusterFile& one : stacks) listing.add(stack_noun, one.name, one.doc);
   }
   std::string text = listing.text();
   if (!names.folders().empty()) text += "\nwhat names no file is built in; others lie in:\n";
@@ -223,38 +227,118 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
   return 0;
 }
 
-int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output) {
-  const bool is_file = name.find('/') != std::string::npos || name.ends_with(".so");
-  std::vector<const Registration*> shown =
-      is_file ? std::vector<const Registration*>() : built_in_named(name);
-  const PluginDescriptor& plugin = !shown.empty() ? built_in()
-                                   : is_file      ? plugins.load(name)
-                                                  : plugins.plugin(name);
-  if (shown.empty()) {
-    for (const Registration& one : registrations(plugin)) shown.push_back(&one);
-  }
-  Json line = json_of(plugin, "");
-  line["torch"] = plugin.torch;
-  line["toolchain"] = plugin.toolchain;
-  line["brings"] = Json::array();
+namespace {
+
+// The comment that a described cluster or stack begins with.
+std::string opening_comment(const std::filesystem::path& file) {
+  std::ifstream in(file);
   std::string text;
-  if (&plugin != &built_in())
-    text = fmt::format("{} {}: {}\n", plugin.name, plugin.version, plugin.summary);
-  for (const Registration* one : shown) {
-    line["brings"].push_back({{"kind", name_of(one->kind)},
-                              {"name", one->name},
-                              {"summary", one->doc},
-                              {"positional", one->options().positional()},
-                              {"options", options_json(one->options())}});
-    text += (text.empty() ? "" : "\n") + text_of(plugin, *one);
+  for (std::string line; std::getline(in, line) && line.starts_with("--");)
+    text += "  " + line.substr(std::min(line.size(), line.find_first_not_of("- "))) + "\n";
+  return text;
+}
+
+// What stands for a name in the list, whoever brings it.
+class Shown {
+ public:
+  explicit Shown(Output& output) : output_(output) {}
+
+  void add(const PluginDescriptor& plugin, const std::vector<const Registration*>& shown) {
+    Json line = json_of(plugin, "");
+    line["torch"] = plugin.torch;
+    line["toolchain"] = plugin.toolchain;
+    line["brings"] = Json::array();
+    const bool is_built_in = &plugin == &built_in();
+    if (!is_built_in) part(fmt::format("{} {}: {}\n", plugin.name, plugin.version, plugin.summary));
+    for (const Registration* one : shown) {
+      line["brings"].push_back({{"kind", name_of(one->kind)},
+                                {"name", one->name},
+                                {"summary", one->doc},
+                                {"positional", one->options().positional()},
+                                {"options", options_json(one->options())}});
+      part(text_of(plugin, *one));
+    }
+    line.erase("file");
+    output_.result(line);
+    text_ += is_built_in ? "Built in\n"
+                         : fmt::format("Built with torch {}, {}\n", plugin.torch, plugin.toolchain);
   }
-  line.erase("file");
-  output.result(line);
-  if (output.json()) return 0;
-  text += &plugin == &built_in()
-              ? "Built in\n"
-              : fmt::format("Built with torch {}, {}\n", plugin.torch, plugin.toolchain);
-  output.text(text);
+
+  void add(const char* kind, const char* noun, const char* key, const ClusterFile& one) {
+    output_.result({{"kind", kind},
+                    {"name", one.name},
+                    {"summary", one.doc},
+                    {"file", one.file.string()},
+                    {"status", "ok"}});
+    part(fmt::format("{} {}\n\n{}\nIn a script:  {} = mw.{}({})\nDescribed in {}\n", noun, one.name,
+                     opening_comment(one.file), key, key, quote(one.name), one.file.string()));
+  }
+
+  bool any() const { return !text_.empty(); }
+  void print() {
+    if (!output_.json()) output_.text(text_);
+  }
+
+ private:
+  void part(const std::string& text) { text_ += (text_.empty() ? "" : "\n") + text; }
+
+  Output& output_;
+  std::string text_;
+};
+
+std::vector<const Registration*> all_of(const PluginDescriptor& plugin) {
+  std::vector<const Registration*> all;
+  for (const Registration& one : registrations(plugin)) all.push_back(&one);
+  return all;
+}
+
+}  // namespace
+
+int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output) {
+  Shown shown(output);
+  if (name.find('/') != std::string::npos || name.ends_with(".so")) {
+    const PluginDescriptor& plugin = plugins.load(name);
+    shown.add(plugin, all_of(plugin));
+    shown.print();
+    return 0;
+  }
+  if (const auto own = built_in_named(name); !own.empty()) shown.add(built_in(), own);
+  const std::vector<PluginFile> files = plugins.files();
+  const bool is_plugin = std::any_of(files.begin(), files.end(),
+                                     [&](const PluginFile& one) { return one.name() == name; });
+  if (is_plugin && !shown.any()) {
+    const PluginDescriptor& plugin = plugins.plugin(name);
+    shown.add(plugin, all_of(plugin));
+  }
+  std::vector<std::string> known;
+  for (const Registration& one : registrations(built_in())) known.emplace_back(one.name);
+  for (const PluginFile& file : files) {
+    if (!file.problem.empty()) continue;
+    known.push_back(file.name());
+    std::vector<const Registration*> own;
+    for (const Registration* one : all_of(*file.descriptor)) {
+      known.emplace_back(one->name);
+      if (name == one->name) own.push_back(one);
+    }
+    if (file.name() != name && !own.empty()) shown.add(*file.descriptor, own);
+  }
+  for (const ClusterFile& one : all_cluster_files(plugins)) {
+    known.push_back(one.name);
+    if (one.name == name) shown.add(name_of(Kind::cluster), noun_of(Kind::cluster), "cluster", one);
+  }
+  for (const ClusterFile& one : all_stack_files()) {
+    known.push_back(one.name);
+    if (one.name == name) shown.add("stack", stack_noun, "stack", one);
+  }
+  if (!shown.any()) {
+    const std::string near = did_you_mean(name, known);
+    throw Error(Stage::options, "plugin.unknown", "",
+                fmt::format("nothing that can be composed is named {}", quote(name)),
+                near + (near.empty() ? "" : " ") +
+                    "meshwright plugins list shows all; name the folder of others with "
+                    "--plugin-path");
+  }
+  shown.print();
   return 0;
 }
 

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -52,6 +54,18 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
   return options;
 }
 
+// What a script may call instead of mw.train, under a command that turns that into a verb: each
+// does what was asked for.
+bool did_what_was_asked(const AppHost& host, const std::string& train_as) {
+  static const std::map<std::string, std::vector<std::string>> likes = {
+      {"plan", {"search", "goodput"}}, {"verify", {"compare"}}};
+  if (host.called(train_as)) return true;
+  const auto found = likes.find(train_as);
+  return found != likes.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [&](const std::string& verb) { return host.called(verb); });
+}
+
 // Under `plan` and `verify` that is what was asked for; a script that is run may do as it likes,
 // but silence would leave people wondering.
 void look_for_results(const AppHost& host, const std::string& script, const std::string& train_as,
@@ -61,7 +75,7 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
       output.note(script + ": nothing was trained: the script calls no verb, such as mw.train");
     return;
   }
-  if (host.called(train_as)) return;
+  if (did_what_was_asked(host, train_as)) return;
   throw Error(Stage::script, "script.no-verb", "",
               script + ": nothing was " +
                   (train_as == "plan"     ? "planned"

@@ -157,7 +157,10 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   const std::unique_ptr<Machine> cluster = machine_of(experiment);
   const Machine& machine = cluster ? *cluster : this_machine();
-  const Prediction prediction = prediction_of(experiment, machine, pictures.traces != nullptr);
+  Prediction prediction = prediction_of(experiment, machine, pictures.traces != nullptr);
+  // A plan above it is told so below, with what would fit.
+  if (cluster && experiment.memory > 0 && prediction.fullest().memory.peak <= experiment.memory)
+    prediction.limit_memory(experiment.memory);
   if (pictures.traces != nullptr)
     pictures.traces->push_back(
         predicted_process(experiment.name, *experiment.plan, prediction, machine));

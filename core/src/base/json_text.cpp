@@ -48,6 +48,18 @@ std::string lua_text(const Json& value) {
   return "{" + inside + " }";
 }
 
+std::string entry_text(const Json& entry) {
+  const std::string inside = entry.contains("ways") ? json_text(entry.at("ways")) : "";
+  std::string options;
+  for (const auto& [key, value] : entry.items()) {
+    if (key == "plugin" || key == "ways" || key.starts_with("$")) continue;
+    options += fmt::format("{}{} = {}", options.empty() ? "" : ", ", key, lua_text(value));
+  }
+  const std::string name = entry.at("plugin").get<std::string>();
+  if (options.empty()) return fmt::format("{}({})", name, inside);
+  return fmt::format("{} {{ {}{}{} }}", name, inside, inside.empty() ? "" : ", ", options);
+}
+
 bool lies_in(const std::string& key, const std::string& table) {
   if (!key.starts_with(table)) return false;
   return table.empty() || key.size() == table.size() || key[table.size()] == '.' ||

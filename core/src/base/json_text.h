@@ -32,6 +32,8 @@ bool is_function(const Json& value);
 std::string describe(const Json& value);
 // As a script has it: 4, "four", true, { 1, 2 }, { name = 1 }; functions as "function(…) … end".
 std::string lua_text(const Json& value);
+// An entry of a plan as a script has it: dp(4), tp { 8, overlap = true }, sp().
+std::string entry_text(const Json& entry);
 // Whether the key path is that of the table, or leads into it.
 bool lies_in(const std::string& key, const std::string& table);
 // The path of a key of the table: key_in("plan[2]", "ways") is "plan[2].ways". What lies in the

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "lua/guarded.h"
 #include "lua/state.h"
@@ -69,6 +70,36 @@ void push_text(lua_State* lua, std::string text, bool soon) {
   lua_pushcclosure(lua, result_text, 1);
 }
 
+// As a script has it, over several lines where one would be too long.
+std::string laid_out(const Json& value, std::size_t indent) {
+  constexpr std::size_t widest = 100;
+  std::string line = lua_text(value);
+  const bool parts = value.is_array() || (value.is_object() && !value.contains(unnamed_key));
+  if (!parts || is_function(value) || indent + line.size() <= widest) return line;
+  std::string text = "{\n";
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_object() && key.starts_with("$")) continue;
+    const std::string name = value.is_object() ? key + " = " : "";
+    text += fmt::format("{:{}}{}{},\n", "", indent + 2, name, laid_out(item, indent + 2));
+  }
+  return text + fmt::format("{:{}}}}", "", indent);
+}
+
+int table_text(lua_State* lua) {
+  const std::string text = laid_out(to_json(lua, 1, "this table"), 0);
+  lua_pushlstring(lua, text.data(), text.size());
+  return 1;
+}
+
+// Of each table in a result: it prints as what it holds.
+void make_readable(lua_State* lua) {
+  if (luaL_newmetatable(lua, "meshwright.readable") != 0) {
+    lua_pushcfunction(lua, guarded<table_text>);
+    lua_setfield(lua, -2, "__tostring");
+  }
+  lua_setmetatable(lua, -2);
+}
+
 }  // namespace
 
 void Script::State::show_results() {
@@ -88,7 +119,7 @@ void give_text(lua_State* lua, std::string text, bool soon) {
 }
 
 void push_result(lua_State* lua, const Json& result) {
-  push_json(lua, result);
+  push_json(lua, result, make_readable);
   if (!result.is_object()) return;
   State& state = State::of(lua);
   const std::string kind = result.value("kind", "");
@@ -99,7 +130,10 @@ void push_result(lua_State* lua, const Json& result) {
   }
   lua_createtable(lua, 0, 2);
   check_fields(lua, fmt::format("the result of mw.{}", kind), result, known);
-  if (result.contains("text") && result["text"].is_string()) {
+  if (!result.contains("text")) {
+    lua_pushcfunction(lua, guarded<table_text>);
+    lua_setfield(lua, -2, "__tostring");
+  } else if (result["text"].is_string()) {
     push_text(lua, result["text"].get<std::string>(), /*soon=*/false);
     lua_setfield(lua, -2, "__tostring");
   }
@@ -107,8 +141,10 @@ void push_result(lua_State* lua, const Json& result) {
   const auto predicted = result.find("predicted");
   if (known.empty() || predicted == result.end() || !predicted->is_object()) return;
   lua_getfield(lua, -1, "predicted");
-  lua_createtable(lua, 0, 1);
+  lua_createtable(lua, 0, 2);
   check_fields(lua, "predicted", *predicted, state.host.result_fields("predicted"));
+  lua_pushcfunction(lua, guarded<table_text>);
+  lua_setfield(lua, -2, "__tostring");
   lua_setmetatable(lua, -2);
   lua_pop(lua, 1);
 }

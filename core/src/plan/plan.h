@@ -40,6 +40,8 @@ struct StrategyChoice {
   // Its options that are not the default, ways apart, as names of mixes have them:
   // "stage=3, prefetch=2".
   std::string differs = {};
+  // The entry that it was made of, with what its author wrote and nothing else; null: none.
+  Json written = {};
 };
 
 struct PlanRequest {

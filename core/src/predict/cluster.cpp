@@ -52,6 +52,9 @@ const Fields<DeviceType>& device_fields() {
     rate(f.add("peak8", "... of fp8", &D::peak8)).optional();
     rate(f.add("peak32", "... of fp32", &D::peak32)).optional();
     rate(f.add("peak64", "... of fp64", &D::peak64)).optional();
+    f.options()
+        .list("lacks", "precisions that it has no units for, as { \"bf16\" }")
+        .fallback(Json::array());
     f.add("memory", "its memory", &D::memory).at_least(1);
     f.add("workspace", "that the library of products keeps of it", &D::workspace).fallback(0);
     f.add("context", "that the driver keeps of it for a process", &D::context).fallback(0);
@@ -152,9 +155,16 @@ const Fields<Torus>& torus_fields() {
 const Fields<Cluster>& host_fields() {
   static const Fields<Cluster> fields = [] {
     Fields<Cluster> f;
-    rate(f.add("link", "bytes a second between a device and its host", &Cluster::host_link));
+    rate(f.add("link", "bytes a second between a device and its host, each way",
+               &Cluster::host_link));
+    rate(f.add("node_link",
+               "bytes a second between all devices of a node and their host, each way; left out: "
+               "each has its link for itself",
+               &Cluster::host_node_link))
+        .optional();
     rate(f.add("bandwidth", "bytes a second of the host's memory, for each device",
                &Cluster::host_bandwidth));
+    f.formerly("memory", "bandwidth");
     f.add("capacity", "bytes of host memory that a node has; not looked at if left out",
           &Cluster::host_capacity)
         .at_least(1)
@@ -209,6 +219,17 @@ class Reader {
         return;
       }
       d.flash[generation] = flash.get<double>();
+    }
+    for (const Json& name : v->at("lacks")) {
+      static constexpr Dtype reals[] = {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::fp16};
+      const auto found = std::find_if(std::begin(reals), std::end(reals),
+                                      [&](Dtype one) { return name == name_of(one); });
+      if (found == std::end(reals)) {
+        wrong("device.lacks", fmt::format("got {}", describe(name)),
+              "precisions, of \"bf16\", \"fp16\", \"fp32\" and \"fp64\"");
+        return;
+      }
+      d.lacks.insert(*found);
     }
     hold_power(d);
   }

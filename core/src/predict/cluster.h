@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct GemmTile {
 struct DeviceType {
   std::string name;
   double peak8 = 0, peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
+  std::set<Dtype> lacks;  // reals that it has no units for, whatever their width's rate
   std::int64_t memory = 0;
   std::int64_t workspace = 0;     // that the library of products keeps
   std::int64_t context = 0;       // ... and the driver for a process, kernels' code among it
@@ -90,7 +92,9 @@ struct Cluster {
   NodeLinks node;
   Network network;
   Torus torus;
-  double host_link = 0;            // bytes a second between a device and its host; 0: not known
+  // Bytes a second between a device and its host, each way (0: not known), and between all of a
+  // node's devices together and their host (0: each has its link for itself).
+  double host_link = 0, host_node_link = 0;
   double host_bandwidth = 0;       // ... of the host's memory, where what is offloaded is updated
   std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 

@@ -119,7 +119,17 @@ void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& pro
                  "give its dense operations a second, or name another stack");
   }
   const Dtype dtype = plan.programs.front().dtype;
-  if (cluster.device.peak(dtype) <= 0) {
+  if (cluster.device.lacks.contains(dtype)) {
+    // Another of the same width that it has.
+    const Dtype other = dtype == Dtype::bf16 ? Dtype::fp16 : Dtype::bf16;
+    const bool has_other = bytes_of(dtype) == 2 && !cluster.device.lacks.contains(other);
+    problems.add(
+        Stage::plan, "cluster.rate", "precision",
+        fmt::format("precision: {} on devices that have no units for it ({}, "
+                    "cluster.device.lacks)",
+                    name_of(dtype), cluster.device.name),
+        fmt::format("nearest: precision = \"{}\"", name_of(has_other ? other : Dtype::fp32)));
+  } else if (cluster.device.peak(dtype) <= 0) {
     const int bits = 8 * bytes_of(dtype);
     problems.add(Stage::plan, "cluster.rate", fmt::format("cluster.device.peak{}", bits),
                  fmt::format("cluster.device.peak{}: is missing, and the plan computes in {}", bits,

@@ -1,8 +1,11 @@
 // A description's keys, each declared once: as an option, and as the member that it is read into.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -31,12 +34,20 @@ class Fields {
   // For keys that are read by hand.
   Options& options() { return options_; }
 
+  // A key of older files is told its name of today.
+  void formerly(std::string old, std::string now) { renamed_[std::move(old)] = std::move(now); }
+
   // Nothing, and its problems, if the table is wrong.
   std::optional<Values> read(const Json& table, const std::string& path, Problems& problems,
                              T& into) const {
     Problems found;
     Values values = options_.read(table, path, found);
-    problems.add(found);
+    for (Problem problem : found.list()) {
+      const auto old = renamed_.find(problem.key.substr(problem.key.rfind('.') + 1));
+      if (problem.code == "option.unknown" && old != renamed_.end())
+        problem.hint = fmt::format("{} is called {} now", old->first, old->second);
+      problems.add(std::move(problem));
+    }
     if (!found.empty()) return std::nullopt;
     for (const auto& reader : readers_) reader(values, into);
     return values;
@@ -44,6 +55,7 @@ class Fields {
 
  private:
   Options options_;
+  std::map<std::string, std::string> renamed_;  // by the old name
   std::vector<std::function<void(const Values&, T&)>> readers_;
 };
 

@@ -22,7 +22,8 @@ std::optional<StrategyChoice> made(const Experiment& experiment, const Json& ent
 
 std::optional<StrategyChoice> changed(const Experiment& experiment, const StrategyChoice& choice,
                                       const Json& options) {
-  Json entry = choice.options;
+  // What was left out stays so, and follows from the rest.
+  Json entry = choice.written.is_null() ? choice.options : choice.written;
   entry.update(options);
   entry["plugin"] = choice.name;
   return made(experiment, entry);
@@ -116,8 +117,8 @@ std::vector<LighterFamily> lighter_families(const Experiment& experiment,
     for (StrategyChoice& other :
          others(experiment, strategies, role_of(choice), choice.options.at("ways"))) {
       // What both have an option for; a value of the same name may be none of the other's.
-      for (const auto& [key, value] : choice.options.items()) {
-        if (!other.options.contains(key)) continue;
+      for (const auto& [key, value] : choice.written.items()) {
+        if (key == "plugin" || key == "ways" || !other.options.contains(key)) continue;
         if (auto alike = changed(experiment, other, {{key, value}})) other = std::move(*alike);
       }
       LighterFamily family = family_of(experiment, strategies, place, other);

@@ -208,37 +208,23 @@ class Search {
           fmt::format("{}recompute = \"{}\"", settings.empty() ? "" : ", ", change.recompute);
     }
     if (functions && change.plan == nullptr) return settings;
-    return fmt::format("plan = {{ {} }}{}{}", entries, settings.empty() ? "" : " with ", settings);
+    return fmt::format("plan = {{ {} }}{}{}", entries, settings.empty() ? "" : ", ", settings);
   }
 
-  // With every option that is not what it would be if left out, and those that tell lighter
-  // variants apart.
-  std::string text(const StrategyChoice& choice) const {
-    Json plain = Json::object();
-    if (experiment_.make_strategy && choice.options.contains("ways")) {
-      try {
-        plain = experiment_
-                    .make_strategy({{"plugin", choice.name}, {"ways", choice.options.at("ways")}})
-                    .options;
-      } catch (const Error&) {  // needs more than ways
-      }
-    }
+  // As it was written, with the options that tell its lighter variants apart.
+  static std::string text(const StrategyChoice& choice) {
     std::set<std::string> telling;
     for (const Lighter& variant : lighter_of(choice)) {
       if (variant.drastic) continue;
       for (const auto& [key, value] : variant.options.items()) telling.insert(key);
     }
-    std::string options;
+    Json entry = {{"plugin", choice.name}};
+    const Json& written = choice.written;
     for (const auto& [key, value] : choice.options.items()) {
-      if (key == "ways" || key.starts_with("$")) continue;
-      if (telling.count(key) == 0 && plain.contains(key) && plain.at(key) == value) continue;
-      options += fmt::format(", {} = {}", key, lua_text(value));
+      if (written.is_null() || telling.contains(key) || written.contains(key))
+        entry[key] = written.contains(key) ? written.at(key) : value;
     }
-    const std::string ways =
-        choice.options.contains("ways") ? json_text(choice.options.at("ways")) : "";
-    if (options.empty()) return fmt::format("{}({})", choice.name, ways);
-    return fmt::format("{} {{ {} }}", choice.name,
-                       ways.empty() ? options.substr(2) : ways + options);
+    return entry_text(entry);
   }
 
   const Experiment& experiment_;

@@ -15,8 +15,8 @@ struct MemoryNeed {
 };
 
 // The first change of the experiment whose predicted need is within the limit and below the
-// experiment's own, as a script has it ("plan = { zero { 4, stage = 1 } } with microbatch = 2"),
-// with that need; each was planned as it is written. In this order: lighter variants of strategies
+// experiment's own, as a script has it ("plan = { zero { 4, stage = 1 } }, microbatch = 2"), with
+// that need; each was planned as it is written. In this order: lighter variants of strategies
 // (predict/lighter.h); smaller microbatches; recompute "selective", "full"; two and three of these
 // together; where nothing splits the data, an axis that does, of 2, 4, 8, … ways, with microbatches
 // of 1 and with recompute; drastic variants, likewise. Says so, and the lowest, if none is. `runs`:

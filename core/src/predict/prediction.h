@@ -34,6 +34,7 @@ struct StageForecast {
 // are 1.
 struct StepShares {
   double compute = 0, bubble = 0;
+  double host_copies = 0;                 // waiting for copies to and from host memory
   std::map<std::string, double> exposed;  // by axis: waiting for its transfers
 };
 
@@ -54,6 +55,9 @@ struct Prediction {
   std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
   std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
+  // Of copies between devices and host memory that go beside computing: what they take, and what of
+  // it nothing hides. None where ranks have no devices of their own.
+  TransferTime host_copies;
   double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
   double step_error = 0;       // Machine::error
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
@@ -70,10 +74,18 @@ struct Prediction {
   std::int64_t host_needed = 0, host_limit = 0;
   int host_ranks = 0;  // of a node
   bool fits = true;
+  bool user_limit = false;  // memory_limit is what a user lets a rank hold, not what a device has
+  // What a user lets each rank hold, of ranks on devices of their own: if it is less than these
+  // have, it is the bound of what fits, of what is nearly full and of what a driver would report.
+  void limit_memory(std::int64_t bytes);
   bool host_fits() const { return host_limit == 0 || host_needed <= host_limit; }
   // Fits, and leaves so little that an allocator frees and asks again.
   static constexpr double nearly_full_share = 0.95;
   bool nearly_full() const;
+  // Fits, and a driver would report more than there is.
+  bool reported_above() const;
+  // Memory so full that steps can take longer than is priced.
+  bool tight() const { return nearly_full() || reported_above(); }
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
   // The stage with the highest peak.

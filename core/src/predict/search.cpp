@@ -11,21 +11,24 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "predict/search_refuse.h"
 #include "predict/search_whole.h"
 #include "predict/search_why.h"
 
 namespace mw {
 namespace {
 
-// The closed form's memory errs by so much: what is above the limit by less is planned all the
-// same, and returned if it fits.
+// The closed form's memory is seldom too high by more (docs/search.md has means, and the V-shaped
+// schedules of small models that are): what is above the limit by less is planned all the same, and
+// returned if it fits.
 constexpr double doubted = 1.1;
 // Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
 // equally fast, and the simplest of them is recommended.
 constexpr double tied = 1.04;
-// ... by the closed form, which errs on top of that.
+// ... by the closed form, which errs on top of that: 2 % more, the mean of docs/search.md.
 constexpr double nearly_tied = 1.06;
-// Of plans that may be tied with the fastest so many of the simplest are planned whole.
+// How many plans are made whole beside the fastest is a choice between what a search takes (a
+// plan some 20 ms) and what it may miss. Of those that may be tied with the fastest, the simplest.
 constexpr std::size_t simple_ones = 8;
 // Of the edge of memory and time, so many.
 constexpr std::size_t of_edge = 8;
@@ -60,12 +63,13 @@ class MixSearch {
     PricedCandidates priced = price_candidates(request_, space_, terms_);
     all_ = std::move(priced.all);
     out_.candidates = static_cast<std::int64_t>(all_.size());
-    out_.refused = priced.refused;
+    out_.refused = priced.refused + priced.shallow;
     out_.probes = terms_.probes().plans();
     out_.interrupted = priced.interrupted;
     out_.pricing_seconds = priced.pricing_seconds;
     out_.probing_seconds = terms_.spent();
-    if (all_.empty() && !out_.interrupted) refuse_all(priced);
+    if (all_.empty() && !out_.interrupted)
+      refuse_all(request_, space_, priced, terms_.probes().refusal());
     const double checking = cpu_seconds_now();
     try {
       std::sort(all_.begin(), all_.end(), [](const SearchCandidate& a, const SearchCandidate& b) {
@@ -76,7 +80,7 @@ class MixSearch {
       throw_if_stopped();
       check_sample();
       check_best();
-      if (whole_.fitting().empty()) refuse_memory();
+      if (whole_.fitting().empty()) refuse_whole(request_, whole_, out_.candidates);
       check_simple();
       check_edge();
       finish();
@@ -95,13 +99,6 @@ class MixSearch {
   // The share of what there is that it takes, of a device or of a host.
   double filled(const SearchCandidate& c) const {
     return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
-  }
-  double filled(const FoundPlan& one) const {
-    const Prediction& p = one.predicted;
-    return std::max(static_cast<double>(p.fullest().memory.peak) / limit_,
-                    p.host_limit > 0
-                        ? static_cast<double>(p.host_needed) / static_cast<double>(p.host_limit)
-                        : 0);
   }
 
   void report() {
@@ -233,12 +230,12 @@ class MixSearch {
     });
     const auto simplest =
         std::min_element(found.begin(), slower, [](const FoundPlan* a, const FoundPlan* b) {
-          return std::pair(tight(a->predicted), complexity(*a)) <
-                 std::pair(tight(b->predicted), complexity(*b));
+          return std::pair(a->predicted.tight(), complexity(*a)) <
+                 std::pair(b->predicted.tight(), complexity(*b));
         });
-    passed_tight_ = simplest != slower && !tight((*simplest)->predicted) &&
+    passed_tight_ = simplest != slower && !(*simplest)->predicted.tight() &&
                     std::any_of(found.begin(), slower, [&](const FoundPlan* one) {
-                      return tight(one->predicted) && complexity(*one) < complexity(**simplest);
+                      return one->predicted.tight() && complexity(*one) < complexity(**simplest);
                     });
     if (simplest != found.end()) std::rotate(found.begin(), simplest, simplest + 1);
     for (const FoundPlan* one : found) {
@@ -248,11 +245,6 @@ class MixSearch {
         found.size() > 1 && found[1]->predicted.step_seconds < found[0]->predicted.step_seconds
             ? found[1]
             : nullptr;
-  }
-
-  // Memory so full that steps can take longer than is priced.
-  static bool tight(const Prediction& p) {
-    return p.nearly_full() || (p.memory_limit > 0 && p.most_reported().reported() > p.memory_limit);
   }
 
   // Why the first one is recommended and not the fastest.
@@ -280,99 +272,6 @@ class MixSearch {
     }
     finish();  // a neighbour may be faster than all that were checked
     return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others : why();
-  }
-
-  [[noreturn]] void refuse_all(const PricedCandidates& priced) {
-    const std::int64_t batch = request_.base.plan->request.batch;
-    if (priced.formed && !priced.divides) {
-      const std::int64_t above = (batch / request_.ranks + 1) * request_.ranks;
-      throw Error(Stage::plan, "search.batch", "batch",
-                  fmt::format("batch: {} cannot be split over the data's ranks of any mix of {} "
-                              "ranks",
-                              plural(batch, "sequence"), request_.ranks),
-                  fmt::format("nearest: batch = {}", above));
-    }
-    if (priced.divides && !priced.sized) refuse_sizes(priced.unsized);
-    std::string why = "these have no axes that make so many";
-    if (out_.refused > 0) why = fmt::format("{} were refused", out_.refused);
-    if (const Problem* first = terms_.probes().refusal(); out_.refused > 0 && first != nullptr)
-      why += ", the first as " + first->message;
-    const std::string ranks = nearest_ranks();
-    throw Error(Stage::plan, "search.none", "ranks",
-                fmt::format("no mix of {} on {} ranks is possible: {}", join(request_.strategies),
-                            request_.ranks, why),
-                ranks.empty() ? "allow more strategies, microbatches or schedules" : ranks);
-  }
-
-  // No microbatch that was asked for divides what a rank has.
-  [[noreturn]] void refuse_sizes(const std::set<std::int64_t>& sequences) const {
-    std::vector<std::string> asked, own;
-    std::set<std::int64_t> good;
-    for (const std::int64_t size : request_.microbatches) asked.push_back(std::to_string(size));
-    for (const std::int64_t has : sequences) {
-      own.push_back(std::to_string(has));
-      for (std::int64_t size = 1; size * size <= has; ++size) {
-        if (has % size == 0) good.insert({size, has / size});
-      }
-    }
-    if (own.size() > 6) own = {own[0], own[1], own[2], "…", own.back()};
-    const auto above = good.upper_bound(request_.microbatches.front());
-    std::string nearest;
-    if (above != good.begin()) nearest = std::to_string(*std::prev(above));
-    if (above != good.end()) nearest += (nearest.empty() ? "" : " or ") + std::to_string(*above);
-    throw Error(Stage::plan, "search.microbatch", "microbatch",
-                fmt::format("microbatch: {} divides the sequences of a rank in no mix of {} ranks: "
-                            "of a batch of {} it has {}",
-                            join(asked, ", nor "), request_.ranks,
-                            request_.base.plan->request.batch, join(own)),
-                "nearest: microbatch = " + nearest);
-  }
-
-  // The numbers of ranks, below and above, of which there is a mix.
-  std::string nearest_ranks() const {
-    constexpr int tried = 16;
-    SearchRequest other = request_;
-    other.progress = nullptr;
-    std::string text;
-    for (const int step : {-1, 1}) {
-      for (int away = 1; away <= tried; ++away) {
-        other.ranks = request_.ranks + step * away;
-        if (other.ranks < 1 || other.ranks > request_.machine->cluster().devices()) break;
-        if (!any_candidate(other)) continue;
-        text += (text.empty() ? "nearest: ranks = " : " or ") + std::to_string(other.ranks);
-        break;
-      }
-    }
-    return text;
-  }
-
-  [[noreturn]] void refuse_memory() {
-    const auto nearest = std::min_element(
-        whole_.all().begin(), whole_.all().end(),
-        [&](const FoundPlan& a, const FoundPlan& b) { return filled(a) < filled(b); });
-    if (nearest == whole_.all().end()) {
-      throw Error(Stage::plan, "search.none", "strategies",
-                  fmt::format("no mix of {} on {} ranks is possible: of {} candidates none can be "
-                              "planned whole",
-                              join(request_.strategies), request_.ranks, out_.candidates),
-                  "allow more strategies, microbatches or schedules");
-    }
-    const auto bytes = [](double count) { return format_bytes(count); };
-    const auto peak = static_cast<double>(nearest->predicted.fullest().memory.peak);
-    const std::string none =
-        fmt::format("none of {} candidates fits {} ranks of {}; the nearest is {}", out_.candidates,
-                    request_.ranks, bytes(limit_), settings_text(*nearest));
-    if (peak <= limit_ && !nearest->predicted.host_fits()) {
-      const auto host = static_cast<double>(nearest->predicted.host_needed);
-      throw Error(Stage::plan, "search.memory", "cluster.host.capacity",
-                  fmt::format("cluster.host.capacity: {}: {} in the host memory of a node, {} too "
-                              "much",
-                              none, bytes(host), bytes(host - host_limit_)),
-                  fmt::format("more nodes, or nodes with {} of host memory each", bytes(host)));
-    }
-    throw Error(Stage::plan, "search.memory", "memory",
-                fmt::format("memory: {}: {}, {} too much", none, bytes(peak), bytes(peak - limit_)),
-                memory_hint(*nearest, whole_.all(), limit_, host_limit_));
   }
 
   const SearchRequest& request_;

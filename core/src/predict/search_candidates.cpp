@@ -12,6 +12,8 @@ namespace {
 
 // Stages beyond which no search goes: orders of more take seconds to make.
 constexpr int most_stages = 128;
+// Of the powers of two that are tried where none is said. A choice: larger ones leave few to fill a
+// pipeline with, and products are whole long before.
 constexpr std::int64_t most_microbatch = 64;
 
 class Enumeration {
@@ -54,7 +56,13 @@ class Enumeration {
     const InnerSide& side = space_.inner[i];
     if (request_.ranks % side.ranks != 0) return;
     for (const int stages : divisors(request_.ranks / side.ranks)) {
-      if (stages > most_stages || stages > layers_ || (stages > 1 && space_.stages.empty())) break;
+      if (stages > 1 && space_.stages.empty()) break;
+      if (stages > most_stages || stages > layers_) {
+        found_.passed.insert(stages > layers_
+                                 ? fmt::format("{} layers make {} stages at most", layers_, layers_)
+                                 : fmt::format("more than {} stages are not tried", most_stages));
+        break;
+      }
       const int ways = request_.ranks / side.ranks / stages;
       if (ways % side.lent != 0 || (ways > 1 && space_.data.empty())) continue;
       found_.formed = true;
@@ -156,7 +164,10 @@ class Enumeration {
     }
     for (std::size_t s = 0; s < orders_.size(); ++s) {
       const int chunks = space_.stages[s].chunks;
-      if (chunks * candidate.stages > layers_) continue;
+      if (chunks * candidate.stages > layers_) {
+        pass_over(chunks * candidate.stages);
+        continue;
+      }
       if (orders_[s] == nullptr) {
         ++found_.refused;
         continue;
@@ -166,6 +177,11 @@ class Enumeration {
       found_.all.push_back(candidate);
     }
     return true;
+  }
+
+  // A schedule of more chunks than there are layers.
+  void pass_over(std::int64_t layers) {
+    if (found_.shallow++ == 0 || layers < found_.least_layers) found_.least_layers = layers;
   }
 
   const bool one_;

@@ -95,6 +95,17 @@ std::vector<OrderTerms::Held> held(const std::vector<Action>& actions,
   return most;
 }
 
+// How often gradients of weights are those of another chunk than before, the first among them.
+int turns_of(const std::vector<Action>& actions) {
+  int turns = 0, before = -1;
+  for (const Action& action : actions) {
+    if (action.work != Work::backward && action.work != Work::wgrad) continue;
+    if (action.vstage != before) ++turns;
+    before = action.vstage;
+  }
+  return turns;
+}
+
 // Layers of a virtual stage, as a plan gives them: as even as can be, the first ones more.
 int layers_of(std::int64_t layers, int vstages, int v) {
   return static_cast<int>(layers / vstages + (v < layers % vstages ? 1 : 0));
@@ -147,6 +158,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     terms.ways = {{ways - 1.0, ways - 1.0, 0, 0}};
     terms.most = {{std::min(microbatches, ways) * layers_of(layers, ways, 0) / mean, 0}};
     terms.last = {{layers_of(layers, ways, ways - 1) / mean, 0}};
+    terms.first = {static_cast<double>(std::min(microbatches, ways)), 0};
     terms.loss = {1, 0};
     return terms;
   }
@@ -173,7 +185,8 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     terms.parted = apart / std::max(1.0, whole + apart);
     // Where forward and dgrad wait for transfers and wgrad does not, another way may be longest.
     const double f = times.layer.forward, i = times.layer.dgrad, w = times.layer.wgrad;
-    // By how much is not known here: 1.6 is a guess.
+    // By how much is not known where an order is timed, as that is done once for all mixes: 1.6, of
+    // forward and dgrad with as much again of transfers as three fifths of their work, is a guess.
     for (const double waits : {1.0, 1.6}) {
       const auto way = longest_way(schedule, {waits * f, waits * i + w, waits * i, w});
       if (!way) return std::nullopt;
@@ -187,18 +200,24 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     std::vector<int> of_layers, each(static_cast<std::size_t>(vstages), 1);
     for (int v = 0; v < vstages; ++v) of_layers.push_back(layers_of(layers, vstages, v));
     for (const auto& actions : schedule.order) {
+      terms.turns = std::max<double>(terms.turns, turns_of(actions));
       for (const OrderTerms::Held& one : held(actions, of_layers, mean)) add(terms.most, one);
       for (const OrderTerms::Held& one : held(actions, each, side.chunks))
         terms.holds_all = terms.holds_all || one.kept > microbatches - 0.5 * share;
     }
     const auto& of_last = schedule.order.at(static_cast<std::size_t>(last));
     terms.last = held(of_last, of_layers, mean);
-    std::vector<int> loss(static_cast<std::size_t>(vstages), 0);
-    loss.back() = 1;
-    for (const OrderTerms::Held& one : held(of_last, loss, 1)) {
-      terms.loss.kept = std::max(terms.loss.kept, one.kept);
-      terms.loss.waiting = std::max(terms.loss.waiting, one.waiting);
-    }
+    const auto of_chunk = [&](std::size_t v, OrderTerms::Held& found) {
+      std::vector<int> counts(static_cast<std::size_t>(vstages), 0);
+      counts[v] = 1;
+      const auto stage = static_cast<std::size_t>(schedule.stage_of[v]);
+      for (const OrderTerms::Held& one : held(schedule.order.at(stage), counts, 1)) {
+        found.kept = std::max(found.kept, one.kept);
+        found.waiting = std::max(found.waiting, one.waiting);
+      }
+    };
+    of_chunk(0, terms.first);
+    of_chunk(static_cast<std::size_t>(vstages) - 1, terms.loss);
     terms.folded = ways > 1 && last == schedule.stage_of.front();
     return terms;
   } catch (const Stopped&) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -54,20 +55,28 @@ class ClosedForm {
   };
   // Bytes of a stage that last, and of each microbatch under way.
   struct Bytes {
-    double lasting = 0, kept = 0, sent = 0, waiting = 0;
+    double lasting = 0, pending = 0, kept = 0, sent = 0, waiting = 0;
     double loss_kept = 0, loss_waiting = 0;  // of the last chunk beside its layers
     // `held`: of the order; `more`: times the microbatches that are.
     double at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held, double more,
               int stages, int chunks) const;
   };
   // In host memory of a rank: of the layers, what lasts on the stage with most and on the last one;
-  // what lasts of the model's ends, half of it on the first stage and half on the last; and of each
-  // microbatch under way on a stage.
+  // what lasts of the model's ends, half of it on the first stage and half on the last; of each
+  // microbatch under way on a stage, between F and B or I, and between I and W; and of one beside
+  // its layers, which the first chunk makes.
   struct Host {
-    double first = 0, last = 0, ends = 0, kept = 0;
-    bool any() const { return first > 0 || last > 0 || ends > 0 || kept > 0; }
+    double first = 0, last = 0, ends = 0, kept = 0, waiting = 0, made = 0;
+    bool any() const { return first > 0 || last > 0 || ends > 0 || kept > 0 || made > 0; }
+  };
+  // Reductions of gradients whenever a stage turns to another chunk: seconds of those of all its
+  // chunks, what of that the last ones are waited for, and of the rank's own work.
+  struct Turns {
+    bool any = false;
+    double all = 0, late = 0, own = 0;
   };
   double host(const OrderTerms* order, const SearchCandidate& candidate) const;
+  double turning(const OrderTerms& order, int chunks, double busy) const;
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
   Works works(const WorkTerms& work, const DataTerms& data, double layers, Ends ends) const;
   Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, double stages,
@@ -83,10 +92,12 @@ class ClosedForm {
   Works most_, last_, usual_;
   Bytes most_bytes_, last_bytes_, folded_bytes_;
   Host host_;
+  Turns turns_;
+  double slows_ = 0;
 };
 
-// All that are possible, priced, in no order. `refused` counts the others; `interrupted`: the user
-// stopped it, and these are those so far.
+// All that are possible, priced, in no order. `refused` counts those that are not; `interrupted`:
+// the user stopped it, and these are those so far.
 struct PricedCandidates {
   std::vector<SearchCandidate> all;
   std::int64_t refused = 0;
@@ -94,7 +105,11 @@ struct PricedCandidates {
   bool divides = false;            // ... with a number of the data's ways that divides the batch
   bool sized = false;              // ... and a microbatch that divides what is left of it
   std::set<std::int64_t> unsized;  // what is left of it where none did
-  double pricing_seconds = 0;      // of a core, without making terms
+  // Those passed over as their stages have more chunks than the model layers, and the least layers
+  // with which one would not be.
+  std::int64_t shallow = 0, least_layers = 0;
+  std::set<std::string> passed;  // what else was, for people
+  double pricing_seconds = 0;    // of a core, without making terms
   bool interrupted = false;
 };
 PricedCandidates price_candidates(const SearchRequest& request, const SearchSpace& space,

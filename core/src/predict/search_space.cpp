@@ -14,9 +14,11 @@
 namespace mw {
 namespace {
 
-// Tokens that a rank has of a sequence at least: shorter parts are not worth their transfers.
+// Tokens that a rank has of a sequence at least: a choice, as shorter parts are hardly worth their
+// transfers, and searches stay small.
 constexpr std::int64_t least_tokens = 4096;
-// Of a schedule that takes any number.
+// Of a schedule that takes any number, those that are tried: beyond 8 what is sent grows and the
+// bubble hardly shrinks. A choice.
 const std::vector<int> some_chunks = {2, 3, 4, 6, 8};
 
 // One of the plugin path, with a set of options.
@@ -71,9 +73,39 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
   return forms;
 }
 
-// The form, and what it says that would hold less, of as many ranks.
+// The form with one option changed, if the strategy says that to change it back would hold less:
+// what holds more may send less.
+std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
+  std::vector<Form> forms;
+  const auto now = asked(request.base, entry_of(plain, 2));
+  if (!now) return forms;
+  for (const Option& option : request.options_of(plain.name).list()) {
+    std::vector<Json> values;
+    if (option.type == OptionType::boolean) values = {true, false};
+    if (option.type == OptionType::choice)
+      values.assign(option.choices.begin(), option.choices.end());
+    for (const Json& value : values) {
+      Form form = plain;
+      form.options[option.name] = value;
+      const auto made = asked(request.base, entry_of(form, 2));
+      if (!made || made->options == now->options) continue;
+      const std::vector<Lighter> variants = lighter_of(*made);
+      const auto leads_back = [&](const Lighter& variant) {
+        Json options = made->options;
+        options.update(variant.options);
+        return options == now->options;
+      };
+      if (std::any_of(variants.begin(), variants.end(), leads_back)) forms.push_back(form);
+    }
+  }
+  return forms;
+}
+
+// The form, and what it says that would hold less, of as many ranks; and what of these that lies on
+// devices alone would hold more.
 std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms = {plain};
+  std::vector<Form> on_devices = {plain};
   std::vector<Json> known;  // options as the strategy has them
   for (std::size_t f = 0; f < forms.size() && forms.size() < 16; ++f) {
     const auto made = asked(request.base, entry_of(forms[f], 2));
@@ -86,8 +118,15 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
       const auto other = asked(request.base, entry_of(form, 2));
       if (!other || std::find(known.begin(), known.end(), other->options) != known.end()) continue;
       known.push_back(other->options);
+      const bool same = std::any_of(on_devices.begin(), on_devices.end(), [&](const Form& one) {
+        return one.options == forms[f].options;
+      });
+      if (!variant.drastic && same) on_devices.push_back(form);
       forms.push_back(std::move(form));
     }
+  }
+  for (const Form& form : on_devices) {
+    for (Form& more : heavier(request, form)) forms.push_back(std::move(more));
   }
   return forms;
 }
@@ -167,10 +206,22 @@ void add_inner(const SearchRequest& request, const Forms& forms, SearchSpace& sp
   const int node = std::max(1, request.machine->cluster().node.devices);
   const std::int64_t sequence = request.base.plan->request.sequence;
   const Graph& graph = *request.base.plan->graph;
+  bool passes_node = false;
   for (const int s : divisors(request.ranks)) {
-    if (s > 1 && (forms.sequence.empty() || sequence / s < least_tokens)) break;
+    if (s > 1 && forms.sequence.empty()) break;
+    if (sequence / s < least_tokens && s > 1) {
+      space.passed.push_back(
+          fmt::format("{} over {} ranks would leave each {} of {} tokens, and "
+                      "fewer than {} are not tried",
+                      forms.sequence.front().name, s, sequence / s, sequence, least_tokens));
+      break;
+    }
     for (const int t : divisors(request.ranks / s)) {
-      if (t > 1 && (forms.model.empty() || t > 2 * node)) break;
+      if (t > 1 && forms.model.empty()) break;
+      if (t > 2 * node) {
+        passes_node = true;
+        break;
+      }
       for (const Form& cut : s > 1 ? forms.sequence : std::vector<Form>{{}}) {
         for (const Form& model : t > 1 ? forms.model : std::vector<Form>{{}}) {
           InnerSide side;
@@ -186,6 +237,10 @@ void add_inner(const SearchRequest& request, const Forms& forms, SearchSpace& sp
         }
       }
     }
+  }
+  if (passes_node) {
+    space.passed.push_back(fmt::format("{} over more than {} ranks, two nodes, is not tried",
+                                       forms.model.front().name, 2 * node));
   }
   const std::size_t plain = space.inner.size();
   for (std::size_t i = 0; i < plain; ++i) space.inner[i].plain = static_cast<int>(i);
@@ -243,18 +298,7 @@ Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data,
 
 std::string plan_text(const Json& entries) {
   std::string text;
-  for (const Json& entry : entries) {
-    std::string options;
-    for (const auto& [key, value] : entry.items()) {
-      if (key == "plugin" || key == "ways") continue;
-      options += fmt::format("{}{} = {}", options.empty() ? "" : ", ", key, lua_text(value));
-    }
-    const std::string ways = entry.contains("ways") ? json_text(entry.at("ways")) : "";
-    text += text.empty() ? "" : ", ";
-    text += entry.at("plugin").get<std::string>();
-    text += options.empty() ? fmt::format("({})", ways)
-                            : fmt::format(" {{ {}{}{} }}", ways, ways.empty() ? "" : ", ", options);
-  }
+  for (const Json& entry : entries) text += (text.empty() ? "" : ", ") + entry_text(entry);
   return text.empty() ? "{}" : fmt::format("{{ {} }}", text);
 }
 

@@ -37,9 +37,10 @@ struct StagesSide {
 };
 
 struct SearchSpace {
-  std::vector<InnerSide> inner;    // the first is none
-  std::vector<DataSide> data;      // the first holds most
-  std::vector<StagesSide> stages;  // empty: layers are not split
+  std::vector<InnerSide> inner;     // the first is none
+  std::vector<DataSide> data;       // the first holds most
+  std::vector<StagesSide> stages;   // empty: layers are not split
+  std::vector<std::string> passed;  // sides that were passed over, for people
 };
 
 SearchSpace search_space(const SearchRequest& request);

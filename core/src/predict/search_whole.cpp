@@ -37,18 +37,23 @@ int WholePlans::plan(const SearchCandidate& candidate) {
     if (plan) check_placed(*plan, *request_.machine, problems);
   } catch (const Stopped&) {
     throw;
-  } catch (const Error&) {  // of a strategy's own
+  } catch (const Error& error) {  // of a strategy's own
+    problems.add(error);
   }
   int& place = places_[candidate.key()];
   place = -1;
-  if (!plan || !problems.empty()) return place;
+  if (!plan || !problems.empty()) {
+    if (!refusal_ && !problems.empty()) refusal_ = problems.list().front();
+    return place;
+  }
   try {
     found.predicted = predict(*plan, *request_.machine);
   } catch (const Stopped&) {
     places_.erase(candidate.key());
     throw;
   }
-  found.fits = found.predicted.fullest().memory.peak <= request_.memory && found.predicted.fits;
+  found.predicted.limit_memory(request_.memory);
+  found.fits = found.predicted.fits;
   place = static_cast<int>(all_.size());
   candidates_.push_back(candidate);
   all_.push_back(std::move(found));

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "predict/search_price.h"
@@ -22,6 +23,8 @@ class WholePlans {
   const SearchCandidate& candidate(int place) const { return candidates_.at(place); }
   // Places of those that fit.
   const std::vector<int>& fitting() const { return fitting_; }
+  // Why the first that was refused was; null: none was.
+  const Problem* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
 
  private:
   const SearchRequest& request_;
@@ -32,6 +35,7 @@ class WholePlans {
   std::vector<FoundPlan> all_;
   std::vector<SearchCandidate> candidates_;  // of `all_`
   std::vector<int> fitting_;
+  std::optional<Problem> refusal_;
   std::map<Json, StrategyChoice> choices_;
 };
 

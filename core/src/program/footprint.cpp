@@ -121,8 +121,13 @@ void CodeFootprint::copy() {
   }
   if (from.memory == to.memory) {
     copies(touched(i_.inputs[0]) + bytes);
+  } else if (to.persistent) {
+    works({.calls = 1, .link = bytes, .one_memory = 2 * bytes});
   } else {
-    works({.calls = 1, .link = bytes, .one_memory_copies = true});
+    works({.calls = 1, .one_memory = 2 * bytes});
+    const bool leaves = to.memory == Memory::host;
+    const int in = i_.inputs[0], out = i_.outputs[0];
+    host_copy(leaves, leaves ? in : out, leaves ? out : in);
   }
 }
 

@@ -147,6 +147,12 @@ std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& 
   }
   problems.add(found);
   if (!found.empty()) return std::nullopt;
+  choice.written = {{"plugin", choice.name}};
+  for (const auto& [key, value] : entry.items()) {
+    if (key == unnamed_key && choice.options.contains("ways"))
+      choice.written["ways"] = choice.options.at("ways");
+    if (!key.starts_with("$")) choice.written[key] = value;
+  }
   if (choice.options.contains("ways")) {
     choice.with_ways = [entry, path, &catalog, reach, anywhere](std::int64_t ways) {
       Json other = entry;

@@ -36,10 +36,10 @@ class SwiGlu final : public OpType {
     const Rows r(call);
     const at::Tensor y = at::empty_like(r.gate);
     r.in_chunks([&](std::int64_t i, std::int64_t n) {
-      at::Tensor to = y.narrow(0, i, n);
-      at::silu_out(to, r.gate.narrow(0, i, n));
-      to.mul_(r.up.narrow(0, i, n));
-      if (r.weights.defined()) to.mul_(r.weights.narrow(0, i, n));
+      at::Tensor to = part_of(y, 0, i, n);
+      at::silu_out(to, part_of(r.gate, 0, i, n));
+      to.mul_(part_of(r.up, 0, i, n));
+      if (r.weights.defined()) to.mul_(part_of(r.weights, 0, i, n));
     });
     set_outputs(call, {y.view(call.inputs[0].sizes())});
   }
@@ -58,24 +58,24 @@ class SwiGlu final : public OpType {
         at::empty({dweights.tensor.defined() ? 3 : 2, std::min(r.step, r.count), r.gate.size(1)},
                   r.gate.options());
     r.in_chunks([&](std::int64_t i, std::int64_t n) {
-      const at::Tensor gc = r.gate.narrow(0, i, n), dc = dy.narrow(0, i, n);
-      at::Tensor t = buffer[0].narrow(0, 0, n), s = buffer[1].narrow(0, 0, n);
-      at::mul_out(t, dc, r.up.narrow(0, i, n));
+      const at::Tensor gc = part_of(r.gate, 0, i, n), dc = part_of(dy, 0, i, n);
+      at::Tensor t = part_of(buffer[0], 0, 0, n), s = part_of(buffer[1], 0, 0, n);
+      at::mul_out(t, dc, part_of(r.up, 0, i, n));
       at::silu_out(s, gc);
       at::Tensor dw;
       if (dweights.tensor.defined()) {
-        at::Tensor product = buffer[2].narrow(0, 0, n);
+        at::Tensor product = part_of(buffer[2], 0, 0, n);
         at::mul_out(product, t, s);
         dw = product.sum(1, false, dweights.tensor.scalar_type());
       }
       if (r.weights.defined()) {
-        const at::Tensor weights = r.weights.narrow(0, i, n);
+        const at::Tensor weights = part_of(r.weights, 0, i, n);
         if (dgate.tensor.defined()) t.mul_(weights);
         if (dup.tensor.defined()) s.mul_(weights);
       }
       if (dw.defined()) put(dweights, i, dw);
       if (dup.tensor.defined()) {
-        at::Tensor up = dup.tensor.view(r.gate.sizes()).narrow(0, i, n);
+        at::Tensor up = part_of(dup.tensor.view(r.gate.sizes()), 0, i, n);
         if (dup.add) {
           up.addcmul_(s, dc);
         } else {
@@ -83,7 +83,7 @@ class SwiGlu final : public OpType {
         }
       }
       if (!dgate.tensor.defined()) return;
-      at::Tensor gate = dgate.tensor.view(r.gate.sizes()).narrow(0, i, n);
+      at::Tensor gate = part_of(dgate.tensor.view(r.gate.sizes()), 0, i, n);
       at::Tensor made = dgate.add ? s : gate;
       at::silu_backward_out(made, t, gc);
       if (dgate.add) gate.add_(made);
@@ -131,7 +131,7 @@ class SwiGlu final : public OpType {
   };
 
   static void put(const Target& to, std::int64_t first, const at::Tensor& rows) {
-    at::Tensor here = to.tensor.view({-1}).narrow(0, first, rows.size(0));
+    at::Tensor here = part_of(to.tensor.view({-1}), 0, first, rows.size(0));
     if (to.add) {
       here.add_(rows);
     } else {
@@ -166,9 +166,9 @@ class Gelu final : public OpType {
         dx.add ? at::empty({std::min(step, count)}, x.options()) : at::Tensor();
     for (std::int64_t i = 0; i < count; i += step) {
       const std::int64_t n = std::min(step, count - i);
-      at::Tensor to = dx.tensor.view({-1}).narrow(0, i, n);
-      at::Tensor made = dx.add ? buffer.narrow(0, 0, n) : to;
-      at::gelu_backward_out(made, dy.narrow(0, i, n), x.narrow(0, i, n), "tanh");
+      at::Tensor to = part_of(dx.tensor.view({-1}), 0, i, n);
+      at::Tensor made = dx.add ? part_of(buffer, 0, 0, n) : to;
+      at::gelu_backward_out(made, part_of(dy, 0, i, n), part_of(x, 0, i, n), "tanh");
       if (dx.add) to.add_(made);
     }
   }
