@@ -77,6 +77,12 @@ class Prediction(ProgramCase):
         """Exchanges of experts in parts, recomputation by op, fp8 and eager mode; what drivers report."""
         self.holds(["moe-folding", "torchtitan-fsdp2", "bloom-memory", "torchtitan-memory"])
 
+    def test_a_table_that_there_is_not_is_told(self):
+        done = subprocess.run([BIN, "bench", "prediction", "korthikanti"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn('there is no table "korthikanti"; there are ', done.stderr)
+        self.assertIn("korthikanti5", done.stderr)
+
     @matrix
     def test_all_tables_err_as_little_as_they_should(self):
         self.holds([*TABLES, *ASIDE])

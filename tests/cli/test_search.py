@@ -138,6 +138,11 @@ class Search(ProgramCase):
         self.assertEqual(done.returncode, 2)
         self.assertEqual({(p["code"], p["key"]) for p in problems},
                          {("search.cluster", "cluster"), ("option.value", "strategies[1]"), ("option.unknown", "bset")})
+        text = SEARCH % (B1 + ', strategies = {}, cluster = "dgx-h100"')
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=60)
+        problems = {p["key"]: p for p in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual({key: p["code"] for key, p in problems.items()}, {"strategies": "option.value", "cluster": "option.type"})
+        self.assertIn("mw.cluster(", problems["cluster"]["hint"])
 
     def test_where_nothing_fits_the_nearest_is_told(self):
         text = SEARCH % ", ".join([B30, 'cluster = mw.cluster("dgx-a100-40", { nodes = 1 }), strategies = { "dp", "tp" }', 'memory = "4GiB"'])

@@ -273,6 +273,18 @@ local function told(row, unit)
   return other / predicted, nil, result
 end
 
+local names, known = {}, {}
+for _, list in ipairs { tables, memories } do
+  for _, table_ in ipairs(list) do
+    names[#names + 1], known[table_.name] = table_.name, true
+  end
+end
+for name in pairs(wanted) do
+  if not known[name] then
+    error(('there is no table "%s"; there are %s'):format(name, table.concat(names, ", ")), 0)
+  end
+end
+
 line("%-18s %5s %8s %8s %8s %8s", "table", "rows", "mean", "median", "max", "bias")
 local kept_aside = false
 for _, table_ in ipairs(tables) do

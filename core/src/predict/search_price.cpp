@@ -13,6 +13,9 @@ namespace {
 // Of a layer's last backward, the share beside which its reductions run: a guess, as each bucket
 // waits for its last gradient, and buckets are small against a layer's parameters.
 constexpr double beside_backward = 0.9;
+// A stage that has so many of all microbatches under way has all of them: stages have a layer more
+// or less than others.
+constexpr double mostly = 0.8;
 
 }  // namespace
 
@@ -144,17 +147,22 @@ ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data
 // A chunk sends what it made, and keeps that until the stage that takes it is known to have it:
 // with one chunk until its gradient comes, else until word of it comes round the stages.
 double ClosedForm::Bytes::at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held,
-                             double more, int stages, int chunks) const {
-  double most = 0;
+                             double more, double all, int stages, int chunks) const {
+  double most = 0, highest = 0;
   for (const OrderTerms::Held& one : held) {
     const double microbatches = one.kept * more;
+    highest = std::max(highest, microbatches);
     const double sends = chunks == 1 ? microbatches : std::min(microbatches * chunks, stages + 1.0);
     most = std::max(most, microbatches * kept + sends * sent + one.waiting * waiting);
   }
-  // Gradients of a chunk are reduced while those of the next are added up.
-  const double whole = pending * std::min(1.0, 2.0 / chunks);
-  return lasting + whole + most + order.loss.kept * more * loss_kept +
-         order.loss.waiting * loss_waiting;
+  // Gradients of a chunk are reduced while those of the next are added up. Where all microbatches
+  // are under way before the first backward, some are done by then.
+  const double one = pending / chunks;
+  const double done = highest > mostly * all ? 1.0 / chunks : 0;
+  const double first = most * (1 - done / all) + one;  // after the first backward of a chunk
+  const double second = chunks > 1 ? most * (1 - done) + 2 * one : 0;
+  most = std::max({most, first, second});
+  return lasting + most + order.loss.kept * more * loss_kept + order.loss.waiting * loss_waiting;
 }
 
 // Adjacent ranks share a node: those of one stage, or of several, of which the first holds most and
@@ -262,7 +270,7 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   c.seconds = step * stragglers_;
   const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
   const auto bytes = [&](const Bytes& of, const std::vector<OrderTerms::Held>& held) {
-    return of.at(*order, held, more, c.stages, chunks);
+    return of.at(*order, held, more, microbatches_, c.stages, chunks);
   };
   c.bytes = order->folded
                 ? bytes(folded_bytes_, order->most)

@@ -57,9 +57,9 @@ class ClosedForm {
   struct Bytes {
     double lasting = 0, pending = 0, kept = 0, sent = 0, waiting = 0;
     double loss_kept = 0, loss_waiting = 0;  // of the last chunk beside its layers
-    // `held`: of the order; `more`: times the microbatches that are.
+    // `held`: of the order; `more`: times the microbatches that are; `all`: there are so many.
     double at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held, double more,
-              int stages, int chunks) const;
+              double all, int stages, int chunks) const;
   };
   // In host memory of a rank: of the layers, what lasts on the stage with most and on the last one;
   // what lasts of the model's ends, half of it on the first stage and half on the last; of each

@@ -106,8 +106,9 @@ std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
 std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms = {plain};
   std::vector<Form> on_devices = {plain};
-  std::vector<Json> known;  // options as the strategy has them
-  for (std::size_t f = 0; f < forms.size() && forms.size() < 16; ++f) {
+  std::vector<Json> known;            // options as the strategy has them
+  constexpr std::size_t enough = 16;  // of a stranger's that names more and more of them
+  for (std::size_t f = 0; f < forms.size() && forms.size() < enough; ++f) {
     const auto made = asked(request.base, entry_of(forms[f], 2));
     if (!made) continue;
     known.push_back(made->options);

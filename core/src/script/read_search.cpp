@@ -27,9 +27,14 @@ std::vector<Json> values_of(const Values& values, const char* key, std::vector<J
 }
 
 std::vector<std::string> names_of(const Values& values, const char* key,
-                                  const std::vector<std::string>& known, Problems& problems) {
+                                  const std::vector<std::string>& known, bool may_be_none,
+                                  Problems& problems) {
   std::vector<std::string> names;
   if (!values.has(key) || values.at(key).is_null()) return known;
+  if (values.at(key).empty() && !may_be_none) {
+    problems.add(Stage::options, "option.value", key, fmt::format("{}: got an empty list", key),
+                 "leave it out, or name some of " + join(known));
+  }
   int place = 0;
   for (const Json& one : values.at(key)) {
     ++place;
@@ -78,12 +83,12 @@ Json base_table(const Json& table) {
 
 void read_choices(const Values& values, const ReadContext& context, SearchRequest& request,
                   Problems& problems) {
-  request.strategies =
-      names_of(values, "strategies", names_in(*context.catalog, Kind::strategy), problems);
+  request.strategies = names_of(values, "strategies", names_in(*context.catalog, Kind::strategy),
+                                /*may_be_none=*/false, problems);
   // Opens their plugins, which bring schedulers too.
   for (const std::string& name : request.strategies) context.catalog->find(Kind::strategy, name);
-  request.schedules =
-      names_of(values, "schedules", names_in(*context.catalog, Kind::scheduler), problems);
+  request.schedules = names_of(values, "schedules", names_in(*context.catalog, Kind::scheduler),
+                               /*may_be_none=*/true, problems);
   for (const Json& size : values_of(values, "microbatch", {})) {
     const auto number = whole_number(size);
     if (number && *number >= 1) {
