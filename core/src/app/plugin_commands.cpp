@@ -331,12 +331,14 @@ int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output
     if (one.name == name) shown.add("stack", stack_noun, "stack", one);
   }
   if (!shown.any()) {
-    const std::string near = did_you_mean(name, known);
+    const std::string near = did_you_mean(name, known), built = plugins.where_built(name);
     throw Error(Stage::options, "plugin.unknown", "",
                 fmt::format("nothing that can be composed is named {}", quote(name)),
-                near + (near.empty() ? "" : " ") +
-                    "meshwright plugins list shows all; name the folder of others with "
-                    "--plugin-path");
+                !built.empty()
+                    ? built
+                    : near + (near.empty() ? "" : " ") +
+                          "meshwright plugins list shows all; name the folder of others with "
+                          "--plugin-path");
   }
   shown.print();
   return 0;

@@ -150,6 +150,22 @@ std::vector<std::string> PluginRegistry::names() const {
   return {names.begin(), names.end()};
 }
 
+// An author's folder has it in build; so has one of that name, here or on the path.
+std::string PluginRegistry::where_built(const std::string& name) const {
+  std::vector<fs::path> around = folders_;
+  around.emplace_back(".");
+  std::string hint;
+  for (const fs::path& folder : around) {
+    for (const fs::path& built : {folder / "build", folder / name / "build"}) {
+      std::error_code error;
+      if (fs::exists(built / (name + ".so"), error))
+        hint = fmt::format("it was built in {0}: --plugin-path {0}",
+                           built.lexically_normal().string());
+    }
+  }
+  return hint;
+}
+
 void PluginRegistry::refuse_unknown(const std::string& name) {
   const std::vector<std::string> known = names();
   // A file under another name than its plugin's: say so rather than deny it.
@@ -167,17 +183,7 @@ void PluginRegistry::refuse_unknown(const std::string& name) {
   std::string hint = fmt::format("{}{}name the folder of others with --plugin-path",
                                  near.empty() ? "" : near + " ",
                                  known.empty() ? "" : "plugins: " + join(known) + "; ");
-  // An author's folder has it in build; so has one of that name, here or on the path.
-  std::vector<fs::path> around = folders_;
-  around.emplace_back(".");
-  for (const fs::path& folder : around) {
-    for (const fs::path& built : {folder / "build", folder / name / "build"}) {
-      std::error_code error;
-      if (fs::exists(built / (name + ".so"), error))
-        hint = fmt::format("it was built in {0}: --plugin-path {0}",
-                           built.lexically_normal().string());
-    }
-  }
+  if (const std::string built = where_built(name); !built.empty()) hint = built;
   throw Error(Stage::options, "plugin.unknown", "",
               fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")), hint);
 }

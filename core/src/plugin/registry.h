@@ -36,6 +36,8 @@ class PluginRegistry : public Catalog {
   const PluginDescriptor& plugin(const std::string& name);
   // The same of one file by path (mw.plugin "./x.so").
   const PluginDescriptor& load(const std::filesystem::path& file);
+  // The hint for a name that is not on the path but was built near it; empty: it was not.
+  std::string where_built(const std::string& name) const;
   // What every usable file of the path registers is found from then on.
   void use_all();
   // Loads all files of the path: sorted by name, broken ones among them, and files that were loaded
