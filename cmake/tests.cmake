@@ -40,8 +40,12 @@ meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
 
 # meshwright_add_test(NAME LABEL COST COMMAND…)
 function(meshwright_add_test name label cost)
+  set(limit 1200)
+  if(label STREQUAL "matrix")
+    set(limit 18000)  # full products, which nobody waits for
+  endif()
   add_test(NAME "${name}" COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-  set_tests_properties("${name}" PROPERTIES LABELS ${label} COST ${cost} TIMEOUT 1200
+  set_tests_properties("${name}" PROPERTIES LABELS ${label} COST ${cost} TIMEOUT ${limit}
     SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment}")
 endfunction()
 

@@ -18,6 +18,8 @@ local mw = {}
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
+---@field host_copy_seconds? number of a rank's copies to and from host memory beside what its device computes, on a cluster
+---@field exposed_host_copy_seconds? number of those, what nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
 ---@field tokens_per_second number
 ---@field tokens_per_second_per_device number
@@ -148,6 +150,8 @@ local mw = {}
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number
 ---@field exposed_seconds number of communication that nothing hides
+---@field host_copy_seconds? number of a rank's copies to and from host memory beside what its device computes, on a cluster
+---@field exposed_host_copy_seconds? number of those, what nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
 ---@field tokens_per_second number
 ---@field tokens_per_second_per_device number

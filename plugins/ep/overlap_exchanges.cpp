@@ -30,7 +30,11 @@ void spread_exchanges(const mw::Program& program, std::vector<mw::Instruction>& 
   for (std::size_t n = 0; n < code.size(); ++n) {
     if (code[n].code != mw::Code::start || !is_exchange(code[n])) continue;
     std::size_t to = n;
-    while (to > 0 && !touches(program, code[to - 1], code[n].inputs[0])) --to;
+    const auto begins = [](const mw::Instruction& i) {  // those go in their order
+      return i.code == mw::Code::start && is_exchange(i);
+    };
+    while (to > 0 && !begins(code[to - 1]) && !touches(program, code[to - 1], code[n].inputs[0]))
+      --to;
     std::rotate(at(to), at(n), at(n + 1));
   }
 }

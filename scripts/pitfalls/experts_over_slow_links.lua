@@ -2,7 +2,7 @@
 -- the slow links, and how long do they take there?
 --
 -- A token's hidden state goes to its top_k experts and comes back, in each layer, forward and
--- backward (and once more where forward is made again): T top_k h (n - 1)/n elements each way
+-- backward (and there once more where forward is made again): T top_k h (n - 1)/n elements a way
 -- for T tokens of a rank and ep(n) (Lepikhin et al. 2020, arXiv:2006.16668). That hardly depends
 -- on n. What does is where it goes: with 8 devices in a machine and n > 8, n - 8 of a rank's n -
 -- 1 partners are elsewhere, and all its layers wait for them. Within a machine nothing leaves it

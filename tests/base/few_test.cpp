@@ -2,8 +2,9 @@
 #include "meshwright/few.h"
 
 #include <catch2/catch.hpp>
+#include <iterator>
+#include <list>
 #include <random>
-#include <sstream>
 
 using mw::Few;
 
@@ -25,9 +26,9 @@ TEST_CASE("A list of few does what a vector does, whatever is done to it") {
         list.insert(list.begin() + at, value);
         vector.insert(vector.begin() + at, value);
         break;
-      case 3: {  // of itself
+      case 3: {  // of another
         const std::vector<int> same = vector;
-        list.insert(list.begin() + at, list.begin(), list.end());
+        list.insert(list.begin() + at, same.begin(), same.end());
         vector.insert(vector.begin() + at, same.begin(), same.end());
         break;
       }
@@ -80,7 +81,8 @@ TEST_CASE("A list of few within its room and beyond it") {
   CHECK(b == Few<int, 2>{3});
   CHECK_THROWS_AS(b.at(1), std::out_of_range);
   CHECK((copy < Few<int, 2>{1, 3} && !(copy < copy)));
-  std::istringstream words("4 5 6");  // read once
-  const Few<int, 2> read{std::istream_iterator<int>(words), std::istream_iterator<int>()};
-  CHECK(read == std::vector<int>{4, 5, 6});
+  const std::list<int> words{4, 5, 6};
+  CHECK(Few<int, 2>(words.begin(), words.end()) == std::vector<int>{4, 5, 6});
+  using Once = std::istream_iterator<int>;
+  CHECK(!std::is_constructible_v<Few<int, 2>, Once, Once>);
 }

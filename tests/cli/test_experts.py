@@ -166,8 +166,8 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
             self.assertEqual(axes, {"ep"})  # though dp's are the same ranks
             predicted = {c["phase"]: c["bytes"] for c in result["predicted"]["communication"]
                          if c["op"] == "all-to-all"}
-            # 2 layers, 16 / ways sequences of 12, 2 choices, 32 wide, in fp32; there and back.
-            even = 2 * 2 * (16 // ways * 12) * 2 * 32 * 4 * (ways - 1) // ways
+            # 2 layers, 16 / ways sequences of 12, 2 choices, fp32: 32 wide and a weight, 32 back.
+            even = 2 * (16 // ways * 12) * 2 * (32 + 1 + 32) * 4 * (ways - 1) // ways
             counts = 2 * 16 // ways * 8 * 8 * (ways - 1) // ways
             self.assertEqual(predicted, {"forward": even + counts, "backward": even})
             for phase in predicted:

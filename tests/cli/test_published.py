@@ -17,7 +17,7 @@ CONFIGURATIONS = {
 # The fullest rank of each plan, in GiB as docs/published.md has them, and whether it fits.
 PEAKS = {
     "gpt3-175b": [(37.6, True)], "megatron-1t": [(56.5, True)], "llama3-405b": [(77.1, True), (68.9, True)],
-    "gemma-2-27b": [(86.4, True), (9.8, True)], "mixtral-8x22b": [(75.1, True)], "deepseek-v3": [(109.5, False)],
+    "gemma-2-27b": [(86.4, True), (9.8, True)], "mixtral-8x22b": [(69.3, True)], "deepseek-v3": [(83.7, False)],
 }
 TOLD = {"llama3-405b", "deepseek-v3", "gemma-2-27b", "mixtral-8x22b"}  # there, of the first plan at least
 

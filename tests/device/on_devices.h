@@ -73,7 +73,7 @@ inline Outcome run(const Experiment& e, std::int64_t steps) {
     const Program& program = executor.program();
     for_each_parameter(executor, false, [&](int p, const at::Tensor& whole) {
       const std::lock_guard lock(mutex);
-      outcome.parameters[program.graph->value(program.parameters[p].value).name] = whole.clone();
+      outcome.parameters[program.name_of_parameter(p)] = whole.clone();
     });
   });
   return outcome;

@@ -221,6 +221,11 @@ TEST_CASE("swiglu, gelu, add", "[kernels]") {
   gated.real(0);
   gated.real(1);
   check_op(gated, [](const Tensors& in) { return Tensors{in[0] * at::sigmoid(in[0]) * in[1]}; });
+  OpCase weighed(swiglu(), {dims, dims, {"batch", "seq"}}, {dims}, sizes);
+  for (std::size_t i = 0; i < 3; ++i) weighed.real(i);
+  check_op(weighed, [](const Tensors& in) {
+    return Tensors{in[0] * at::sigmoid(in[0]) * in[1] * in[2].unsqueeze(-1)};
+  });
   OpCase bell(gelu(), {dims}, {dims}, sizes);
   bell.real(0);
   check_op(bell, [](const Tensors& in) {

@@ -100,7 +100,7 @@ TEST_CASE("Buckets respect their size and follow the order of backward") {
   }
   CHECK(std::count(seen.begin(), seen.end(), true) == static_cast<int>(seen.size()));
   // The head's gradient is ready first, the embedding's last.
-  const auto name = [&](int p) { return program.graph->value(program.parameters[p].value).name; };
+  const auto name = [&](int p) { return program.name_of_parameter(p); };
   CHECK(name(program.buckets.front().parameters.front()) == "head.weight");
   CHECK(name(program.buckets.back().parameters.back()) == "embedding.weight");
 }

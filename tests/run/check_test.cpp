@@ -133,18 +133,16 @@ TEST_CASE("A tensor that does not lie as its placement says is refused with both
 
 TEST_CASE("Parameters without a gradient are named") {
   Setup setup;
-  setup.plan = {
-      dp(2), fault([](Program& program) {
-        int p = 0;
-        while (program.graph->value(program.parameters[p].value).name != "layers.1.mlp.up.weight")
-          ++p;
-        for (Segment& segment : program.segments) {
-          for (Instruction& i : segment.code) {
-            for (int& slot : i.grad_inputs) {
-              if (slot == program.parameters[p].gradient_slot) slot = -1;
-            }
-          }
-        }
-      })};
+  setup.plan = {dp(2), fault([](Program& program) {
+                  int p = 0;
+                  while (program.name_of_parameter(p) != "layers.1.mlp.up.weight") ++p;
+                  for (Segment& segment : program.segments) {
+                    for (Instruction& i : segment.code) {
+                      for (int& slot : i.grad_inputs) {
+                        if (slot == program.parameters[p].gradient_slot) slot = -1;
+                      }
+                    }
+                  }
+                })};
   CHECK(checked(setup).unused == std::vector<std::string>{"layers.1.mlp.up.weight"});
 }

@@ -128,8 +128,9 @@ class Builder {
   // seq, turned) [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
   std::pair<int, int> latent_keys(const std::string& name, int kv, int turned, Dim width,
                                   Dim value);
-  int swiglu(const std::string& name, int gate, int up);  // silu(gate) * up
-  int gelu(const std::string& name, int x);               // the tanh form
+  // silu(gate) * up, and times `weights`, if there are any: one for each row of gate's last dim.
+  int swiglu(const std::string& name, int gate, int up, int weights = -1);
+  int gelu(const std::string& name, int x);  // the tanh form
   int add(const std::string& name, int stream, int branch);
 
   // Experts. Of each model one `top`, one capacity and one number of experts.

@@ -151,6 +151,8 @@ class OpType {
   // "linear", "rms_norm", ...; what a rule may name.
   virtual std::string kind() const = 0;
   virtual OpTraits traits(const Op& op) const = 0;
+  // Kernels are called below torch's autograd, which records nothing of what they compute:
+  // autograd_op.h has the op whose derivative torch is to find.
   virtual void forward(const Op& op, OpCall& call) const = 0;
   // All wanted gradients. Ops that split implement dgrad and wgrad instead.
   virtual void backward(const Op& op, OpCall& call) const;

@@ -58,7 +58,7 @@ OpTypePtr split();
 // value). Needs all widths whole.
 OpTypePtr latent_keys();
 
-// inputs: gate, up -> silu(gate) * up.
+// inputs: gate, up [, weights (gate's first dims)] -> silu(gate) * up [* weights].
 OpTypePtr swiglu();
 
 // The tanh form [Hendrycks and Gimpel 2016], as GPT-2 has it.
@@ -108,9 +108,13 @@ OpTypePtr z_loss(double factor);
 // inputs: x (batch, seq, hidden), picks -> rows (experts, batch, seq; hidden), in the order of
 // experts, then tokens; their choices' places in picks (index; experts, batch, seq).
 OpTypePtr dispatch();
-// inputs: rows (linear), weights, places -> (batch, seq, hidden):
-// each token's rows, weighed and summed.
-OpTypePtr combine();
+// inputs: weights (batch, seq, top), places -> those of the rows. Of the same kind, "dispatch", as
+// it is to be cut alike. Needs top whole.
+OpTypePtr dispatch_weights();
+// inputs: rows (linear), places -> (batch, seq, hidden): the sum of each token's rows, where picks
+// have `top` places of a token. Rows come weighed: W (w x) is w (W x), and so a sum of rows keeps
+// nothing for backward that an expert made (as Megatron-Core's weighted_bias_swiglu_impl).
+OpTypePtr combine(std::int64_t top);
 // inputs: rows (experts, batch, seq; in), weight (experts, out, in) -> rows of `out`.
 // Splits into dgrad and wgrad.
 OpTypePtr expert_linear();

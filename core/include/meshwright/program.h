@@ -306,6 +306,7 @@ struct Program {
   bool has_masters() const { return optimizer_dtype != dtype; }
   // Of a value of the graph.
   Dtype dtype_of(Scalar scalar, bool fp32_at_least) const;
+  const std::string& name_of_parameter(int parameter) const;
   int segment(const std::string& name) const;  // index; -1
   // Index of the segment of that kind (and, of post, receive and sent, direction); -1.
   int segment(SegmentKind kind, int vstage, bool gradient = false) const;

@@ -143,8 +143,13 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
       const auto start = starts_.find(sends->pending);
       if (start != starts_.end()) sends = start->second;
     }
-    if (time.kind != InstructionTime::Kind::own) {
-      made.kind = time.kind == InstructionTime::Kind::wait ? "wait" : "transfer";
+    using Of = InstructionTime::Kind;
+    if (time.kind == Of::copy || time.kind == Of::copy_wait) {
+      made.kind = time.kind == Of::copy ? "transfer" : "wait";
+      made.name = "copy";
+      made.axis = "host";
+    } else if (time.kind != Of::own) {
+      made.kind = time.kind == Of::wait ? "wait" : "transfer";
       name_transfer(*sends, time.microbatch, made);
     }
     rows.push_back(std::move(made));
@@ -156,7 +161,8 @@ std::vector<SpanMemoryRow> TraceRows::predicted_memory(
     const std::vector<InstructionTime>& times) const {
   std::map<std::tuple<int, int, int>, double> ends;  // of segment, index, microbatch
   for (const InstructionTime& time : times) {
-    if (time.kind == InstructionTime::Kind::transfer) continue;
+    if (time.kind == InstructionTime::Kind::transfer || time.kind == InstructionTime::Kind::copy)
+      continue;
     double& end = ends[{time.segment, time.index, time.microbatch}];
     end = std::max(end, time.end);
   }

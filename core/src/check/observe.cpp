@@ -99,10 +99,6 @@ double relative(double x, double reference, double floor) {
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 
-const std::string& parameter_name(const Program& program, std::size_t parameter) {
-  return program.graph->value(program.parameters[parameter].value).name;
-}
-
 Layout whole_layout(const Program& program) {
   return Layout(program.mesh.atoms().size());
 }

@@ -21,9 +21,6 @@ double distance(const at::Tensor& x, const at::Tensor& y);
 double relative(const at::Tensor& x, const at::Tensor& reference, double floor);
 double relative(double x, double reference, double floor);
 
-// The name of a parameter, by its index in the program.
-const std::string& parameter_name(const Program& program, std::size_t parameter);
-
 // The layout of what each rank has whole.
 Layout whole_layout(const Program& program);
 

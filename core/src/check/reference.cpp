@@ -78,7 +78,7 @@ class Reference::Keeper final : public StepWatcher {
   void gradients(Executor& executor) override {
     if (!reference_.gradients_.empty()) return;
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-      const std::string& name = parameter_name(program_, p);
+      const std::string& name = program_.name_of_parameter(static_cast<int>(p));
       const at::Tensor gradient =
           unscaled(executor, executor.storage().gradient(static_cast<int>(p))).cpu().clone();
       reference_.facts_.gradient_norms[name] = at::linalg_vector_norm(gradient, 2).item<double>();
@@ -97,7 +97,7 @@ class Reference::Keeper final : public StepWatcher {
     if (!place) {
       for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
         const at::Tensor numbers = executor.storage().parameter(static_cast<int>(p));
-        at::Tensor& kept = reference_.parameters_[parameter_name(program_, p)];
+        at::Tensor& kept = reference_.parameters_[program_.name_of_parameter(static_cast<int>(p))];
         kept = kept.defined() ? kept.copy_(numbers) : numbers.cpu().clone();
       }
       place = not_finite_after(step, reference_.parameters_);

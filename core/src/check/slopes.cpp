@@ -67,7 +67,7 @@ class OneRank {
     Tensors directions;
     double squares = 0;
     for (const std::size_t p : moved) {
-      slope.parameters.push_back(parameter_name(executor_.program(), p));
+      slope.parameters.push_back(executor_.program().name_of_parameter(static_cast<int>(p)));
       directions.push_back(at::randn(parameters_[p].sizes(), generator_, parameters_[p].options()));
       slope.backward += (directions.back() * gradients_[p]).sum().item<double>();
       squares += gradients_[p].square().sum().item<double>();
@@ -155,7 +155,7 @@ Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
       parameters.push_back(executor.storage().parameter(static_cast<int>(p)).clone());
     GradientWatcher watcher([&](Executor& at) {
       for_each_parameter(at, true, [&](int p, const at::Tensor& whole) {
-        const std::string& name = parameter_name(program, static_cast<std::size_t>(p));
+        const std::string& name = program.name_of_parameter(p);
         if (!of.contains(name)) return;
         const at::Tensor numbers = whole.to(at::kDouble);
         const std::lock_guard lock(mutex);

@@ -117,8 +117,7 @@ class Comparer : public StepWatcher {
         for (const int p : program.buckets[b].parameters) {
           const at::Tensor whole =
               own ? whole_parameter(executor_, p, flat, gradients) : at::Tensor();
-          const at::Tensor reference =
-              taker_.take(gradients, parameter_name(program, static_cast<std::size_t>(p)));
+          const at::Tensor reference = taker_.take(gradients, program.name_of_parameter(p));
           if (own) visit(p, whole, reference);
         }
       }
@@ -141,7 +140,8 @@ class Comparer : public StepWatcher {
   // A gradient that is zero but for rounding (a key's bias) says nothing, and Adam makes of it what
   // its eps allows.
   bool negligible(std::size_t p) const {
-    return reference_.gradient_norm(parameter_name(program_, p)) <= 1e-12 * floor_;
+    return reference_.gradient_norm(program_.name_of_parameter(static_cast<int>(p))) <=
+           1e-12 * floor_;
   }
 
   const Reference& reference_;

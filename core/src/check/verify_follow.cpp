@@ -77,8 +77,7 @@ class Taker : public StepWatcher {
       if (into.size() <= at_) into.resize(at_ + 1);
       for (std::vector<double>* each : {&spread_.before, &spread_.after})
         if (each->size() <= at_) each->resize(at_ + 1, 0);
-      note(into[at_][parameter_name(executor.program(), static_cast<std::size_t>(p))], whole,
-           spread[at_]);
+      note(into[at_][executor.program().name_of_parameter(p)], whole, spread[at_]);
     });
   }
 
@@ -127,7 +126,7 @@ class Follower : public StepWatcher {
     errors_.emplace_back();
     const double floor = std::isfinite(mix_.norms[step]) ? 1e-6 * mix_.norms[step] : 0;
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-      const std::string& name = parameter_name(program, p);
+      const std::string& name = program.name_of_parameter(static_cast<int>(p));
       at::Tensor own = executor.storage().gradient(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.gradients[step].at(name);
       errors_[step].gradients[name] =
@@ -145,7 +144,7 @@ class Follower : public StepWatcher {
     errors_[at].loss = relative(mix_.losses[at], outcome.loss, loss_floor);
     errors_[at].norm = relative(mix_.norms[at], outcome.grad_norm, norm_floor);
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-      const std::string& name = parameter_name(program, p);
+      const std::string& name = program.name_of_parameter(static_cast<int>(p));
       at::Tensor own = executor.storage().parameter(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.parameters[at].at(name);
       const double floor = outcome.lr * std::sqrt(static_cast<double>(own.numel()));

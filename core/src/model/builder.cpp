@@ -289,11 +289,21 @@ std::pair<int, int> Builder::latent_keys(const std::string& name, int kv, int tu
   return {both[0], both[1]};
 }
 
-int Builder::swiglu(const std::string& name, int gate, int up) {
+int Builder::swiglu(const std::string& name, int gate, int up, int weights) {
   require(dims(gate) == dims(up), name, [&] {
     return fmt::format("gate {} and up {} differ", text_of(dims(gate)), text_of(dims(up)));
   });
-  return append(op(name, mw::swiglu(), {use(gate), use(up)}), {{"", dims(gate)}})[0];
+  std::vector<Use> inputs{use(gate), use(up)};
+  if (weights >= 0) {
+    inputs.push_back(use(weights));
+    Dims rows = dims(gate);
+    rows.pop_back();
+    require(dims(weights) == rows, name, [&] {
+      return fmt::format("weights {} are not one for each row of {}", text_of(dims(weights)),
+                         text_of(dims(gate)));
+    });
+  }
+  return append(op(name, mw::swiglu(), std::move(inputs)), {{"", dims(gate)}})[0];
 }
 
 int Builder::gelu(const std::string& name, int x) {

@@ -94,7 +94,10 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
       append(op(sent, mw::dispatch(), {use(x), use(picks)}, {"top"}),
              {{sent + ".rows", {"experts", "batch", "seq", dims(x).back()}},
               {sent + ".places", {"experts", "batch", "seq"}, Scalar::index, false}});
-  return {made_rows[0], made_rows[1], weights};
+  const int weighs = append(
+      op(sent + ".weights", mw::dispatch_weights(), {use(weights), use(made_rows[1])}, {"top"}),
+      {{"", dims(made_rows[1])}})[0];
+  return {made_rows[0], made_rows[1], weighs};
 }
 
 int Builder::expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts) {
@@ -115,11 +118,11 @@ int Builder::through_experts(const std::string& prefix, const Routed& routed, Di
   const int gate =
       expert_linear(name + ".gate", routed.rows, {"experts", width, hidden}, names.gate, true);
   const int up = expert_linear(name + ".up", routed.rows, {"experts", width, hidden}, names.up);
-  const int y = swiglu(name + ".swiglu", gate, up);
+  const int y = swiglu(name + ".swiglu", gate, up, routed.weights);
   const int down = expert_linear(name + ".down", y, {"experts", hidden, width}, names.down);
-  std::vector<Use> inputs{use(down), use(routed.weights), use(routed.places)};
+  std::vector<Use> inputs{use(down), use(routed.places)};
   inputs[0].linear = true;
-  return append(op(prefix + ".combine", mw::combine(), std::move(inputs), {"top"}),
+  return append(op(prefix + ".combine", mw::combine(graph.size("top")), std::move(inputs)),
                 {{"", {"batch", "seq", hidden}}})[0];
 }
 

@@ -115,11 +115,9 @@ void name_buckets(Program& program) {
   // A bucket of several stages is named by what it holds: they must agree on the name.
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     Bucket& bucket = program.buckets[b];
-    bucket.name =
-        bucket.stages.empty()
-            ? "bucket " + std::to_string(b)
-            : "shared " +
-                  program.graph->value(program.parameters[bucket.parameters.front()].value).name;
+    bucket.name = bucket.stages.empty()
+                      ? "bucket " + std::to_string(b)
+                      : "shared " + program.name_of_parameter(bucket.parameters.front());
   }
 }
 

@@ -129,7 +129,18 @@ class Forward {
     slot = emit_moves(program_, code_, *view.forward, tape_.value_slot[view.value],
                       derived_.layout[view.value], "forward");
     tape_.entries.push_back({Tape::Entry::view, index});
+    if (exchanges(index)) {
+      for (int i = index + 1; i < static_cast<int>(derived_.views.size()); ++i) {
+        if (tape_.value_slot[derived_.views[i].value] >= 0 && exchanges(i)) materialise(i);
+      }
+    }
     return slot;
+  }
+
+  // What there is of rows is exchanged together, both ways: ranks then wait for each other once.
+  bool exchanges(int index) const {
+    const View& view = derived_.views[index];
+    return graph_.sparse.has(graph_.value(view.value).dims) && !view.forward->empty();
   }
 
   void compute(int index) {

@@ -69,7 +69,7 @@ class Digest {
     add(list.size());
     for (const auto& element : list) add(static_cast<const Element&>(element));
   }
-  template <class Element, std::size_t N>
+  template <class Element, unsigned N>
   void add(const Few<Element, N>& list) {
     add(list.size());
     for (const Element& element : list) add(element);

@@ -89,7 +89,7 @@ Instruction update_of(const Program& program, int bucket, int parameter, Update 
                       int to) {
   Instruction i = update_of(program, bucket, what, from, to);
   i.parameter = parameter;
-  i.label = program.graph->value(program.parameters[parameter].value).name;
+  i.label = program.name_of_parameter(parameter);
   return i;
 }
 

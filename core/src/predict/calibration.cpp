@@ -32,7 +32,7 @@ SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint
     sized.size.flops += work.flops;
     sized.size.bytes += work.bytes;
     sized.product = sized.product || work.gemms > 0;
-    sized.beside += work.host + (work.one_memory_copies ? 2 * work.link : 0);
+    sized.beside += work.host + work.one_memory;
   }
   sized.moves = sized.size.flops <= 0 && (i.code == Code::start || i.code == Code::wait);
   if (i.code != Code::compute || i.update != Update::none || sized.size.flops <= 0) return sized;

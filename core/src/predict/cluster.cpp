@@ -155,7 +155,13 @@ const Fields<Torus>& torus_fields() {
 const Fields<Cluster>& host_fields() {
   static const Fields<Cluster> fields = [] {
     Fields<Cluster> f;
-    rate(f.add("link", "bytes a second between a device and its host", &Cluster::host_link));
+    rate(f.add("link", "bytes a second between a device and its host, each way",
+               &Cluster::host_link));
+    rate(f.add("node_link",
+               "bytes a second between all devices of a node and their host, each way; left out: "
+               "each has its link for itself",
+               &Cluster::host_node_link))
+        .optional();
     rate(f.add("bandwidth", "bytes a second of the host's memory, for each device",
                &Cluster::host_bandwidth));
     f.formerly("memory", "bandwidth");

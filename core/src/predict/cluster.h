@@ -92,7 +92,9 @@ struct Cluster {
   NodeLinks node;
   Network network;
   Torus torus;
-  double host_link = 0;            // bytes a second between a device and its host; 0: not known
+  // Bytes a second between a device and its host, each way (0: not known), and between all of a
+  // node's devices together and their host (0: each has its link for itself).
+  double host_link = 0, host_node_link = 0;
   double host_bandwidth = 0;       // ... of the host's memory, where what is offloaded is updated
   std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 

@@ -178,6 +178,12 @@ double send_seconds(const Cluster& cluster, double bytes, int from, int to) {
   return bytes / (cluster.network.nic * cluster.network.share) + cluster.network.latency + call;
 }
 
+double host_copy_seconds(const Cluster& cluster, double bytes, int devices) {
+  if (cluster.host_link <= 0) return 0;
+  const double together = cluster.host_node_link > 0 ? cluster.host_node_link / devices : 0;
+  return bytes / (together > 0 ? std::min(cluster.host_link, together) : cluster.host_link);
+}
+
 double traffic_share(const Cluster& cluster, const Placed& where, const Library& library) {
   if (where.torus_links > 0 || where.nodes == 1) return 1;
   return std::min(1.0, nic(cluster.network, where, library) * where.in_node /

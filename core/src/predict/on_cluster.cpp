@@ -149,11 +149,17 @@ double OnCluster::local(const Footprint& made) const {
     } else if (work.bytes > 0) {
       seconds += streams(work.bytes, work.calls);
     }
-    if (work.link > 0 && cluster_.host_link > 0) seconds += work.link / cluster_.host_link;
+    seconds += host_copy(work.link);
     if (work.host > 0 && cluster_.host_bandwidth > 0)
       seconds += work.host / cluster_.host_bandwidth;
   }
   return seconds;
+}
+
+// All ranks of a node copy at the same time.
+double OnCluster::host_copy(double bytes) const {
+  const int devices = cluster_.node.devices, before = rank_ / devices * devices;
+  return host_copy_seconds(cluster_, bytes, std::min(devices, program_.mesh.size() - before));
 }
 
 WorkTime OnCluster::op(const RankView& view, int index, Piece piece, int ring_step) {

@@ -24,6 +24,7 @@ class OnCluster final : public RankMachine {
                 const Footprint& made) override;
   TransferCost transfer(const RankView& view, const Instruction& instruction,
                         const Transfer& transfer) override;
+  double host_copy(double bytes) const override;
   WorkTime beside(const RankView& view, const Segment& segment) override;
   double run_seconds(double device, double host) const override;
 

@@ -97,7 +97,7 @@ class StageClock {
   }
   StepTime times(double step) {
     StepTime time = pricer_.times();
-    time.idle = std::max(0.0, step - time.compute - time.exposed);
+    time.idle = std::max(0.0, step - time.compute - time.exposed - time.host_copies.exposed);
     time.step = step;
     return time;
   }

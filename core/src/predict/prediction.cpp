@@ -48,12 +48,14 @@ StepShares shares_of(const std::vector<StepTime>& stages) {
   for (const StepTime& stage : stages) {
     add(shares.compute, stage.compute);
     add(shares.bubble, stage.idle);
+    add(shares.host_copies, stage.host_copies.exposed);
     for (const auto& [key, transfer] : stage.transfers)
       add(shares.exposed[key.axis], transfer.exposed);
   }
   if (all <= 0) return shares;
   shares.compute /= all;
   shares.bubble /= all;
+  shares.host_copies /= all;
   for (auto& [axis, share] : shares.exposed) share /= all;
   return shares;
 }
@@ -79,7 +81,8 @@ double active_parameters(const Graph& graph) {
 }
 
 void scale_times(Prediction& p, double share) {
-  for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds})
+  for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds,
+                          &p.host_copies.seconds, &p.host_copies.exposed})
     *seconds *= share;
   for (auto& stage : p.actions) {
     for (TimedAction& action : stage) {
@@ -201,6 +204,9 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   for (std::size_t s = 0; s < time.stages.size(); ++s) {
     p.compute_seconds = std::max(p.compute_seconds, time.stages[s].compute);
     p.exposed_seconds = std::max(p.exposed_seconds, time.stages[s].exposed);
+    const TransferTime& copies = time.stages[s].host_copies;
+    p.host_copies.seconds = std::max(p.host_copies.seconds, copies.seconds);
+    p.host_copies.exposed = std::max(p.host_copies.exposed, copies.exposed);
     add_communication(p, time.stages[s], forecast_traffic(slowest[s]));
   }
   if (const double turns = machine.turns(p.ranks, threads); turns > 1 && ranks.size() == 1)
@@ -264,6 +270,7 @@ void Prediction::forget_machine(std::string why) {
   for (double* number : {&step_seconds, &compute_seconds, &exposed_seconds, &tokens_per_second,
                          &tokens_per_second_per_device, &peak_flops, &mfu, &mfu_6n, &hfu})
     *number = unknown;
+  host_copies = {};
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
   for (CommunicationForecast& c : communication) c.seconds = c.exposed_seconds = unknown;
@@ -318,6 +325,10 @@ Json Prediction::to_json() const {
     if (cpu_seconds > 0) json["cpu_seconds"] = cpu_seconds;
     json["compute_seconds"] = compute_seconds;
     json["exposed_seconds"] = exposed_seconds;
+    if (host_copies.seconds > 0) {
+      json["host_copy_seconds"] = host_copies.seconds;
+      json["exposed_host_copy_seconds"] = host_copies.exposed;
+    }
     json["tokens_per_second"] = tokens_per_second;
     json["tokens_per_second_per_device"] = tokens_per_second_per_device;
     json["peak_flops"] = peak_flops;

@@ -34,6 +34,7 @@ struct StageForecast {
 // are 1.
 struct StepShares {
   double compute = 0, bubble = 0;
+  double host_copies = 0;                 // waiting for copies to and from host memory
   std::map<std::string, double> exposed;  // by axis: waiting for its transfers
 };
 
@@ -54,6 +55,9 @@ struct Prediction {
   std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
   std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
+  // Of copies between devices and host memory that go beside computing: what they take, and what of
+  // it nothing hides. None where ranks have no devices of their own.
+  TransferTime host_copies;
   double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
   double step_error = 0;       // Machine::error
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage

@@ -1,5 +1,5 @@
 // Prices a step: seconds of each instruction on a machine, and a timeline of one rank in which
-// transfers are begun and awaited.
+// transfers, and copies to and from host memory, are begun and awaited.
 #pragma once
 
 #include <map>
@@ -19,9 +19,10 @@ struct TransferTime {
 
 struct StepTime {
   double step = 0;
-  double compute = 0;  // in ops, copies and the optimizer
-  double exposed = 0;  // waiting for transfers
-  double idle = 0;     // neither: waiting for another stage
+  double compute = 0;        // in ops, copies in their order and the optimizer
+  double exposed = 0;        // waiting for transfers
+  TransferTime host_copies;  // to and from host memory beside what the rank computes
+  double idle = 0;           // neither: waiting for another stage
   std::map<CommunicationKey, TransferTime> transfers;
   double executed = 0;  // floating-point operations that the rank really does
 };

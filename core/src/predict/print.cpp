@@ -110,13 +110,16 @@ std::string step(const Prediction& p) {
         "cluster = mw.cluster(\"NAME\"))\n",
         100 * p.bubble_fraction, work, p.untimed);
   }
+  const std::string copies = p.host_copies.seconds > 0 ? fmt::format("{} exposed host copies, ",
+                                                                     seconds(p.host_copies.exposed))
+                                                       : "";
   return fmt::format(
-      "  step    {}{} predicted: {} compute, {} exposed communication, bubble {:.1f} %\n"
+      "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %\n"
       "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
       "  on      {}\n",
       seconds(p.step_seconds),
       p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
-      seconds(p.compute_seconds), seconds(p.exposed_seconds), 100 * p.bubble_fraction,
+      seconds(p.compute_seconds), seconds(p.exposed_seconds), copies, 100 * p.bubble_fraction,
       scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n, p.priced_for);
 }
 
@@ -163,8 +166,10 @@ std::string room_text(const Prediction& p) {
             : p.host_fits() ? fmt::format("  {}, of {}\n", needed, bytes(p.host_limit))
                             : fmt::format("  does not fit: {}, against {} (host.capacity)\n",
                                           needed, bytes(p.host_limit));
-    if (p.timed())
-      text += "  copies to and from it are priced in line with what a device computes\n";
+    if (p.timed() && p.host_copies.seconds > 0) {
+      text += fmt::format("  copies to and from it take {}, of which nothing hides {}\n",
+                          seconds(p.host_copies.seconds), seconds(p.host_copies.exposed));
+    }
   }
   if (p.nearly_full()) {
     text += fmt::format(

@@ -70,14 +70,24 @@ class Run {
   const std::size_t from_;
 };
 
-// Bytes of what gradients of weights are made of. The gradients that they read lie in storages of
-// their own where they wait, though one that is added to in place serves many layers here.
-double waiting(const RankView& rank, const Segment& backward) {
+// Bytes of what gradients of weights are made of: on the device, and in host memory. The gradients
+// that they read lie in storages of their own where they wait, though one that is added to in place
+// serves many layers here. What goes to host memory waits there alone.
+struct Waiting {
+  double device = 0, host = 0;
+  double dgrad = 0;  // in host memory, that the others read
+};
+Waiting waiting(const RankView& rank, const Segment& backward) {
   const Program& program = rank.program();
-  double bytes = 0;
-  std::set<int> read;
+  Waiting found;
+  double& bytes = found.device;
+  std::set<int> read, others;
   for (const Instruction& i : backward.code) {
-    if (i.code != Code::compute || i.op < 0 || i.piece != Piece::wgrad) continue;
+    if (i.code == Code::copy) continue;
+    if (i.code != Code::compute || i.op < 0 || i.piece != Piece::wgrad) {
+      for_each_slot(i, [&](int slot) { others.insert(program.root(slot)); });
+      continue;
+    }
     for (const int slot : i.grad_outputs)
       if (slot >= 0) bytes += static_cast<double>(rank.bytes(slot));
     for (const auto* list : {&i.inputs, &i.saved}) {
@@ -89,7 +99,19 @@ double waiting(const RankView& rank, const Segment& backward) {
       }
     }
   }
-  return bytes;
+  Footprint made;
+  for (const Instruction& i : backward.code) {
+    if (i.code != Code::copy || i.bucket >= 0) continue;
+    footprint(rank, i, Asks::work, made);
+    const HostCopy& copy = made.host_copy;
+    if (copy.bytes <= 0 || copy.device < 0) continue;
+    const int root = program.root(copy.device);
+    if (others.contains(root)) found.dgrad += static_cast<double>(copy.bytes);
+    if (!read.contains(root)) continue;
+    found.host += static_cast<double>(copy.bytes);
+    found.device -= static_cast<double>(rank.bytes(root));
+  }
+  return found;
 }
 
 void measure_time(const RankView& rank, const Machine& machine, int ranks, MicrobatchProbe& found) {
@@ -104,14 +126,18 @@ void measure_time(const RankView& rank, const Machine& machine, int ranks, Micro
     const std::size_t from = pricer.kept().size();
     pricer.play(what);
     if (what.microbatch != 0) continue;
-    const double seconds = pricer.clock() - before;
     const Run run(program, segment, pricer.kept(), from);
+    const double copies = run.seconds(Kind::copy_wait, [](const Instruction&) { return true; });
+    const double seconds = pricer.clock() - before - copies;
     if (segment.kind == SegmentKind::forward) {
       found.forward += seconds;
+      found.forward_copies += copies;
       found.forward_free = run.free();
       continue;
     }
     found.backward += seconds;
+    found.backward_copies += copies;
+    found.fetched += run.seconds(Kind::copy, [](const Instruction& i) { return i.bucket < 0; });
     found.backward_free = run.free();
     found.weights += run.seconds(Kind::own, [](const Instruction& i) {
       return i.code == Code::compute && i.op >= 0 && i.piece == Piece::wgrad;
@@ -174,7 +200,10 @@ MicrobatchProbe memory_of(const RankView& rank) {
       const std::size_t last = last_layer(program, segment);
       play(part_of(segment, 0, last));
       found.layer = play(part_of(segment, last, segment.code.size()));
-      found.waiting = waiting(rank, segment);
+      const Waiting waits = waiting(rank, segment);
+      found.waiting = waits.device;
+      found.host_waiting = waits.host;
+      found.host_dgrad = waits.dgrad;
     }
   }
   found.working += static_cast<double>(rank.bytes(program.loss));
@@ -182,8 +211,9 @@ MicrobatchProbe memory_of(const RankView& rank) {
 }
 
 constexpr double MicrobatchProbe::*byte_counts[] = {
-    &MicrobatchProbe::working, &MicrobatchProbe::layer, &MicrobatchProbe::held,
-    &MicrobatchProbe::waiting, &MicrobatchProbe::host};
+    &MicrobatchProbe::working,   &MicrobatchProbe::layer, &MicrobatchProbe::held,
+    &MicrobatchProbe::waiting,   &MicrobatchProbe::host,  &MicrobatchProbe::host_waiting,
+    &MicrobatchProbe::host_dgrad};
 
 }  // namespace
 
@@ -192,11 +222,11 @@ MicrobatchProbe SearchProbes::measure_microbatch(const Asked& asked, const Plan&
   throw_if_stopped();
   const auto of = [&](std::int64_t size) {
     return RankView(plan.programs.front(), plan.mesh.coordinates(0), size * asked.ways,
-                    request_.machine->scratch());
+                    machine_.scratch());
   };
   const RankView rank = of(sequences);
   MicrobatchProbe found;
-  measure_time(rank, *request_.machine, plan.ranks(), found);
+  measure_time(rank, machine_, plan.ranks(), found);
   // Bytes lie on a line between one sequence and many.
   const auto memory = [&](std::int64_t size) -> const MicrobatchProbe& {
     const auto [known, missing] = memory_.try_emplace({asked, size});

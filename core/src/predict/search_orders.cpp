@@ -158,6 +158,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     terms.ways = {{ways - 1.0, ways - 1.0, 0, 0}};
     terms.most = {{std::min(microbatches, ways) * layers_of(layers, ways, 0) / mean, 0}};
     terms.last = {{layers_of(layers, ways, ways - 1) / mean, 0}};
+    terms.first = {static_cast<double>(std::min(microbatches, ways)), 0};
     terms.loss = {1, 0};
     return terms;
   }
@@ -206,12 +207,17 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     }
     const auto& of_last = schedule.order.at(static_cast<std::size_t>(last));
     terms.last = held(of_last, of_layers, mean);
-    std::vector<int> loss(static_cast<std::size_t>(vstages), 0);
-    loss.back() = 1;
-    for (const OrderTerms::Held& one : held(of_last, loss, 1)) {
-      terms.loss.kept = std::max(terms.loss.kept, one.kept);
-      terms.loss.waiting = std::max(terms.loss.waiting, one.waiting);
-    }
+    const auto of_chunk = [&](std::size_t v, OrderTerms::Held& found) {
+      std::vector<int> counts(static_cast<std::size_t>(vstages), 0);
+      counts[v] = 1;
+      const auto stage = static_cast<std::size_t>(schedule.stage_of[v]);
+      for (const OrderTerms::Held& one : held(schedule.order.at(stage), counts, 1)) {
+        found.kept = std::max(found.kept, one.kept);
+        found.waiting = std::max(found.waiting, one.waiting);
+      }
+    };
+    of_chunk(0, terms.first);
+    of_chunk(static_cast<std::size_t>(vstages) - 1, terms.loss);
     terms.folded = ways > 1 && last == schedule.stage_of.front();
     return terms;
   } catch (const Stopped&) {

@@ -31,7 +31,7 @@ struct OrderTerms {
     friend bool operator==(const Held&, const Held&) = default;
   };
   std::vector<Held> most, last;  // of any stage, of the last: none of them is less in both
-  Held loss;                     // of the last chunk alone, at most
+  Held first, loss;              // of the first chunk alone, and of the last one, at most
   double turns = 1;              // how often gradients of another chunk than before come, at most
   bool holds_all = false;        // as many as there are: so many times more of more
   bool folded = false;           // the first and the last layer lie on one stage

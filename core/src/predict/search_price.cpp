@@ -43,27 +43,34 @@ namespace {
 // Transfers beside the works of layers, of which a run of a segment has so many: gathers that begin
 // a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run
 // are waited for. The others slow the layer's work, and keep its own transfers waiting, as those of
-// one link go one after the other; or the layer waits for them.
+// one link go one after the other; or the layer waits for them. A gather may wait itself for what
+// it sends to come from host memory, which keeps no link.
 struct Beside {
   double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
 
-  // `layer`: seconds of a layer's work; `free`: ... before its first transfer on each link.
+  // `layer`: seconds of a layer's work; `free`: ... before its first transfer on each link; `copy`:
+  // ... from host memory, of what it gathers, and `fetched`: ... of activations.
   void add(const PerLink& moves, const PerLink* more, double layer, const ByLink& free,
-           double layers, double slows) {
-    double late = 0, longest = 0, all = 0;
+           double layers, double slows, double copy = 0, double fetched = 0) {
+    const double there = copy > 0 ? copy + fetched : 0;  // one after the other
+    double late = 0, longest = there, all = 0;
     for (std::size_t link = 0; link < free.size(); ++link) {
-      const double seconds = moves[link].layer + (more == nullptr ? 0 : (*more)[link].layer);
-      late = std::max(late, seconds - free[link]);
-      longest = std::max(longest, seconds);
+      const double gather = moves[link].layer;
+      const double seconds = gather + (more == nullptr ? 0 : (*more)[link].layer);
+      if (seconds <= 0) continue;
+      late = std::max(late, std::min(seconds, there + seconds - free[link]));
+      longest = std::max({longest, there + gather, seconds});  // sums go while copies come
       all += seconds;
     }
     const double longer = std::max(late + slows * std::min(all, layer), longest - layer);
     own += layers * longer;
-    each += all - longer;
+    each += copy + all - longer;
   }
   // Of an end of the model, half of what both have: waited for, or beside a layer's work.
-  void add_end(const PerLink& moves, double beside) {
-    for (const PerLayer& link : moves) own += std::max(0.0, link.ends / 2 - beside);
+  void add_end(const PerLink& moves, double beside, double copy = 0) {
+    for (const PerLayer& link : moves) {
+      if (link.ends > 0) own += std::max(0.0, (copy + link.ends) / 2 - beside);
+    }
   }
 };
 
@@ -80,30 +87,41 @@ ClosedForm::Works ClosedForm::works(const WorkTerms& work, const DataTerms& data
     return Runs{own + beside.own, beside.each};
   };
   Works found;
+  const auto copies = [&](Runs& of, const PerLayer& waits, double share) {
+    of.own += share * (waits.layer * layers - (ends.last ? waits.ends : 0));
+    of.each += share * waits.ends;
+  };
   const double own_forward = data.own_forward.at(layers),
                own_backward = data.own_backward.at(layers);
   Beside forward;
-  forward.add(data.gather_forward, nullptr, work.forward.layer, work.forward_free, layers,
-              data.slows);
-  if (ends.first) forward.add_end(data.gather_forward, 0);
-  if (ends.last) forward.add_end(data.gather_forward, work.forward.layer);
+  forward.add(data.gather_forward, nullptr, work.forward.layer + work.forward_copies.layer,
+              work.forward_free, layers, data.slows, data.copy_forward.layer);
+  if (ends.first) forward.add_end(data.gather_forward, 0, data.copy_forward.ends);
+  if (ends.last) forward.add_end(data.gather_forward, work.forward.layer, data.copy_forward.ends);
   found.forward = runs(seconds(work.forward) + own_forward, forward);
+  copies(found.forward, work.forward_copies, 1);
   Beside backward;
-  backward.add(data.gather_backward, &data.scatter, work.backward.layer, work.backward_free, layers,
-               data.slows);
+  const double waits = work.backward_copies.layer;
+  backward.add(data.gather_backward, &data.scatter, work.backward.layer + waits, work.backward_free,
+               layers, data.slows, data.copy_backward.layer, work.fetched);
   if (ends.first) backward.add_end(data.scatter, 0);
   if (ends.last) backward.add_end(data.scatter, work.backward.layer);
   found.backward = runs(seconds(work.backward) + own_backward, backward);
+  copies(found.backward, work.backward_copies, 1);
   // What ran beside the gradients of weights has nothing beside it where these wait.
   const double weights = seconds(work.weights), hidden = seconds(work.hidden);
   const double layer = work.backward.layer - work.weights.layer + work.hidden.layer;
   Beside dgrad, wgrad;
-  dgrad.add(data.gather_backward, nullptr, layer, work.backward_free, layers, data.slows);
+  dgrad.add(data.gather_backward, nullptr, layer + work.dgrad_copies * waits, work.backward_free,
+            layers, data.slows, data.copy_backward.layer, work.dgrad_copies * work.fetched);
   found.dgrad = runs(seconds(work.backward) - weights + hidden + own_backward, dgrad);
-  wgrad.add(data.scatter, nullptr, work.weights.layer, no_transfers, layers, data.slows);
+  wgrad.add(data.scatter, nullptr, work.weights.layer + work.wgrad_copies * waits, no_transfers,
+            layers, data.slows);
   if (ends.first) wgrad.add_end(data.scatter, 0);
   if (ends.last) wgrad.add_end(data.scatter, work.weights.layer);
   found.wgrad = runs(weights, wgrad);
+  copies(found.dgrad, work.backward_copies, work.dgrad_copies);
+  copies(found.wgrad, work.backward_copies, work.wgrad_copies);
   return found;
 }
 
@@ -149,31 +167,25 @@ double ClosedForm::Bytes::at(const OrderTerms& order, const std::vector<OrderTer
 
 // Adjacent ranks share a node: those of one stage, or of several, of which the first holds most and
 // the last least of layers and microbatches, and what lies between them on a line. The model's ends
-// are on the first and the last stage alone.
+// are on the first and the last stage alone, which may be one.
 double ClosedForm::host(const OrderTerms* order, const SearchCandidate& c) const {
   if (!host_.any()) return 0;
   const double on_node = std::min(request_.machine->host().ranks, request_.ranks);
-  if (order == nullptr) return on_node * (host_.first + host_.ends + host_.kept + host_.loss);
+  if (order == nullptr) return on_node * (host_.first + host_.ends + host_.kept + host_.made);
   const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
   const auto kept = [&](const std::vector<OrderTerms::Held>& held) {
     double most = 0;
-    for (const OrderTerms::Held& one : held) most = std::max(most, one.kept + one.waiting);
-    return most * more * host_.kept;
+    for (const OrderTerms::Held& one : held)
+      most = std::max(most, one.kept * host_.kept + one.waiting * host_.waiting);
+    return most * more;
   };
   const double first = host_.first + kept(order->most), last = host_.last + kept(order->last);
   const double stages =
       std::clamp(on_node * c.stages / request_.ranks, 1.0, static_cast<double>(c.stages));
   const double beyond = (stages - 1) / 2 / (c.stages - 1);  // of the way, their mean
-  // Of the model's ends: both on one stage, or half of what lasts on each; and of the last one's
-  // loss.
-  const bool all = stages >= c.stages, folded = order->folded;
-  const double loss = (order->loss.kept + order->loss.waiting) * more * host_.loss;
-  const auto on = [&](double layers, bool begins, bool ends) {
-    const double share = all || (folded && begins) ? 1 : folded ? 0 : 0.5;
-    return layers + (share * host_.ends + (ends ? loss : 0)) / stages;
-  };
-  return on_node * std::max(on(first + beyond * (last - first), true, all || folded),
-                            on(last + beyond * (first - last), false, all || !folded));
+  const double ends = host_.ends * (stages < c.stages && !order->folded ? 0.5 : 1) / stages +
+                      order->first.kept * more * host_.made / stages;
+  return on_node * (std::max(first, last) - beyond * std::abs(first - last) + ends);
 }
 
 void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
@@ -196,8 +208,12 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   } else {
     end_ += reduce.own + reduce.each + data.own_last.at(most);
   }
-  host_ = {data.host.layer * most, data.host.layer * least, data.host.ends,
-           work.host.layer * layers_ / c.stages, work.host.ends};
+  host_ = {data.host.layer * most,
+           data.host.layer * least,
+           data.host.ends,
+           work.host.layer * layers_ / c.stages,
+           work.host_waiting.layer * layers_ / c.stages,
+           work.host.ends};
   if (!staged) {
     whole_bytes_ = kept_ + data.lasting.at(layers_) + work.working.at(layers_) +
                    data.working.at(layers_) + data.held_ends + data.pending.at(layers_);

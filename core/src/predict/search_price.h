@@ -63,10 +63,11 @@ class ClosedForm {
   };
   // In host memory of a rank: of the layers, what lasts on the stage with most and on the last one;
   // what lasts of the model's ends, half of it on the first stage and half on the last; of each
-  // microbatch under way on a stage; and of it at the loss.
+  // microbatch under way on a stage, between F and B or I, and between I and W; and of one beside
+  // its layers, which the first chunk makes.
   struct Host {
-    double first = 0, last = 0, ends = 0, kept = 0, loss = 0;
-    bool any() const { return first > 0 || last > 0 || ends > 0 || kept > 0 || loss > 0; }
+    double first = 0, last = 0, ends = 0, kept = 0, waiting = 0, made = 0;
+    bool any() const { return first > 0 || last > 0 || ends > 0 || kept > 0 || made > 0; }
   };
   // Reductions of gradients whenever a stage turns to another chunk: seconds of those of all its
   // chunks, what of that the last ones are waited for, and of the rank's own work.

@@ -7,6 +7,7 @@
 
 #include "base/interrupt.h"
 #include "plan/work.h"
+#include "predict/network.h"
 #include "program/footprint.h"
 #include "program/memory.h"
 #include "program/rank_view.h"
@@ -52,8 +53,20 @@ std::string parameters_text(const Plan& plan) {
 
 }  // namespace
 
+// Plans of few ranks would have more of what a node's links to its host carry together.
+static ClusterMachine shared_by(const ClusterMachine& machine, int ranks) {
+  Cluster cluster = machine.cluster();
+  if (cluster.host_node_link > 0) {
+    const double bytes = cluster.host_link;  // for a second
+    cluster.host_link =
+        bytes / host_copy_seconds(cluster, bytes, std::min(ranks, cluster.node.devices));
+    cluster.host_node_link = 0;
+  }
+  return {std::move(cluster), machine.stack()};
+}
+
 SearchProbes::SearchProbes(const SearchRequest& request, const SearchSpace& space)
-    : request_(request), space_(space) {
+    : request_(request), space_(space), machine_(shared_by(*request.machine, request.ranks)) {
   choose_layers();
 }
 
@@ -247,7 +260,7 @@ const std::optional<SentProbe>& SearchProbes::sent(int inner) {
   const auto plan = make(probe);
   if (!plan || plan->stages() != 2) return found->second;
   const Program& program = plan->programs.front();
-  const RankView rank(program, plan->mesh.coordinates(0), 0, request_.machine->scratch());
+  const RankView rank(program, plan->mesh.coordinates(0), 0, machine_.scratch());
   SentProbe sent;
   std::vector<int> atoms;
   for (const Axis& axis : plan->mesh.axes()) {

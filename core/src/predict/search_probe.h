@@ -60,7 +60,9 @@ struct StepProbe {
   bool by_chunk = false;      // ... as they are when a stage turns to another chunk
   InParts update;             // seconds of the rank's own work at the step's end
   InParts forward, backward;  // ... for buckets, in each microbatch
-  InParts last;               // ... in the last microbatch's backward
+  // Seconds of copies from host memory that gathers wait for: in each microbatch, at the end.
+  InParts copies_forward, copies_backward, copies_end;
+  InParts last;  // ... in the last microbatch's backward
   CarriedCounts forward_moves, backward_moves, last_moves, end_moves;
 };
 
@@ -69,16 +71,20 @@ using ByLink = std::array<double, 2>;
 
 // A microbatch on one stage, its transfers inside a layer among it.
 struct MicrobatchProbe {
-  double forward = 0, backward = 0;  // seconds
-  double weights = 0;                // ... of backward: gradients of weights
-  double hidden = 0;                 // ... of transfers that run beside these, less what they slow
+  double forward = 0, backward = 0;                // seconds
+  double forward_copies = 0, backward_copies = 0;  // ... beside these: waiting for host copies
+  double fetched = 0;                              // ... of copies in backward, awaited or not
+  double weights = 0;                              // ... of backward: gradients of weights
+  double hidden = 0;  // ... of transfers that run beside these, less what they slow
   // Seconds from a layer's first work to its first transfer; infinite: it has none there.
   ByLink forward_free{}, backward_free{};
-  double working = 0;  // bytes that come and go, at their highest
-  double layer = 0;    // ... in the backward of the first layer, which is the last one there
-  double held = 0;     // ... between forward and backward
-  double waiting = 0;  // ... that gradients of weights are made of
-  double host = 0;     // ... in host memory between forward and backward
+  double working = 0;       // bytes that come and go, at their highest
+  double layer = 0;         // ... in the backward of the first layer, which is the last one there
+  double held = 0;          // ... between forward and backward
+  double waiting = 0;       // ... that gradients of weights are made of
+  double host = 0;          // ... in host memory between forward and backward
+  double host_waiting = 0;  // ... there, that gradients of weights are made of
+  double host_dgrad = 0;    // ... and other gradients
 };
 
 // Of the fewer layers and of the more; one of them refused: none.
@@ -139,6 +145,7 @@ class SearchProbes {
 
   const SearchRequest& request_;
   const SearchSpace& space_;
+  const ClusterMachine machine_;  // the links to the host as with all ranks
   std::array<std::int64_t, 2> layers_{};
   std::map<std::int64_t, std::shared_ptr<const Model>> models_;
   std::map<Json, StrategyChoice> choices_;

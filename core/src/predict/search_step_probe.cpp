@@ -117,6 +117,7 @@ class Reader {
   void of_end(const Instruction& i) {
     Footprint made = footprint(rank_, i, Asks::work);
     const double seconds = device_->work(rank_, i, made).seconds;
+    copy(i, made, found_.copies_end);
     if (i.bucket >= 0) {
       found_.update[bits_of(program_.buckets[i.bucket].shard_atoms)] += share_of(i) * seconds;
     } else {
@@ -137,11 +138,18 @@ class Reader {
     InParts& work = forward ? found_.forward : last ? found_.last : found_.backward;
     work[bits_of(program_.buckets[i.bucket].shard_atoms)] +=
         share_of(i) * device_->work(rank_, i, made).seconds;
+    if (!last) copy(i, made, forward ? found_.copies_forward : found_.copies_backward);
     carry(i, made,
           forward ? found_.forward_moves
           : last  ? found_.last_moves
                   : found_.backward_moves,
           false, !forward);
+  }
+
+  void copy(const Instruction& i, const Footprint& made, InParts& copies) {
+    if (i.bucket < 0 || made.host_copy.bytes <= 0) return;
+    copies[bits_of(program_.buckets[i.bucket].shard_atoms)] +=
+        share_of(i) * device_->host_copy(static_cast<double>(made.host_copy.bytes));
   }
 
   void carry(const Instruction& i, const Footprint& made, CarriedCounts& moves, bool end,
@@ -178,7 +186,7 @@ class Reader {
 
 StepProbe SearchProbes::measure_step(const Plan& plan) const {
   throw_if_stopped();
-  return Reader(plan, *request_.machine).run();
+  return Reader(plan, machine_).run();
 }
 
 }  // namespace mw

@@ -52,6 +52,15 @@ const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int polic
     WorkTerms terms;
     terms.forward = of(&MicrobatchProbe::forward);
     terms.backward = of(&MicrobatchProbe::backward);
+    terms.forward_copies = of(&MicrobatchProbe::forward_copies);
+    terms.backward_copies = of(&MicrobatchProbe::backward_copies);
+    // Of a chunk's first layer nothing hides what it fetches; here the model's end does.
+    terms.fetched = of(&MicrobatchProbe::fetched).layer;
+    terms.backward_copies.ends = std::max(0.0, terms.fetched - terms.backward_copies.layer);
+    if (many.host > 0) {  // both parts fetch what both read
+      terms.dgrad_copies = many.host_dgrad / many.host;
+      terms.wgrad_copies = many.host_waiting / many.host;
+    }
     terms.weights = of(&MicrobatchProbe::weights);
     terms.hidden = of(&MicrobatchProbe::hidden);
     terms.forward_free = many.forward_free;
@@ -61,6 +70,7 @@ const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int polic
     terms.beside = std::max(0.0, many.layer - terms.held.layer);
     terms.waiting = of(&MicrobatchProbe::waiting);
     terms.host = of(&MicrobatchProbe::host);
+    terms.host_waiting = of(&MicrobatchProbe::host_waiting);
     found->second = terms;
   }
   return found->second ? &*found->second : nullptr;
@@ -237,7 +247,12 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   terms.own_backward = more(probe->backward, plain->backward);
   terms.own_last = scaled.amount(probe->last).less(scaled.amount(probe->backward));
   terms.after = scaled.amount(probe->update);
-  for (const PerLayer& link : seconds(probe->end_moves, all)) terms.after += link;
+  terms.copy_forward = scaled.amount(probe->copies_forward);
+  terms.copy_backward = scaled.amount(probe->copies_backward);
+  PerLayer moved;
+  for (const PerLayer& link : seconds(probe->end_moves, all)) moved += link;
+  terms.after += moved;
+  terms.after += scaled.amount(probe->copies_end).less(moved);  // one beside the other
   const auto within = [&](const StepProbe& one) {
     const auto layers = static_cast<double>(probes_.layers()[1]);
     return one.working - one.held.at(layers) - one.pending.at(layers);

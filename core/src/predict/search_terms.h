@@ -17,14 +17,18 @@ namespace mw {
 // Of an inner side, sequences of a microbatch and what is computed again.
 struct WorkTerms {
   PerLayer forward, backward;  // seconds of a microbatch, transfers of the inner side among them
-  PerLayer weights;            // ... of backward: gradients of weights
-  PerLayer hidden;             // ... of transfers that run beside those
+  // ... beside these, waiting for copies to and from host memory; ends: in each run of a segment.
+  PerLayer forward_copies, backward_copies;
+  double fetched = 0;  // ... that copies of a layer take in backward, awaited or not
+  double dgrad_copies = 0, wgrad_copies = 0;  // shares of backward's where that is in parts
+  PerLayer weights;                           // ... of backward: gradients of weights
+  PerLayer hidden;                            // ... of transfers that run beside those
   // Seconds of a layer before its first transfer on each link.
   ByLink forward_free{}, backward_free{};
-  PerLayer working;        // bytes that come and go while a microbatch is worked on
-  double beside = 0;       // ... beside what is held, while one of its layers is
-  PerLayer held, waiting;  // ... of one between forward and backward; between dgrad and wgrad
-  PerLayer host;           // ... of one in host memory
+  PerLayer working;             // bytes that come and go while a microbatch is worked on
+  double beside = 0;            // ... beside what is held, while one of its layers is
+  PerLayer held, waiting;       // ... of one between forward and backward; between dgrad and wgrad
+  PerLayer host, host_waiting;  // ... of these in host memory
 };
 
 // Seconds of transfers on each link.
@@ -37,6 +41,7 @@ struct DataTerms {
   PerLayer working;                         // ... of what the data side needs beside them; ends:
                                             // ... of what of that comes and goes within a layer
   PerLink gather_forward, gather_backward;  // parameters, in each microbatch
+  PerLayer copy_forward, copy_backward;     // ... from host memory before that
   PerLink scatter;                          // gradients, in each microbatch
   PerLayer own_forward, own_backward;       // seconds of the rank's own work for these
   double held_ends = 0;                     // ... of the ends' parameters, held through a step

@@ -52,8 +52,10 @@ std::string settings_text(const FoundPlan& found) {
 
 std::string what_limits(const FoundPlan& found) {
   const Prediction& p = found.predicted;
-  std::vector<std::pair<double, std::string>> parts = {{p.shares.compute, "compute"},
-                                                       {p.shares.bubble, "bubble"}};
+  std::vector<std::pair<double, std::string>> parts = {
+      {p.shares.compute, "compute"},
+      {p.shares.bubble, "bubble"},
+      {p.shares.host_copies, "exposed copies to and from host memory"}};
   for (const auto& [axis, share] : p.shares.exposed)
     parts.emplace_back(share, fmt::format("exposed transfers of {}", axis));
   std::sort(parts.rbegin(), parts.rend());

@@ -74,7 +74,7 @@ class OnSharedCores final : public RankMachine {
     const double seconds = work.gemms * speed_.gemm.overhead + work.calls * speed_.overhead +
                            std::max(work.flops / rate, work.bytes / speed_.bandwidth);
     // Threads have one memory for device and host.
-    return seconds + (work.host + (work.one_memory_copies ? 2 * work.link : 0)) / speed_.bandwidth;
+    return seconds + (work.host + work.one_memory) / speed_.bandwidth;
   }
 
   double seconds_of(const Transfer& transfer) const {

@@ -121,8 +121,13 @@ void CodeFootprint::copy() {
   }
   if (from.memory == to.memory) {
     copies(touched(i_.inputs[0]) + bytes);
+  } else if (to.persistent) {
+    works({.calls = 1, .link = bytes, .one_memory = 2 * bytes});
   } else {
-    works({.calls = 1, .link = bytes, .one_memory_copies = true});
+    works({.calls = 1, .one_memory = 2 * bytes});
+    const bool leaves = to.memory == Memory::host;
+    const int in = i_.inputs[0], out = i_.outputs[0];
+    host_copy(leaves, leaves ? in : out, leaves ? out : in);
   }
 }
 
@@ -197,10 +202,15 @@ void CodeFootprint::start() {
 bool CodeFootprint::between_stages() const {
   return i_.move.kind == Move::Kind::send || i_.move.kind == Move::Kind::recv;
 }
-// The first exchange of a layer's rows in a step.
+// The first exchange of a layer's rows in a step: of what the op makes that finds them.
 bool CodeFootprint::brings_counts() const {
-  return i_.phase == std::string_view("forward") && !i_.move.lands.empty() &&
-         i_.move.to == program_.graph->sparse.dims.front();
+  const Graph& graph = *program_.graph;
+  if (i_.phase != std::string_view("forward") || i_.move.lands.empty() ||
+      i_.move.to != graph.sparse.dims.front())
+    return false;
+  const Op& maker = graph.ops()[graph.value(program_.slots[i_.inputs[0]].value).producer];
+  return std::none_of(maker.inputs.begin(), maker.inputs.end(),
+                      [&](const Use& use) { return graph.sparse.has(use.dims); });
 }
 
 void CodeFootprint::wait() {

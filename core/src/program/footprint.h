@@ -80,15 +80,27 @@ struct LocalWork {
   double flops = 0;  // executed: at the rate of matrices if there are any, else of elementwise work
   double bytes = 0;  // read and written in the rank's memory
   double host = 0;   // ... in host memory
-  double link = 0;   // copied between the two
-  bool one_memory_copies = false;  // where both are one memory, `link` is copied in it all the same
+  double link = 0;   // copied between the two while the rank waits
+  double one_memory =
+      0;  // read and written where both are one memory, and a HostCopy is made there
 };
 
-// In this order: what it awaits, its work, what it begins.
+// A copy between the rank's device and host memory that goes on beside what it computes: one way
+// after what went that way before, and after all that the rank has computed by then.
+struct HostCopy {
+  std::int64_t bytes = 0;  // 0: there is none
+  bool leaves = false;     // to host memory: once the copy that left before is awaited
+  // On the device, awaited by whoever comes to its storage; -1: by what the instruction begins.
+  int device = -1;
+  int host = -1;  // slot: what leaves is there before it comes back
+};
+
+// In this order: what it awaits, its work, its copy, what it begins.
 struct Footprint {
   std::vector<MemoryEvent> memory;  // in order; Instruction::release comes after
   int awaits = -1;                  // a pending
   std::vector<LocalWork> work;
+  HostCopy host_copy;
   std::vector<Transfer> transfers;
   int begins = -1;  // the pending that `transfers` fly under; -1: each is awaited at once
   bool between_stages =
@@ -102,7 +114,7 @@ enum class Asks : std::uint8_t {
   memory = 1,
   scratch =
       2,     // what an op's kernels take while they run, which may be tried on this machine first
-  work = 4,  // work, transfers, and what they fly under
+  work = 4,  // work, copies, transfers, and what they fly under
 };
 constexpr Asks operator|(Asks a, Asks b) {
   return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));

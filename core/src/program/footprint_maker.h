@@ -18,6 +18,7 @@ class FootprintMaker {
         made_(made) {
     made_.memory.clear();
     made_.work.clear();
+    made_.host_copy = {};
     made_.transfers.clear();
     made_.awaits = made_.begins = -1;
     made_.between_stages = false;
@@ -92,6 +93,10 @@ class FootprintMaker {
 
   void works(LocalWork work) {
     if (work_) made_.work.push_back(work);
+  }
+  // `slot`: of the device, or -1.
+  void host_copy(bool leaves, int slot, int host) {
+    if (work_) made_.host_copy = {rank_.bytes(host), leaves, slot, host};
   }
   void copies(double bytes) { works({.calls = 1, .bytes = bytes}); }
   void transfer(Collective op, const RankSet& set, std::int64_t payload, std::int64_t wire) {

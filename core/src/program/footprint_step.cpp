@@ -18,8 +18,7 @@ void FootprintMaker::start_flat() {
   }
   if (from == bucket().flat.gradients) open(from);  // where nobody wrote it, it holds zeros
   if (to != from) open(to);
-  if (program_.slots[from].memory == Memory::host)  // goes to the device first
-    works({.link = static_cast<double>(rank_.bytes(from))});
+  if (program_.slots[from].memory == Memory::host) host_copy(false, -1, from);
   transfer(collective_of(i_.move.kind), {i_.move.atoms, i_.move.stages},
            std::max(rank_.bytes(from), rank_.bytes(to)));
 }

@@ -11,9 +11,11 @@ namespace mw {
 
 struct InstructionTime {
   enum class Kind : std::uint8_t {
-    own,       // the instruction, in the rank's own time
-    wait,      // of that, what it spent waiting for a transfer
-    transfer,  // what it began, from there until it was there
+    own,        // the instruction, in the rank's own time
+    wait,       // of that, what it spent waiting for a transfer
+    transfer,   // what it began, from there until it was there
+    copy_wait,  // ... and of a copy to or from host memory beside what the rank computes
+    copy,
   };
   Kind kind = Kind::own;
   int segment = -1, index = -1, microbatch = -1;  // which of the program's

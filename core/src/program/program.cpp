@@ -20,6 +20,10 @@ Dtype Program::dtype_of(Scalar scalar, bool fp32_at_least) const {
   return fp32_at_least ? wider(dtype, Dtype::fp32) : dtype;
 }
 
+const std::string& Program::name_of_parameter(int parameter) const {
+  return graph->value(parameters[static_cast<std::size_t>(parameter)].value).name;
+}
+
 int Program::segment(const std::string& name) const {
   for (std::size_t i = 0; i < segments.size(); ++i) {
     if (segments[i].name == name) return static_cast<int>(i);

@@ -261,6 +261,7 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
   json["step"] = {{"ms", page_number(1e3 * prediction.step_seconds)},
                   {"compute", page_number(1e3 * prediction.compute_seconds)},
                   {"exposed", page_number(1e3 * prediction.exposed_seconds)},
+                  {"copies", page_number(1e3 * prediction.host_copies.exposed)},
                   {"bubble", page_number(prediction.bubble_fraction)},
                   {"tokens", page_number(prediction.tokens_per_second)},
                   {"mfu", page_number(prediction.mfu)},

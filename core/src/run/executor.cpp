@@ -97,6 +97,9 @@ at::TensorOptions Executor::options(int slot) const {
 
 StepOutcome Executor::own_step(std::int64_t index, double lr) {
   const at::NoGradGuard no_grad;
+  // Nothing here is differentiated by torch but what AutogradOp asks for: its layers between a call
+  // and its kernel would be a fifth of the instructions of a small step.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;

@@ -10,10 +10,13 @@ namespace mw {
 
 HostCopies::~HostCopies() = default;
 
-void HostCopies::begin(const std::string& name) {
-  if (!stream_) stream_ = new_stream(device_);
-  wait_for(*stream_, record_event(current_stream(device_)),
+// What was computed is there, and the memory of what comes is free.
+c10::Stream HostCopies::begin(bool leaves, const std::string& name) {
+  std::optional<c10::Stream>& stream = leaves ? out_ : in_;
+  if (!stream) stream = new_stream(device_);
+  wait_for(*stream, record_event(current_stream(device_)),
            [&] { return "copy of " + name + " comes after what was computed"; });
+  return *stream;
 }
 
 at::Tensor HostCopies::to_host(const at::Tensor& tensor, const std::string& name) {
@@ -24,10 +27,10 @@ at::Tensor HostCopies::to_host(const at::Tensor& tensor, const std::string& name
   const at::Tensor like = at::empty_like(tensor, tensor.options().device(at::kMeta));
   at::Tensor host =
       host_memory(like.sizes(), like.strides(), tensor.scalar_type(), device_, ledger_);
-  begin(name);
-  const c10::StreamGuard guard(*stream_);
+  const c10::Stream out = begin(true, name);
+  const c10::StreamGuard guard(out);
   host.copy_(tensor, /*non_blocking=*/true);
-  underway_.push_back({tensor, record_event(*stream_), name, true});
+  underway_.push_back({tensor, host.const_data_ptr(), record_event(out), name, true});
   return host;
 }
 
@@ -35,10 +38,14 @@ at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name
   if (device_.is_cpu()) return host.to(device_, /*non_blocking=*/false, /*copy=*/true);
   // Of the rank's own stream, which frees it.
   at::Tensor tensor = at::empty_like(host, host.options().device(device_).pinned_memory(false));
-  begin(name);
-  const c10::StreamGuard guard(*stream_);
+  const c10::Stream in = begin(false, name);
+  for (const Copy& copy : underway_) {
+    if (copy.leaves && copy.host == host.const_data_ptr())
+      wait_for(in, copy.event, [&] { return "copy of " + name + " comes after it left"; });
+  }
+  const c10::StreamGuard guard(in);
   tensor.copy_(host, /*non_blocking=*/true);
-  underway_.push_back({tensor, record_event(*stream_), name, false});
+  underway_.push_back({tensor, host.const_data_ptr(), record_event(in), name, false});
   return tensor;
 }
 
@@ -69,12 +76,13 @@ void HostCopies::finish() {
 
 void HostCopies::land() {
   finish();
-  if (stream_) stream_->synchronize();
+  for (const auto& stream : {out_, in_})
+    if (stream) stream->synchronize();
 }
 
 c10::Stream HostCopies::stream_of(const at::Tensor& tensor) {
   std::erase_if(underway_, [&](const Copy& copy) { return copy.tensor.is_same(tensor); });
-  return *stream_;
+  return *in_;
 }
 
 at::Tensor sent_to(at::Device device, const at::Tensor& host) {

@@ -1,5 +1,6 @@
-// Copies tensors between a rank's device and host memory: on a stream of their own, beside what the
-// rank computes. Where the device is the CPU, a copy is made at once.
+// Copies tensors between a rank's device and host memory: on a stream for each way, beside what the
+// rank computes. Where the device is the CPU, a copy is made at once. Predictions play the same
+// waits (predict/host_lanes.h).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,7 +24,7 @@ class HostCopies {
   // In page-locked memory, booked as host memory. One tensor at a time is on its way and is kept
   // until it is there, the others are waited for: so the memory held is the same in every run.
   at::Tensor to_host(const at::Tensor& tensor, const std::string& name);
-  // A copy on the device.
+  // A copy on the device; of what is on its way to the host, once that is there.
   at::Tensor to_device(const at::Tensor& host, const std::string& name);
   // What lies on the CPU on the device: itself where that is the CPU. Whoever made it may let it go
   // and not write to it.
@@ -43,16 +44,17 @@ class HostCopies {
  private:
   struct Copy {
     at::Tensor tensor;  // on the device
+    const void* host;   // where it lies there; that memory may be free again
     c10::Event event;
     std::string name;
     bool leaves;
   };
-  void begin(const std::string& name);
+  c10::Stream begin(bool leaves, const std::string& name);
   void settle(std::size_t which);
 
   const at::Device device_;
   Ledger& ledger_;
-  std::optional<c10::Stream> stream_;
+  std::optional<c10::Stream> out_, in_;  // a link carries both ways at once
   std::vector<Copy> underway_;
 };
 

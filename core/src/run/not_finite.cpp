@@ -26,9 +26,8 @@ class FirstNotFinite : public Watcher {
   void gradients(Executor& executor) override {
     const Program& program = executor.program();
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-      look(executor.storage().own_gradient(static_cast<int>(p)), [&] {
-        return "the gradient of " + program.graph->value(program.parameters[p].value).name;
-      });
+      look(executor.storage().own_gradient(static_cast<int>(p)),
+           [&] { return "the gradient of " + program.name_of_parameter(static_cast<int>(p)); });
     }
   }
 

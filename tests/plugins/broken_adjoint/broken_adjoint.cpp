@@ -82,9 +82,8 @@ class BrokenAdjoint : public mw::Strategy {
     for (std::size_t b = 0; b < program.buckets.size(); ++b) {
       mw::Bucket& bucket = program.buckets[b];
       const bool holds =
-          std::any_of(bucket.parameters.begin(), bucket.parameters.end(), [&](int p) {
-            return program.graph->value(program.parameters[p].value).name.starts_with(at);
-          });
+          std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
+                      [&](int p) { return program.name_of_parameter(p).starts_with(at); });
       if (!holds || bucket.reduce.empty()) continue;
       bucket.reduce.clear();
       for (Segment& segment : program.segments) {

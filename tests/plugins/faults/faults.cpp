@@ -161,9 +161,8 @@ class Faults : public mw::Strategy {
   static int buckets(Program& program, const std::string& fault, const std::string& at) {
     for (mw::Bucket& bucket : program.buckets) {
       const bool holds =
-          std::any_of(bucket.parameters.begin(), bucket.parameters.end(), [&](int p) {
-            return program.graph->value(program.parameters[p].value).name.starts_with(at);
-          });
+          std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
+                      [&](int p) { return program.name_of_parameter(p).starts_with(at); });
       if (!holds) continue;
       if (fault == "missing_gradient_reduction") {
         bucket.reduce.clear();

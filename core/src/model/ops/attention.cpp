@@ -51,7 +51,7 @@ at::Tensor index_of(const HeadMap& map, const at::Tensor& like) {
 at::Tensor spread(const at::Tensor& k, const HeadMap& map) {
   if (map.identity()) return k;
   if (!map.regular) return k.index_select(2, index_of(map, k));
-  at::Tensor picked = k.narrow(2, map.first, map.count);
+  at::Tensor picked = part_of(k, 2, map.first, map.count);
   if (map.repeat == 1) return picked;
   const std::int64_t b = k.size(0), t = k.size(1), d = k.size(3);
   if (map.count == 1) return picked.expand({b, t, map.repeat, d});
@@ -157,8 +157,8 @@ class Attention final : public OpType {
     const Shape shape = shape_of(op, call.dims, window_);
     if (shape.blocks.empty() && call.ring_step > 0) return;
     const at::Tensor& q = call.inputs[0];
-    const at::Tensor k = spread(call.inputs[1].narrow(1, 0, shape.read), shape.map);
-    const at::Tensor v = spread(call.inputs[2].narrow(1, 0, shape.read), shape.map);
+    const at::Tensor k = spread(part_of(call.inputs[1], 1, 0, shape.read), shape.map);
+    const at::Tensor v = spread(part_of(call.inputs[2], 1, 0, shape.read), shape.map);
     if (shape.one() && call.ring_step == 0) {
       Attended made = attend(q, k, v, shape.blocks[0].sight);
       set_outputs(call, {made.out});
@@ -262,8 +262,8 @@ class Attention final : public OpType {
   static AttendGradients gradients(OpCall& call, const Shape& shape) {
     const at::Tensor& q = call.inputs[0];
     const at::Tensor& dout = call.grad_outputs[0];
-    const at::Tensor k = spread(call.inputs[1].narrow(1, 0, shape.read), shape.map);
-    const at::Tensor v = spread(call.inputs[2].narrow(1, 0, shape.read), shape.map);
+    const at::Tensor k = spread(part_of(call.inputs[1], 1, 0, shape.read), shape.map);
+    const at::Tensor v = spread(part_of(call.inputs[2], 1, 0, shape.read), shape.map);
     const Attended whole{call.outputs[0], call.saved[0]};
     if (shape.one()) return attend_backward(dout, q, k, v, whole, shape.blocks[0].sight);
     const Target dq = target(call, 0, q.sizes(), q.options());

@@ -63,15 +63,15 @@ class CeStats final : public OpType {
     const at::Tensor buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
     for (std::int64_t r = 0; r < count && vocab.size > 0; r += step) {
       const std::int64_t n = std::min(step, count - r);
-      const at::Tensor lc = logits.narrow(0, r, n), mc = max.narrow(0, r, n);
-      at::Tensor shifted = buffer.narrow(0, 0, n);
+      const at::Tensor lc = part_of(logits, 0, r, n), mc = part_of(max, 0, r, n);
+      at::Tensor shifted = part_of(buffer, 0, 0, n);
       shift(lc, mc, shifted);
-      Held held = held_of(labels.narrow(0, r, n), vocab);
+      Held held = held_of(part_of(labels, 0, r, n), vocab);
       at::Tensor picked = shifted.gather(1, held.index);
       if (held.factor.defined()) picked.mul_(held.factor);
-      stats[1].narrow(0, r, n).copy_(picked.squeeze(1));
+      part_of(stats[1], 0, r, n).copy_(picked.squeeze(1));
       shifted.exp_();
-      at::Tensor to = stats[0].narrow(0, r, n);
+      at::Tensor to = part_of(stats[0], 0, r, n);
       at::sum_out(to, shifted, 1);
     }
     set_outputs(call, {stats.view(call.dims.shape(op.output_dims[0]))});
@@ -96,12 +96,12 @@ class CeStats final : public OpType {
     if (apart) buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
     for (std::int64_t r = 0; r < count; r += step) {
       const std::int64_t n = std::min(step, count - r);
-      at::Tensor goal = dlogits.narrow(0, r, n);
-      at::Tensor made = apart ? buffer.narrow(0, 0, n) : goal;
-      shift(logits.narrow(0, r, n), max.narrow(0, r, n), made);
-      made.exp_().mul_(dsum.narrow(0, r, n));
-      const Held held = held_of(labels.narrow(0, r, n), vocab);
-      at::Tensor source = dpicked.narrow(0, r, n).to(made.scalar_type());
+      at::Tensor goal = part_of(dlogits, 0, r, n);
+      at::Tensor made = apart ? part_of(buffer, 0, 0, n) : goal;
+      shift(part_of(logits, 0, r, n), part_of(max, 0, r, n), made);
+      made.exp_().mul_(part_of(dsum, 0, r, n));
+      const Held held = held_of(part_of(labels, 0, r, n), vocab);
+      at::Tensor source = part_of(dpicked, 0, r, n).to(made.scalar_type());
       if (held.factor.defined()) source = source.mul(held.factor);
       made.scatter_add_(1, held.index, source);
       if (!apart) continue;

@@ -1,7 +1,5 @@
-// Brings tokens to the experts they chose (dispatch), and what the experts made of them back
-// (combine).
-#include <algorithm>
-
+// Brings tokens, and how much their choices weigh, to the experts they chose (dispatch), and what
+// the experts made of them back (combine).
 #include "base/host_wait.h"
 #include "meshwright/ops.h"
 #include "model/ops/kernel.h"
@@ -18,6 +16,16 @@ at::Tensor tokens_of(const at::Tensor& order, std::int64_t top) {
 // A token a row.
 at::Tensor by_token(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
+}
+
+// Adds rows up in what they were taken from, the gradient of input 0.
+void add_rows(const Op& op, OpCall& call, const at::Tensor& from) {
+  const at::Tensor& rows = call.grad_outputs[0];
+  Target to = target(call, 0, call.dims.shape(op.inputs[0].dims), rows.options());
+  if (!to.add) to.tensor.zero_();
+  std::vector<std::int64_t> flat = rows.sizes().vec();
+  flat[0] = -1;
+  to.tensor.view(flat).index_add_(0, from, rows);
 }
 
 class Dispatch final : public OpType {
@@ -51,13 +59,8 @@ class Dispatch final : public OpType {
 
   void backward(const Op& op, OpCall& call) const override {
     if (!wanted(call, 0)) return;
-    const Dims& dims = op.inputs[0].dims;
-    const at::Tensor& gradient = call.grad_outputs[0];
     const std::int64_t top = call.dims.at(op.inputs[1].dims.back()).size;
-    const std::vector<std::int64_t> shape = call.dims.shape(dims);
-    Target to = target(call, 0, shape, gradient.options());
-    if (!to.add) to.tensor.zero_();
-    to.tensor.view({-1, shape.back()}).index_add_(0, tokens_of(call.outputs[1], top), gradient);
+    add_rows(op, call, tokens_of(call.outputs[1], top));
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
@@ -72,90 +75,80 @@ class Dispatch final : public OpType {
   }
 };
 
+// An op of its own, as what cuts a token's width would make a sum of the weights.
+class DispatchWeights final : public OpType {
+ public:
+  std::string kind() const override { return "dispatch"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {false, true};
+    traits.backward_reads_output = {false};
+    traits.fp32_outputs = {true};
+    traits.gradient_passes = {false, false};
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    set_outputs(call, {call.inputs[0].flatten().index_select(0, call.inputs[1])});
+  }
+
+  void backward(const Op& op, OpCall& call) const override {
+    if (wanted(call, 0)) add_rows(op, call, call.inputs[1]);
+  }
+
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    Cost cost;
+    cost.bytes =
+        static_cast<double>(dims.count(op.inputs[1].dims) * (8 + 2 * wide_element(element)));
+    return cost;
+  }
+};
+
 class Combine final : public OpType {
  public:
+  explicit Combine(std::int64_t top) : top_(top) {}
+
   std::string kind() const override { return "combine"; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
-    traits.backward_reads_input = {true, true, true};
+    traits.backward_reads_input = {false, true};
     traits.backward_reads_output = {false};
-    traits.gradient_passes = {false, false, false};
+    traits.gradient_passes = {false, false};
     return traits;
   }
 
   void forward(const Op& op, OpCall& call) const override {
-    const at::Tensor& y = call.inputs[0];
-    const std::vector<std::int64_t> shape = call.dims.shape(op.output_dims[0]);
-    at::Tensor out = at::zeros(shape, y.options());
-    at::Tensor sums = out.view({-1, shape.back()});
-    in_chunks(call, [&](const Chunk& c) { sums.index_add_(0, c.tokens, c.of(y) * c.weights); });
+    const at::Tensor& rows = call.inputs[0];
+    const at::Tensor out = at::zeros(call.dims.shape(op.output_dims[0]), rows.options());
+    by_token(out).index_add_(0, tokens_of(call.inputs[1], top_), rows);
     set_outputs(call, {out});
   }
 
   void backward(const Op&, OpCall& call) const override {
-    const at::Tensor &y = call.inputs[0], &weights = call.inputs[1];
+    if (!wanted(call, 0)) return;
     const at::Tensor gradient = by_token(call.grad_outputs[0]);
-    const Target dw =
-        wanted(call, 1) ? target(call, 1, weights.sizes(), weights.options()) : Target();
-    if (dw.tensor.defined() && !dw.add) dw.tensor.zero_();
-    const Target dy = wanted(call, 0) ? target(call, 0, y.sizes(), y.options()) : Target();
-    in_chunks(call, [&](const Chunk& c) {
-      const at::Tensor rows = gradient.index_select(0, c.tokens);
-      if (dw.tensor.defined()) {
-        dw.tensor.view({-1}).index_add_(0, c.places,
-                                        (rows * c.of(y)).sum(1, false, weights.scalar_type()));
-      }
-      if (!dy.tensor.defined()) return;
-      at::Tensor to = c.of(dy.tensor);
-      if (dy.add) {
-        to.addcmul_(rows, c.weights);
-      } else {
-        at::mul_out(to, rows, c.weights);
-      }
-    });
+    const at::Tensor tokens = tokens_of(call.inputs[1], top_);
+    Target to = target(call, 0, {tokens.size(0), gradient.size(1)}, gradient.options());
+    if (to.add) {
+      to.tensor.add_(gradient.index_select(0, tokens));
+    } else {
+      at::index_select_out(to.tensor, gradient, 0, tokens);
+    }
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const std::int64_t cells = dims.count(op.inputs[0].dims), rows = dims.count(op.inputs[2].dims);
-    const std::int64_t columns = dims.at(op.inputs[0].dims.back()).size;
-    const std::int64_t step = chunk_rows(rows, columns * element);
+    const std::int64_t cells = dims.count(op.inputs[0].dims);
     Cost cost;
-    cost.executed = static_cast<double>((piece == Piece::forward ? 2 : 4) * cells);
-    cost.bytes = static_cast<double>((piece == Piece::forward ? 4 : 6) * cells * element);
-    const std::int64_t wide = wide_element(element), row = columns * element;
-    cost.workspace = rows * (8 + element);
-    if (piece == Piece::forward) {
-      cost.workspace += step * row;
-    } else {
-      cost.workspace += step * (wide + (element < wide ? 4 : 2) * row);
-    }
+    cost.executed = piece == Piece::forward ? static_cast<double>(cells) : 0;
+    cost.bytes = static_cast<double>((piece == Piece::forward ? 3 : 2) * cells * element);
+    cost.workspace = 8 * dims.count(op.inputs[1].dims);
     return cost;
   }
 
  private:
-  // Some of the rows: from which tokens, in which of the places that weights have, and those.
-  struct Chunk {
-    std::int64_t first = 0;
-    at::Tensor tokens, places, weights;
-    at::Tensor of(const at::Tensor& rows) const { return rows.narrow(0, first, tokens.size(0)); }
-  };
-
-  template <class Do>
-  static void in_chunks(const OpCall& call, const Do& what) {
-    const at::Tensor &y = call.inputs[0], &places = call.inputs[2];
-    const at::Tensor tokens = tokens_of(places, call.inputs[1].size(-1));
-    const at::Tensor weights =
-        call.inputs[1].flatten().index_select(0, places).to(y.scalar_type()).unsqueeze(1);
-    const std::int64_t rows = y.size(0);
-    const std::int64_t step = chunk_rows(y, rows, y.size(1) * y.element_size());
-    for (std::int64_t first = 0; first < rows; first += step) {
-      const auto here = [&](const at::Tensor& all) {
-        return all.narrow(0, first, std::min(step, rows - first));
-      };
-      what({first, here(tokens), here(places), here(weights)});
-    }
-  }
+  const std::int64_t top_;  // choices of a token
 };
 
 }  // namespace
@@ -163,8 +156,11 @@ class Combine final : public OpType {
 OpTypePtr dispatch() {
   return only<Dispatch>();
 }
-OpTypePtr combine() {
-  return only<Combine>();
+OpTypePtr dispatch_weights() {
+  return only<DispatchWeights>();
+}
+OpTypePtr combine(std::int64_t top) {
+  return only_of<Combine>(top);
 }
 
 }  // namespace mw

@@ -18,72 +18,125 @@ Cost elementwise(std::int64_t elements, double operations, int passes, int eleme
   return cost;
 }
 
+// Weights are one for each row. Without any, an element is a row.
 class SwiGlu final : public OpType {
  public:
   std::string kind() const override { return "swiglu"; }
 
-  OpTraits traits(const Op&) const override {
+  OpTraits traits(const Op& op) const override {
     OpTraits traits;
-    traits.backward_reads_input = {true, true};
+    traits.backward_reads_input.assign(op.inputs.size(), true);
     traits.backward_reads_output = {false};
-    traits.gradient_passes = {false, false};
+    traits.gradient_passes.assign(op.inputs.size(), false);
     traits.backward_may_overwrite_saved = true;
     return traits;
   }
 
   void forward(const Op&, OpCall& call) const override {
-    const at::Tensor gate = call.inputs[0].reshape({-1}), up = call.inputs[1].reshape({-1});
-    at::Tensor y = at::empty_like(gate);
-    const std::int64_t step = flat_step(gate, gate.numel());
-    for (std::int64_t i = 0; i < gate.numel(); i += step) {
-      const std::int64_t n = std::min(step, gate.numel() - i);
-      at::Tensor yc = y.narrow(0, i, n);
-      at::silu_out(yc, gate.narrow(0, i, n));
-      yc.mul_(up.narrow(0, i, n));
-    }
+    const Rows r(call);
+    const at::Tensor y = at::empty_like(r.gate);
+    r.in_chunks([&](std::int64_t i, std::int64_t n) {
+      at::Tensor to = part_of(y, 0, i, n);
+      at::silu_out(to, part_of(r.gate, 0, i, n));
+      to.mul_(part_of(r.up, 0, i, n));
+      if (r.weights.defined()) to.mul_(part_of(r.weights, 0, i, n));
+    });
     set_outputs(call, {y.view(call.inputs[0].sizes())});
   }
 
   // Each chunk's operands are read before the gradients that may lie on them are written.
   void backward(const Op&, OpCall& call) const override {
-    const at::Tensor gate = call.inputs[0].reshape({-1}), up = call.inputs[1].reshape({-1});
-    const at::Tensor dy = call.grad_outputs[0].reshape({-1});
-    const std::int64_t count = gate.numel();
+    const Rows r(call);
+    const at::Tensor dy = call.grad_outputs[0].reshape(r.gate.sizes());
+    const auto to = [&](std::size_t i, at::IntArrayRef shape) {
+      return wanted(call, i) ? target(call, i, shape, call.inputs[i].options()) : Target();
+    };
     const at::IntArrayRef shape = call.grad_outputs[0].sizes();
-    Target dgate, dup;
-    if (wanted(call, 0)) dgate = target(call, 0, shape, gate.options());
-    if (wanted(call, 1)) dup = target(call, 1, shape, gate.options());
-    const std::int64_t step = flat_step(gate, count);
-    const at::Tensor buffer = at::empty({2, std::min(step, count)}, gate.options());
-    for (std::int64_t i = 0; i < count; i += step) {
-      const std::int64_t n = std::min(step, count - i);
-      const at::Tensor gc = gate.narrow(0, i, n), uc = up.narrow(0, i, n), dc = dy.narrow(0, i, n);
-      at::Tensor t = buffer[0].narrow(0, 0, n), s = buffer[1].narrow(0, 0, n);
-      if (dgate.tensor.defined()) at::mul_out(t, dc, uc);
+    const Target dgate = to(0, shape), dup = to(1, shape);
+    const Target dweights = r.weights.defined() ? to(2, call.inputs[2].sizes()) : Target();
+    const at::Tensor buffer =
+        at::empty({dweights.tensor.defined() ? 3 : 2, std::min(r.step, r.count), r.gate.size(1)},
+                  r.gate.options());
+    r.in_chunks([&](std::int64_t i, std::int64_t n) {
+      const at::Tensor gc = part_of(r.gate, 0, i, n), dc = part_of(dy, 0, i, n);
+      at::Tensor t = part_of(buffer[0], 0, 0, n), s = part_of(buffer[1], 0, 0, n);
+      at::mul_out(t, dc, part_of(r.up, 0, i, n));
+      at::silu_out(s, gc);
+      at::Tensor dw;
+      if (dweights.tensor.defined()) {
+        at::Tensor product = part_of(buffer[2], 0, 0, n);
+        at::mul_out(product, t, s);
+        dw = product.sum(1, false, dweights.tensor.scalar_type());
+      }
+      if (r.weights.defined()) {
+        const at::Tensor weights = part_of(r.weights, 0, i, n);
+        if (dgate.tensor.defined()) t.mul_(weights);
+        if (dup.tensor.defined()) s.mul_(weights);
+      }
+      if (dw.defined()) put(dweights, i, dw);
       if (dup.tensor.defined()) {
-        at::silu_out(s, gc);
-        at::Tensor to = dup.tensor.view({-1}).narrow(0, i, n);
+        at::Tensor up = part_of(dup.tensor.view(r.gate.sizes()), 0, i, n);
         if (dup.add) {
-          to.addcmul_(s, dc);
+          up.addcmul_(s, dc);
         } else {
-          at::mul_out(to, s, dc);
+          at::mul_out(up, s, dc);
         }
       }
-      if (dgate.tensor.defined()) {
-        at::Tensor to = dgate.tensor.view({-1}).narrow(0, i, n);
-        at::Tensor made = dgate.add ? s : to;
-        at::silu_backward_out(made, t, gc);
-        if (dgate.add) to.add_(made);
-      }
-    }
+      if (!dgate.tensor.defined()) return;
+      at::Tensor gate = part_of(dgate.tensor.view(r.gate.sizes()), 0, i, n);
+      at::Tensor made = dgate.add ? s : gate;
+      at::silu_backward_out(made, t, gc);
+      if (dgate.add) gate.add_(made);
+    });
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const std::int64_t elements = dims.count(op.inputs[0].dims);
-    if (piece == Piece::forward) return elementwise(elements, 5, 3, element);
-    Cost cost = elementwise(elements, 12, 5, element);
-    cost.workspace = 2 * std::min(chunk_rows(elements, element), elements) * element;
+    const bool weighed = op.inputs.size() > 2, half = element < wide_element(element);
+    const std::int64_t rows = weighed ? dims.count(op.inputs[2].dims) : elements;
+    const std::int64_t row = elements / std::max<std::int64_t>(rows, 1) * element;
+    const std::int64_t own = weighed && half ? rows * element : 0;  // weights, rounded
+    if (piece == Piece::forward) {
+      Cost cost = elementwise(elements, weighed ? 6 : 5, 3, element);
+      cost.workspace = own;
+      return cost;
+    }
+    Cost cost = elementwise(elements, weighed ? 16 : 12, 5, element);
+    const std::int64_t step = std::min(chunk_rows(rows, row), rows);
+    cost.workspace = (weighed ? 3 : 2) * step * row + own;
+    if (weighed) cost.workspace += step * (wide_element(element) + (half ? 2 * row : 0));
     return cost;
+  }
+
+ private:
+  struct Rows {
+    explicit Rows(const OpCall& call) {
+      const bool weighed = call.inputs.size() > 2;
+      const std::int64_t elements = call.inputs[0].numel();
+      count = weighed ? call.inputs[2].numel() : elements;
+      const std::int64_t columns = elements / std::max<std::int64_t>(count, 1);
+      gate = call.inputs[0].reshape({count, columns});
+      up = call.inputs[1].reshape({count, columns});
+      if (weighed) weights = call.inputs[2].reshape({count, 1}).to(gate.scalar_type());
+      step = chunk_rows(gate, count, columns * gate.element_size());
+    }
+
+    template <class Do>
+    void in_chunks(const Do& what) const {
+      for (std::int64_t i = 0; i < count; i += step) what(i, std::min(step, count - i));
+    }
+
+    at::Tensor gate, up, weights;
+    std::int64_t count = 0, step = 1;
+  };
+
+  static void put(const Target& to, std::int64_t first, const at::Tensor& rows) {
+    at::Tensor here = part_of(to.tensor.view({-1}), 0, first, rows.size(0));
+    if (to.add) {
+      here.add_(rows);
+    } else {
+      here.copy_(rows);
+    }
   }
 };
 
@@ -113,9 +166,9 @@ class Gelu final : public OpType {
         dx.add ? at::empty({std::min(step, count)}, x.options()) : at::Tensor();
     for (std::int64_t i = 0; i < count; i += step) {
       const std::int64_t n = std::min(step, count - i);
-      at::Tensor to = dx.tensor.view({-1}).narrow(0, i, n);
-      at::Tensor made = dx.add ? buffer.narrow(0, 0, n) : to;
-      at::gelu_backward_out(made, dy.narrow(0, i, n), x.narrow(0, i, n), "tanh");
+      at::Tensor to = part_of(dx.tensor.view({-1}), 0, i, n);
+      at::Tensor made = dx.add ? part_of(buffer, 0, 0, n) : to;
+      at::gelu_backward_out(made, part_of(dy, 0, i, n), part_of(x, 0, i, n), "tanh");
       if (dx.add) to.add_(made);
     }
   }

@@ -62,6 +62,13 @@ inline at::Tensor rows_of(const at::Tensor& tensor, std::int64_t columns) {
   return tensor.reshape({-1, columns});
 }
 
+// `count` of the tensor's entries along a dim, from `first` on: the tensor itself where that is all
+// of them, as a view costs what a small kernel does.
+inline at::Tensor part_of(const at::Tensor& tensor, std::int64_t dim, std::int64_t first,
+                          std::int64_t count) {
+  return first == 0 && count == tensor.size(dim) ? tensor : tensor.narrow(dim, first, count);
+}
+
 inline bool wanted(const OpCall& call, std::size_t input) {
   return input < call.wants.size() && call.wants[input];
 }

@@ -34,7 +34,7 @@ class RmsNorm final : public OpType {
     const std::int64_t step = chunk_rows(x, count, columns * x.element_size());
     for (std::int64_t r = 0; r < count; r += step) {
       const std::int64_t n = std::min(step, count - r);
-      at::Tensor xc = x.narrow(0, r, n), sc = rstd.narrow(0, r, n), yc = y.narrow(0, r, n);
+      at::Tensor xc = part_of(x, 0, r, n), sc = part_of(rstd, 0, r, n), yc = part_of(y, 0, r, n);
       const at::Tensor sum = at::linalg_vector_norm(xc, 2, 1, true, sc.scalar_type());
       at::mul_out(sc, sum, sum);
       sc.mul_(1.0 / static_cast<double>(columns)).add_(eps_).rsqrt_();
@@ -71,15 +71,15 @@ class RmsNorm final : public OpType {
     at::Tensor buffer = at::empty({std::min(step, count), columns}, weight.options());
     for (std::int64_t r = 0; r < count; r += step) {
       const std::int64_t n = std::min(step, count - r);
-      at::Tensor xc = x.narrow(0, r, n).to(type);
-      const at::Tensor gc = dy.narrow(0, r, n).to(type), sc = rstd.narrow(0, r, n);
-      at::Tensor t = buffer.narrow(0, 0, n);
+      at::Tensor xc = part_of(x, 0, r, n).to(type);
+      const at::Tensor gc = part_of(dy, 0, r, n).to(type), sc = part_of(rstd, 0, r, n);
+      at::Tensor t = part_of(buffer, 0, 0, n);
       at::mul_out(t, gc, xc);
       if (sum.defined()) sum.addmv_(t.t(), sc.view({n}));
       if (!dx.tensor.defined()) continue;
       at::Tensor c = at::mv(t, weight).unsqueeze(1);
       c.mul_(sc).mul_(sc).mul_(sc).mul_(-1.0 / static_cast<double>(columns));
-      at::Tensor to = dx.tensor.view({count, columns}).narrow(0, r, n);
+      at::Tensor to = part_of(dx.tensor.view({count, columns}), 0, r, n);
       at::Tensor made = dx.add || half ? t : to;
       at::mul_out(made, gc, weight);
       made.mul_(sc).addcmul_(xc, c);

@@ -1,5 +1,7 @@
 // Rotary position embedding: a table of cosines and sines of positions, and the rotation of
 // queries and keys by it.
+#include <optional>
+
 #include "meshwright/ops.h"
 #include "model/ops/kernel.h"
 
@@ -96,10 +98,10 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
     const std::int64_t nb = std::min(step.batch, batch - b);
     for (std::int64_t s = 0; s < seq; s += step.seq) {
       const std::int64_t ns = std::min(step.seq, seq - s);
-      const at::Tensor xc = x.narrow(0, b, nb).narrow(1, s, ns);
-      at::Tensor yc = y.narrow(0, b, nb).narrow(1, s, ns);
-      at::Tensor swapped = buffer.narrow(0, 0, nb * ns).view({nb, ns, heads, width});
-      const at::Tensor c = cosine.narrow(0, s, ns);
+      const at::Tensor xc = part_of(part_of(x, 0, b, nb), 1, s, ns);
+      at::Tensor yc = part_of(part_of(y, 0, b, nb), 1, s, ns);
+      at::Tensor swapped = part_of(buffer, 0, 0, nb * ns).view({nb, ns, heads, width});
+      const at::Tensor c = part_of(cosine, 0, s, ns);
       if (pairs == RopePairs::halves) {
         swap_halves(swapped, xc);
       } else {
@@ -110,7 +112,7 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
       } else {
         at::mul_out(yc, xc, c);
       }
-      yc.addcmul_(swapped, sine.narrow(0, s, ns), sign);
+      yc.addcmul_(swapped, part_of(sine, 0, s, ns), sign);
     }
   }
 }
@@ -119,11 +121,14 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
 // seq, heads, width).
 at::Tensor turning(const at::Tensor& x, const at::Tensor& table) {
   const std::int64_t width = table.size(-1);
-  const at::Tensor part = x.narrow(-1, x.size(-1) - width, width);
+  const at::Tensor part = part_of(x, -1, x.size(-1) - width, width);
   return x.dim() == 3 ? part.unsqueeze(2) : part;
 }
-at::Tensor still(const at::Tensor& x, const at::Tensor& table) {
-  return x.narrow(-1, 0, x.size(-1) - table.size(-1));
+// The rest of it, if there is a rest.
+std::optional<at::Tensor> still(const at::Tensor& x, const at::Tensor& table) {
+  const std::int64_t width = x.size(-1) - table.size(-1);
+  if (width == 0) return std::nullopt;
+  return x.narrow(-1, 0, width);
 }
 
 class Rope final : public OpType {
@@ -143,7 +148,7 @@ class Rope final : public OpType {
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor &x = call.inputs[0], &table = call.inputs[1];
     const at::Tensor y = call.in_place ? x : at::empty_like(x, at::MemoryFormat::Contiguous);
-    if (!call.in_place) still(y, table).copy_(still(x, table));
+    if (const auto rest = still(y, table); rest && !call.in_place) rest->copy_(*still(x, table));
     rotate(turning(y, table), turning(x, table), table, call.inputs[2], pairs_, 1, false);
     set_outputs(call, {y});
   }
@@ -153,10 +158,12 @@ class Rope final : public OpType {
     if (!wanted(call, 0)) return;
     const at::Tensor &dy = call.grad_outputs[0], &table = call.inputs[1];
     const Target dx = target(call, 0, dy.sizes(), dy.options());
-    if (dx.add) {
-      still(dx.tensor, table).add_(still(dy, table));
-    } else if (dx.tensor.data_ptr() != dy.data_ptr()) {
-      still(dx.tensor, table).copy_(still(dy, table));
+    if (const auto rest = still(dx.tensor, table)) {
+      if (dx.add) {
+        rest->add_(*still(dy, table));
+      } else if (dx.tensor.data_ptr() != dy.data_ptr()) {
+        rest->copy_(*still(dy, table));
+      }
     }
     rotate(turning(dx.tensor, table), turning(dy, table), table, call.inputs[2], pairs_, -1,
            dx.add);

@@ -139,6 +139,7 @@ function showPlan(plan, index) {
   const many = data.plans.length > 1, id = many ? `-${index}` : "", main = document.getElementById("main");
   main.append(tiles([["step", secondsText(plan.step.ms / 1e3)], ["tokens/s", countText(plan.step.tokens)], ["MFU", percentText(plan.step.mfu)],
     ["bubble", percentText(plan.step.bubble)], ["exposed communication", secondsText(plan.step.exposed / 1e3)],
+    ...(plan.step.copies > 0 ? [["exposed host copies", secondsText(plan.step.copies / 1e3)]] : []),
     ["peak of a rank", bytesText(Math.max(...plan.memory.map((m) => m.peak)))]]));
   main.append(facts(plan.facts));
   for (const text of plan.notes) main.append(note(text));

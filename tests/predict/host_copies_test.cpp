@@ -1,0 +1,214 @@
+// Copies between devices and host memory, priced beside computing: what hides them, what waits for
+// them, and who shares a link.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "clusters.h"
+#include "predict/host_lanes.h"
+#include "predict/prediction.h"
+#include "setups.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+// What enters each layer goes, and nothing else: all else is computed again, and rope is small.
+Setup inputs_of_layers(bool go = true, std::vector<StrategyChoice> plan = {},
+                       std::int64_t microbatch = 0) {
+  Setup setup = llama(std::move(plan), microbatch);
+  setup.recompute.kind = RecomputePolicy::Kind::full;
+  setup.offload.kind = go ? OffloadPolicy::Kind::full : OffloadPolicy::Kind::none;
+  setup.offload.least = 1 << 12;
+  return setup;
+}
+constexpr double input_bytes = 4.0 * 8 * 32 * 64;  // fp32, sequences, tokens, hidden
+constexpr int all_layers = 3;
+
+ClusterMachine with_link(double link, double node_link = 0, int devices = 1 << 14) {
+  Cluster c = round_cluster(devices);
+  c.network.nic = 1e10;
+  c.nodes = 8;
+  c.host_bandwidth = 1e10;
+  c.host_link = link;
+  c.host_node_link = node_link;
+  return {c, round_stack()};
+}
+
+Prediction priced_on(const Setup& setup, const Machine& machine, bool traced = false) {
+  const Experiment e = experiment(setup);
+  return mw::predict(*e.plan, machine, 0, traced);
+}
+
+// The copies of a program, in its order.
+std::vector<HostCopy> copies_of(const RankView& rank) {
+  std::vector<HostCopy> found;
+  for (const Segment& segment : rank.program().segments) {
+    for (const Instruction& i : segment.code) {
+      const HostCopy copy = footprint(rank, i, Asks::work).host_copy;
+      if (copy.bytes > 0) found.push_back(copy);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("A copy that computing outlasts costs nothing") {
+  const ClusterMachine fast = with_link(1e12);
+  const Prediction stays = priced_on(inputs_of_layers(false), fast),
+                   goes = priced_on(inputs_of_layers(), fast);
+  CHECK(goes.host_copies.seconds == Approx(2 * all_layers * input_bytes / 1e12));
+  CHECK(goes.host_copies.exposed == 0);
+  CHECK(goes.step_seconds == Approx(stays.step_seconds));
+  CHECK(goes.stages[0].memory[Category::host] ==
+        static_cast<std::int64_t>(all_layers * input_bytes));
+  CHECK(stays.host_copies.seconds == 0);
+}
+
+TEST_CASE("What computing does not outlast is waited for, and is a category of the step") {
+  const Prediction stays = priced_on(inputs_of_layers(false), with_link(1e6));
+  // So slow that each copy is awaited: the next one of its way, or its reader, comes too early.
+  const Prediction slow = priced_on(inputs_of_layers(), with_link(1e6)),
+                   slower = priced_on(inputs_of_layers(), with_link(5e5));
+  const double copy = input_bytes / 1e6;
+  REQUIRE(copy > stays.step_seconds);
+  CHECK(slower.step_seconds - slow.step_seconds == Approx(2 * all_layers * copy));
+  for (const Prediction& p : {slow, slower}) {
+    CHECK(p.compute_seconds == Approx(stays.compute_seconds));
+    CHECK(p.step_seconds - stays.step_seconds == Approx(p.host_copies.exposed));
+    CHECK(p.host_copies.exposed < p.host_copies.seconds);
+    CHECK(p.host_copies.exposed > p.host_copies.seconds - stays.step_seconds);
+    CHECK(p.shares.host_copies == Approx(p.host_copies.exposed / p.step_seconds));
+    CHECK(p.shares.compute + p.shares.host_copies == Approx(1));
+    CHECK(p.bubble_fraction < 1e-9);
+    CHECK(p.to_json()["exposed_host_copy_seconds"] == p.host_copies.exposed);
+    CHECK(p.to_json()["host_copy_seconds"] == p.host_copies.seconds);
+  }
+}
+
+TEST_CASE("Copies of one way follow each other, and none waits for the other way") {
+  const Experiment e = experiment(inputs_of_layers());
+  const Program& program = e.plan->programs.front();
+  const RankView rank(program, program.first());
+  const std::vector<HostCopy> copies = copies_of(rank);
+  REQUIRE(copies.size() == 2 * all_layers);
+  std::vector<HostCopy> out, in;
+  for (const HostCopy& copy : copies) {
+    CHECK(copy.bytes == static_cast<std::int64_t>(input_bytes));
+    (copy.leaves ? out : in).push_back(copy);
+  }
+  REQUIRE(out.size() == all_layers);
+  // The last to leave is the first to come back.
+  CHECK(in.front().host == out.back().host);
+
+  HostLanes lanes(rank);
+  const HostLanes::Copy first = lanes.begin(out[0], 10, 0, 1);
+  CHECK(first.begin == 1);
+  CHECK(first.end == 11);
+  CHECK(lanes.left() == 11);
+  const HostLanes::Copy second = lanes.begin(out[1], 10, 0, 2);
+  CHECK(second.begin == 11);
+  const HostLanes::Copy back = lanes.begin(in[0], 10, 0, 3);  // of another tensor
+  CHECK(back.begin == 3);
+  CHECK(lanes.begin(in[0], 10, 1, 4).begin == 13);  // behind that
+  // What is on its way there comes back once it is there.
+  HostLanes other(rank);
+  other.begin(out.back(), 10, 0, 0);
+  CHECK(other.begin(in.front(), 10, 1, 1).begin == 1);  // another microbatch's
+  CHECK(other.begin(in.front(), 1, 0, 2).begin == 11);
+}
+
+TEST_CASE("A copy is awaited by the first that comes to its storage, and by the next to leave") {
+  const Experiment e = experiment(inputs_of_layers());
+  const Program& program = e.plan->programs.front();
+  const RankView rank(program, program.first());
+  const Prediction p = mw::predict(*e.plan, with_link(1e6), 0, /*traced=*/true);
+  REQUIRE(p.instructions.size() == 1);
+  int leaving = 0, coming = 0;
+  for (const InstructionTime& time : p.instructions[0]) {
+    if (time.kind != InstructionTime::Kind::copy_wait) continue;
+    const auto& code = program.segments[time.segment].code;
+    const HostCopy own = footprint(rank, code[time.index], Asks::work).host_copy;
+    if (own.leaves) {
+      ++leaving;
+      continue;
+    }
+    ++coming;
+    const auto reads = [&](const Instruction& i, int slot) {
+      return std::find(i.inputs.begin(), i.inputs.end(), slot) != i.inputs.end() ||
+             std::find(i.saved.begin(), i.saved.end(), slot) != i.saved.end();
+    };
+    // The copy before it, whose tensor nobody between reads and this one does.
+    int from = time.index - 1;
+    while (from >= 0 && footprint(rank, code[from], Asks::work).host_copy.bytes == 0) --from;
+    REQUIRE(from >= 0);
+    const int slot = code[from].outputs[0];
+    CHECK(reads(code[time.index], slot));
+    for (int n = from + 1; n < time.index; ++n) CHECK_FALSE(reads(code[n], slot));
+  }
+  CHECK(leaving == all_layers - 1);  // the first to leave waits for none
+  CHECK(coming == all_layers);
+}
+
+TEST_CASE("Ranks of a node share what its links carry together") {
+  const auto seconds = [](int ranks, double together, int devices) {
+    return priced_on(inputs_of_layers(true, {dp(ranks)}), with_link(1e9, together, devices))
+        .host_copies.seconds;
+  };
+  const double alone = seconds(4, 0, 4);
+  CHECK(alone == Approx(2 * all_layers * input_bytes / 4 / 1e9));
+  CHECK(seconds(4, 4e9, 4) == Approx(alone));
+  CHECK(seconds(4, 1e9, 4) == Approx(4 * alone));
+  CHECK(seconds(2, 2e9, 4) == Approx(2 * alone));      // twice the rows, and no other ranks
+  CHECK(seconds(4, 1e9, 2) == Approx(2 * alone));      // two to a node
+  CHECK(seconds(8, 1e9, 4) == Approx(4 * alone / 2));  // half the rows
+}
+
+TEST_CASE("Where device and host have one memory, copies are made in it as before") {
+  const SharedCores cores(round_device());
+  const Prediction stays = priced_on(inputs_of_layers(false), cores),
+                   goes = priced_on(inputs_of_layers(), cores);
+  CHECK(goes.host_copies.seconds == 0);
+  CHECK(goes.shares.host_copies == 0);
+  CHECK_FALSE(goes.to_json().contains("host_copy_seconds"));
+  CHECK(goes.step_seconds - stays.step_seconds ==
+        Approx(2 * all_layers * (1e-6 + 2 * input_bytes / 1e10)));
+}
+
+TEST_CASE("A gather of what lies in host memory waits for its copy, beside the layers before it") {
+  const auto priced = [](const char* offload, double link) {
+    Setup setup = llama({zero(2, 3, 1, 1, false, 1 << 12, offload)}, 1);
+    setup.options["layers"] = 6;
+    return priced_on(setup, with_link(link));
+  };
+  const Prediction stays = priced("none", 1e12), fast = priced("parameters", 1e12),
+                   slow = priced("parameters", 1e8);
+  CHECK(stays.host_copies.seconds == 0);
+  CHECK(fast.host_copies.seconds > 0);
+  CHECK(slow.host_copies.seconds == Approx(1e4 * fast.host_copies.seconds));
+  CHECK(fast.host_copies.exposed < 0.5 * fast.host_copies.seconds + 1e-9);
+  // No transfer's of the axis is what it waited for itself.
+  CHECK(slow.host_copies.exposed > 0.5 * slow.host_copies.seconds);
+  for (const CommunicationForecast& c : slow.communication)
+    CHECK(c.exposed_seconds <= c.seconds * (1 + 1e-9));
+}
+
+TEST_CASE("Microbatches that repeat each other take what each takes played by itself") {
+  const std::string schedule = GENERATE(as<std::string>{}, "1f1b", "gpipe", "zb-h1");
+  const double link = GENERATE(1e7, 1e9);
+  Setup setup = inputs_of_layers(true, {pp(3, schedule, {1, 1, 1})}, 1);
+  setup.recompute.kind = RecomputePolicy::Kind::none;
+  setup.batch = 12;
+  const Prediction p = priced_on(setup, with_link(link), /*traced=*/true);
+  double last = 0;
+  for (const auto& stage : p.instructions) {
+    REQUIRE(!stage.empty());
+    for (const InstructionTime& time : stage) {
+      if (time.kind != InstructionTime::Kind::transfer) last = std::max(last, time.end);
+    }
+  }
+  CHECK(p.host_copies.seconds > 0);
+  CHECK(last == Approx(p.step_seconds));
+}
