@@ -94,7 +94,7 @@ class KeyReader {
 
  private:
   std::optional<Json> wrong(const Json& given, std::string hint = "") const {
-    if (hint.empty()) hint = option_.doc;
+    if (hint.empty() && option_.type != OptionType::choice) hint = option_.doc;
     problems_.add(Stage::options,
                   option_.type == OptionType::choice ? "option.choice" : "option.type", path_,
                   fmt::format("{} must be {}; got {}", path_, noun(option_), describe(given)),

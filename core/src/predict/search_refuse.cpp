@@ -38,8 +38,8 @@ namespace {
       "nearest: microbatch = " + nearest);
 }
 
-// The numbers of ranks, below and above, of which there is a mix; none if they are further away than
-// is looked.
+// The numbers of ranks, below and above, of which there is a mix; none if they are further away
+// than is looked.
 std::string nearest_ranks(const SearchRequest& request) {
   constexpr int tried = 16;
   SearchRequest other = request;
