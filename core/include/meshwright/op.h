@@ -150,7 +150,7 @@ class OpType {
   virtual ~OpType() = default;
   // "linear", "rms_norm", ...; what a rule may name.
   virtual std::string kind() const = 0;
-  virtual OpTraits traits(const Op& op) const = 0;
+  virtual OpTraits traits(const Op& op) const = 0;  // asked once of all ops of a Graph::kind
   // Kernels are called below torch's autograd, which records nothing of what they compute:
   // autograd_op.h has the op whose derivative torch is to find.
   virtual void forward(const Op& op, OpCall& call) const = 0;
