@@ -67,6 +67,7 @@ void compare(const std::string& name, Subject s, const Composite& composite, int
   Tensors seeds;
   OpCall last{s.dims, s.inputs, {}, {}, {}, {}, s.wants, std::vector<bool>(s.inputs.size())};
   const double forward = milliseconds([&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as a rank calls it
     OpCall call{s.dims, s.inputs, {}, {}, {}, {}, s.wants, std::vector<bool>(s.inputs.size())};
     call.in_place = traits.forward_in_place >= 0;
     s.op.type->forward(s.op, call);
@@ -80,6 +81,7 @@ void compare(const std::string& name, Subject s, const Composite& composite, int
   if (traits.differentiable && !passes) {
     last.grad_outputs = seeds;
     backward = milliseconds([&] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
       last.grad_inputs.assign(s.inputs.size(), at::Tensor());
       if (traits.splits) {
         s.op.type->dgrad(s.op, last);

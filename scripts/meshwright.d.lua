@@ -30,11 +30,11 @@ local mw = {}
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field memory_needed integer bytes of all ranks that share a memory
----@field memory_limit? integer bytes that there are, where that is known
+---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
 ---@field host_limit? integer bytes of host memory that a node has, where the cluster says so
 ---@field fits? boolean in both; nil where it is not known what there is
----@field nearly_full? boolean fits, and fills more than 95 % of what there is
+---@field nearly_full? boolean fits, and fills more than 95 % of that, or of rank_memory_limit
 ---@field held_out_seconds? number of one evaluation
 
 ---@class meshwright.LoadedResult: meshwright.Result
@@ -162,11 +162,11 @@ local mw = {}
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field memory_needed integer bytes of all ranks that share a memory
----@field memory_limit? integer bytes that there are, where that is known
+---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
 ---@field host_limit? integer bytes of host memory that a node has, where the cluster says so
 ---@field fits? boolean in both; nil where it is not known what there is
----@field nearly_full? boolean fits, and fills more than 95 % of what there is
+---@field nearly_full? boolean fits, and fills more than 95 % of that, or of rank_memory_limit
 ---@field held_out_seconds? number of one evaluation
 ---@field text string what print shows
 

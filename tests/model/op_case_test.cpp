@@ -122,12 +122,14 @@ void run_backward(const OpCase& c, const OpTraits& traits, OpCall& call) {
 }  // namespace
 
 Gradients forward(const OpCase& c) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as a rank calls it
   OpCall call = call_of(c, c.inputs);
   c.op.type->forward(c.op, call);
   return {call.outputs, call.saved, {}, call.rows};
 }
 
 Gradients run(const OpCase& c, const Tensors& seeds, Into into, const Tensors& before) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as a rank calls it
   const OpTraits traits = c.op.type->traits(c.op);
   OpCall call = call_of(c, c.inputs);
   c.op.type->forward(c.op, call);

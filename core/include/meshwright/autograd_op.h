@@ -2,12 +2,24 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <vector>
 
 #include "meshwright/op.h"
 
 namespace mw {
+
+// While it lives, torch's autograd records what this thread computes. Kernels, hooks and optimizers
+// are called below autograd, where it sees nothing of them: those that differentiate by torch
+// themselves need it, AutogradOp has it.
+class RecordGradients {
+  c10::impl::LocalDispatchKeySet keys_ = c10::impl::tls_local_dispatch_key_set();
+  c10::impl::ForceDispatchKeyGuard dispatch_{
+      keys_.included_, keys_.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+  at::AutoGradMode mode_{true};
+};
 
 // Backward runs compute() again on detached inputs, recording, and differentiates what it recorded,
 // in the rank's own thread. compute() must not communicate and must not write to its inputs. Write

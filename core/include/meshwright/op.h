@@ -152,7 +152,7 @@ class OpType {
   virtual std::string kind() const = 0;
   virtual OpTraits traits(const Op& op) const = 0;  // asked once of all ops of a Graph::kind
   // Kernels are called below torch's autograd, which records nothing of what they compute:
-  // autograd_op.h has the op whose derivative torch is to find.
+  // autograd_op.h has the op whose derivative torch is to find, and RecordGradients.
   virtual void forward(const Op& op, OpCall& call) const = 0;
   // All wanted gradients. Ops that split implement dgrad and wgrad instead.
   virtual void backward(const Op& op, OpCall& call) const;

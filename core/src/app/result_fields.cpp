@@ -46,11 +46,11 @@ const Fields prediction_fields = {
     {"beside_program", "table<string, integer>?",
      "what of those are no bytes of the program: gradients, loss, reserve, communicators, context"},
     {"memory_needed", "integer", "bytes of all ranks that share a memory"},
-    {"memory_limit", "integer?", "bytes that there are, where that is known"},
+    {"memory_limit", "integer?", "bytes that devices have, where that is known"},
     {"host_needed", "integer?", "bytes in host memory of the node that needs most, on a cluster"},
     {"host_limit", "integer?", "bytes of host memory that a node has, where the cluster says so"},
     {"fits", "boolean?", "in both; nil where it is not known what there is"},
-    {"nearly_full", "boolean?", "fits, and fills more than 95 % of what there is"},
+    {"nearly_full", "boolean?", "fits, and fills more than 95 % of that, or of rank_memory_limit"},
     {"held_out_seconds", "number?", "of one evaluation"},
 };
 

@@ -148,6 +148,7 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
       made.kind = time.kind == Of::copy ? "transfer" : "wait";
       made.name = "copy";
       made.axis = "host";
+      made.bytes = footprint(views_.of(time.microbatch), at(time), Asks::work).host_copy.bytes;
     } else if (time.kind != Of::own) {
       made.kind = time.kind == Of::wait ? "wait" : "transfer";
       name_transfer(*sends, time.microbatch, made);

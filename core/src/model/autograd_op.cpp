@@ -23,12 +23,7 @@ void AutogradOp::forward(const Op& op, OpCall& call) const {
 }
 
 void AutogradOp::backward(const Op& op, OpCall& call) const {
-  // Kernels run below autograd's dispatch keys; here it has to see what is computed.
-  const c10::impl::ForceDispatchKeyGuard with_autograd(
-      c10::impl::tls_local_dispatch_key_set().included_,
-      c10::impl::tls_local_dispatch_key_set().excluded_ -
-          c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-  const at::AutoGradMode record(true);
+  const RecordGradients record;
   std::vector<at::Tensor> inputs;
   std::vector<std::size_t> wanted;
   torch::autograd::variable_list leaves, roots, seeds;

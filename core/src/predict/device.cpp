@@ -176,7 +176,7 @@ double rate_of_all_cores(int cores, double alone) {
 }
 
 std::string cache_key() {
-  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 5);
+  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 6);
 }
 
 double positive(const Json& json, const char* key) {
@@ -246,12 +246,14 @@ Device Device::from_json(const Json& json) {
 }
 
 Device measure_device() {
-  at::NoGradGuard no_grad;
   const int threads_before = at::get_num_threads();
   Device d;
   // In a thread of its own: ATen's thread count belongs to the thread that sets it.
   std::thread([&d] {
     at::set_num_threads(1);
+    // As a rank calls its kernels.
+    const at::NoGradGuard no_grad;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     d.name = cpu_model();
     d.gemm16 = fit_gemm(at::kBFloat16);
     d.gemm32 = fit_gemm(at::kFloat);

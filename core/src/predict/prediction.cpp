@@ -283,8 +283,8 @@ void Prediction::forget_machine(std::string why) {
 }
 
 bool Prediction::nearly_full() const {
-  return fits && memory_limit > 0 &&
-         static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(memory_limit);
+  return fits && bound() > 0 &&
+         static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(bound());
 }
 
 bool Prediction::reported_above() const {
@@ -293,9 +293,8 @@ bool Prediction::reported_above() const {
 
 void Prediction::limit_memory(std::int64_t bytes) {
   if (bytes >= memory_limit) return;
-  memory_limit = bytes;
-  user_limit = true;
-  fits = memory_needed <= memory_limit && host_fits();
+  rank_limit = bytes;
+  fits = memory_needed <= rank_limit && host_fits();
 }
 
 Json Prediction::to_json() const {

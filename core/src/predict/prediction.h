@@ -74,15 +74,16 @@ struct Prediction {
   std::int64_t host_needed = 0, host_limit = 0;
   int host_ranks = 0;  // of a node
   bool fits = true;
-  bool user_limit = false;  // memory_limit is what a user lets a rank hold, not what a device has
-  // What a user lets each rank hold, of ranks on devices of their own: if it is less than these
-  // have, it is the bound of what fits, of what is nearly full and of what a driver would report.
+  // What a user lets each rank hold of its own, of ranks on devices of their own (0: says nothing):
+  // if it is less than these have, it is the bound of what fits and of what is nearly full.
+  std::int64_t rank_limit = 0;
   void limit_memory(std::int64_t bytes);
+  std::int64_t bound() const { return rank_limit > 0 ? rank_limit : memory_limit; }
   bool host_fits() const { return host_limit == 0 || host_needed <= host_limit; }
   // Fits, and leaves so little that an allocator frees and asks again.
   static constexpr double nearly_full_share = 0.95;
   bool nearly_full() const;
-  // Fits, and a driver would report more than there is.
+  // Fits, and a driver would report more than the device has.
   bool reported_above() const;
   // Memory so full that steps can take longer than is priced.
   bool tight() const { return nearly_full() || reported_above(); }

@@ -137,9 +137,9 @@ std::string reported_text(const Prediction& prediction) {
                                  bytes(most.reported()), bytes(most.memory.peak), join(parts));
   if (prediction.reported_above()) {
     text += fmt::format(
-        "  that is above the {} {}: an allocator gives back there what it holds idle, and "
+        "  that is above the device's {}: an allocator gives back there what it holds idle, and "
         "steps can be slower than priced\n",
-        prediction.user_limit ? "limit of" : "device's", bytes(prediction.memory_limit));
+        bytes(prediction.memory_limit));
   }
   return text;
 }
@@ -147,15 +147,15 @@ std::string reported_text(const Prediction& prediction) {
 std::string room_text(const Prediction& p) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text;
-  if (p.memory_limit > 0 && p.memory_needed > p.memory_limit) {
+  if (p.bound() > 0 && p.memory_needed > p.bound()) {
     const std::int64_t peak = p.fullest().memory.peak;
     // A rank that fits by itself shares its memory with the others.
-    text += peak > p.memory_limit
+    text += peak > p.bound()
                 ? fmt::format("  does not fit: {} a rank against {} of memory\n", bytes(peak),
-                              bytes(p.memory_limit))
+                              bytes(p.bound()))
                 : fmt::format(
                       "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
-                      p.ranks, bytes(peak), bytes(p.memory_needed), bytes(p.memory_limit));
+                      p.ranks, bytes(peak), bytes(p.memory_needed), bytes(p.bound()));
   }
   if (p.host_needed > 0) {
     const std::string needed = fmt::format("{} in the host memory of a node, for its {}",
@@ -175,7 +175,7 @@ std::string room_text(const Prediction& p) {
     text += fmt::format(
         "  nearly full: {} of {}; an allocator that frees and asks again there can slow steps by "
         "15 to 30 %, which is not priced\n",
-        bytes(p.memory_needed), bytes(p.memory_limit));
+        bytes(p.memory_needed), bytes(p.bound()));
   }
   return text;
 }

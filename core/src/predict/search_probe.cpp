@@ -51,10 +51,8 @@ std::string parameters_text(const Plan& plan) {
   return text;
 }
 
-}  // namespace
-
 // Plans of few ranks would have more of what a node's links to its host carry together.
-static ClusterMachine shared_by(const ClusterMachine& machine, int ranks) {
+ClusterMachine shared_by(const ClusterMachine& machine, int ranks) {
   Cluster cluster = machine.cluster();
   if (cluster.host_node_link > 0) {
     const double bytes = cluster.host_link;  // for a second
@@ -64,6 +62,8 @@ static ClusterMachine shared_by(const ClusterMachine& machine, int ranks) {
   }
   return {std::move(cluster), machine.stack()};
 }
+
+}  // namespace
 
 SearchProbes::SearchProbes(const SearchRequest& request, const SearchSpace& space)
     : request_(request), space_(space), machine_(shared_by(*request.machine, request.ranks)) {

@@ -215,12 +215,12 @@ Json facts_json(const Plan& plan, const Prediction& p, std::int64_t memory_limit
     add("recompute", recompute.is_string() ? recompute.get<std::string>() : recompute.dump());
   }
   if (memory_limit > 0) add("limit of a rank", bytes_of_rank(memory_limit));
-  if (p.memory_limit > 0) {
-    add("fits", p.memory_needed <= p.memory_limit
-                    ? fmt::format("yes: {} of {}", bytes_of_rank(p.memory_needed),
-                                  bytes_of_rank(p.memory_limit))
-                    : fmt::format("no: {} needed, {} there", bytes_of_rank(p.memory_needed),
-                                  bytes_of_rank(p.memory_limit)));
+  if (p.bound() > 0) {
+    add("fits",
+        p.memory_needed <= p.bound()
+            ? fmt::format("yes: {} of {}", bytes_of_rank(p.memory_needed), bytes_of_rank(p.bound()))
+            : fmt::format("no: {} needed, {} there", bytes_of_rank(p.memory_needed),
+                          bytes_of_rank(p.bound())));
   }
   if (p.host_limit > 0 && p.host_needed > 0) {
     add("fits the hosts",
