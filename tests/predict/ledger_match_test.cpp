@@ -383,3 +383,17 @@ TEST_CASE(
     }
   }
 }
+
+TEST_CASE("... where ranks have several experts each, to all of which every token goes") {
+  const std::vector<Mix> mixes = {{"dp, ep", {dp(2), ep(2)}},
+                                  {"borrowed", {dp(4), ep(2)}},
+                                  {"zero 3 x tp", {zero(2, 3), ep(2), tp(2)}}};
+  const Mix& mix = mixes[static_cast<std::size_t>(GENERATE(range(0, 3)))];
+  Setup setup = llama(mix.plan, 4);
+  setup.batch = 16;
+  setup.make_moe();
+  setup.options["top_k"] = 4;
+  DYNAMIC_SECTION(mix.name) {
+    check(setup, true);
+  }
+}

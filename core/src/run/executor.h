@@ -149,7 +149,6 @@ class Executor {
   struct Rows {
     std::vector<std::int64_t> of_group;
     std::vector<std::vector<std::int64_t>> from;  // of each rank of the exchange, of each group
-    at::Tensor order;                             // where each lies of those that arrived
   };
   struct Microbatch {
     const RankView* sizes = nullptr;

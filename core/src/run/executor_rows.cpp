@@ -105,7 +105,7 @@ void Executor::keep_rows(const Instruction& i, Microbatch& m, OpCall& call) {
       std::none_of(graph_.ops()[i.op].inputs.begin(), graph_.ops()[i.op].inputs.end(),
                    [&](const Use& use) { return graph_.sparse.has(use.dims); });
   if (!makes) return;
-  if (i.piece == Piece::forward) m.rows[rows_of_slot_[slot]] = {call.rows, {}, {}};
+  if (i.piece == Piece::forward) m.rows[rows_of_slot_[slot]] = {call.rows, {}};
 }
 
 std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
@@ -119,6 +119,28 @@ std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
   }
   return counts;
 }
+
+namespace {
+
+// Rows of an exchange with so many `from` each rank and of each group: they travel by rank and lie
+// by group.
+at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& from,
+                     bool by_group) {
+  const std::size_t ranks = from.size(), groups = from.empty() ? 0 : from.front().size();
+  if (ranks < 2 || groups < 2) return rows;
+  std::vector<at::Tensor> runs(ranks * groups);
+  std::int64_t place = 0;
+  for (std::size_t n = 0; n < runs.size(); ++n) {  // as they are
+    const std::size_t rank = by_group ? n / groups : n % ranks;
+    const std::size_t group = by_group ? n % groups : n / ranks;
+    runs[by_group ? group * ranks + rank : rank * groups + group] =
+        rows.narrow(0, place, from[rank][group]);
+    place += from[rank][group];
+  }
+  return at::cat(runs);
+}
+
+}  // namespace
 
 Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   const at::Tensor& input = tensor(m, i.inputs[0]);
@@ -134,16 +156,11 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   };
   if (i.move.to != graph_.sparse.dims.front()) {  // home: to those that hold the tokens
     const Rows& target = m.rows.at(rows_of_slot_[i.outputs[0]]);
-    at::Tensor in = input;
-    if (source.order.defined()) {
-      in = at::empty_like(input);
-      in.index_copy_(0, source.order, input);
-    }
+    const at::Tensor in = reordered(input, source.from, false).contiguous();
     std::vector<std::int64_t> in_splits;
     for (const auto& from : source.from) in_splits.push_back(sum(from));
     at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
-    Pending pending =
-        ranks.all_to_all(out, in.contiguous(), by_rank(target.of_group, ways), in_splits, purpose);
+    Pending pending = ranks.all_to_all(out, in, by_rank(target.of_group, ways), in_splits, purpose);
     return {std::move(pending), [out, in] { return out; }};
   }
   Rows& target = m.rows[rows_of_slot_[i.outputs[0]]];
@@ -163,33 +180,13 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
         target.of_group[g] += rows;
       }
     }
-    if (here > 1 && ways > 1) {  // they arrive by rank, and lie by group
-      std::vector<std::vector<std::int64_t>> at(target.from.size(),
-                                                std::vector<std::int64_t>(here));
-      std::int64_t place = 0;
-      for (std::size_t rank = 0; rank < at.size(); ++rank) {
-        for (std::size_t g = 0; g < here; ++g) {
-          at[rank][g] = place;
-          place += target.from[rank][g];
-        }
-      }
-      std::vector<at::Tensor> runs;
-      for (std::size_t g = 0; g < here; ++g) {
-        for (std::size_t rank = 0; rank < at.size(); ++rank) {
-          runs.push_back(at::arange(at[rank][g], at[rank][g] + target.from[rank][g], counts));
-        }
-      }
-      target.order = sent_to(device_, at::cat(runs));
-    }
   }
   std::vector<std::int64_t> out_splits;
   for (const auto& from : target.from) out_splits.push_back(sum(from));
   const at::Tensor in = input.contiguous();
   const at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
-  const at::Tensor order = target.order;
   Pending pending = ranks.all_to_all(out, in, out_splits, by_rank(source.of_group, ways), purpose);
-  return {std::move(pending),
-          [out, in, order] { return order.defined() ? out.index_select(0, order) : out; }};
+  return {std::move(pending), [out, in, from = target.from] { return reordered(out, from, true); }};
 }
 
 }  // namespace mw
