@@ -6,6 +6,7 @@
 
 #include "clusters.h"
 #include "predict/host_lanes.h"
+#include "predict/link_queue.h"
 #include "predict/prediction.h"
 #include "setups.h"
 
@@ -177,9 +178,38 @@ TEST_CASE("Where device and host have one memory, copies are made in it as befor
         Approx(2 * all_layers * (1e-6 + 2 * input_bytes / 1e10)));
 }
 
+TEST_CASE("A transfer that waits for its copy holds up its own group, and no other") {
+  const bool apart = GENERATE(false, true);
+  const int gathers = 0, sums = apart ? 1 : 0;
+  LinkQueue link;
+  const auto goes = [&](int group, double clock, double ready, double seconds, double begin,
+                        double end) {
+    const LinkQueue::Time time = link.begin(group, group, clock, ready, seconds);
+    CHECK(time.begin == begin);
+    CHECK(time.end == end);
+  };
+  goes(gathers, 0, 10, 1, 10, 11);
+  if (apart) {
+    goes(sums, 2, 0, 2, 2, 4);
+    goes(gathers, 3, 20, 1, 20, 21);
+    goes(sums, 5, 0, 1, 5, 6);   // the later gather leaves that time free
+    goes(sums, 7, 0, 5, 7, 13);  // and goes on behind the first
+    goes(2, 8, 0, 1, 13, 14);
+    goes(sums, 9, 0, 7, 14, 22);
+    CHECK(link.free() == 22);
+  } else {
+    goes(sums, 2, 0, 2, 11, 13);
+    goes(gathers, 3, 20, 1, 20, 21);
+    goes(sums, 5, 0, 1, 21, 22);
+    CHECK(link.pieces().size() == 4);
+    goes(sums, 30, 0, 1, 30, 31);
+    CHECK(link.pieces().size() == 1);
+  }
+}
+
 TEST_CASE("A gather of what lies in host memory waits for its copy, beside the layers before it") {
-  const auto priced = [](const char* offload, double link) {
-    Setup setup = llama({zero(2, 3, 1, 1, false, 1 << 12, offload)}, 1);
+  const auto priced = [](const char* offload, double link, int prefetch = 1) {
+    Setup setup = llama({zero(2, 3, 1, prefetch, false, 1 << 12, offload)}, 1);
     setup.options["layers"] = 6;
     return priced_on(setup, with_link(link));
   };
@@ -189,10 +219,50 @@ TEST_CASE("A gather of what lies in host memory waits for its copy, beside the l
   CHECK(fast.host_copies.seconds > 0);
   CHECK(slow.host_copies.seconds == Approx(1e4 * fast.host_copies.seconds));
   CHECK(fast.host_copies.exposed < 0.5 * fast.host_copies.seconds + 1e-9);
-  // No transfer's of the axis is what it waited for itself.
   CHECK(slow.host_copies.exposed > 0.5 * slow.host_copies.seconds);
-  for (const CommunicationForecast& c : slow.communication)
-    CHECK(c.exposed_seconds <= c.seconds * (1 + 1e-9));
+  for (int prefetch = 0; prefetch <= 6; ++prefetch) {
+    const Prediction p = priced("parameters", 1e8, prefetch);
+    INFO("prefetch " << prefetch);
+    // No transfer's of the axis is what it waited for itself, or what held it up.
+    double parts = p.compute_seconds + p.host_copies.exposed;
+    for (const CommunicationForecast& c : p.communication) {
+      CHECK(c.exposed_seconds <= c.seconds * (1 + 1e-9));
+      parts += c.exposed_seconds;
+    }
+    CHECK(parts == Approx(p.step_seconds));
+    CHECK(p.host_copies.exposed <= p.host_copies.seconds);
+  }
+}
+
+TEST_CASE("Gathers and sums of a group go in their order, beside those inside layers") {
+  const bool inside = GENERATE(false, true);
+  const int prefetch = GENERATE(1, 3);
+  std::vector<StrategyChoice> plan;
+  if (inside) plan.push_back(tp(2));
+  plan.push_back(zero(2, 3, 1, prefetch, false, 1 << 12, "parameters"));
+  Setup setup = llama(std::move(plan), 1);
+  setup.options["layers"] = 6;
+  const Experiment e = experiment(setup);
+  const Program& program = e.plan->programs.front();
+  const Prediction p = mw::predict(*e.plan, with_link(1e8), 0, /*traced=*/true);
+  int gathers = 0, sums = 0, between = 0;
+  double over = 0;  // of the last transfer of the group
+  for (const InstructionTime& time : p.instructions.at(0)) {
+    if (time.kind != InstructionTime::Kind::transfer) continue;
+    const Instruction& i = program.segments[time.segment].code[time.index];
+    if (i.bucket < 0) {
+      between += time.start < over ? 1 : 0;
+      continue;
+    }
+    if (i.move.kind != Move::Kind::all_gather && i.move.kind != Move::Kind::reduce_scatter)
+      continue;
+    (i.move.kind == Move::Kind::all_gather ? gathers : sums) += 1;
+    CHECK(time.start >= over);
+    over = time.end;
+  }
+  CHECK(gathers > sums);
+  CHECK(sums >= 6);
+  CHECK((between > 0) == inside);
 }
 
 TEST_CASE("Microbatches that repeat each other take what each takes played by itself") {

@@ -197,6 +197,21 @@ TEST_CASE("The closed form waits for copies of activations that nothing hides") 
   CHECK(copies.worst < 0.3);
 }
 
+TEST_CASE("The closed form waits for copies of parameters that nothing hides") {
+  Asked asked(small());
+  asked.machine = two_nodes(GENERATE(2e11, 2e10, 4e9));  // of four devices together
+  asked.request.strategies = {"zero", "tp", "dp", "pp"};
+  asked.request.schedules = {"1f1b"};
+  asked.request.sampled = 1 << 20;  // all
+  const SearchOutcome found = search(asked.request);
+  const Errors copies = errors(found.sample, [](const FoundPlan& one) {
+    return one.plan.find("\"parameters\"") != std::string::npos;
+  });
+  CHECK(copies.count > 100);
+  CHECK(copies.time < 0.04);
+  CHECK(copies.worst < 0.2);
+}
+
 TEST_CASE("What is gathered waits for a layer's own transfers on the same link") {
   Asked asked(small());
   asked.request.strategies = {"zero", "tp", "sp", "pp"};

@@ -84,8 +84,9 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   }
   p.transfers.reserve(made.transfers.size());
   for (const Transfer& transfer : made.transfers) {
-    p.transfers.push_back(
-        {machine_->transfer(*rank_, i, transfer), static_cast<int>(keys_.number(transfer))});
+    const auto group = groups_.try_emplace(transfer.set, static_cast<int>(groups_.size())).first;
+    p.transfers.push_back({machine_->transfer(*rank_, i, transfer),
+                           static_cast<int>(keys_.number(transfer)), group->second});
   }
   return p;
 }

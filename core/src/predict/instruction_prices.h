@@ -17,7 +17,8 @@ namespace mw {
 
 struct TimedTransfer {
   TransferCost cost;
-  int key = -1;  // number of the collective's key
+  int key = -1;    // number of the collective's key
+  int group = -1;  // number of the ranks that take part
 };
 struct PricedCopy {
   HostCopy copy;  // bytes 0: none
@@ -77,6 +78,7 @@ class InstructionPrices {
   const Program& program_;
   const HostLanes& lanes_;
   TransferKeys keys_;
+  std::map<RankSet, int> groups_;
   const std::unique_ptr<RankMachine> machine_;
   std::map<std::pair<int, int>, PricedSegment> priced_;  // by segment and kind of microbatch
   std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;

@@ -7,6 +7,7 @@
 
 #include "meshwright/error.h"
 #include "predict/instruction_prices.h"
+#include "predict/link_queue.h"
 
 namespace mw {
 
@@ -103,24 +104,6 @@ class Pricer::State {
     HostLanes::State before, after;
     Run run;
   };
-  // A link's transfers go one after the other, but beside one that waits for what it sends to come
-  // from host memory.
-  struct Link {
-    double free = 0;                              // when all are over
-    std::vector<std::pair<double, double>> gaps;  // before that
-
-    // When one is over that goes in a gap from `time` on; negative: there is none.
-    double before(double time, double seconds) {
-      std::erase_if(gaps, [&](const auto& gap) { return gap.second <= time; });
-      for (auto& [begin, end] : gaps) {
-        const double over = std::max(begin, time) + seconds;
-        if (over > end) continue;
-        begin = over;
-        return over;
-      }
-      return -1;
-    }
-  };
   struct Underway {
     double end = 0;
     TransferCost cost;
@@ -130,7 +113,7 @@ class Pricer::State {
 
   bool settled() const {
     return flights_.empty() && std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
-             return link.second.free <= run_.clock;
+             return link.second.free() <= run_.clock;
            });
   }
   static Run difference(const Run& after, const Run& before) {
@@ -231,41 +214,66 @@ class Pricer::State {
     run_.clock = time;
   }
 
+  // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
+  // for and none before.
   void begin(const TimedTransfer& transfer, int pending, double brought) {
-    Link& link = links_[transfer.cost.link];
     const double seconds = transfer.cost.seconds;
     Underway underway{0, transfer.cost, transfer.key};
     underway.brought = brought;
-    const double before = link.before(std::max(run_.clock, brought), seconds);
-    underway.end = before >= 0 ? before : std::max({run_.clock, link.free, brought}) + seconds;
-    underway.kept = keep(InstructionTime::Kind::transfer,
-                         overlaps_ ? underway.end - seconds : run_.clock, underway.end);
+    double begin = run_.clock;
+    if (overlaps_) {
+      const LinkQueue::Time time = links_[transfer.cost.link].begin(transfer.group, transfer.key,
+                                                                    run_.clock, brought, seconds);
+      begin = time.begin;
+      underway.end = time.end;
+    } else {
+      underway.end = std::max(run_.clock, brought) + seconds;
+    }
+    underway.kept = keep(InstructionTime::Kind::transfer, begin, underway.end);
     if (underway.kept >= 0) kept_[underway.kept].link = transfer.cost.link;
     run_.transfers[transfer.key].seconds += seconds;
-    // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
-    // for and none before.
-    if (overlaps_ && before < 0) {
-      if (brought > std::max(run_.clock, link.free))
-        link.gaps.emplace_back(std::max(run_.clock, link.free), brought);
-      link.free = underway.end;
-    }
     flights_[pending].push_back(underway);
+  }
+
+  // Until a transfer that goes on is there. The seconds.
+  double await_transfer(double time, int key) {
+    if (time <= run_.clock) return 0;
+    const double seconds = time - run_.clock;
+    keep(InstructionTime::Kind::wait, run_.clock, time);
+    run_.clock = time;
+    run_.exposed += seconds;
+    run_.transfers[key].exposed += seconds;
+    return seconds;
+  }
+  // Until one that is under way is over: those before it on its link, and itself. Where none goes
+  // on they wait for copies. The seconds in which one does.
+  double await_link(const LinkQueue& link, double end) {
+    double seconds = 0;
+    for (const LinkQueue::Piece& piece : link.pieces()) {
+      if (piece.begin >= end) break;
+      if (piece.end <= run_.clock) continue;
+      await_until(piece.begin);
+      seconds += await_transfer(std::min(piece.end, end), piece.key);
+    }
+    await_until(end);
+    return seconds;
   }
 
   void await(int pending) {
     const auto found = flights_.find(pending);
     if (found == flights_.end()) return;
     for (const Underway& underway : found->second) {
-      await_until(underway.brought);
       const double seconds = underway.cost.seconds;
-      const double waited = overlaps_ ? std::max(0.0, underway.end - run_.clock) : seconds;
-      if (waited > 0) keep(InstructionTime::Kind::wait, run_.clock, run_.clock + waited);
-      run_.clock += waited;
-      run_.exposed += waited;
-      run_.transfers[underway.key].exposed += waited;
-      if (!overlaps_ && underway.kept >= 0) {
-        kept_[underway.kept].time.end = run_.clock;
-        kept_[underway.kept].ended_in = runs_;
+      double waited = seconds;
+      if (overlaps_) {
+        waited = await_link(links_[underway.cost.link], underway.end);
+      } else {
+        await_until(underway.brought);
+        await_transfer(run_.clock + seconds, underway.key);
+        if (underway.kept >= 0) {
+          kept_[underway.kept].time.end = run_.clock;
+          kept_[underway.kept].ended_in = runs_;
+        }
       }
       work(underway.cost.slows * std::max(0.0, seconds - waited));
     }
@@ -282,7 +290,7 @@ class Pricer::State {
   mutable std::map<std::pair<const Instruction*, int>, double> stage_seconds_;
   std::map<const Instruction*, int> stage_keys_;
   std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way
-  std::map<int, Link> links_;
+  std::map<int, LinkQueue> links_;
   std::map<int, std::vector<Underway>> flights_;  // by pending
   bool keeps_ = false;
   std::size_t runs_ = 0;

@@ -44,7 +44,8 @@ namespace {
 // a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run
 // are waited for. The others slow the layer's work, and keep its own transfers waiting, as those of
 // one link go one after the other; or the layer waits for them. A gather may wait itself for what
-// it sends to come from host memory, which keeps no link.
+// it sends to come from host memory. A layer's sums are begun before the next gather is, and go
+// while its copy comes; with more layers gathered ahead they would wait behind it.
 struct Beside {
   double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
 
