@@ -258,6 +258,12 @@ class Search(ProgramCase):
         self.assertLessEqual(first["reported_bytes"], memory)
         self.assertLessEqual(first["step_seconds"], 1.04 * fastest["step_seconds"])
 
+    def test_a_key_that_is_taken_back_is_missing(self):
+        done = subprocess.run([BIN, "search", "-", "--json", "--set", "sequence=nil"], capture_output=True, text=True, timeout=300,
+                              input=SEARCH % ", ".join([B30, H100 % 1]))
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertEqual(problems([json.loads(line) for line in done.stdout.splitlines()]), ["option.missing sequence"])
+
     def test_what_keeps_all_out_is_told(self):
         problem = self.refusal(B30, 'strategies = { "dp" }', H100 % 1)
         self.assertEqual((problem["code"], problem["key"]), ("search.memory", "memory"))

@@ -139,3 +139,34 @@ TEST_CASE("What goes to the host is what was chosen") {
     CHECK(host() == 4LL * 2 * 4 * 32 * 96 * 4);
   }
 }
+
+TEST_CASE("What comes back comes in the order in which backward reads it") {
+  Setup setup = llama({}, 2);
+  setup.options["layers"] = 4;
+  setup.offload.kind = Offloads::full;
+  setup.offload.prefetch = GENERATE(0, 1, 3);
+  const Program program = experiment(setup).plan->programs.front();
+  int pairs = 0;
+  for (const Segment& segment : program.segments) {
+    const auto reader = [&](std::size_t copy) {
+      const int slot = segment.code[copy].outputs[0];
+      std::size_t n = copy + 1;
+      const auto reads = [&](const Instruction& i) {
+        bool found = false;
+        for_each_slot(i, [&](int each) { found = found || each == slot; });
+        return found;
+      };
+      while (n < segment.code.size() && !reads(segment.code[n])) ++n;
+      return n;
+    };
+    const auto comes_back = [&](const Instruction& i) {
+      return i.code == Code::copy && i.phase == std::string_view("backward");
+    };
+    for (std::size_t n = 0; n + 1 < segment.code.size(); ++n) {
+      if (!comes_back(segment.code[n]) || !comes_back(segment.code[n + 1])) continue;
+      ++pairs;
+      CHECK(reader(n) <= reader(n + 1));
+    }
+  }
+  CHECK(pairs > 10);
+}

@@ -161,7 +161,8 @@ MESSAGES = {
     "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = \d+( or \d+)?\]",
                        r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
     "option.missing": [r"resume needs to know where checkpoints lie, .* \[write checkpoint = .*",
-                       rf"{NAME} is missing \[.*", r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
+                       rf"{NAME} is missing \[.*", r"sequence is missing: the tokens of one sample \[write sequence = .*",
+                       r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",

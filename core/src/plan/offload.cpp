@@ -11,7 +11,8 @@
 namespace mw {
 namespace {
 
-using Inserts = std::map<int, std::vector<Instruction>>;  // before which instruction
+// Before which instruction, and which one is the first to read what they fetch: in this order.
+using Inserts = std::map<std::pair<int, int>, std::vector<Instruction>>;
 
 class Offloader {
  public:
@@ -29,14 +30,15 @@ class Offloader {
     for (int slot = 0; slot < slots; ++slot) {
       if (!goes(slot, forward)) continue;
       const int host = host_copy(slot, Memory::host);
-      inserts[forward][uses_[slot].at(forward).back() + 1].push_back(copy(slot, host, "forward"));
+      inserts[forward][{uses_[slot].at(forward).back() + 1, 0}].push_back(
+          copy(slot, host, "forward"));
       for (const int segment : backwards_) {
         const auto found = uses_[slot].find(segment);
         if (found == uses_[slot].end()) continue;
         const int back = host_copy(slot, Memory::device);
         for (int index : found->second) replace(program_.segments[segment].code[index], slot, back);
-        inserts[segment][place(segment, found->second.front())].push_back(
-            copy(host, back, "backward"));
+        const int reader = found->second.front();
+        inserts[segment][{place(segment, reader), reader}].push_back(copy(host, back, "backward"));
       }
       ++done.tensors;
       done.bytes += bytes(slot);
@@ -160,7 +162,7 @@ class Offloader {
 
   static void insert(std::vector<Instruction>& code, const Inserts& inserts) {
     for (auto at = inserts.rbegin(); at != inserts.rend(); ++at) {
-      code.insert(code.begin() + at->first, at->second.begin(), at->second.end());
+      code.insert(code.begin() + at->first.first, at->second.begin(), at->second.end());
     }
   }
 

@@ -71,7 +71,7 @@ std::unique_ptr<Scheduler> scheduler_of(Catalog& catalog, const std::string& nam
 Json base_table(const Json& table) {
   Json base = Json::object();
   for (const char* key : handed_on) {
-    if (table.contains(key)) base[key] = table.at(key);
+    if (table.contains(key) && !table.at(key).is_null()) base[key] = table.at(key);
   }
   if (table.contains(place_key)) base[place_key] = table.at(place_key);
   if (!base.contains("data")) base["data"] = {{"kind", "synthetic"}};
