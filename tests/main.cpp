@@ -4,9 +4,11 @@
 
 #include "base/cpu.h"
 #include "base/leave.h"
+#include "base/vector_math.h"
 
 int main(int argc, char** argv) {
   mw::leave_libraries_standing();
   mw::keep_thread_limit();
+  mw::settle_vector_math();
   return Catch::Session().run(argc, argv);
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/interrupt.h"
+#include "base/vector_math.h"
 #include "comm/local_world.h"
 #include "comm/rank_threads.h"
 #include "meshwright/world.h"
@@ -181,6 +182,7 @@ std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
                           const std::function<void(RankContext&)>& body,
                           std::chrono::milliseconds patience) {
+  settle_vector_math();
   const int threads_before = at::get_num_threads();
   FirstError first;
   RankRecords records(here);
