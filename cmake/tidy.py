@@ -102,16 +102,19 @@ def main(cache, names):
         wanted = [s for s in sources if not names or str(s.relative_to(ROOT)) in names]
         if not wanted:
             continue
-        jobs.append((["clang-tidy", "--quiet", "-p", str(BUILD), str(unit)],
-                     cache / state_of("tidy", sources, headers), unit.name))
         arguments = arguments_of(entry)
+        heavy = [a for a in arguments if not a.startswith("-DMESHWRIGHT")]
+        stamp = cache / state_of("tidy", sources, headers)
+        # As in a build, foreign headers come first: c10's CHECK else hides Catch2's.
+        foreign = [] if stamp.exists() else precompiled(heavy)
+        jobs.append((["clang-tidy", "--quiet", "-p", str(BUILD),
+                      *(f"--extra-arg={word}" for word in foreign), str(unit)], stamp, unit.name))
         for source in wanted:
             stamp = cache / state_of("apart", [source], headers)
             if source in files or stamp.exists():
                 files.add(source)
                 continue
             files.add(source)
-            heavy = [a for a in arguments if not a.startswith("-DMESHWRIGHT")]
             jobs.append((["clang++", *arguments, *precompiled(heavy), "-fsyntax-only",
                           "-Wno-everything", str(source)], stamp,
                          str(source.relative_to(ROOT))))
