@@ -52,7 +52,7 @@ std::string refused(const Json& given) {
   return "nothing";
 }
 
-std::string refused(const std::function<int(Tape&)>& block, Json dims = sizes) {
+std::string refused(const std::function<int(Tape&)>& block, const Json& dims = sizes) {
   Tape t;
   const int result = block(t);
   return refused(own(dims, t.returns(result)));

@@ -338,6 +338,7 @@ TEST_CASE("ops declare the memory that the allocator sees", "[kernels]") {
       {"vocab", vocab}, {"ffn", 3 * hidden}, {"heads", hidden / 16},
       {"head_dim", 16}, {"stat", 2},         {"positions", seq}};
   const Dims stream{"batch", "seq", "hidden"}, inner{"batch", "seq", "ffn"};
+  const std::int64_t least = std::min(seq, vocab);
   // `reals`: the operands that are not indices; those after a -1 get no gradient.
   const auto check = [&](OpCase c, std::initializer_list<int> reals) {
     bool wanted = true;
@@ -350,7 +351,7 @@ TEST_CASE("ops declare the memory that the allocator sees", "[kernels]") {
       c.wants[i] = wanted;
     }
     for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-      if (!c.inputs[i].defined()) c.index(i, std::min(seq, vocab));
+      if (!c.inputs[i].defined()) c.index(i, least);
     }
     check_memory(c, type);
   };
