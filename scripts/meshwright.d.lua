@@ -11,13 +11,14 @@ local mw = {}
 ---@field hardware_flops_per_step number with what is computed again
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
----@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages: seconds of the stage that spends most, exposed_seconds the stages' mean
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
----@field compute_seconds number
+---@field compute_seconds number the stages' mean, as are exposed_seconds and exposed_host_copy_seconds: with bubble_fraction of the step they add up to it
 ---@field exposed_seconds number of communication that nothing hides
+---@field stages? table[] stage, compute_seconds, exposed_seconds, exposed_host_copy_seconds, bubble_seconds of each, which add up to the step
 ---@field host_copy_seconds? number of a rank's copies to and from host memory beside what its device computes, on a cluster
 ---@field exposed_host_copy_seconds? number of those, what nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
@@ -63,7 +64,7 @@ local mw = {}
 ---@field skipped_steps? integer[] left out, as gradients overflowed
 ---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
 ---@field resumed? table step, from, mix: the checkpoint that the run went on from
----@field experts? table[] load of each layer's experts
+---@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for
 ---@field check? table what check = true looked at
 ---@field predicted meshwright.Predicted the same run's prediction
 ---@field restarts? integer how many starts of the script have failed before this one
@@ -75,6 +76,7 @@ local mw = {}
 ---@field hash string of all that decides its numbers, 16 hex digits
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
+---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
 ---@field created string "2026-11-22T13:00:00Z"
 ---@field host string
 ---@field versions table<string, string>
@@ -111,7 +113,7 @@ local mw = {}
 ---@field skipped_steps? integer[] left out, as gradients overflowed
 ---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
 ---@field resumed? table step, from, mix: the checkpoint that the run went on from
----@field experts? table[] load of each layer's experts
+---@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for
 ---@field check? table what check = true looked at
 ---@field predicted meshwright.Predicted the same run's prediction
 ---@field restarts? integer how many starts of the script have failed before this one
@@ -123,6 +125,7 @@ local mw = {}
 ---@field hash string of all that decides its numbers, 16 hex digits
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
+---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
 ---@field text string what print shows
 
 ---@class meshwright.PlanResult: meshwright.Result
@@ -137,19 +140,21 @@ local mw = {}
 ---@field hash string of all that decides its numbers, 16 hex digits
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
+---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
 ---@field ranks integer
 ---@field parameters integer of the model, each once
 ---@field flops_per_step number of the model
 ---@field hardware_flops_per_step number with what is computed again
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
----@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages: seconds of the stage that spends most, exposed_seconds the stages' mean
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
----@field compute_seconds number
+---@field compute_seconds number the stages' mean, as are exposed_seconds and exposed_host_copy_seconds: with bubble_fraction of the step they add up to it
 ---@field exposed_seconds number of communication that nothing hides
+---@field stages? table[] stage, compute_seconds, exposed_seconds, exposed_host_copy_seconds, bubble_seconds of each, which add up to the step
 ---@field host_copy_seconds? number of a rank's copies to and from host memory beside what its device computes, on a cluster
 ---@field exposed_host_copy_seconds? number of those, what nothing hides
 ---@field bubble_fraction number of a step, in which a stage waits
@@ -188,6 +193,7 @@ local mw = {}
 ---@field hash string of all that decides its numbers, 16 hex digits
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
+---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
 ---@field text string what print shows
 
 ---@class meshwright.CompareResult: meshwright.Result
@@ -862,6 +868,14 @@ function mw.cluster(name, changes) end
 ---@param request meshwright.GoodputRequest
 ---@return meshwright.Goodput
 function mw.goodput(request) end
+
+---A line on a plan's step beside the one that was published of it; of a variant, which --set or
+---another option made, that no figure is for it.
+---@param plan meshwright.PlanResult
+---@param seconds? number of the published step; none is known if left out
+---@param note? string what is to be said of that figure
+---@return string
+function mw.published(plan, seconds, note) end
 
 ---The software on a cluster.
 ---@param name string

@@ -215,6 +215,32 @@ function mw.goodput(...)
   return core.goodput(request)
 end
 
+--- mw.published(plan, seconds, note): a line on a plan's step beside the one that was published of
+--- it, and what is to be said of that. A plan of which --set or another option changed what is
+--- trained, or on what, is another one, which the figure is not of; without seconds none is known.
+local beside = { log = true, name = true, overwrite = true, seed = true, steps = true }
+function mw.published(...)
+  local plan, seconds, note = ...
+  if type(plan) ~= "table" or rawget(plan, "kind") ~= "plan" or (seconds ~= nil and type(seconds) ~= "number") then
+    core.refuse("mw.published takes what mw.plan returned, and the published seconds of its step",
+      "for example print(mw.published(plan, 12.5))")
+  end
+  local predicted = rawget(plan, "step_seconds")
+  local text = predicted and ("%.2f s a step predicted"):format(predicted) or "no time predicted, for want of a cluster"
+  local changed = {}
+  for _, key in ipairs(rawget(plan, "changed") or {}) do
+    if not beside[key] then changed[#changed + 1] = key end
+  end
+  if #changed > 0 then
+    return ("%s; no published figure is for this variant (other than the script: %s)"):format(text,
+      table.concat(changed, ", "))
+  end
+  if not seconds then return text .. "; no step is published" end
+  if not predicted then return ("%s; %.2f s published"):format(text, seconds) end
+  text = ("%s, %.2f s published (%+.1f %%)"):format(text, seconds, 100 * (predicted / seconds - 1))
+  return note and ("%s, %s"):format(text, note) or text
+end
+
 --- mw.bar_chart { file = "chart.html", … }: horizontal bars, as a page.
 mw.bar_chart = require "meshwright.chart"
 

@@ -80,6 +80,14 @@ function mw.cluster(name, changes) end
 ---@return meshwright.Goodput
 function mw.goodput(request) end
 
+---A line on a plan's step beside the one that was published of it; of a variant, which --set or
+---another option made, that no figure is for it.
+---@param plan meshwright.PlanResult
+---@param seconds? number of the published step; none is known if left out
+---@param note? string what is to be said of that figure
+---@return string
+function mw.published(plan, seconds, note) end
+
 ---The software on a cluster.
 ---@param name string
 ---@param changes? table

@@ -100,6 +100,7 @@ class ExpertParallel : public mw::Strategy {
     };
     const std::vector<int> common = in_common(draft.mesh());
     if (gathers_ || !shares_out(draft, common)) {
+      note_names(draft);
       draft.shard_in("experts", "ep", [](const mw::Op&) { return true; });
     } else {
       draft.shard_in("experts", "ep", [=](const mw::Op& op) { return !moves_tokens(op); });
@@ -136,6 +137,23 @@ class ExpertParallel : public mw::Strategy {
       all = false;
     }
     return all;
+  }
+
+  // What is gathered and reduced over all ranks of an axis bears its name, whoever asked for it.
+  void note_names(mw::Draft& draft) const {
+    const std::vector<int>& atoms = draft.mesh().axis("ep").atoms;
+    std::vector<std::string> whole;
+    for (const mw::Axis& axis : draft.mesh().axes()) {
+      const bool all = std::all_of(axis.atoms.begin(), axis.atoms.end(), [&](int atom) {
+        return std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
+      });
+      if (!axis.borrowed && axis.ways > 1 && all) whole.push_back(axis.name);
+    }
+    if (whole.empty()) return;
+    draft.note(
+        fmt::format("ep({}): it has all ranks of {}, under which its tokens' all-gathers and "
+                    "reduce-scatters are listed",
+                    ways_, fmt::join(whole, ", ")));
   }
 
   // What ep borrows of axes whose ranks have the same tokens.

@@ -164,6 +164,7 @@ class PipelineParallel : public mw::Strategy {
     if (!idle_times_of_.empty())
       draft.note(fmt::format("pp({}): the schedule {} of so many stages does not go by times",
                              ways_, idle_times_of_));
+    if (!plain_.empty()) draft.note(fmt::format("pp({}): {}", ways_, plain_));
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
   }
 
@@ -206,6 +207,17 @@ class PipelineParallel : public mw::Strategy {
           fmt::format("write chunks = {}, or leave it out; interleaved and looped-bfs take any "
                       "number",
                       fixed));
+    }
+    if (const std::string plain = pp::of_one_chunk(name); !plain.empty()) {
+      if (chunks_ == 0) {
+        throw Error(
+            mw::Stage::plan, "schedule.chunks", "chunks",
+            fmt::format("pp({}): schedule {} without chunks would be {}", ways_, name, plain),
+            fmt::format("nearest: chunks = 2, or as many more as the layers of a stage; or "
+                        "schedule = \"{}\"",
+                        plain));
+      }
+      if (chunks_ == 1) plain_ = fmt::format("schedule {} of one chunk is {}", name, plain);
     }
     if (chunks_ == 0) chunks_ = fixed > 0 ? fixed : 1;
     stage_of_ = scheduler->placement(ways_, chunks_);
@@ -352,6 +364,7 @@ class PipelineParallel : public mw::Strategy {
   double memory_ = 0;
   bool adapts_ = false;        // a scheduler's, not one that is written down
   bool written_ = false;       // of a file
+  std::string plain_;          // what a schedule for several chunks is with one; or empty
   std::string idle_times_of_;  // the scheduler that times were given for, and does not look at them
   bool splits_ = true;         // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;

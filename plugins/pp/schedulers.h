@@ -69,4 +69,9 @@ inline constexpr std::array<Registration, 8> schedulers = {
         "dualpipev", "DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)"),
 };
 
+// What a scheduler for several chunks does with one; empty: it is none.
+inline std::string of_one_chunk(const std::string& name) {
+  return name == "interleaved" ? "1f1b" : name == "looped-bfs" ? "gpipe" : "";
+}
+
 }  // namespace pp

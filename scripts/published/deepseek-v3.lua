@@ -55,5 +55,4 @@ local module = 6 * (2 * 7168 * 7168 + attention + 9 * 3 * 7168 * 2048 + 256 * 71
                3 * 2 * 4096 * 128 * (192 + 128)
 local whole = 180e3 * 3600 / 1e12 * 15360 * 4096 / 2048
 local published = whole / (1 + module * 15360 * 4096 / plan.flops_per_step)
-print(("deepseek-v3: %.2f s a step predicted, %.2f s published (%+.1f %%), %.2f s with the module that is left out"):format(
-  plan.step_seconds, published, 100 * (plan.step_seconds / published - 1), whole))
+print("deepseek-v3: " .. mw.published(plan, published, ("%.2f s with the module that is left out"):format(whole)))

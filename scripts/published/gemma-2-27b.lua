@@ -32,10 +32,8 @@ end
 local maxtext = plan(mw.llama { layers = 32, hidden = 8192, heads = 64, ffn = 28672, vocab = 32000 }, 2048, 6 * 64, 16, 4,
   { 4, 4, 4 })
 local published = maxtext.flops_per_step / (64 * 328e12)
-print(("maxtext 32B on 64 v5p: %.2f s a step predicted, %.2f s published (%+.1f %%)"):format(maxtext.step_seconds,
-  published, 100 * (maxtext.step_seconds / published - 1)))
+print("maxtext 32B on 64 v5p: " .. mw.published(maxtext, published))
 
 local gemma = plan(mw.llama { layers = 46, hidden = 4608, heads = 32, kv_heads = 16, ffn = 36864, vocab = 256128,
   tied = true }, 8192, 768, 768, 8, { 8, 24, 32 })
-print(("gemma-2-27b on 6144 v5p: %.2f s a step predicted, MFU %.1f %%; no step is published"):format(
-  gemma.step_seconds, 100 * gemma.mfu))
+print("gemma-2-27b on 6144 v5p: " .. mw.published(gemma))

@@ -21,5 +21,4 @@ local plan = mw.plan {
 local flops = 96.0 * batch * sequence * layers * hidden ^ 2
   * (1 + sequence / (6 * hidden) + vocab / (16 * layers * hidden))
 local published = flops / (gpus * 153e12)
-print(("gpt3-175b: %.2f s a step predicted, %.2f s published (%+.1f %%)"):format(plan.step_seconds, published,
-  100 * (plan.step_seconds / published - 1)))
+print("gpt3-175b: " .. mw.published(plan, published))

@@ -30,6 +30,5 @@ for _, row in ipairs { { gpus = 8192, dp = 64, tflops = 430 }, { gpus = 16384, d
   }
   local flops = 1.0 * batch * sequence * (6 * 405e9 + 6 * 126 * 16384 * sequence)
   local published = flops / (row.gpus * row.tflops * 1e12)
-  print(("llama3-405b on %d: %.2f s a step predicted, %.2f s published (%+.1f %%)"):format(row.gpus, plan.step_seconds,
-    published, 100 * (plan.step_seconds / published - 1)))
+  print(("llama3-405b on %d: %s"):format(row.gpus, mw.published(plan, published)))
 end

@@ -30,5 +30,4 @@ local plan = mw.plan {
 }
 
 local published = plan.flops_per_step / (0.463 * 128 * 989e12)
-print(("mixtral-8x22b: %.2f s a step predicted, %.2f s published (%+.1f %%)"):format(plan.step_seconds, published,
-  100 * (plan.step_seconds / published - 1)))
+print("mixtral-8x22b: " .. mw.published(plan, published))

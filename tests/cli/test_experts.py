@@ -123,6 +123,30 @@ f(mw.train)
                 self.assertEqual(sorted(layer["taken"]), [0] * (8 - top) + [192] * top)
             self.assertEqual(run["experts"]["imbalance"], 8 / top)
 
+    def test_a_summary_names_the_imbalance_with_which_it_would_have_been_predicted(self):
+        """Every token is the same: of 4 ranks one has all rows of the only layer, in every step."""
+        text = self.folder / "same.txt"
+        text.write_text("a" * 5000)
+        script = MODELS + f"""
+local function f(verb, entry, memory) return verb {{ model = moe {{ layers = 1, top_k = 1, vocab = 256 }}, data = mw.text {{ "{text}" }},
+  sequence = 96, plan = {{ dp(4), entry }}, batch = 16, microbatch = 2, optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2,
+  memory = memory, threads = 1 }} end
+"""
+        run, told = self.all("run", self.write(script + "f(mw.train, ep(4)) f(mw.plan, ep { 4, imbalance = 4 })"))
+        said = lambda entry: self.call("run", self.write(script + f"f(mw.train, {entry})")).stdout
+        self.assertRegex(said("ep(4)"), r"suppose that experts are chosen evenly; the fullest rank had 4\.00 times the rows of that:\n"
+                         r" *ep \{ 4, imbalance = 4 \} predicts its memory and bytes\n")
+        self.assertEqual(run["experts"]["rank_imbalance"], 4)
+        self.assertGreater(run["peak_bytes"], 1.1 * run["predicted"]["peak_bytes"])
+        self.assertAlmostEqual(told["peak_bytes"] / run["peak_bytes"], 1, delta=0.02)
+        # A run of a plan that says it has nothing to add; and one out of its memory says what would have.
+        for entry in ("ep { 4, imbalance = 4 }", "ep { 1 }"):
+            self.assertNotIn("predictions suppose", said(entry))
+        limit = (run["predicted"]["peak_bytes"] + run["peak_bytes"]) // 2
+        line = self.refused(1, "memory.exceeded memory", "run", self.write(script + f"f(mw.train, ep(4), {limit})"))
+        self.assertRegex(line["hint"], r"were predicted, which supposes that experts are chosen evenly; this rank had [\d.]+ times the "
+                         r"rows of that, and ep \{ 4, imbalance = [\d.]+ \} predicts for it")
+
     def run_and_log(self, *cases, table="experts"):
         """For each model and plan its result and a table of its run file."""
         logs = [self.folder / f"{n}.h5" for n in range(len(cases))]

@@ -69,6 +69,19 @@ class Published(ProgramCase):
             for error in errors:
                 self.assertLessEqual(abs(error), 10, name)
 
+    def test_variants_are_beside_no_published_figure(self):
+        told = lambda *words: self.call("plan", "--quiet", SOURCE / "scripts/published/gpt3-175b.lua", *words).stdout
+        for words, changed in ((("--set", "microbatch=2"), "microbatch"), (("--cluster", "b200", "--nodes", 48), "cluster"),
+                               (("--stack", "megatron-core", "--set", "recompute=selective"), r"recompute, stack|stack, recompute")):
+            with self.subTest(words):
+                self.assertRegex(told(*words), r"^gpt3-175b: [\d.]+ s a step predicted; no published figure is for this variant "
+                                 rf"\(other than the script: ({changed})\)\n$")
+        for words in ((), ("--cluster", "selene", "--nodes", 48), ("--set", "steps=5", "--set", "seed=3")):
+            with self.subTest(words):
+                self.assertRegex(told(*words), r"^gpt3-175b: [\d.]+ s a step predicted, [\d.]+ s published \([+-][\d.]+ %\)\n$")
+        # Without its own cluster nothing is known of the time.
+        self.assertIn("no time predicted, for want of a cluster; no published figure", told("--set", "cluster=nil", "--set", "stack=nil"))
+
     def test_what_a_rank_holds(self):
         page = (SOURCE / "docs/published.md").read_text()
         for name, peaks in PEAKS.items():

@@ -155,6 +155,27 @@ TEST_CASE("Collectives are booked by axis, op and phase, with the bytes of the o
   REQUIRE(wrong == 0);
 }
 
+TEST_CASE("What to do about a limit may go by the rows that a rank has had") {
+  Ledger ledger;
+  std::vector<double> asked;
+  const auto hint = [&](double share) {
+    asked.push_back(share);
+    return std::string("as it is");
+  };
+  ledger.set_limit(100, 3, hint);
+  CHECK(ledger.limit_hint() == "as it is");
+  ledger.compare_rows(30, 10);
+  ledger.compare_rows(0, 10);
+  CHECK(ledger.rows_share() == 1.5);
+  ledger.clear_step();
+  CHECK(ledger.rows_share() == 0);
+  ledger.compare_rows(5, 10);  // a step after it, with fewer
+  CHECK(test::thrown([&] { ledger.allocated(&ledger, 1000); }) == "memory.exceeded memory");
+  CHECK(asked == std::vector<double>{0, 1.5});
+  ledger.set_limit(100, 3);
+  CHECK(ledger.limit_hint() != "as it is");
+}
+
 TEST_CASE("Bytes on the wire of a bandwidth-optimal algorithm") {
   CHECK(wire_bytes(Collective::all_reduce, 1000, 4) == 1500);
   CHECK(wire_bytes(Collective::all_gather, 1000, 4) == 750);

@@ -37,7 +37,7 @@ Problem failure(const Experiment& e) {
 TEST_CASE("An allocation over the limit ends the run with category, rank and numbers") {
   Experiment e = experiment(llama({dp(2)}, 2));
   const MemoryForecast memory = predict_rank(*e.plan, 0).memory;
-  e.memory_hint = "do as the hint says";
+  e.memory_hint = [](double) { return "do as the hint says"; };
   std::string category;
   SECTION("at set-up") {
     SECTION("parameters") {
@@ -56,7 +56,7 @@ TEST_CASE("An allocation over the limit ends the run with category, rank and num
   }
   const Problem failed = failure(e);
   CHECK(codes({failed}) == "memory.exceeded memory");
-  CHECK(failed.hint == e.memory_hint);
+  CHECK(failed.hint == "do as the hint says");
   CHECK_THAT(failed.message, Catch::Contains("for " + category));
 }
 

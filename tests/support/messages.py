@@ -111,6 +111,8 @@ MESSAGES = {
     "log.word": [r"(log|checkpoint\.path): \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],
+    "memory.exceeded": [r"On rank \d+: Rank \d+ is out of its memory limit: \d+ bytes for \w+ on top of \d+ bytes in use go over \d+ bytes\. \(in .*\) "
+                     r"\[\S+ \S+ were predicted, (and the run needs more|which supposes .*); a smaller microbatch, .*"],
     "memory.machine": [r"plan: .* does not fit: \d+ ranks of up to .*, .* together, against .* of memory here \[.*",
                        r"plan: .* cannot be verified within .* of memory here: in float64, .* hold .* \[verify the "
                      r"mix with a smaller .*"],
@@ -173,7 +175,8 @@ MESSAGES = {
                      r"(plan\[\d\]: pp: )?pp\(\d+\): the schedule \".*\" is written down, and times .* \[leave times out, .*\]",
                      r"plan\[2\]\.(form|balance): \"\w+\" is for ranks of sp's own \[write sp \{ 2, .*",
                      r"model\.qk_nope_head_dim: is for latent attention, and there is no kv_lora_rank \[.*"],
-    "option.range": [rf"{NAME} must be (at least|at most|between) .*; got {NUMBER} {NEAREST}.*\]",
+    "option.range": [rf"cluster\.\w+\.\w+ must be between .*; got {NUMBER} \[for example \w+ = .*\]",
+                     rf"{NAME} must be (at least|at most|between) .*; got {NUMBER} {NEAREST}.*\]",
                      r"model\.top_k: a token cannot choose 9 of 8 experts \[top_k = 8 at most\]",
                      r"model\.dense_layers: 2 of 2 layers are dense: none has experts \[dense_layers = 1 at most, "
                      r"or mw\.llama\]",
@@ -234,7 +237,8 @@ MESSAGES = {
     "run-file.schema": [r"other\.h5: it is no run file \(HDF5 without a schema\) \[name a run file: .*"],
     "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is no work "
                      r"\[.*; sends, receives and gathers are added by the core\]"],
-    "schedule.chunks": [r"(plan\[1\]\.chunks: )?schedule \S+ takes (\d+ chunks? of each stage|chunks = \d+), not "
+    "schedule.chunks": [r"pp\(\d+\): schedule \S+ without chunks would be \S+ \[nearest: chunks = 2, .*",
+                     r"(plan\[1\]\.chunks: )?schedule \S+ takes (\d+ chunks? of each stage|chunks = \d+), not "
                      r"\d+ \[.*", r"a\.csv has 1 chunk a stage, not 2 \[leave --chunks out\]"],
     "schedule.deadlock": [r"deadlock: 2 stages wait for each other in a cycle: stage 0, step 1, 0B0 waits for "
                      r"stage 1, step \d, 1B0; stage 1, step \d, 1F1 waits for stage 0, step \d, 0F1 \[.*"],
@@ -312,7 +316,9 @@ MESSAGES = {
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==\]|for example .*)"],
-    "usage.value": [r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
+    "usage.value": [r"--communicator threads: \d+ processes that nothing connects would each run all of the script, .* "
+                    r"\[leave --communicator out, .*",
+                    r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
                     r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
                     r"--times takes three positive numbers \[F,I,W: .*"],
 }

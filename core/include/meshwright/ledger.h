@@ -4,8 +4,10 @@
 
 #include <c10/util/flat_hash_map.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -84,8 +86,10 @@ class Ledger {
   void reset_peaks();
   // From now on allocated() throws Error (run), naming category, rank and numbers, instead of
   // booking what would take the total over `bytes`. 0: no limit. `hint` says what
-  // to do then.
-  void set_limit(std::int64_t bytes, int rank, std::string hint = "");
+  // to do then; it is given most_rows_share().
+  using LimitHint = std::function<std::string(double rows_share)>;
+  void set_limit(std::int64_t bytes, int rank, LimitHint hint = nullptr);
+  std::string limit_hint() const;
 
   // An accelerator's allocation has gone over the limit (see MemoryWatch).
   bool over_limit() const { return over_limit_; }
@@ -104,6 +108,19 @@ class Ledger {
     rows_[{layer, group}] += rows;
   }
   const std::map<std::pair<int, std::int64_t>, std::int64_t>& rows() const { return rows_; }
+  // Rows that an op of a group worked on, and how many the program supposes of it.
+  void compare_rows(std::int64_t rows, std::int64_t supposed) {
+    compared_.rows += rows;
+    compared_.supposed += supposed;
+  }
+  // Of all that were compared in this step, the former over the latter; 0: none were.
+  double rows_share() const {
+    return compared_.supposed > 0
+               ? static_cast<double>(compared_.rows) / static_cast<double>(compared_.supposed)
+               : 0;
+  }
+  // Of this step and those before it, the highest.
+  double most_rows_share() const { return std::max(most_rows_share_, rows_share()); }
   // Empties the books of communication, work and rows, after those of a step were taken.
   void clear_step();
 
@@ -123,11 +140,16 @@ class Ledger {
   int pauses_ = 0;
   std::int64_t limit_ = 0;
   int rank_ = 0;
-  std::string hint_;
+  LimitHint hint_;
   bool over_limit_ = false;
   std::map<CommunicationKey, CommunicationUse> communication_;
   std::map<WorkKey, WorkUse> work_;
   std::map<std::pair<int, std::int64_t>, std::int64_t> rows_;  // of each layer and group
+  struct Compared {
+    std::int64_t rows = 0, supposed = 0;
+  };
+  Compared compared_;  // of this step
+  double most_rows_share_ = 0;
 };
 
 // While it lives, every ATen allocation and free of this thread (and of the autograd calls it

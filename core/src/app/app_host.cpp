@@ -109,12 +109,18 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   } else if (verb != "plan" || processes_ == nullptr || processes_->first()) {
     result = done(verb, read.front());
   }
+  if (tables.size() == 1 && tables.front().contains(changed_key))
+    result["changed"] = tables.front()[changed_key];
   if (processes_ != nullptr) result = result_of_first(*processes_, verb, result);
   called_.insert(verb);
   const std::string status = result.value("status", "");
   const bool equal = !result.contains("verdict") || result["verdict"] == "equal";
   if ((status == "failed" || !equal) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
+  // Within a limit of the experiment's own where nothing else is known.
+  const bool fits = result.value("fits", result.contains("rank_memory_limit"));
+  if (must_fit_ && verb == "plan" && !fits && exit_code_ == 0)
+    exit_code_ = exit_code_of(Stage::plan);
   output_.result(result);
   return result;
 }

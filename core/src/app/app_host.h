@@ -63,6 +63,8 @@ class AppHost : public Host {
   void show_programs() { programs_ = true; }
   // ... and which rank holds what of each parameter.
   void show_placements() { placements_ = true; }
+  // Plans that do not fit, or of which nobody knows whether they do, end the command as refused ones.
+  void must_fit() { must_fit_ = true; }
   // ... and what its page shows is kept (pages()).
   void keep_pages() { keep_pages_ = true; }
   // Of each plan, in their order.
@@ -108,7 +110,7 @@ class AppHost : public Host {
   bool keep_pages_ = false, keep_traces_ = false;
   std::vector<Json> pages_;
   std::vector<TraceProcess> traces_;
-  bool programs_ = false, placements_ = false, models_ = false, force_ = false;
+  bool programs_ = false, placements_ = false, models_ = false, force_ = false, must_fit_ = false;
   std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them

@@ -11,6 +11,7 @@ namespace mw {
 void ExpertLoads::take(const std::vector<RankReport>& ranks) {
   layers_.clear();
   for (const RankReport& rank : ranks) {
+    most_rows_share_ = std::max(most_rows_share_, rank.rows_share);
     for (const auto& [place, choices] : rank.chosen) {
       layers_[place.first][place.second].chosen = choices;
     }

@@ -21,14 +21,17 @@ class ExpertLoads {
   void take(const std::vector<RankReport>& ranks);
   bool empty() const { return layers_.empty(); }
   const std::map<int, std::map<std::int64_t, ExpertCount>>& layers() const { return layers_; }
-  double imbalance()
-      const;               // of choices, the most over the mean; of the layer where that is highest
+  // Of choices, the most of an expert over the mean; of the layer where that is highest.
+  double imbalance() const;
   double dropped() const;  // share of choices
+  // Rows of the fullest rank in any step over those that the program supposes; 0: no rows.
+  double most_rows_share() const { return most_rows_share_; }
   Json to_json() const;
   std::string text() const;  // "imbalance 1.31 (layer 2), 0.4 % dropped"
 
  private:
   std::map<int, std::map<std::int64_t, ExpertCount>> layers_;
+  double most_rows_share_ = 0;
   std::pair<double, int> worst() const;
 };
 

@@ -154,6 +154,15 @@ bool left_to_first(const std::string& command, const ProcessArguments& arguments
 
 std::optional<int> start_processes(const ProcessArguments& arguments, Output& output) {
   if (arguments.processes == 0) return std::nullopt;
+  if (arguments.processes > 1 && arguments.communicator == by_itself) {
+    throw Error(Stage::script, "usage.value", "",
+                fmt::format("--communicator {}: {} processes that nothing connects would each run "
+                            "all of the script, beside each other",
+                            by_itself, arguments.processes),
+                fmt::format("leave --communicator out, so that --processes {} share the ranks; or "
+                            "leave --processes out: ranks are threads of one process",
+                            arguments.processes));
+  }
   if (const auto launch = launched()) {
     if (launch->processes == arguments.processes) return std::nullopt;
     throw Error(Stage::plan, "launch.processes", "",

@@ -352,7 +352,11 @@ Json Measurements::result(RunStatus status) const {
     result["skipped_steps"] = skipped_;
   }
   add_checkpoints(result);
-  if (!loads_.empty()) result["experts"] = loads_.to_json();
+  if (!loads_.empty()) {
+    result["experts"] = loads_.to_json();
+    result["experts"]["rank_imbalance"] =
+        loads_.most_rows_share() * plan.programs.front().imbalance;
+  }
   if (check_.steps > 0) {
     result["check"] = {{"tensors", check_.tensors},
                        {"replicas", check_.replicas},

@@ -13,6 +13,8 @@ const Fields identity_fields = {
     {"hash", "string", "of all that decides its numbers, 16 hex digits"},
     {"seed", "integer", ""},
     {"experiment", "table", "every key with its default, --set applied"},
+    {"changed", "string[]?",
+     "keys to which --set, --cluster and --stack gave other values than the script"},
 };
 
 const Fields prediction_fields = {
@@ -23,14 +25,20 @@ const Fields prediction_fields = {
     {"memory", "table[]", "bytes by category and peak, of each stage's fullest rank"},
     {"peak_bytes", "integer", "of the rank with the most, as a training's"},
     {"communication", "table[]",
-     "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step"},
+     "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages: "
+     "seconds of the stage that spends most, exposed_seconds the stages' mean"},
     {"priced_for", "string?", "the machine of the times; without one there are no times"},
     {"step_seconds", "number", ""},
     {"step_error", "number?",
      "by how much steps of the calibration's own mixes were mispredicted on average, as a share"},
     {"cpu_seconds", "number?", "of all ranks' threads in a step, where they share cores"},
-    {"compute_seconds", "number", ""},
+    {"compute_seconds", "number",
+     "the stages' mean, as are exposed_seconds and exposed_host_copy_seconds: with bubble_fraction "
+     "of the step they add up to it"},
     {"exposed_seconds", "number", "of communication that nothing hides"},
+    {"stages", "table[]?",
+     "stage, compute_seconds, exposed_seconds, exposed_host_copy_seconds, bubble_seconds of each, "
+     "which add up to the step"},
     {"host_copy_seconds", "number?",
      "of a rank's copies to and from host memory beside what its device computes, on a cluster"},
     {"exposed_host_copy_seconds", "number?", "of those, what nothing hides"},
@@ -82,7 +90,10 @@ const Fields train_fields = {
      "path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of "
      "all; failed"},
     {"resumed", "table?", "step, from, mix: the checkpoint that the run went on from"},
-    {"experts", "table[]?", "load of each layer's experts"},
+    {"experts", "table?",
+     "layers: choices and rows of each expert; imbalance: the fullest expert's choices over the "
+     "mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts "
+     "for"},
     {"check", "table?", "what check = true looked at"},
     {"predicted", "meshwright.Predicted", "the same run's prediction"},
     {"restarts", "integer?", "how many starts of the script have failed before this one"},

@@ -24,6 +24,7 @@ constexpr std::int64_t most_works = std::int64_t{1} << 21;  // some seconds
 struct Made {
   Schedule schedule;
   ScheduleRequest request;
+  bool any_chunks = false;  // of a scheduler that takes any number of them
 };
 
 // Times and memory are given for a whole stage: a chunk has its share.
@@ -78,6 +79,7 @@ Made make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
   made.request.stages = arguments.stages;
   made.request.microbatches = arguments.microbatches;
   const int fixed = std::max(1, scheduler->fixed_chunks());
+  made.any_chunks = scheduler->fixed_chunks() == 0;
   made.request.chunks = arguments.chunks > 0 ? arguments.chunks : fixed;
   const std::int64_t works =
       std::int64_t{made.request.stages} * made.request.chunks * made.request.microbatches;
@@ -138,7 +140,13 @@ std::string text_of(const Made& made, const ScheduleTimeline& timeline) {
     table.add({std::to_string(s), percent(idle), percent(timeline.inner_idle[s]),
                fmt::format("{:.4g}", high_water(made, timeline, s))});
   }
-  return text + table.text("  ") +
+  // Only of one that takes any number is this not what it is for.
+  const std::string one =
+      made.any_chunks && made.request.chunks == 1
+          ? fmt::format("\n  one chunk a stage; {} takes any number: --chunks 2\n",
+                        made.schedule.name)
+          : "";
+  return text + table.text("  ") + one +
          "\n  idle: of the makespan; inside: between a stage's first work and its last;\n"
          "  activations: microbatches held at most\n  " +
          caption_of(timeline) + '\n';

@@ -148,6 +148,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   };
   if (arguments.program) host.show_programs();
   if (arguments.placements) host.show_placements();
+  if (arguments.must_fit) host.must_fit();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
   if (!arguments.plan_trace.empty()) host.keep_traces();

@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "comm/processes.h"
 #include "comm/rank_calls.h"
+#include "predict/imbalance.h"
 #include "predict/machine.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
@@ -94,6 +95,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
     text += comparison(measured, predicted);
+    text += rows_note(*experiment.plan, measured.experts().most_rows_share());
     if (predicted.timed()) text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();

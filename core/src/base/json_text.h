@@ -26,6 +26,8 @@ inline constexpr const char* defined_key = "$defined";
 inline constexpr const char* unnamed_key = "$value";
 inline constexpr const char* place_key = "$at";
 inline constexpr const char* strategy_key = "$strategy";
+// In an experiment: the keys to which --set and other options gave other values than its script.
+inline constexpr const char* changed_key = "$changed";
 
 bool is_function(const Json& value);
 // "4", "\"four\"", "true", "nil", "a table", "a list of 3", "a function".

@@ -50,9 +50,7 @@ void Ledger::allocated(const void* pointer, std::int64_t bytes) {
         fmt::format("Rank {} is out of its memory limit: {} bytes for {} on top of {} bytes "
                     "in use go over {} bytes.",
                     rank_, bytes, name_of(current_), total_.bytes, limit_),
-        hint_.empty()
-            ? "Use smaller microbatches, more recompute or more ways of a form that shards."
-            : hint_);
+        limit_hint());
   }
   book(pointer, bytes);
 }
@@ -77,7 +75,12 @@ void Ledger::reset_peaks() {
   total_.peak = total_.bytes;
 }
 
-void Ledger::set_limit(std::int64_t bytes, int rank, std::string hint) {
+std::string Ledger::limit_hint() const {
+  return hint_ ? hint_(most_rows_share())
+               : "Use smaller microbatches, more recompute or more ways of a form that shards.";
+}
+
+void Ledger::set_limit(std::int64_t bytes, int rank, LimitHint hint) {
   limit_ = bytes;
   hint_ = std::move(hint);
   rank_ = rank;
@@ -110,6 +113,8 @@ void Ledger::clear_step() {
   communication_.clear();
   work_.clear();
   rows_.clear();
+  most_rows_share_ = most_rows_share();
+  compared_ = {};
 }
 
 }  // namespace mw

@@ -12,6 +12,7 @@
 #include "input/weights.h"
 #include "meshwright/data.h"
 #include "meshwright/json.h"
+#include "meshwright/ledger.h"
 #include "optimizer/optimizer.h"
 #include "plan/plan.h"
 #include "plan/step_plans.h"
@@ -86,7 +87,7 @@ struct Experiment {
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
   std::function<Json(std::int64_t, const Json& facts)> observe;
   // What to do if `memory` does not suffice (predict/memory_limit.h): for the ledger's message.
-  std::string memory_hint;
+  Ledger::LimitHint memory_hint;
   // Makes a strategy of an entry such as { plugin = "tp", ways = 4 }; null where there are no
   // plugins. Throws Error for what the plugin does not take.
   std::function<StrategyChoice(const Json& entry)> make_strategy;

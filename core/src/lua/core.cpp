@@ -85,6 +85,7 @@ int core_call(lua_State* lua) {
     if (!experiment.contains(place_key) && !here.empty()) experiment[place_key] = here;
     for (const Setting& setting : state.settings) {
       applied.push_back(apply_setting(setting, experiment));
+      if (applied.back().changes) experiment[changed_key].push_back(applied.back().path);
       if (count > 1) applied.back().made = key_in(i == 2 ? "a" : "b", applied.back().made);
       if (!state.settings_said && state.options.say && !setting.given.starts_with("--"))
         state.options.say("--set " + applied.back().text);

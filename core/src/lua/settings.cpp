@@ -38,9 +38,28 @@ bool all_digits(const std::string& text) {
                                       [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+constexpr std::size_t longest = 160;  // of a value's text, in bytes
+
+// A cluster's or a stack's table by its name; of others so much as fits a line.
 std::string short_text(const Json& value) {
-  if (value.is_structured() && !is_function(value)) return json_text(without_hidden(value));
-  return describe(value);
+  if (!value.is_structured() || is_function(value)) return describe(value);
+  const std::string text = json_text(without_hidden(value));
+  if (text.size() <= longest) return text;
+  if (value.is_object() && value.contains("kind") && value.contains("name"))
+    return fmt::format("{} {}", describe(value["kind"]), describe(value["name"]));
+  std::size_t end = longest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return fmt::format("{}… {} more bytes", text.substr(0, end), text.size() - end);
+}
+
+// What was given, as it was typed where that is the shorter text.
+std::string given_text(const Setting& setting) {
+  if (!setting.value.is_structured() || is_function(setting.value)) return describe(setting.value);
+  const std::string text = json_text(without_hidden(setting.value));
+  if (text.size() <= longest) return text;
+  return setting.text.size() <= longest && setting.text.find('\n') == std::string::npos
+             ? setting.text
+             : short_text(setting.value);
 }
 
 }  // namespace
@@ -164,11 +183,13 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
     at = &(*at)[unnamed_key];
   }
   std::string text =
-      fmt::format("{} = {} ({}{})", path, short_text(setting.value),
+      fmt::format("{} = {} ({}{})", path, given_text(setting),
                   at->is_null() ? "it was not set" : "was " + short_text(*at), stays);
+  const bool changes = without_hidden(*at) != without_hidden(setting.value);
   *at = setting.value;
   if (made.empty()) made = path;
-  return {std::move(path), std::move(made), std::move(text), place_of_setting(setting.given)};
+  return {std::move(path), std::move(made), std::move(text), place_of_setting(setting.given),
+          changes};
 }
 
 std::string place_of_setting(const std::string& given) {

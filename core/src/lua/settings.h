@@ -24,10 +24,11 @@ Setting parse_setting(const std::string& given);
 bool read_plainly(const std::string& text, Json& value);
 
 struct AppliedSetting {
-  std::string path;   // as problems name it: "plan[2].ways"
-  std::string made;   // the same, or the outermost table that was made for it: "optimzer"
-  std::string text;   // "plan[2].ways = 4 (was 2)"
-  std::string place;  // place_of_setting
+  std::string path;      // as problems name it: "plan[2].ways"
+  std::string made;      // the same, or the outermost table that was made for it: "optimzer"
+  std::string text;      // "plan[2].ways = 4 (was 2)"
+  std::string place;     // place_of_setting
+  bool changes = false;  // the key had another value
 };
 
 // "--set model.layers=2", where a setting was given.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/cpu.h"
 #include "base/json_text.h"
@@ -143,6 +144,27 @@ class ProgramMaker {
           plan_.programs.size() > 1 ? fmt::format(" on stage {}, where most do", stage) : "");
     }
     plan_.notes.push_back(note);
+    const int layers = most_layers();
+    if (most.tensors == 0 || set.prefetch < layers) return;
+    plan_.notes.push_back(fmt::format(
+        "offload: prefetch = {} brings back all of {} as backward begins: copies are made, and a "
+        "backward holds what it would without them; a prefetch of fewer layers holds less",
+        set.prefetch,
+        layers == 1 ? "a stage's 1 layer" : fmt::format("a stage's {} layers", layers)));
+  }
+
+  // Of a virtual stage.
+  int most_layers() const {
+    std::map<int, std::set<int>> layers;  // by virtual stage
+    const Program& program = plan_.programs.front();
+    for (std::size_t op = 0; op < program.vstage_of.size(); ++op) {
+      const int layer = program.graph->ops()[op].layer;
+      if (program.vstage_of[op] >= 0 && layer >= 0 && layer < program.graph->layers)
+        layers[program.vstage_of[op]].insert(layer);
+    }
+    std::size_t most = 0;
+    for (const auto& [vstage, own] : layers) most = std::max(most, own.size());
+    return static_cast<int>(most);
   }
 
   // A schedule counts what works leave behind; they also hold something in passing.

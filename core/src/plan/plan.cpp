@@ -319,6 +319,19 @@ std::int64_t highest_peak(const Plan& plan) {
   return highest_peak(plan.programs, plan.request.scratch.get()) + plan.request.kept_by_libraries;
 }
 
+bool Plan::holds(const Rule& rule) const {
+  const Program& program = programs.front();
+  const std::vector<int>& atoms = rule.atoms(mesh);
+  const auto cuts = [&](const Layout& layout) {
+    return std::any_of(atoms.begin(), atoms.end(), [&](int atom) {
+      return static_cast<std::size_t>(atom) < layout.size() && layout[atom].is_shard() &&
+             layout[atom].dim == rule.dim;
+    });
+  };
+  return std::any_of(program.cut.begin(), program.cut.end(), cuts) ||
+         std::any_of(program.follow.begin(), program.follow.end(), cuts);
+}
+
 int Plan::stage_of(int rank) const {
   const int atom = programs.front().stage_atom;
   return atom < 0 ? 0 : mesh.coordinates(rank)[atom];

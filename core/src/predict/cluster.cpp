@@ -2,10 +2,13 @@
 #include "predict/cluster.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/json_text.h"
+#include "base/text.h"
 #include "predict/fields.h"
 
 namespace mw {
@@ -60,6 +63,11 @@ const Fields<DeviceType>& device_fields() {
     f.add("context", "that the driver keeps of it for a process", &D::context).fallback(0);
     f.add("communicator", "that each communicator keeps of it", &D::communicator).fallback(0);
     rate(f.add("bandwidth", "bytes a second of its memory", &D::bandwidth));
+    for (const auto& [key, value] :
+         {std::pair{"peak16", "312e12"}, std::pair{"peak8", "1979e12"},
+          std::pair{"peak32", "19.5e12"}, std::pair{"peak64", "9.7e12"},
+          std::pair{"memory", "\"80GiB\""}, std::pair{"bandwidth", "2e12"}})
+      f.example(key, value);
     share(f.add("bandwidth_share", "of that, what streaming kernels achieve", &D::bandwidth_share));
     share(f.add("gemm", "of the peak, what large matrix products reach", &D::gemm));
     f.add("power", "watts that it is rated for", &D::power).range(1.0, 1e5).optional();
@@ -102,6 +110,7 @@ const Fields<NodeLinks>& node_fields() {
     rate(f.add("bandwidth", "bytes a second that a device sends to the others of its node",
                &N::bandwidth))
         .optional();
+    f.example("bandwidth", "300e9");
     share(f.add("share", "of that, what collectives achieve", &N::share)).fallback(0.78);
     seconds(f.add("latency", "of a step of a ring", &N::latency));
     f.options()
@@ -122,6 +131,7 @@ const Fields<Network>& network_fields() {
     Fields<Network> f;
     using N = Network;
     rate(f.add("nic", "bytes a second of a node's NICs, over its devices", &N::nic));
+    f.example("nic", "25e9");
     share(f.add("share", "of that, what is achieved", &N::share)).fallback(0.88);
     seconds(f.add("latency", "from node to node", &N::latency));
     seconds(f.add("hop", "of a step of a ring that crosses nodes", &N::hop));
@@ -145,6 +155,7 @@ const Fields<Torus>& torus_fields() {
     using T = Torus;
     f.options().list("shape", "devices in each dim");
     rate(f.add("bandwidth", "bytes a second of a device to one neighbour", &T::bandwidth));
+    f.example("bandwidth", "45e9");
     share(f.add("share", "of that, what is achieved", &T::share)).fallback(0.9);
     seconds(f.add("latency", "of a hop", &T::latency));
     return f;
@@ -165,6 +176,9 @@ const Fields<Cluster>& host_fields() {
     rate(f.add("bandwidth", "bytes a second of the host's memory, for each device",
                &Cluster::host_bandwidth));
     f.formerly("memory", "bandwidth");
+    f.example("link", "25e9, or leave host out where devices have no way to host memory");
+    f.example("node_link", "100e9, or leave it out where each device has its link for itself");
+    f.example("bandwidth", "30e9");
     f.add("capacity", "bytes of host memory that a node has; not looked at if left out",
           &Cluster::host_capacity)
         .at_least(1)
@@ -310,10 +324,26 @@ class Reader {
     }
     if (all != cluster_.devices()) {
       wrong("torus.shape",
-            fmt::format("{} devices in it, and {} in {} nodes of {}", all, cluster_.devices(),
-                        cluster_.nodes, cluster_.node.devices),
-            "make the product of the shape that of nodes and devices");
+            fmt::format("{} devices in it, and {} in {} of {}", all, cluster_.devices(),
+                        plural(cluster_.nodes, "node"), cluster_.node.devices),
+            fmt::format("{}torus = {{ shape = {} }}",
+                        all % cluster_.node.devices == 0
+                            ? fmt::format("nodes = {}, or ", all / cluster_.node.devices)
+                            : "",
+                        shape_of(cluster_.devices(), torus.shape.size())));
     }
+  }
+
+  // So many devices in so many dims, as even as their factors allow: "{ 2, 4, 4 }".
+  static std::string shape_of(std::int64_t devices, std::size_t dims) {
+    std::vector<std::int64_t> factors, shape(std::max<std::size_t>(dims, 1), 1);
+    for (std::int64_t f = 2; f * f <= devices; ++f)
+      for (; devices % f == 0; devices /= f) factors.push_back(f);
+    if (devices > 1) factors.push_back(devices);
+    for (auto f = factors.rbegin(); f != factors.rend(); ++f)
+      *std::min_element(shape.begin(), shape.end()) *= *f;
+    std::sort(shape.begin(), shape.end());
+    return fmt::format("{{ {} }}", fmt::join(shape, ", "));
   }
 
   // Whatever ranks there are can reach one another.

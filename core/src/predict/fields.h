@@ -37,15 +37,23 @@ class Fields {
   // A key of older files is told its name of today.
   void formerly(std::string old, std::string now) { renamed_[std::move(old)] = std::move(now); }
 
+  // Of a number out of its range: what somebody would write. The nearest that is allowed, a byte a
+  // second, nobody means.
+  void example(std::string key, std::string text) { examples_[std::move(key)] = std::move(text); }
+
   // Nothing, and its problems, if the table is wrong.
   std::optional<Values> read(const Json& table, const std::string& path, Problems& problems,
                              T& into) const {
     Problems found;
     Values values = options_.read(table, path, found);
     for (Problem problem : found.list()) {
-      const auto old = renamed_.find(problem.key.substr(problem.key.rfind('.') + 1));
+      const std::string key = problem.key.substr(problem.key.rfind('.') + 1);
+      const auto old = renamed_.find(key);
+      const auto other = examples_.find(key);
       if (problem.code == "option.unknown" && old != renamed_.end())
         problem.hint = fmt::format("{} is called {} now", old->first, old->second);
+      if (problem.code == "option.range" && other != examples_.end())
+        problem.hint = fmt::format("for example {} = {}", key, other->second);
       problems.add(std::move(problem));
     }
     if (!found.empty()) return std::nullopt;
@@ -55,7 +63,8 @@ class Fields {
 
  private:
   Options options_;
-  std::map<std::string, std::string> renamed_;  // by the old name
+  std::map<std::string, std::string> renamed_;   // by the old name
+  std::map<std::string, std::string> examples_;  // by key
   std::vector<std::function<void(const Values&, T&)>> readers_;
 };
 

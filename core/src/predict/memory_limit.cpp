@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "comm/processes.h"
+#include "predict/imbalance.h"
 
 namespace mw {
 namespace {
@@ -63,7 +64,7 @@ std::string memory_hint(const Experiment& experiment, bool runs) {
   return memory_hint(experiment, highest(experiment, false), {experiment.memory, false}, runs);
 }
 
-std::string check_memory_limit(const Experiment& experiment) {
+Ledger::LimitHint check_memory_limit(const Experiment& experiment) {
   std::int64_t step = 0;
   const Plan& plan = highest(experiment, false, &step);
   const std::int64_t peak = predicted_peak(plan);
@@ -76,10 +77,15 @@ std::string check_memory_limit(const Experiment& experiment) {
                     text_of(experiment.memory), experiment.memory),
         memory_hint(experiment, plan, {experiment.memory, false}, /*runs=*/true));
   }
-  return fmt::format(
-      "{} were predicted, and the run needs more; a smaller microbatch, or more "
-      "recompute, holds less",
-      text_of(peak));
+  return [&plan, peak](double rows_share) {
+    const std::string entry = entry_for_rows(plan, rows_share);
+    return fmt::format(
+        "{} were predicted{}; a smaller microbatch, or more recompute, holds less", text_of(peak),
+        entry.empty() ? ", and the run needs more"
+                      : fmt::format(", which supposes {}; this rank had {:.2f} times the rows of "
+                                    "that, and {} predicts for it",
+                                    supposed_choices(plan), rows_share, entry));
+  };
 }
 
 std::string check_machine_memory(const Experiment& experiment, std::int64_t available) {

@@ -16,8 +16,8 @@ std::int64_t predicted_peak(const Plan& plan);
 std::string memory_hint(const Experiment& experiment, bool runs);
 
 // Throws Error (plan) with that hint if a rank is predicted above the experiment's limit; else
-// returns the hint, for an allocation that goes over it all the same.
-std::string check_memory_limit(const Experiment& experiment);
+// returns a hint for an allocation that goes over it all the same.
+Ledger::LimitHint check_memory_limit(const Experiment& experiment);
 
 // Ranks that are threads share this machine's memory (machine_memory.h). Each throws Error (plan)
 // where they are predicted to need more than there is; where the experiment is forced, returns a

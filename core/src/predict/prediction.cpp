@@ -18,13 +18,13 @@
 namespace mw {
 namespace {
 
-void add_communication(Prediction& p, const StepTime& time, const Traffic& traffic) {
+void add_communication(Prediction& p, const StepTime& time, const Traffic& traffic, double stages) {
   for (const auto& [key, use] : traffic) {
     const auto known = std::find_if(p.communication.begin(), p.communication.end(),
                                     [&, k = key](const auto& c) { return c.key == k; });
     const TransferTime& transfer = time.transfers.at(key);
     const CommunicationForecast forecast{key, use.calls, use.bytes, transfer.seconds,
-                                         transfer.exposed};
+                                         transfer.exposed / stages};
     if (known == p.communication.end()) {
       p.communication.push_back(forecast);
       continue;
@@ -34,7 +34,7 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
       known->bytes = use.bytes;
     }
     known->seconds = std::max(known->seconds, transfer.seconds);
-    known->exposed_seconds = std::max(known->exposed_seconds, transfer.exposed);
+    known->exposed_seconds += transfer.exposed / stages;
   }
 }
 
@@ -84,6 +84,14 @@ void scale_times(Prediction& p, double share) {
   for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds,
                           &p.host_copies.seconds, &p.host_copies.exposed})
     *seconds *= share;
+  for (StageParts& part : p.parts) {
+    for (double* seconds : {&part.compute, &part.exposed, &part.host_copies, &part.bubble})
+      *seconds *= share;
+  }
+  for (CommunicationForecast& c : p.communication) {
+    c.seconds *= share;
+    c.exposed_seconds *= share;
+  }
   for (auto& stage : p.actions) {
     for (TimedAction& action : stage) {
       action.start *= share;
@@ -201,13 +209,15 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   for (std::size_t s = 0; s < p.actions.size(); ++s) {
     for (TimedAction& action : p.actions[s]) action.rank = plan.mesh.rank(ranks[s]);
   }
+  const auto stages = static_cast<double>(time.stages.size());
   for (std::size_t s = 0; s < time.stages.size(); ++s) {
-    p.compute_seconds = std::max(p.compute_seconds, time.stages[s].compute);
-    p.exposed_seconds = std::max(p.exposed_seconds, time.stages[s].exposed);
-    const TransferTime& copies = time.stages[s].host_copies;
-    p.host_copies.seconds = std::max(p.host_copies.seconds, copies.seconds);
-    p.host_copies.exposed = std::max(p.host_copies.exposed, copies.exposed);
-    add_communication(p, time.stages[s], forecast_traffic(slowest[s]));
+    const StepTime& stage = time.stages[s];
+    p.parts.push_back({stage.compute, stage.exposed, stage.host_copies.exposed, stage.idle});
+    p.compute_seconds += stage.compute / stages;
+    p.exposed_seconds += stage.exposed / stages;
+    p.host_copies.seconds += stage.host_copies.seconds / stages;
+    p.host_copies.exposed += stage.host_copies.exposed / stages;
+    add_communication(p, stage, forecast_traffic(slowest[s]), stages);
   }
   if (const double turns = machine.turns(p.ranks, threads); turns > 1 && ranks.size() == 1)
     share_cores(p, last, turns);
@@ -245,6 +255,13 @@ RankPrediction predict_rank(const Plan& plan, int rank) {
   return {forecast_memory(view), forecast_traffic(view)};
 }
 
+std::size_t Prediction::busiest() const {
+  return static_cast<std::size_t>(
+      std::min_element(parts.begin(), parts.end(),
+                       [](const auto& a, const auto& b) { return a.bubble < b.bubble; }) -
+      parts.begin());
+}
+
 const StageForecast& Prediction::fullest() const {
   return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
     return a.memory.peak < b.memory.peak;
@@ -271,6 +288,7 @@ void Prediction::forget_machine(std::string why) {
                          &tokens_per_second_per_device, &peak_flops, &mfu, &mfu_6n, &hfu})
     *number = unknown;
   host_copies = {};
+  parts.clear();
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
   for (CommunicationForecast& c : communication) c.seconds = c.exposed_seconds = unknown;
@@ -327,6 +345,14 @@ Json Prediction::to_json() const {
     if (host_copies.seconds > 0) {
       json["host_copy_seconds"] = host_copies.seconds;
       json["exposed_host_copy_seconds"] = host_copies.exposed;
+    }
+    if (parts.size() > 1) {
+      for (std::size_t s = 0; s < parts.size(); ++s)
+        json["stages"].push_back({{"stage", stages[s].stage},
+                                  {"compute_seconds", parts[s].compute},
+                                  {"exposed_seconds", parts[s].exposed},
+                                  {"exposed_host_copy_seconds", parts[s].host_copies},
+                                  {"bubble_seconds", parts[s].bubble}});
     }
     json["tokens_per_second"] = tokens_per_second;
     json["tokens_per_second_per_device"] = tokens_per_second_per_device;

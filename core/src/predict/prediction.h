@@ -19,6 +19,8 @@ namespace mw {
 struct CommunicationForecast {
   CommunicationKey key;
   std::int64_t calls = 0, bytes = 0;  // of one rank and step
+  // With several stages: of the one that spends most on it; and the stages' mean, so that these add
+  // up to Prediction::exposed_seconds.
   double seconds = 0, exposed_seconds = 0;
 };
 
@@ -28,6 +30,11 @@ struct StageForecast {
   std::vector<NamedBytes> beside;  // Machine::beside_program of that rank
   // What a device's driver would report: the peak and those.
   std::int64_t reported() const;
+};
+
+// What a stage's slowest rank spends a step on; together they are the step.
+struct StageParts {
+  double compute = 0, exposed = 0, host_copies = 0, bubble = 0;
 };
 
 // What a step is spent on, on average over the stages' slowest ranks: shares of it, which together
@@ -54,9 +61,12 @@ struct Prediction {
   std::vector<CommunicationForecast> communication;
   std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
   std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
+  // The parts are means over the stages, as bubble_fraction is, and add up to the step with what
+  // that makes of it and host_copies.exposed.
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
+  std::vector<StageParts> parts;  // of each stage
   // Of copies between devices and host memory that go beside computing: what they take, and what of
-  // it nothing hides. None where ranks have no devices of their own.
+  // it nothing hides, on average of the stages. None where ranks have no devices of their own.
   TransferTime host_copies;
   double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
   double step_error = 0;       // Machine::error
@@ -89,6 +99,8 @@ struct Prediction {
   bool tight() const { return nearly_full() || reported_above(); }
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
+  // The stage that waits least for others, by its place in `parts`.
+  std::size_t busiest() const;
   // The stage with the highest peak.
   const StageForecast& fullest() const;
   // ... and that of which a driver would report most.

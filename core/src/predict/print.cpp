@@ -30,6 +30,7 @@ std::string seconds(double value) {
 std::string rules(const Plan& plan) {
   std::vector<std::string> lines;
   for (const Rule& rule : plan.rules) {
+    if (!plan.holds(rule)) continue;
     std::string line = fmt::format("{} -> {} ({}{})", rule.dim.name(), rule.axis, rule.strategy,
                                    rule.named || rule.where ? ", some ops" : "");
     if (std::find(lines.begin(), lines.end(), line) == lines.end())
@@ -69,10 +70,14 @@ std::string memory(const Prediction& prediction) {
   }
   header.emplace_back("peak");
   if (offloads) header.emplace_back(name_of(Category::host));
-  TextTable table(header, {1, 2, 3, 4, 5, 6, 7});
+  struct Row {
+    int first = 0, last = 0;  // stages that are alike
+    std::int64_t peak = 0;
+    std::vector<std::string> cells;
+  };
+  std::vector<Row> rows;
   for (const StageForecast& stage : prediction.stages) {
-    std::vector<std::string> row{
-        prediction.stages.size() == 1 ? "" : fmt::format("stage {}", stage.stage)};
+    std::vector<std::string> row;
     for (int c = 0; c < category_count; ++c) {
       const auto category = static_cast<Category>(c);
       if (category == Category::host) continue;
@@ -80,9 +85,65 @@ std::string memory(const Prediction& prediction) {
     }
     row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
     if (offloads) row.push_back(format_bytes(static_cast<double>(stage.memory[Category::host])));
-    table.add(std::move(row));
+    if (!rows.empty() && rows.back().cells == row) {
+      rows.back().last = stage.stage;
+    } else {
+      rows.push_back({stage.stage, stage.stage, stage.memory.peak, std::move(row)});
+    }
   }
-  return table.text("  ");
+  // Of many the first, the last and the fullest.
+  constexpr std::size_t most_rows = 24, shown_ends = 8;
+  const auto fullest = static_cast<std::size_t>(
+      std::max_element(rows.begin(), rows.end(),
+                       [](const Row& a, const Row& b) { return a.peak < b.peak; }) -
+      rows.begin());
+  TextTable table(header, {1, 2, 3, 4, 5, 6, 7});
+  std::size_t left_out = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const bool shown =
+        rows.size() <= most_rows || r < shown_ends || r + shown_ends >= rows.size() || r == fullest;
+    if (!shown) {
+      left_out += static_cast<std::size_t>(rows[r].last - rows[r].first + 1);
+      continue;
+    }
+    const std::string name = rows[r].first == rows[r].last
+                                 ? fmt::format("stage {}", rows[r].first)
+                                 : fmt::format("stages {} to {}", rows[r].first, rows[r].last);
+    std::vector<std::string> cells{prediction.stages.size() == 1 ? "" : name};
+    cells.insert(cells.end(), rows[r].cells.begin(), rows[r].cells.end());
+    table.add(std::move(cells));
+  }
+  return table.text("  ") +
+         (left_out > 0
+              ? fmt::format("  … {} more stages, none with a higher peak (--json has all)\n",
+                            left_out)
+              : "");
+}
+
+// Lists of many numbers in the braces of a mix, {1,2,2,…}, by their first ones.
+std::string abridged(const std::string& mix) {
+  constexpr std::size_t most_numbers = 12, shown_numbers = 6;
+  std::string text;
+  for (std::size_t at = 0; at < mix.size();) {
+    const std::size_t open = mix.find('{', at);
+    if (open == std::string::npos) return text + mix.substr(at);
+    const std::size_t end = mix.find_first_not_of("0123456789,", open + 1);
+    const bool list = end != std::string::npos && mix[end] == '}';
+    const std::string inside = list ? mix.substr(open + 1, end - open - 1) : "";
+    const auto numbers =
+        static_cast<std::size_t>(std::count(inside.begin(), inside.end(), ',')) + 1;
+    if (numbers <= most_numbers) {
+      text += mix.substr(at, open + 1 - at);
+      at = open + 1;
+      continue;
+    }
+    std::size_t cut = 0;
+    for (std::size_t n = 0; n < shown_numbers; ++n) cut = inside.find(',', cut) + 1;
+    text += mix.substr(at, open + 1 - at) + inside.substr(0, cut) +
+            fmt::format("… {} more}}", numbers - shown_numbers);
+    at = end + 1;
+  }
+  return text;
 }
 
 std::string communication(const Prediction& prediction) {
@@ -96,7 +157,24 @@ std::string communication(const Prediction& prediction) {
     if (prediction.timed()) row.insert(row.end(), {seconds(c.seconds), seconds(c.exposed_seconds)});
     table.add(std::move(row));
   }
-  return table.text("  ");
+  return table.text("  ") +
+         (prediction.timed() && prediction.parts.size() > 1
+              ? "  (time: of the stage that spends most; exposed: the stages' mean)\n"
+              : "");
+}
+
+// Behind a step's parts, where they are means: of what, and those of the stage that waits least.
+std::string stages(const Prediction& p) {
+  if (p.parts.size() < 2) return "";
+  const std::size_t s = p.busiest();
+  const StageParts& busiest = p.parts[s];
+  return fmt::format(
+      " ({}), on average of the {} stages\n"
+      "          the busiest, stage {}: {} compute, {} exposed communication, {}{} bubble",
+      seconds(p.bubble_fraction * p.step_seconds), p.parts.size(), p.stages[s].stage,
+      seconds(busiest.compute), seconds(busiest.exposed),
+      p.host_copies.seconds > 0 ? seconds(busiest.host_copies) + " exposed host copies, " : "",
+      seconds(busiest.bubble));
 }
 
 // How long a step takes, and on what; or why that is not told.
@@ -114,13 +192,14 @@ std::string step(const Prediction& p) {
                                                                      seconds(p.host_copies.exposed))
                                                        : "";
   return fmt::format(
-      "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %\n"
+      "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %{}\n"
       "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
       "  on      {}\n",
       seconds(p.step_seconds),
       p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
       seconds(p.compute_seconds), seconds(p.exposed_seconds), copies, 100 * p.bubble_fraction,
-      scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n, p.priced_for);
+      stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n,
+      p.priced_for);
 }
 
 }  // namespace
@@ -171,6 +250,15 @@ std::string room_text(const Prediction& p) {
                           seconds(p.host_copies.seconds), seconds(p.host_copies.exposed));
     }
   }
+  const bool in_line = p.host_needed == 0 &&
+                       std::any_of(p.stages.begin(), p.stages.end(), [](const StageForecast& s) {
+                         return s.memory[Category::host] > 0;
+                       });
+  if (in_line && p.timed()) {
+    text +=
+        "  copies to host memory and back are in line with computing here, and counted as compute; "
+        "devices of their own make them beside it (--cluster NAME)\n";
+  }
   if (p.nearly_full()) {
     text += fmt::format(
         "  nearly full: {} of {}; an allocator that frees and asks again there can slow steps by "
@@ -182,7 +270,7 @@ std::string room_text(const Prediction& p) {
 
 std::string print(const Plan& plan, const Prediction& p) {
   std::string text =
-      fmt::format("plan {}  {}, {}\n", plan.hash(), plan.mix(), plan.mesh.describe());
+      fmt::format("plan {}  {}, {}\n", plan.hash(), abridged(plan.mix()), plan.mesh.describe());
   text += fmt::format("  model   {}, {} parameters, {}\n", plan.request.model->name(),
                       scaled(static_cast<double>(p.parameters)), name_of(plan.request.precision));
   text += fmt::format("  batch   {}\n", batch(plan));

@@ -44,6 +44,7 @@ Json mesh_json(const Plan& plan) {
 Json rules_json(const Plan& plan) {
   Json rules = Json::array();
   for (const Rule& rule : plan.rules) {
+    if (!plan.holds(rule)) continue;
     Json one = {{"dim", rule.dim.name()},
                 {"axis", page_text(rule.axis, 60)},
                 {"by", page_text(rule.strategy, 60)},

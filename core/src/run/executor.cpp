@@ -323,7 +323,7 @@ void Executor::run(const Instruction& i, int microbatch) {
     throw Error(Stage::run, "memory.exceeded", "memory",
                 fmt::format("Rank {} is out of its memory limit: {} bytes in use with {}.", rank_,
                             ledger_.peak_bytes(), i.label),
-                "Use smaller microbatches, more recompute or more ways of a form that shards.");
+                ledger_.limit_hint());
   }
   if (watcher_ != nullptr &&
       (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) && i.bucket < 0 &&

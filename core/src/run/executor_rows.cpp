@@ -84,8 +84,9 @@ void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
   call.rows = known->second.of_group;
   const Op& op = graph_.ops()[i.op];
   if (!op.counts_rows || i.piece != Piece::forward || recomputes(i)) return;
-  // Where several ranks work on the same rows, the first of them counts.
   const Dims& cells = graph_.sparse.dims;
+  ledger_.compare_rows(sum(call.rows), m.sizes->dims(i.op).count(cells));
+  // Where several ranks work on the same rows, the first of them counts.
   const auto alike = [&](int atom) {
     const Placement& cut = program_.cut[i.op][atom];
     return !cut.is_shard() || std::find(cells.begin(), cells.end(), cut.dim) == cells.end();

@@ -41,7 +41,8 @@ void members(Pack& pack, MemoryMoment& moment) {
 template <class Pack>
 void members(Pack& pack, RankReport& report) {
   pack(report.rank, report.memory, report.peak_bytes, report.communication, report.rows,
-       report.chosen, report.work, report.began, report.runs, report.instructions, report.moments);
+       report.rows_share, report.chosen, report.work, report.began, report.runs,
+       report.instructions, report.moments);
 }
 
 }  // namespace mw

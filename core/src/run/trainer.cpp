@@ -109,6 +109,7 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
   report.communication = ledger.communication();
   report.work = ledger.work();
   report.rows = ledger.rows();
+  report.rows_share = ledger.rows_share();
   report.chosen = executor.expert_loads();
   report.began = runtime.shared_clock(outcome.began);
   report.runs = std::move(outcome.runs);

@@ -24,6 +24,8 @@ struct RankReport {
   // Rows that experts worked on, by layer and expert; and, of each stage's first rank,
   // choices of all ranks.
   std::map<std::pair<int, std::int64_t>, std::int64_t> rows, chosen;
+  // Rows that its experts worked on over those that the program supposes; 0: it has none.
+  double rows_share = 0;
   std::map<WorkKey, WorkUse> work;  // ... and this
   double began = 0;                 // the rank's step: seconds of a clock that all ranks share
   std::vector<RunTime> runs;

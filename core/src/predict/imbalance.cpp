@@ -1,0 +1,65 @@
+// Says which imbalance between experts' ranks a prediction supposes, and which one a run had.
+#include "predict/imbalance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/json_text.h"
+
+namespace mw {
+namespace {
+
+constexpr const char* option = "imbalance";
+constexpr double alike = 0.005;  // of a share: not worth a word
+
+const StrategyChoice* splits_experts(const Plan& plan) {
+  const auto& all = plan.request.strategies;
+  const auto found = std::find_if(all.begin(), all.end(), [](const StrategyChoice& choice) {
+    return choice.options.is_object() && choice.options.contains(option);
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+double supposed(const Plan& plan) {
+  return plan.programs.front().imbalance;
+}
+
+}  // namespace
+
+std::string entry_for_rows(const Plan& plan, double rows_share) {
+  const StrategyChoice* choice = splits_experts(plan);
+  if (choice == nullptr || rows_share <= 1 + alike) return "";
+  Json entry = choice->written.is_object() ? choice->written : choice->options;
+  entry["plugin"] = choice->name;
+  const double most = choice->options.value("ways", rows_share * supposed(plan));
+  const double needed = std::min(most, std::ceil(100 * rows_share * supposed(plan) - 1e-9) / 100);
+  entry[option] =
+      needed == std::floor(needed) ? Json(static_cast<std::int64_t>(needed)) : Json(needed);
+  return entry_text(entry);
+}
+
+std::string supposed_choices(const Plan& plan) {
+  if (supposed(plan) == 1) return "that experts are chosen evenly";
+  return fmt::format("an imbalance of {} between experts' ranks", supposed(plan));
+}
+
+std::string rows_note(const Plan& plan, double most_rows_share) {
+  if (most_rows_share <= 0) return "";
+  const std::string entry = entry_for_rows(plan, most_rows_share);
+  if (!entry.empty()) {
+    return fmt::format(
+        "  predictions suppose {}; the fullest rank had {:.2f} times the rows of that:\n"
+        "  {} predicts its memory and bytes\n",
+        supposed_choices(plan), most_rows_share, entry);
+  }
+  if (most_rows_share >= 1 - alike) return "";
+  return fmt::format(
+      "  predictions suppose {}, and that what experts may take is taken: the fullest rank had "
+      "{:.2f} times the rows of that\n",
+      supposed_choices(plan), most_rows_share);
+}
+
+}  // namespace mw
