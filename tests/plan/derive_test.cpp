@@ -35,7 +35,7 @@ TEST_CASE("The table of redistributions") {
   const Mesh mesh({{"a", 2}, {"b", 2}});
   const Placement R = Placement::replicate(), P = Placement::partial();
   const Placement X = Placement::shard("x"), Y = Placement::shard("y");
-  auto from = [&](Layout f, Layout t) { return text(moves(f, t, mesh), mesh); };
+  auto from = [&](const Layout& f, const Layout& t) { return text(moves(f, t, mesh), mesh); };
   CHECK(from({R, R}, {R, R}).empty());
   CHECK(from({P, R}, {R, R}) == "all-reduce@a");
   CHECK(from({P, R}, {X, R}) == "reduce-scatter@a");

@@ -10,13 +10,13 @@
 namespace mw::test {
 namespace {
 
-Instruction named(const std::string& label, std::vector<int> inputs = {},
-                  std::vector<int> outputs = {}) {
+Instruction named(const std::string& label, const std::vector<int>& inputs = {},
+                  const std::vector<int>& outputs = {}) {
   Instruction i;
   i.code = Code::copy;
   i.label = label;
-  i.inputs = std::move(inputs);
-  i.outputs = std::move(outputs);
+  i.inputs = inputs;
+  i.outputs = outputs;
   return i;
 }
 

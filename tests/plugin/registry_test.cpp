@@ -34,7 +34,8 @@ std::string why_not(const std::string& name) {
   return thrown([&] { registry.plugin(name); });
 }
 
-void copy_with(const fs::path& from, const fs::path& to, std::string what, const std::string& by) {
+void copy_with(const fs::path& from, const fs::path& to, const std::string& what,
+               const std::string& by) {
   std::ifstream in(from, std::ios::binary);
   std::stringstream text;
   text << in.rdbuf();
@@ -100,7 +101,7 @@ TEST_CASE("a dependency that is not there is named") {
 TEST_CASE("files that are no modules are listed with the reason") {
   TemporaryFolder folder;
   std::ofstream(folder.path() / "text.so") << "not a module\n";
-  std::ofstream(folder.path() / "empty.so");
+  std::ofstream(folder.path() / "empty.so") << "";
   std::ofstream(folder.path() / "elf.so") << "\177ELF\2\1\1";
   std::ofstream(folder.path() / "readme.txt") << "not looked at\n";
   fs::create_directory(folder.path() / "folder.so");

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 // Step s has s % 3 + 1 actions on each of two ranks.
 fs::path written(const TemporaryFolder& folder, std::int64_t steps) {
-  const fs::path path = folder.path() / "run.h5";
+  fs::path path = folder.path() / "run.h5";
   mw::RunInfo info;
   info.plan = R"({"mix": "pp 2"})";
   info.predicted_actions = {{0, 0, 0, 0, "F", 3, 0, 0.5}, {0, 1, 1, 0, "receive F", 3, 0.5, 0.75}};
