@@ -9,7 +9,7 @@ namespace ep {
 namespace {
 
 bool is_exchange(const mw::Instruction& i) {
-  return (i.code == mw::Code::start || i.code == mw::Code::wait) && !i.move.lands.empty();
+  return (i.code == mw::Code::start || i.code == mw::Code::wait) && i.move.exchanges_rows();
 }
 
 bool touches(const mw::Program& program, const mw::Instruction& i, int slot) {
@@ -30,7 +30,8 @@ void spread_exchanges(const mw::Program& program, std::vector<mw::Instruction>& 
   for (std::size_t n = 0; n < code.size(); ++n) {
     if (code[n].code != mw::Code::start || !is_exchange(code[n])) continue;
     std::size_t to = n;
-    const auto begins = [](const mw::Instruction& i) {  // those go in their order
+    // Exchanges go in their order, and behind the one that brings their counts.
+    const auto begins = [](const mw::Instruction& i) {
       return i.code == mw::Code::start && is_exchange(i);
     };
     while (to > 0 && !begins(code[to - 1]) && !touches(program, code[to - 1], code[n].inputs[0]))

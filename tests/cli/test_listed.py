@@ -1,6 +1,7 @@
 """What can be composed, as plugins list has it: by kind, with clusters and stacks; and the nearest
 of them where a name is none."""
 import re
+import shutil
 import unittest
 
 from cases import SOURCE, TEST_PLUGINS, ProgramCase
@@ -80,6 +81,37 @@ class Listed(ProgramCase):
         done = self.call("plugins", "show", "selen", "--json")
         self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["plugin.unknown"]))
         self.assertIn('did you mean "selene"?', self.lines(done)[0]["hint"])
+
+    def test_what_nobody_has_is_near_something_or_in_another_file(self):
+        for wrong, near in (("1f1bb", "1f1b"), ("megatron-cor", "megatron-core"), ("thread", "threads"), ("adamv", "adamw")):
+            done = self.call("plugins", "show", wrong, "--json")
+            self.assertEqual(problems(self.lines(done)), ["plugin.unknown"], wrong)
+            self.assertIn(f'did you mean "{near}"?', self.lines(done)[0]["hint"])
+        shutil.copy(f"{TEST_PLUGINS}/good.so", self.folder / "renamed.so")
+        for name in ("good", "renamed"):
+            done = self.call("plugins", "show", name, "--json", "--plugin-path", self.folder)
+            self.assertEqual(problems(self.lines(done)), ["plugin.misnamed"], name)
+            self.assertEqual(self.lines(done)[0]["hint"], "rename the file to good.so")
+        (self.folder / "build").mkdir()
+        shutil.copy(f"{TEST_PLUGINS}/good.so", self.folder / "build/my_own.so")
+        done = self.call("plugins", "show", "my_own", "--json")
+        self.assertEqual(self.lines(done)[0]["hint"], "it was built in build: --plugin-path build")
+
+    def test_communicators_that_nobody_registers(self):
+        """Threads, which are none, and those whose library is not here."""
+        listed = self.call("plugins", "list").stdout
+        self.assertRegex(listed, r"(?m)^  threads +ranks are threads")
+        lines = [line for line in self.lines(self.call("plugins", "list", "--json"))]
+        there = {one["name"] for line in lines if line.get("status") == "ok" for one in line.get("brings", [line])
+                 if one["kind"] == "communicator"}
+        missing = {line["name"]: line for line in lines if line.get("status") == "not built"}
+        self.assertEqual(there | set(missing), {"threads", "mpi", "nccl"})
+        self.assertEqual(there & set(missing), set())
+        self.assertIn("--communicator threads", self.call("plugins", "show", "threads").stdout)
+        for name, line in missing.items():
+            self.assertIn("./meshwright build", line["hint"])
+            self.assertIn("Not built here: " + line["hint"], self.call("plugins", "show", name).stdout)
+            self.assertRegex(re.sub(r"\n {3,}", " ", listed), rf"(?m)^  {name} .*; not built here: ")
 
     def test_broken_plugins_are_listed_with_reasons(self):
         done = self.call("plugins", "list", "--json", "--plugin-path", TEST_PLUGINS)

@@ -233,6 +233,22 @@ class Trace(ProgramCase):
                       and other["ts"] <= one["ts"] and one["ts"] + one["dur"] <= other["ts"] + other["dur"]]
             self.assertTrue(beside)
 
+    def test_what_is_gathered_for_backward_is_labelled_so(self):
+        """Measured and predicted: transfers of one pending that begin in both ways, and the waits for them."""
+        self.run_once("zero { 2, stage = 3 }", "e.trace = { 1 }")
+        books = pandas.read_hdf(self.folder / "run.h5", "communication")
+        books = books[(books["step"] == 1) & (books["rank"] == 0) & (books["op"] == "all-gather")]
+        booked = {row.phase: row.bytes for row in books.itertuples()}
+        for name in ("trace", "predicted_trace"):
+            rows = pandas.read_hdf(self.folder / "run.h5", name)
+            rows = rows[(rows["name"] == "all-gather") & (rows["rank"] == 0)]
+            for kind in ("transfer", "wait"):
+                count = rows[rows["kind"] == kind]["phase"].value_counts()
+                with self.subTest(f"{name} {kind}"):
+                    self.assertEqual(set(count.index), {"forward", "backward"})
+            sent = rows[rows["kind"] == "transfer"].groupby("phase")["bytes"].sum()
+            self.assertEqual(dict(sent), booked, name)
+
     @staticmethod
     def counters(events, process):
         memory = collections.defaultdict(list)

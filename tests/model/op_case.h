@@ -51,14 +51,22 @@ struct Gradients {
   std::vector<std::int64_t> rows;  // OpCall::rows after forward
 };
 Gradients forward(const OpCase& c);
-enum class Into { fresh, given, added };
+enum class Into { fresh, given, added, saved };
 // Runs forward, then backward (or dgrad and wgrad). `into`: fresh tensors, given ones that hold
-// nonsense, or given ones that hold `before`.
+// nonsense, given ones that hold `before`, or the saved inputs themselves, as the executor does
+// where OpTraits::backward_may_overwrite_saved lets it.
 Gradients run(const OpCase& c, const Tensors& grad_outputs, Into into, const Tensors& before = {});
 
 // Forward and every gradient against the reference and its autograd, to 1e-12, in each of the three
 // ways to take gradients; in place and over saved tensors where the traits allow it.
 void check_op(const OpCase& c, const Reference& reference);
+
+// What an op does wrong whose gradients lie on the inputs that backward reads: a line for each set
+// of wanted gradients and type of reals in which they are not, bit for bit, those in fresh tensors.
+std::vector<std::string> faults_over_saved(const OpCase& c);
+
+// With its real inputs in a type (those that are `wide` in fp32 where that is one of 2 bytes).
+OpCase in_type(OpCase c, at::ScalarType type);
 
 // Gradients by torch of the reference's outputs; undefined where none is wanted.
 Tensors reference_gradients(const OpCase& c, const Reference& reference, const Tensors& seeds);

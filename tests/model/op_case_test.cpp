@@ -141,6 +141,10 @@ Gradients run(const OpCase& c, const Tensors& seeds, Into into, const Tensors& b
   if (into != Into::fresh) {
     for (std::size_t i = 0; i < c.inputs.size(); ++i) {
       if (!c.wants[i]) continue;
+      if (into == Into::saved) {
+        if (call.inputs[i].defined()) call.grad_inputs[i] = call.inputs[i] = c.inputs[i].clone();
+        continue;
+      }
       call.grad_inputs[i] =
           into == Into::added
               ? before[i].clone()
@@ -233,22 +237,16 @@ void check_op(const OpCase& c, const Reference& reference) {
     CHECK(error(call.outputs[0], expected[0]) < 1e-12);
   }
   if (traits.backward_may_overwrite_saved) {
-    OpCall call = call_of(c, c.inputs);
-    c.op.type->forward(c.op, call);
-    keep_for_backward(traits, call);
-    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-      if (c.wants[i]) call.inputs[i] = c.inputs[i].clone();
-    }
-    call.grad_outputs = seeds;
-    call.grad_inputs.resize(c.inputs.size());
-    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-      if (c.wants[i]) call.grad_inputs[i] = call.inputs[i];
-    }
-    run_backward(c, traits, call);
-    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-      if (c.wants[i]) CHECK(error(call.grad_inputs[i], gradients[i]) < 1e-12);
-    }
+    for (const std::string& fault : faults_over_saved(c)) FAIL_CHECK(fault);
   }
+}
+
+OpCase in_type(OpCase c, at::ScalarType type) {
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const bool wide = c.wide[i] && c10::elementSize(type) < 4;
+    if (c.inputs[i].is_floating_point()) c.inputs[i] = c.inputs[i].to(wide ? at::kFloat : type);
+  }
+  return c;
 }
 
 namespace {
@@ -343,11 +341,8 @@ void check_memory_on(OpCase c, at::ScalarType type, int threads) {
   at::set_num_threads(threads);
   INFO(c.op.name << " in " << at::toString(type) << " on " << threads << " threads");
   // What cross-entropy's last op reads is the one before it's output, in fp32.
-  const bool wide_input = c.op.kind() == "ce_loss" && type == at::kBFloat16;
-  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    const bool wide = wide_input || (c.wide[i] && type == at::kBFloat16);
-    if (c.inputs[i].is_floating_point()) c.inputs[i] = c.inputs[i].to(wide ? at::kFloat : type);
-  }
+  if (c.op.kind() == "ce_loss") c.wide[0] = true;
+  c = in_type(std::move(c), type);
   const OpTraits traits = c.op.type->traits(c.op);
   OpCall call = call_of(c, c.inputs);
   call.real = type;

@@ -214,6 +214,8 @@ MESSAGES = {
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "plugin.misnamed": [r"plugin \"\w+\" is in a file of another name: .*/\w+\.so \[rename the file to \w+\.so\]",
+                        r".*/\w+\.so holds the plugin \"\w+\", not \"\w+\" \[rename the file to \w+\.so\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
     "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
                      r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],

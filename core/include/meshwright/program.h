@@ -39,8 +39,13 @@ struct Move {
   std::vector<int> atoms;
   Dim from, to;
   Reduction reduction = Reduction::sum;
-  // Of an all-to-all of sparse tensors: the layout that it leads to, on all its atoms at once.
+  // Of an exchange of rows, an all-to-all of sparse tensors: the layout that it leads to, on all its
+  // atoms at once.
   Layout lands;
+  bool exchanges_rows() const { return !lands.empty(); }
+  // Of the start of an exchange: before the rows it says how many of each group there are, which
+  // those after it know from it. The planner marks one for each way that a layer's rows go out.
+  bool brings_counts = false;
   std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
   int peer = -1;            // of send and recv: a stage
   int tag = 0;  // ... what is sent: the same on both sides, distinct in a step but for microbatches

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/commands.h"
+#include "app/communicators.h"
 #include "app/mpirun.h"
 #include "base/interrupt.h"
 #include "base/launch.h"
@@ -17,8 +18,6 @@
 namespace mw {
 namespace {
 
-constexpr const char* by_itself = "threads";  // no communicator: each process by itself
-
 std::optional<Launch> launch_of(const ProcessArguments& arguments) {
   if (arguments.communicator == by_itself) return std::nullopt;
   auto launch = launched();
@@ -26,24 +25,13 @@ std::optional<Launch> launch_of(const ProcessArguments& arguments) {
   return launch;
 }
 
-// All that plugins on the path bring; what cannot be opened brings none.
-std::vector<std::string> communicators(PluginRegistry& plugins) {
-  std::vector<std::string> names;
-  for (const PluginFile& file : plugins.files()) {
-    if (!file.problem.empty()) continue;
-    const PluginDescriptor& plugin = *file.descriptor;
-    for (std::size_t i = 0; i < plugin.count; ++i) {
-      if (plugin.registrations[i].kind != Kind::communicator) continue;
-      const char* name = plugin.registrations[i].name;
-      names.emplace_back(name != nullptr ? name : plugin.name);
-    }
-  }
-  return names;
-}
-
 // What to do about a name that none of them has.
 std::string other_than(const std::string& name, PluginRegistry& plugins) {
-  std::vector<std::string> known = communicators(plugins);
+  for (const ShippedCommunicator& one : shipped_communicators()) {
+    if (one.name == name && one.how != nullptr) return one.how;
+  }
+  std::vector<std::string> known;
+  for (const Registration* one : plugins.all(Kind::communicator)) known.emplace_back(one->name);
   known.emplace_back(by_itself);
   const std::string near = did_you_mean(name, known);
   return near.empty() ? fmt::format("there are {}; others by --plugin-path", join(known)) : near;
@@ -65,9 +53,7 @@ const Registration& communicator_of(const Launch& launch, PluginRegistry& plugin
   try {
     return plugins.find(Kind::communicator, launch.communicator);
   } catch (const Error& error) {
-    const std::string how = launch.communicator == "mpi"
-                                ? "install OpenMPI, then ./meshwright build"
-                                : other_than(launch.communicator, plugins);
+    const std::string how = other_than(launch.communicator, plugins);
     throw Error(Stage::environment, "launch.communicator", "",
                 fmt::format("{} started {}, and there is nothing that connects them: {}", launch.by,
                             plural(launch.processes, "process"), error.problems().front().message),

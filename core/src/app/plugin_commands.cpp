@@ -7,10 +7,10 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 
 #include "app/commands.h"
+#include "app/communicators.h"
 #include "app/option_text.h"
 #include "base/chosen.h"
 #include "base/text.h"
@@ -21,10 +21,6 @@
 namespace mw {
 namespace {
 
-std::span<const Registration> registrations(const PluginDescriptor& plugin) {
-  return {plugin.registrations, plugin.count};
-}
-
 Json json_of(const PluginDescriptor& plugin, const std::string& file) {
   Json line = {{"kind", "plugin"},
                {"name", plugin.name},
@@ -33,7 +29,7 @@ Json json_of(const PluginDescriptor& plugin, const std::string& file) {
                {"file", file.empty() ? Json() : Json(file)},
                {"status", "ok"}};
   line["brings"] = Json::array();
-  for (const Registration& one : registrations(plugin)) {
+  for (const Registration& one : registrations_of(plugin)) {
     line["brings"].push_back(
         {{"kind", name_of(one.kind)}, {"name", one.name}, {"summary", one.doc}});
   }
@@ -80,15 +76,6 @@ std::string text_of(const PluginDescriptor& plugin, const Registration& one) {
   const std::string how = usage(plugin, one);
   if (!how.empty()) text += fmt::format("\nIn a script:  {}\n", how);
   return text;
-}
-
-// What is built in under this name, of whatever kind.
-std::vector<const Registration*> built_in_named(const std::string& name) {
-  std::vector<const Registration*> found;
-  for (const Registration& one : registrations(built_in())) {
-    if (name == one.name || name == constructor_of(one.kind, one.name)) found.push_back(&one);
-  }
-  return found;
 }
 
 // What mw.cluster takes by name and no plugin brings.
@@ -160,6 +147,33 @@ std::vector<ClusterFile> all_stack_files() {
   return all;
 }
 
+// The communicators that ship and that nobody has registered here.
+std::vector<const ShippedCommunicator*> unregistered(PluginRegistry& plugins) {
+  std::vector<const ShippedCommunicator*> rest;
+  const std::vector<const Registration*> there = plugins.all(Kind::communicator);
+  for (const ShippedCommunicator& one : shipped_communicators()) {
+    if (std::none_of(there.begin(), there.end(), [&](const Registration* other) {
+          return std::string(other->name) == one.name;
+        }))
+      rest.push_back(&one);
+  }
+  return rest;
+}
+
+std::string text_of(const ShippedCommunicator& one) {
+  return one.how == nullptr ? one.doc : fmt::format("{}; not built here: {}", one.doc, one.how);
+}
+
+Json json_of(const ShippedCommunicator& one) {
+  Json line = {{"kind", name_of(Kind::communicator)},
+               {"name", one.name},
+               {"summary", one.doc},
+               {"file", nullptr},
+               {"status", one.how == nullptr ? "ok" : "not built"}};
+  if (one.how != nullptr) line["hint"] = one.how;
+  return line;
+}
+
 }  // namespace
 
 int list_plugins(PluginRegistry& plugins, Output& output) {
@@ -198,15 +212,21 @@ int list_plugins(PluginRegistry& plugins, Output& output) {
                    {"file", one.file.string()},
                    {"status", "ok"}});
   }
+  const std::vector<const ShippedCommunicator*> communicators = unregistered(plugins);
+  for (const ShippedCommunicator* one : communicators) output.result(json_of(*one));
   if (output.json()) return 0;
   for (auto kind = Kind::strategy; kind <= last_kind;
        kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1)) {
     for (const auto& [plugin, file] : good) {
-      for (const Registration& one : registrations(*plugin)) {
+      for (const Registration& one : registrations_of(*plugin)) {
         if (one.kind == kind)
           listing.add(noun_of(kind), one.name, one.doc,
                       file.empty() ? "" : fmt::format("{} {}", names(file), plugin->version));
       }
+    }
+    if (kind == Kind::communicator) {
+      for (const ShippedCommunicator* one : communicators)
+        listing.add(noun_of(kind), one->name, text_of(*one));
     }
     if (kind != Kind::cluster) continue;
     for (const ClusterFile& one : clusters) {
@@ -274,6 +294,14 @@ class Shown {
                      opening_comment(one.file), key, key, quote(one.name), one.file.string()));
   }
 
+  void add(const ShippedCommunicator& one) {
+    output_.result(json_of(one));
+    part(fmt::format("{} {}: {}\n", noun_of(Kind::communicator), one.name, one.doc));
+    text_ += one.how == nullptr
+                 ? fmt::format("\nOn the command line:  --communicator {}\nBuilt in\n", one.name)
+                 : fmt::format("\nNot built here: {}\n", one.how);
+  }
+
   bool any() const { return !text_.empty(); }
   void print() {
     if (!output_.json()) output_.text(text_);
@@ -288,7 +316,7 @@ class Shown {
 
 std::vector<const Registration*> all_of(const PluginDescriptor& plugin) {
   std::vector<const Registration*> all;
-  for (const Registration& one : registrations(plugin)) all.push_back(&one);
+  for (const Registration& one : registrations_of(plugin)) all.push_back(&one);
   return all;
 }
 
@@ -302,44 +330,21 @@ int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output
     shown.print();
     return 0;
   }
-  if (const auto own = built_in_named(name); !own.empty()) shown.add(built_in(), own);
-  const std::vector<PluginFile> files = plugins.files();
-  const bool is_plugin = std::any_of(files.begin(), files.end(),
-                                     [&](const PluginFile& one) { return one.name() == name; });
-  if (is_plugin && !shown.any()) {
-    const PluginDescriptor& plugin = plugins.plugin(name);
-    shown.add(plugin, all_of(plugin));
-  }
-  std::vector<std::string> known;
-  for (const Registration& one : registrations(built_in())) known.emplace_back(one.name);
-  for (const PluginFile& file : files) {
-    if (!file.problem.empty()) continue;
-    known.push_back(file.name());
-    std::vector<const Registration*> own;
-    for (const Registration* one : all_of(*file.descriptor)) {
-      known.emplace_back(one->name);
-      if (name == one->name) own.push_back(one);
-    }
-    if (file.name() != name && !own.empty()) shown.add(*file.descriptor, own);
-  }
+  for (const NamedThing& one : plugins.named(name)) shown.add(*one.plugin, one.registrations);
+  std::vector<std::string> others;  // that no file of a plugin has
   for (const ClusterFile& one : all_cluster_files(plugins)) {
-    known.push_back(one.name);
+    others.push_back(one.name);
     if (one.name == name) shown.add(name_of(Kind::cluster), noun_of(Kind::cluster), "cluster", one);
   }
   for (const ClusterFile& one : all_stack_files()) {
-    known.push_back(one.name);
+    others.push_back(one.name);
     if (one.name == name) shown.add("stack", stack_noun, "stack", one);
   }
-  if (!shown.any()) {
-    const std::string near = did_you_mean(name, known), built = plugins.where_built(name);
-    throw Error(Stage::options, "plugin.unknown", "",
-                fmt::format("nothing that can be composed is named {}", quote(name)),
-                !built.empty()
-                    ? built
-                    : near + (near.empty() ? "" : " ") +
-                          "meshwright plugins list shows all; name the folder of others with "
-                          "--plugin-path");
+  for (const ShippedCommunicator* one : unregistered(plugins)) {
+    others.emplace_back(one->name);
+    if (one->name == name) shown.add(*one);
   }
+  if (!shown.any()) plugins.refuse(name, others);
   shown.print();
   return 0;
 }

@@ -56,7 +56,6 @@ bool TraceRows::name_transfer(const Instruction& instruction, int microbatch, Sp
   const CommunicationKey key = key_of(made.transfers.front(), program_);
   row.axis = key.axis;
   row.name = key.op;
-  row.phase = key.phase;
   row.bytes = 0;
   for (const Transfer& transfer : made.transfers) row.bytes += transfer.wire;
   return true;
@@ -88,7 +87,11 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
                                          double offset) const {
   std::vector<SpanRow> rows;
   // Begun and not awaited, by pending and microbatch; -1 between flat slots, as in the executor.
-  std::map<std::pair<int, int>, double> underway;
+  struct Begun {
+    double start;
+    std::string phase;
+  };
+  std::map<std::pair<int, int>, Begun> underway;
   for (InstructionTime time : times) {
     time.start += offset;
     time.end += offset;
@@ -97,7 +100,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
     own.step = step;
     const std::pair key(i.pending, i.bucket >= 0 ? -1 : time.microbatch);
     if (i.code == Code::start) {
-      underway[key] = time.start;
+      underway[key] = {time.start, i.phase};
       own.name = "start";
       SpanRow sent = own;
       if (name_transfer(i, time.microbatch, sent)) {
@@ -111,11 +114,11 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
       if (start != starts_.end() && name_transfer(*start->second, time.microbatch, sent)) {
         own.axis = sent.axis;
         own.name = sent.name;
-        own.phase = sent.phase;
         const auto begun = underway.find(key);
         if (begun != underway.end()) {
           sent.kind = "transfer";
-          sent.start = begun->second;
+          sent.start = begun->second.start;
+          sent.phase = begun->second.phase;
           rows.push_back(sent);
         }
       }

@@ -35,14 +35,15 @@ class TraceRows {
  private:
   SpanRow row(const InstructionTime& time) const;
   const Instruction& at(const InstructionTime& time) const;
-  // Names what the instruction sends; false if it sends nothing.
+  // Names what the instruction sends, but for its phase: starts of one pending stand in several.
+  // False if it sends nothing.
   bool name_transfer(const Instruction& instruction, int microbatch, SpanRow& row) const;
 
   const Program& program_;
   const int rank_;
   const DeviceScratch* scratch_;
   const RankViews views_;
-  std::map<int, const Instruction*> starts_;  // by pending
+  std::map<int, const Instruction*> starts_;  // by pending, the first of each
   // Those of rings, and rings that were asked for, written out.
   std::deque<Instruction> ring_starts_;
   mutable std::map<const Instruction*, std::vector<Instruction>> rings_;

@@ -5,6 +5,7 @@
 #include "base/interrupt.h"
 #include "plan/assembly.h"
 #include "program/slot_steps.h"
+#include "program/sparse_rows.h"
 
 namespace mw {
 namespace {
@@ -126,10 +127,12 @@ class Forward {
     int& slot = tape_.view_slot[index];
     if (slot >= 0) return slot;
     const View& view = derived_.views[index];
+    const std::size_t first = code_.size();
     slot = emit_moves(program_, code_, *view.forward, tape_.value_slot[view.value],
                       derived_.layout[view.value], "forward");
     tape_.entries.push_back({Tape::Entry::view, index});
     if (exchanges(index)) {
+      mark_counts(first);
       for (int i = index + 1; i < static_cast<int>(derived_.views.size()); ++i) {
         if (tape_.value_slot[derived_.views[i].value] >= 0 && exchanges(i)) materialise(i);
       }
@@ -140,7 +143,22 @@ class Forward {
   // What there is of rows is exchanged together, both ways: ranks then wait for each other once.
   bool exchanges(int index) const {
     const View& view = derived_.views[index];
-    return graph_.sparse.has(graph_.value(view.value).dims) && !view.forward->empty();
+    return std::any_of(view.forward->begin(), view.forward->end(),
+                       [](const Move& move) { return move.exchanges_rows(); });
+  }
+
+  // Rows that go to where their groups are, of which nobody there knows yet how many come.
+  void mark_counts(std::size_t from) {
+    for (std::size_t n = from; n < code_.size(); ++n) {
+      Instruction& i = code_[n];
+      if (i.code != Code::start || !i.move.exchanges_rows() ||
+          i.move.to != graph_.sparse.dims.front())
+        continue;
+      std::optional<SparseRows> rows = sparse_rows(program_, i.outputs[0]);
+      if (std::find(counted_.begin(), counted_.end(), *rows) != counted_.end()) continue;
+      i.move.brings_counts = true;
+      counted_.push_back(std::move(*rows));
+    }
   }
 
   void compute(int index) {
@@ -194,6 +212,7 @@ class Forward {
   const Derived& derived_;
   Tape& tape_;
   std::vector<Instruction> code_;
+  std::vector<SparseRows> counted_;  // that came, and how many of each group
 };
 
 }  // namespace

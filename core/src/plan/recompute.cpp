@@ -161,6 +161,7 @@ class Recomputer {
     for (int index : instructions) {
       Instruction again = forward(index);
       again.phase = phase_;
+      again.move.brings_counts = false;  // forward's brought them
       if (again.pending >= 0) {
         const auto [pending, fresh] = pendings.try_emplace(again.pending, program_.pendings);
         if (fresh) ++program_.pendings;

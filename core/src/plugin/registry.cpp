@@ -1,5 +1,4 @@
-// Finds what is registered by kind and name, loads plugins of the search path, each once, and says
-// what there is when a name is unknown.
+// Finds what is registered by kind and name, and loads plugins of the search path, each once.
 #include "plugin/registry.h"
 
 #include <fmt/format.h>
@@ -9,10 +8,10 @@
 #include <cstring>
 #include <optional>
 #include <set>
-#include <span>
 #include <sstream>
 #include <string_view>
 
+#include "base/chosen.h"
 #include "base/share.h"
 #include "base/text.h"
 #include "plugin/built_in.h"
@@ -37,21 +36,6 @@ std::vector<fs::path> modules_in(const fs::path& folder) {
     if (entry->path().extension() == ".so") files.push_back(resolved(entry->path()));
   }
   return files;
-}
-
-std::span<const Registration> registrations_of(const PluginDescriptor& plugin) {
-  return {plugin.registrations, plugin.count};
-}
-
-std::string with_article(const std::string& noun) {
-  return (std::string_view("aeiou").find(noun[0]) != std::string_view::npos ? "an " : "a ") + noun;
-}
-
-// "scheduler" -> "schedulers", "recompute policy" -> "recompute policies".
-std::string several(std::string noun) {
-  if (noun.back() != 'y') return noun + "s";
-  noun.pop_back();
-  return noun + "ies";
 }
 
 // The problem, if something of the plugin has the kind and the name of something else: built in, of
@@ -150,72 +134,25 @@ std::vector<std::string> PluginRegistry::names() const {
   return {names.begin(), names.end()};
 }
 
-// An author's folder has it in build; so has one of that name, here or on the path.
-std::string PluginRegistry::where_built(const std::string& name) const {
-  std::vector<fs::path> around = folders_;
-  around.emplace_back(".");
-  std::string hint;
-  for (const fs::path& folder : around) {
-    for (const fs::path& built : {folder / "build", folder / name / "build"}) {
-      std::error_code error;
-      if (fs::exists(built / (name + ".so"), error))
-        hint = fmt::format("it was built in {0}: --plugin-path {0}",
-                           built.lexically_normal().string());
+std::vector<NamedThing> PluginRegistry::named(const std::string& name) {
+  std::vector<NamedThing> found;
+  const auto of = [&](const PluginDescriptor& plugin, const auto& takes) {
+    NamedThing some{&plugin, {}};
+    for (const Registration& one : registrations_of(plugin)) {
+      if (takes(one)) some.registrations.push_back(&one);
     }
-  }
-  return hint;
-}
-
-void PluginRegistry::refuse_unknown(const std::string& name) {
-  const std::vector<std::string> known = names();
-  // A file under another name than its plugin's: say so rather than deny it.
-  for (const PluginFile& plugin : files()) {
-    if (plugin.descriptor != nullptr && plugin.descriptor->name == name) {
-      throw Error(Stage::options, "plugin.misnamed", "",
-                  fmt::format("plugin {} is in a file of another name: {}", quote(name),
-                              plugin.file.string()),
-                  fmt::format("rename the file to {}.so", name));
-    }
-  }
-  std::vector<std::string> searched;
-  for (const fs::path& folder : folders_) searched.push_back(folder.lexically_normal().string());
-  const std::string near = did_you_mean(name, known);
-  std::string hint = fmt::format("{}{}name the folder of others with --plugin-path",
-                                 near.empty() ? "" : near + " ",
-                                 known.empty() ? "" : "plugins: " + join(known) + "; ");
-  if (const std::string built = where_built(name); !built.empty()) hint = built;
-  throw Error(Stage::options, "plugin.unknown", "",
-              fmt::format("there is no plugin {} in {}", quote(name), join(searched, ":")), hint);
-}
-
-void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const std::string& key) {
-  const auto say = [&](const char* code, std::string message, std::string hint) {
-    return Error(Stage::options, code, key, std::move(message), std::move(hint));
+    if (!some.registrations.empty()) found.push_back(std::move(some));
   };
-  for (std::uint32_t other = 1; other <= static_cast<std::uint32_t>(last_kind); ++other) {
-    if (known(static_cast<Kind>(other), name) == nullptr) continue;
-    throw say("option.value",
-              fmt::format("{} is {}, not {}", name, with_article(noun_of(static_cast<Kind>(other))),
-                          with_article(noun_of(kind))),
-              fmt::format("{}: {}", several(noun_of(kind)), names_of(*this, kind)));
+  of(built_in(), [&](const Registration& one) {
+    return name == one.name || name == constructor_of(one.kind, one.name);
+  });
+  const bool whole = found.empty() && (by_name_.contains(name) || !files_named(name).empty());
+  if (whole) of(plugin(name), [](const Registration&) { return true; });
+  for (const PluginFile& file : files()) {
+    if (!file.problem.empty() || (whole && file.name() == name)) continue;
+    of(*file.descriptor, [&](const Registration& one) { return name == one.name; });
   }
-  // In a plugin that nobody has named yet?
-  for (const PluginFile& plugin : files()) {
-    if (plugin.descriptor == nullptr || !plugin.problem.empty()) continue;
-    for (const Registration& one : registrations_of(*plugin.descriptor)) {
-      if (one.kind != kind || one.name != name) continue;
-      throw say(
-          "option.choice",
-          fmt::format("the {} {} is in the plugin {}", noun_of(kind), quote(name), plugin.name()),
-          fmt::format("write mw.plugins({}) before", quote(plugin.name())));
-    }
-  }
-  std::vector<std::string> names;
-  for (const Registration* one : list(kind)) names.emplace_back(one->name);
-  const std::string near = did_you_mean(name, names);
-  throw say("option.choice", fmt::format("there is no {} {}", noun_of(kind), quote(name)),
-            fmt::format("{}{}: {}; others come from plugins: mw.plugins(…), --plugin-path",
-                        near.empty() ? "" : near + " ", several(noun_of(kind)), join(names)));
+  return found;
 }
 
 const Registration* PluginRegistry::known(Kind kind, const std::string& name) const {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,22 @@
 
 namespace mw {
 
+inline std::span<const Registration> registrations_of(const PluginDescriptor& plugin) {
+  return {plugin.registrations, plugin.count};
+}
+
 // A file on the plugin path. Of a broken one, `problem` says why and `hint` what to do.
 struct PluginFile {
   std::filesystem::path file;
   const PluginDescriptor* descriptor = nullptr;  // null if broken
   std::string code, problem, hint;
   std::string name() const;  // the descriptor's, or the file's without ".so"
+};
+
+// Of one plugin, what has a name.
+struct NamedThing {
+  const PluginDescriptor* plugin;
+  std::vector<const Registration*> registrations;
 };
 
 class PluginRegistry : public Catalog {
@@ -36,8 +47,13 @@ class PluginRegistry : public Catalog {
   const PluginDescriptor& plugin(const std::string& name);
   // The same of one file by path (mw.plugin "./x.so").
   const PluginDescriptor& load(const std::filesystem::path& file);
-  // The hint for a name that is not on the path but was built near it; empty: it was not.
-  std::string where_built(const std::string& name) const;
+  // What has this name, of whatever kind: what is built in (or is under it in a script), or a
+  // plugin with all that it registers, which throws as plugin() does; then what other usable files
+  // of the path register.
+  std::vector<NamedThing> named(const std::string& name);
+  // Throws Error (options) for a name that nothing has, with what is near it: of all that is to be
+  // had and of `others`, which no plugin's file has.
+  [[noreturn]] void refuse(const std::string& name, const std::vector<std::string>& others);
   // What every usable file of the path registers is found from then on.
   void use_all();
   // Loads all files of the path: sorted by name, broken ones among them, and files that were loaded
@@ -55,6 +71,10 @@ class PluginRegistry : public Catalog {
  private:
   std::vector<std::filesystem::path> files_named(const std::string& name) const;
   const PluginFile& load_once(const std::filesystem::path& file);
+  // The hint for a name that is not on the path but was built near it; empty: it was not.
+  std::string where_built(const std::string& name) const;
+  // If a file under another name has the plugin of this one: says so rather than deny it.
+  void refuse_misnamed(const std::string& name);
   [[noreturn]] void refuse_unknown(const std::string& name);
   [[noreturn]] void refuse_unknown(Kind kind, const std::string& name, const std::string& key);
   const Registration* known(Kind kind, const std::string& name) const;

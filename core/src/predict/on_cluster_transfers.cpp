@@ -119,7 +119,8 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
     const double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
     return {shift(transfer.set, bytes), 1, device_.slowed};
   }
-  if (transfer.op == Collective::all_to_all && !i.move.lands.empty()) return exchange(i, transfer);
+  if (transfer.op == Collective::all_to_all && i.move.exchanges_rows())
+    return exchange(i, transfer);
   const Where& group = where(transfer.set);
   Library library;
   library.hierarchical = stack_.hierarchical;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 #include <utility>
 
 #include "program/footprint_maker.h"
@@ -34,7 +33,6 @@ class CodeFootprint : public FootprintMaker {
   void start();
   void wait();
   bool between_stages() const;
-  bool brings_counts() const;
 };
 
 void CodeFootprint::run() {
@@ -185,8 +183,8 @@ void CodeFootprint::start() {
   make({Holder::Kind::pending, i_.pending}, size.held);
   made_.between_stages = between_stages();
   copies(made_.between_stages ? 0 : 2 * static_cast<double>(size.copied - size.finish));
-  const RankSet set{i_.move.atoms, {}, !i_.move.lands.empty()};
-  if (brings_counts()) {  // how many rows of each group are to come
+  const RankSet set{i_.move.atoms, {}, i_.move.exchanges_rows()};
+  if (i_.move.brings_counts) {  // how many rows of each group are to come
     const Dim group = program_.graph->sparse.dims.front();
     const Layout& source = program_.slots[i_.inputs[0]].layout;
     const std::int64_t bytes =
@@ -201,16 +199,6 @@ void CodeFootprint::start() {
 
 bool CodeFootprint::between_stages() const {
   return i_.move.kind == Move::Kind::send || i_.move.kind == Move::Kind::recv;
-}
-// The first exchange of a layer's rows in a step: of what the op makes that finds them.
-bool CodeFootprint::brings_counts() const {
-  const Graph& graph = *program_.graph;
-  if (i_.phase != std::string_view("forward") || i_.move.lands.empty() ||
-      i_.move.to != graph.sparse.dims.front())
-    return false;
-  const Op& maker = graph.ops()[graph.value(program_.slots[i_.inputs[0]].value).producer];
-  return std::none_of(maker.inputs.begin(), maker.inputs.end(),
-                      [&](const Use& use) { return graph.sparse.has(use.dims); });
 }
 
 void CodeFootprint::wait() {

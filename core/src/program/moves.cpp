@@ -184,7 +184,7 @@ class Mover {
 }  // namespace
 
 Layout after(const Layout& layout, const Move& move) {
-  if (!move.lands.empty()) return move.lands;
+  if (move.exchanges_rows()) return move.lands;
   Layout next = layout;
   for (int atom : move.atoms) {
     if (move.kind == Move::Kind::keep) {

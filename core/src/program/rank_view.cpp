@@ -225,7 +225,7 @@ MoveSize RankView::size_of_exchange(const Instruction& instruction) const {
 
 MoveSize RankView::size_of(const Instruction& instruction) const {
   const Move& move = instruction.move;
-  if (!move.lands.empty()) return size_of_exchange(instruction);
+  if (move.exchanges_rows()) return size_of_exchange(instruction);
   const auto& [inputs, outputs] = std::tie(instruction.inputs, instruction.outputs);
   const int source = (inputs.empty() ? outputs : inputs)[0];
   const int target = (outputs.empty() ? inputs : outputs)[0];

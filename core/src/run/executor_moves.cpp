@@ -19,7 +19,7 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   if (i.move.kind == MoveKind::send || i.move.kind == MoveKind::recv)
     return begun(start_transfer(i, m, microbatch));
   if (i.move.kind == MoveKind::shift) return begun(start_shift(i, m, microbatch));
-  if (!i.move.lands.empty()) return begun(start_exchange(i, m));
+  if (i.move.exchanges_rows()) return begun(start_exchange(i, m));
   const MoveSteps& steps = this->steps(i, m);
   if (i.code == Code::move) {
     m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/host_wait.h"
+#include "program/sparse_rows.h"
 #include "run/executor.h"
 
 namespace mw {
@@ -43,21 +44,13 @@ void Executor::number_rows() {
     expert_loads_.emplace_back(static_cast<int>(p), user->layer);
   }
   if (graph_.sparse.dims.empty()) return;
-  std::vector<std::pair<int, Layout>> known;
+  std::vector<SparseRows> known;
   for (std::size_t s = 0; s < program_.slots.size(); ++s) {
-    const Slot& slot = program_.slots[s];
-    if (slot.value < 0 || !graph_.sparse.has(slot.dims)) continue;
-    Layout layout = slot.layout;  // only what cuts cells parts rows
-    const Dims& cells = graph_.sparse.dims;
-    for (Placement& p : layout) {
-      if (!p.is_shard() || std::find(cells.begin(), cells.end(), p.dim) == cells.end()) {
-        p = Placement::replicate();
-      }
-    }
-    const std::pair<int, Layout> key{graph_.ops()[graph_.value(slot.value).producer].layer, layout};
-    const auto found = std::find(known.begin(), known.end(), key);
+    std::optional<SparseRows> rows = sparse_rows(program_, static_cast<int>(s));
+    if (!rows) continue;
+    const auto found = std::find(known.begin(), known.end(), *rows);
     rows_of_slot_[s] = static_cast<int>(found - known.begin());
-    if (found == known.end()) known.push_back(key);
+    if (found == known.end()) known.push_back(std::move(*rows));
   }
 }
 
@@ -164,8 +157,9 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
     Pending pending = ranks.all_to_all(out, in, by_rank(target.of_group, ways), in_splits, purpose);
     return {std::move(pending), [out, in] { return out; }};
   }
-  Rows& target = m.rows[rows_of_slot_[i.outputs[0]]];
-  if (target.of_group.empty()) {  // the first that goes this way: how many will come, and from whom
+  const int going = rows_of_slot_[i.outputs[0]];
+  if (i.move.brings_counts) {  // how many will come, and from whom
+    Rows& target = m.rows[going] = {};
     const std::size_t here = source.of_group.size() / static_cast<std::size_t>(ways);
     const at::Tensor mine = sent_to(device_, at::tensor(source.of_group, counts));
     const at::Tensor theirs = at::empty_like(mine);
@@ -182,6 +176,7 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
       }
     }
   }
+  const Rows& target = m.rows.at(going);
   std::vector<std::int64_t> out_splits;
   for (const auto& from : target.from) out_splits.push_back(sum(from));
   const at::Tensor in = input.contiguous();

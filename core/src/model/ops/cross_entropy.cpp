@@ -104,12 +104,7 @@ class CeStats final : public OpType {
       at::Tensor source = part_of(dpicked, 0, r, n).to(made.scalar_type());
       if (held.factor.defined()) source = source.mul(held.factor);
       made.scatter_add_(1, held.index, source);
-      if (!apart) continue;
-      if (to.add) {
-        goal.add_(made);
-      } else {
-        goal.copy_(made);
-      }
+      if (apart) put({goal, to.add}, made);
     }
   }
 

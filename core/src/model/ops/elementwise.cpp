@@ -53,7 +53,8 @@ class SwiGlu final : public OpType {
     };
     const at::IntArrayRef shape = call.grad_outputs[0].sizes();
     const Target dgate = to(0, shape), dup = to(1, shape);
-    const Target dweights = r.weights.defined() ? to(2, call.inputs[2].sizes()) : Target();
+    Target dweights = r.weights.defined() ? to(2, call.inputs[2].sizes()) : Target();
+    if (dweights.tensor.defined()) dweights.tensor = dweights.tensor.view({-1});
     const at::Tensor buffer =
         at::empty({dweights.tensor.defined() ? 3 : 2, std::min(r.step, r.count), r.gate.size(1)},
                   r.gate.options());
@@ -73,7 +74,7 @@ class SwiGlu final : public OpType {
         if (dgate.tensor.defined()) t.mul_(weights);
         if (dup.tensor.defined()) s.mul_(weights);
       }
-      if (dw.defined()) put(dweights, i, dw);
+      if (dw.defined()) put(dweights, 0, i, n, dw);
       if (dup.tensor.defined()) {
         at::Tensor up = part_of(dup.tensor.view(r.gate.sizes()), 0, i, n);
         if (dup.add) {
@@ -129,15 +130,6 @@ class SwiGlu final : public OpType {
     at::Tensor gate, up, weights;
     std::int64_t count = 0, step = 1;
   };
-
-  static void put(const Target& to, std::int64_t first, const at::Tensor& rows) {
-    at::Tensor here = part_of(to.tensor.view({-1}), 0, first, rows.size(0));
-    if (to.add) {
-      here.add_(rows);
-    } else {
-      here.copy_(rows);
-    }
-  }
 };
 
 class Gelu final : public OpType {
@@ -204,12 +196,7 @@ class Add final : public OpType {
     for (std::size_t i = 0; i < 2; ++i) {
       if (!wanted(call, i)) continue;
       const at::Tensor& dy = call.grad_outputs[0];
-      Target to = target(call, i, dy.sizes(), dy.options());
-      if (to.add) {
-        to.tensor.add_(dy);
-      } else {
-        to.tensor.copy_(dy);
-      }
+      put(target(call, i, dy.sizes(), dy.options()), dy);
     }
   }
 

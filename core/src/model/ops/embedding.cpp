@@ -113,12 +113,7 @@ class AddPositions final : public OpType {
   void backward(const Op& op, OpCall& call) const override {
     const at::Tensor& dy = call.grad_outputs[0];
     if (wanted(call, 0)) {
-      const Target to = target(call, 0, dy.sizes(), dy.options());
-      if (to.add) {
-        to.tensor.add_(dy);
-      } else {
-        to.tensor.copy_(dy);
-      }
+      put(target(call, 0, dy.sizes(), dy.options()), dy);
     }
     if (!wanted(call, 2)) return;
     const Target to = target(call, 2, call.dims.shape(op.inputs[2].dims), dy.options());

@@ -94,10 +94,25 @@ inline void deliver(OpCall& call, std::size_t input, const at::Tensor& gradient)
   at::Tensor& slot = call.grad_inputs[input];
   if (!slot.defined()) {
     slot = gradient;
-  } else if (input < call.accumulate.size() && call.accumulate[input]) {
-    slot.add_(gradient);
+// Writes a gradient that was made apart to where it goes: adds it, or overwrites what is there. An
+// undefined one is noughts.
+inline void put(const Target& to, const at::Tensor& made) {
+  if (!made.defined()) {
+    if (!to.add) to.tensor.zero_();
+  } else if (to.add) {
+    to.tensor.add_(made);
   } else {
-    slot.copy_(gradient);
+    to.tensor.copy_(made);
+  }
+}
+// ... that of `count` entries along a dim, from `first` on.
+inline void put(const Target& to, std::int64_t dim, std::int64_t first, std::int64_t count,
+                const at::Tensor& made) {
+  put({part_of(to.tensor, dim, first, count), to.add}, made);
+}
+
+  } else {
+    put({slot, input < call.accumulate.size() && call.accumulate[input]}, gradient);
   }
 }
 

@@ -8,18 +8,6 @@ namespace {
 
 using namespace kernel;
 
-// To a part of a gradient; nothing came: noughts.
-void put(const Target& to, std::int64_t start, std::int64_t width, const at::Tensor& gradient) {
-  at::Tensor part = to.tensor.narrow(-1, start, width);
-  if (!gradient.defined()) {
-    if (!to.add) part.zero_();
-  } else if (to.add) {
-    part.add_(gradient);
-  } else {
-    part.copy_(gradient);
-  }
-}
-
 OpTraits reads_nothing(std::size_t inputs) {
   OpTraits traits;
   traits.backward_reads_input.assign(inputs, false);
@@ -46,8 +34,8 @@ class Split final : public OpType {
     const std::int64_t first = width(op, call.dims, 0), second = width(op, call.dims, 1);
     const at::Tensor& known = call.grad_outputs[call.grad_outputs[0].defined() ? 0 : 1];
     const Target to = target(call, 0, call.dims.shape(op.inputs[0].dims), known.options());
-    put(to, 0, first, call.grad_outputs[0]);
-    put(to, first, second, call.grad_outputs[1]);
+    put(to, -1, 0, first, call.grad_outputs[0]);
+    put(to, -1, first, second, call.grad_outputs[1]);
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
@@ -83,8 +71,8 @@ class LatentKeys final : public OpType {
     const at::TensorOptions options = (dk.defined() ? dk : dv).options();
     if (wanted(call, 0)) {
       const Target to = target(call, 0, call.dims.shape(op.inputs[0].dims), options);
-      put(to, 0, w.plain, dk.defined() ? dk.narrow(-1, 0, w.plain) : dk);
-      put(to, w.plain, w.value, dv);
+      put(to, -1, 0, w.plain, dk.defined() ? dk.narrow(-1, 0, w.plain) : dk);
+      put(to, -1, w.plain, w.value, dv);
     }
     if (!wanted(call, 1)) return;
     const Target to = target(call, 1, call.dims.shape(op.inputs[1].dims), options);
@@ -92,7 +80,7 @@ class LatentKeys final : public OpType {
       at::Tensor sum = to.tensor;
       at::sum_out(sum, dk.narrow(-1, w.plain, w.turned), 2);
     } else {
-      put(to, 0, w.turned, dk.defined() ? dk.narrow(-1, w.plain, w.turned).sum(2) : dk);
+      put(to, -1, 0, w.turned, dk.defined() ? dk.narrow(-1, w.plain, w.turned).sum(2) : dk);
     }
   }
 

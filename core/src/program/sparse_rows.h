@@ -1,0 +1,22 @@
+// Which slots of sparse tensors have the same rows: what is known of one's is known of the other's.
+#pragma once
+
+#include <optional>
+
+#include "meshwright/program.h"
+
+namespace mw {
+
+// The rows that a layer's op has found, as they lie: only what cuts cells parts rows.
+struct SparseRows {
+  int layer = -1;  // Op::layer
+  Layout cells;    // Replicate on the atoms that cut another dim, or none
+  friend bool operator==(const SparseRows& a, const SparseRows& b) {
+    return a.layer == b.layer && a.cells == b.cells;
+  }
+};
+
+// Nothing of a slot that is not sparse.
+std::optional<SparseRows> sparse_rows(const Program& program, int slot);
+
+}  // namespace mw
