@@ -75,6 +75,6 @@ Tensors reference_gradients(const OpCase& c, const Reference& reference, const T
 // backward piece, in each way to take a product's result: outputs and saved exactly, workspace
 // within 2 % or 4 KiB. What library calls take is asked of this CPU (program/scratch.h).
 // With one thread, and with two.
-void check_memory(OpCase c, at::ScalarType type);
+void check_memory(const OpCase& c, at::ScalarType type);
 
 }  // namespace mw::test

@@ -42,7 +42,7 @@ void OpCase::cut(const char* dim, std::int64_t offset, std::int64_t size, std::i
 void OpCase::cut(const char* dim, std::vector<Range> runs, std::int64_t global) {
   LocalDim local{dim, 0, 0, global, std::move(runs)};
   for (const Range& run : local.runs) local.size += run.size;
-  dims.set(std::move(local));
+  dims.set(local);
 }
 
 namespace {
@@ -383,7 +383,7 @@ void check_memory_on(OpCase c, at::ScalarType type, int threads) {
 
 }  // namespace
 
-void check_memory(OpCase c, at::ScalarType type) {
+void check_memory(const OpCase& c, at::ScalarType type) {
   const int threads_before = at::get_num_threads();
   for (const int threads : {1, 2}) {
     if (threads <= thread_limit()) check_memory_on(c, type, threads);

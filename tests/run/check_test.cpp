@@ -36,7 +36,7 @@ std::string fails(const Setup& setup, const std::vector<std::string>& parts, dou
 }
 
 // Edits the derived program.
-StrategyChoice fault(std::function<void(Program&)> edit) {
+StrategyChoice fault(const std::function<void(Program&)>& edit) {
   return does("fault", {}, [=](Draft& draft) { draft.add_pass({"fault", edit}); });
 }
 

@@ -19,7 +19,7 @@ at::Tensor load(const mw::Weights& weights, const mw::WeightSpec& spec,
                 const std::vector<Range>& ranges, at::ScalarType dtype = at::kDouble) {
   std::vector<std::int64_t> shape;
   for (const Range& range : ranges) shape.push_back(range.size);
-  const at::Tensor out = at::empty(shape, dtype);
+  at::Tensor out = at::empty(shape, dtype);
   weights.load(spec, ranges, out);
   return out;
 }
@@ -97,7 +97,7 @@ TEST_CASE("slices come out of plain, split, fused and transposed tensors") {
   CHECK_FALSE(std::filesystem::exists(settings.folder / "config.json"));
   const mw::Weights back(settings.folder);
   CHECK(problems_of(back, all) == "none");
-  const auto whole = [&](const char* name, std::vector<std::int64_t> shape) {
+  const auto whole = [&](const char* name, const std::vector<std::int64_t>& shape) {
     std::vector<Range> ranges;
     for (const std::int64_t size : shape) ranges.push_back({0, size});
     return load(back, spec("x", shape, {name}), ranges);
