@@ -64,7 +64,7 @@ local mw = {}
 ---@field skipped_steps? integer[] left out, as gradients overflowed
 ---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
 ---@field resumed? table step, from, mix: the checkpoint that the run went on from
----@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for
+---@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for; note: that in words, where predictions suppose otherwise
 ---@field check? table what check = true looked at
 ---@field predicted meshwright.Predicted the same run's prediction
 ---@field restarts? integer how many starts of the script have failed before this one
@@ -113,7 +113,7 @@ local mw = {}
 ---@field skipped_steps? integer[] left out, as gradients overflowed
 ---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
 ---@field resumed? table step, from, mix: the checkpoint that the run went on from
----@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for
+---@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for; note: that in words, where predictions suppose otherwise
 ---@field check? table what check = true looked at
 ---@field predicted meshwright.Predicted the same run's prediction
 ---@field restarts? integer how many starts of the script have failed before this one

@@ -128,14 +128,19 @@ f(mw.train)
         text = self.folder / "same.txt"
         text.write_text("a" * 5000)
         script = MODELS + f"""
-local function f(verb, entry, memory) return verb {{ model = moe {{ layers = 1, top_k = 1, vocab = 256 }}, data = mw.text {{ "{text}" }},
+local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers = 1, top_k = 1, vocab = 256 }}, data = mw.text {{ "{text}" }},
   sequence = 96, plan = {{ dp(4), entry }}, batch = 16, microbatch = 2, optimizer = mw.adamw {{ lr = 1e-3 }}, steps = 2,
-  memory = memory, threads = 1 }} end
+  memory = memory, threads = 1, log = log }} end
 """
         run, told = self.all("run", self.write(script + "f(mw.train, ep(4)) f(mw.plan, ep { 4, imbalance = 4 })"))
-        said = lambda entry: self.call("run", self.write(script + f"f(mw.train, {entry})")).stdout
-        self.assertRegex(said("ep(4)"), r"suppose that experts are chosen evenly; the fullest rank had 4\.00 times the rows of that:\n"
-                         r" *ep \{ 4, imbalance = 4 \} predicts its memory and bytes\n")
+        said = lambda entry, log="nil": self.call("run", self.write(script + f"f(mw.train, {entry}, nil, {log})")).stdout
+        self.assertRegex(said("ep(4)", '"e.h5"'), r"suppose that experts are chosen evenly; the fullest rank had 4\.00 times the rows of that: "
+                         r"ep \{ 4, imbalance = 4 \} predicts its memory and bytes\n")
+        # ... and where the run is looked at later.
+        note = run["experts"]["note"]
+        self.assertIn(f"  {note}\n", self.call("runs", "show", "e.h5").stdout)
+        self.assertEqual(self.call("report", "e.h5", "-o", "page.html").returncode, 0)
+        self.assertIn("What is predicted of experts supposes that they are chosen evenly", (self.folder / "page.html").read_text())
         self.assertEqual(run["experts"]["rank_imbalance"], 4)
         self.assertGreater(run["peak_bytes"], 1.1 * run["predicted"]["peak_bytes"])
         self.assertAlmostEqual(told["peak_bytes"] / run["peak_bytes"], 1, delta=0.02)

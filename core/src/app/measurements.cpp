@@ -14,6 +14,7 @@
 #include "base/process_start.h"
 #include "base/text.h"
 #include "comm/rank_calls.h"
+#include "predict/imbalance.h"
 #include "record/warm_up.h"
 #include "script/identity.h"
 
@@ -356,6 +357,8 @@ Json Measurements::result(RunStatus status) const {
     result["experts"] = loads_.to_json();
     result["experts"]["rank_imbalance"] =
         loads_.most_rows_share() * plan.programs.front().imbalance;
+    const std::string note = rows_note(plan, loads_.most_rows_share());
+    if (!note.empty()) result["experts"]["note"] = note;
   }
   if (check_.steps > 0) {
     result["check"] = {{"tensors", check_.tensors},

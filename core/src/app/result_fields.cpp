@@ -93,7 +93,7 @@ const Fields train_fields = {
     {"experts", "table?",
      "layers: choices and rows of each expert; imbalance: the fullest expert's choices over the "
      "mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts "
-     "for"},
+     "for; note: that in words, where predictions suppose otherwise"},
     {"check", "table?", "what check = true looked at"},
     {"predicted", "meshwright.Predicted", "the same run's prediction"},
     {"restarts", "integer?", "how many starts of the script have failed before this one"},

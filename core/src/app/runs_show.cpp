@@ -174,6 +174,8 @@ int show_run(const RunsArguments& arguments, Output& output) {
       }
       text += "\n" + table.text("  ");
     }
+    if (kept.is_object() && kept.contains("experts") && kept["experts"].contains("note"))
+      text += fmt::format("\n  {}\n", kept["experts"]["note"].get<std::string>());
     if (const std::string events = events_text(reader); !events.empty())
       text += "\nevents\n" + events;
     output.text(text);

@@ -95,7 +95,9 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
     text += comparison(measured, predicted);
-    text += rows_note(*experiment.plan, measured.experts().most_rows_share());
+    if (const std::string note = rows_note(*experiment.plan, measured.experts().most_rows_share());
+        !note.empty())
+      text += fmt::format("  {}\n", note);
     if (predicted.timed()) text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();

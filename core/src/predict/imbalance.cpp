@@ -51,14 +51,15 @@ std::string rows_note(const Plan& plan, double most_rows_share) {
   const std::string entry = entry_for_rows(plan, most_rows_share);
   if (!entry.empty()) {
     return fmt::format(
-        "  predictions suppose {}; the fullest rank had {:.2f} times the rows of that:\n"
-        "  {} predicts its memory and bytes\n",
+        "predictions suppose {}; the fullest rank had {:.2f} times the rows of that: {} predicts "
+        "its memory and bytes",
         supposed_choices(plan), most_rows_share, entry);
   }
   if (most_rows_share >= 1 - alike) return "";
   return fmt::format(
-      "  predictions suppose {}, and that what experts may take is taken: the fullest rank had "
-      "{:.2f} times the rows of that\n",
+      "predictions suppose {}, and that what experts may take is taken: the fullest rank had "
+      "{:.2f} "
+      "times the rows of that",
       supposed_choices(plan), most_rows_share);
 }
 

@@ -22,6 +22,7 @@ std::string scaled(double value) {
 }
 
 std::string seconds(double value) {
+  if (value >= 999.5) return fmt::format("{:.0f} s", value);  // no exponents
   if (value >= 1) return fmt::format("{:.3g} s", value);
   if (value >= 1e-3) return fmt::format("{:.3g} ms", value * 1e3);
   return fmt::format("{:.3g} us", value * 1e6);

@@ -354,6 +354,17 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
                     "times are those of cells that do.",
                     beside + 1));
   }
+  const bool experts =
+      std::any_of(runs.cells.begin(), runs.cells.end(), [](const ReportCell& cell) {
+        return cell.measured() &&
+               std::any_of(cell.work.begin(), cell.work.end(),
+                           [](const auto& part) { return part.first == "model.experts"; });
+      });
+  if (experts) {
+    data["notes"].push_back(
+        "What is predicted of experts supposes that they are chosen evenly, or their plan's "
+        "imbalance: the summary of a run says which one it had.");
+  }
   data["axes"] = Json::array();
   for (const std::string& axis : runs.axes) data["axes"].push_back(page_text(axis, most_text));
   data["checked"] = !runs.same_loss_as.empty();
