@@ -3,5 +3,5 @@
 local include = ...
 return {
   name = "meshwright",
-  flash = 2, gradient_sum = 6, host = 0.25,
+  flash = 2, gradient_sum = 6, host = 0.25, whole_rows = true,
 }

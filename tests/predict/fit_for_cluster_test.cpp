@@ -4,6 +4,7 @@
 
 #include "clusters.h"
 #include "plan/microbatch_fit.h"
+#include "predict/cluster_machine.h"
 #include "predict/prediction.h"
 #include "setups.h"
 
@@ -74,4 +75,29 @@ TEST_CASE("Recompute that fits is the device's") {
   const auto below = make_plan(request, problems);
   REQUIRE(below);
   CHECK(on_device(*below, request) < limit);
+}
+
+TEST_CASE("Buffers for all rows count where the device's kernels have them") {
+  Setup setup = llama({dp(2)});
+  setup.sequence = 512;
+  setup.options["vocab"] = 1024;
+  const Experiment e = experiment(setup);
+  const Program& program = e.plan->programs.front();
+  const FlashScratch whole(true), chunks(false);
+  const RankView on_whole(program, program.first(), 0, &whole),
+      on_chunks(program, program.first(), 0, &chunks), here(program, program.first());
+  bool found = false;
+  for (std::size_t n = 0; n < program.graph->ops().size(); ++n) {
+    const int op = static_cast<int>(n);
+    if (program.graph->ops()[n].kind() != "ce_stats") continue;
+    found = true;
+    const Cost& cost = here.cost(op, Piece::forward);
+    REQUIRE(cost.accelerator_workspace.has_value());
+    CHECK(*cost.accelerator_workspace > 4 * cost.workspace);
+    CHECK(on_whole.workspace(op, Piece::forward).bytes == *cost.accelerator_workspace);
+    CHECK(on_chunks.workspace(op, Piece::forward).bytes == cost.workspace);
+    CHECK(here.workspace(op, Piece::forward).bytes == cost.workspace);
+  }
+  CHECK(found);
+  CHECK(highest_peak(e.plan->programs, &whole) > highest_peak(e.plan->programs, &chunks));
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,9 @@ struct Cost {
   // Bytes that the piece allocates and frees itself, outputs not counted; and the library calls
   // that it makes, each of which may take scratch of its own while it runs.
   std::int64_t workspace = 0;
+  // The workspace on an accelerator, where that is another: there a kernel takes all rows at once
+  // that it takes in chunks on a CPU.
+  std::optional<std::int64_t> accelerator_workspace;
   std::vector<LibraryCall> calls;
 };
 

@@ -39,8 +39,8 @@ struct Move {
   std::vector<int> atoms;
   Dim from, to;
   Reduction reduction = Reduction::sum;
-  // Of an exchange of rows, an all-to-all of sparse tensors: the layout that it leads to, on all its
-  // atoms at once.
+  // Of an exchange of rows, an all-to-all of sparse tensors: the layout that it leads to, on all
+  // its atoms at once.
   Layout lands;
   bool exchanges_rows() const { return !lands.empty(); }
   // Of the start of an exchange: before the rows it says how many of each group there are, which

@@ -89,6 +89,7 @@ std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& st
   Cluster hardware = read_cluster(cluster, "cluster", found);
   Stack software;
   software.name = "meshwright";
+  software.whole_rows = true;
   if (!stack.is_null()) software = read_stack(stack, "stack", found);
   if (found.empty() && software.flash > 0 &&
       hardware.device.flash.at(static_cast<std::size_t>(software.flash)) <= 0) {

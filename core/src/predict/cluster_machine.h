@@ -11,16 +11,24 @@
 namespace mw {
 
 // Products take none beside the library's own workspace; flash attention's backward adds up the
-// queries' gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2).
+// queries' gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2). Ops take buffers for all
+// their rows where the stack's kernels do (Stack::whole_rows).
 class FlashScratch final : public DeviceScratch {
  public:
+  explicit FlashScratch(bool whole_rows) : whole_rows_(whole_rows) {}
+  std::int64_t workspace(const Cost& cost) const override {
+    return whole_rows_ ? DeviceScratch::workspace(cost) : cost.workspace;
+  }
   std::int64_t of(const LibraryCall& call, int element) const override;
+
+ private:
+  bool whole_rows_;
 };
 
 class ClusterMachine final : public Machine {
  public:
   ClusterMachine(Cluster cluster, Stack stack)
-      : cluster_(std::move(cluster)), stack_(std::move(stack)) {}
+      : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows) {}
 
   std::string name() const override;
   std::int64_t room() const override { return cluster_.devices(); }

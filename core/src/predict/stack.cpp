@@ -109,6 +109,9 @@ const Fields<Stack>& stack_fields() {
     f.add("scattered_sends", "ranks of a stage send a part each, and gather it",
           &S::scattered_sends)
         .fallback(false);
+    f.add("whole_rows", "an op of several kernels has buffers for all its rows between them",
+          &S::whole_rows)
+        .fallback(false);
     f.add("stages_wait", "a stage spends the time of each send and receive on it", &S::stages_wait)
         .fallback(false);
     f.add("host", "of the device's launch", &S::host).range(0.0, 100.0).fallback(1.0);

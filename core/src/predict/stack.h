@@ -33,7 +33,8 @@ struct Stack {
   bool whole_recompute = false;           // a layer that is computed again is so to its end
   double gradient_sum = 0;  // bytes of a parameter and microbatch to add its gradient up
   double loss_forward = 0, loss_backward = 0;  // bytes of a logit in the loss; 0: the program's
-  double logit_memory = 0;        // bytes of a logit that the loss holds beside the program's
+  bool whole_rows = false;  // an op of several kernels has buffers for all its rows between them
+  double logit_memory = 0;  // bytes of a logit that the loss holds beside the program's
   double second_gradients = 0;    // bytes of a parameter that gradients are kept in besides
   double reserve = 0;             // of what the allocator has reserved, what it has not given out
   double embedding_backward = 0;  // bytes of each element of the embedding's gradient

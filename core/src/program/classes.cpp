@@ -89,7 +89,9 @@ bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int 
       if (a.at(dim).size != b.at(dim).size) continue;  // of another dim's steps
       const Cost x = op.type->cost(op, Piece::forward, a, bytes_of(program.dtype));
       const Cost y = op.type->cost(op, Piece::forward, b, bytes_of(program.dtype));
-      if (x.executed != y.executed || x.workspace != y.workspace || !alike(x, y)) return true;
+      if (x.executed != y.executed || x.workspace != y.workspace ||
+          x.accelerator_workspace != y.accelerator_workspace || !alike(x, y))
+        return true;
     }
   }
   return false;

@@ -144,7 +144,7 @@ Scratch RankView::make_workspace(int op, Piece piece, int ring_step, int ring_al
   Scratch most;
   for (int step = ring_step; step <= ring_step + ring_alike; ++step) {
     const Cost& of = cost(op, piece, step);
-    most.bytes = std::max(most.bytes, of.workspace);
+    most.bytes = std::max(most.bytes, scratch_ != nullptr ? scratch_->workspace(of) : of.workspace);
     for (const LibraryCall& call : of.calls) {
       if (scratch_ != nullptr) {
         most.bytes =

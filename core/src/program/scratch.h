@@ -50,10 +50,14 @@ class ScratchBook {
   std::map<std::string, std::int64_t> known_, fresh_;  // by call, type and threads
 };
 
-// What calls of libraries' kernels allocate on a device that is not this machine's CPU.
+// What kernels allocate for themselves on a device that is not this machine's CPU.
 class DeviceScratch {
  public:
   virtual ~DeviceScratch() = default;
+  // Of a piece of an op, its library calls not counted.
+  virtual std::int64_t workspace(const Cost& cost) const {
+    return cost.accelerator_workspace.value_or(cost.workspace);
+  }
   // Of one call alone, with reals of `element` bytes.
   virtual std::int64_t of(const LibraryCall& call, int element) const = 0;
 };

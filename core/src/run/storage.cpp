@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <array>
 
 #include "program/scalar_type.h"
 #include "run/host_copy.h"
@@ -12,12 +13,25 @@
 namespace mw {
 namespace {
 
-template <typename Narrow>
-void add_narrow(const at::Tensor& sum, const at::Tensor& more) {
+void add_bf16(const at::Tensor& sum, const at::Tensor& more) {
   float* to = sum.data_ptr<float>();
-  const Narrow* from = more.const_data_ptr<Narrow>();
+  const at::BFloat16* from = more.const_data_ptr<at::BFloat16>();
   at::parallel_for(0, sum.numel(), 1 << 15, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) to[k] += static_cast<float>(from[k]);
+  });
+}
+
+// A loop widens fp16 by integer operations, libtorch by the CPU's own: piece by piece on the stack.
+void add_fp16(const at::Tensor& sum, const at::Tensor& more) {
+  constexpr std::int64_t most = 1 << 14;
+  const at::Tensor to = sum.view({-1}), from = more.view({-1});
+  at::parallel_for(0, to.numel(), 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::array<float, most> piece;
+    const at::Tensor wide = at::from_blob(piece.data(), {most}, at::kFloat);
+    for (std::int64_t k = begin; k < end; k += most) {
+      const std::int64_t count = std::min(most, end - k);
+      to.narrow(0, k, count).add_(wide.narrow(0, 0, count).copy_(from.narrow(0, k, count)));
+    }
   });
 }
 
@@ -27,9 +41,9 @@ void add_to(const at::Tensor& sum, const at::Tensor& more) {
                       more.is_contiguous() && sum.scalar_type() == at::kFloat &&
                       sum.sizes() == more.sizes();
   if (direct && more.scalar_type() == at::kBFloat16) {
-    add_narrow<at::BFloat16>(sum, more);
+    add_bf16(sum, more);
   } else if (direct && more.scalar_type() == at::kHalf) {
-    add_narrow<at::Half>(sum, more);
+    add_fp16(sum, more);
   } else {
     sum.add_(more);
   }

@@ -113,22 +113,25 @@ class CeStats final : public OpType {
     const std::int64_t count = dims.count(op.inputs[1].dims), elements = count * vocab.size;
     const bool cut = vocab.size < vocab.global;
     const std::int64_t sum = wide_element(element);
-    const std::int64_t step = std::min(chunk_rows(count, vocab.size * element), count);
-    // A cut vocab's indices, whether a row is held here, the factor that makes,
-    // and what it multiplies.
-    const std::int64_t row = cut ? 8 + 1 + 2 * sum : 0;
     Cost cost;
     if (piece == Piece::forward) {
       cost.executed = 3.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>(elements * element + count * (3 * element + 8));
-      cost.workspace = step * (vocab.size * sum + (cut ? row : sum));
     } else {
       cost.executed = 3.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>(2 * elements * element + count * (3 * element + 8));
-      cost.workspace = step * row;
-      if (element < 4) cost.workspace += step * (vocab.size * sum + sum);
     }
-    if (vocab.size == 0) cost.workspace = 0;
+    if (vocab.size == 0) return cost;
+    // The shifted logits and a column of them; of a cut vocab its indices, whether a row is held
+    // here, and what that multiplies, for which a CPU casts it.
+    const bool forward = piece == Piece::forward;
+    const std::int64_t shifted = vocab.size * sum + (cut && forward ? 0 : sum);
+    const auto of = [&](std::int64_t step, std::int64_t cast) {
+      const std::int64_t row = cut ? 8 + 1 + sum + cast : 0;
+      return std::min(step, count) * (row + (forward || element < 4 ? shifted : 0));
+    };
+    cost.workspace = of(chunk_rows(count, vocab.size * element), sum);
+    cost.accelerator_workspace = of(count, 0);
     return cost;
   }
 

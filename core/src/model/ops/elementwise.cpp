@@ -103,9 +103,13 @@ class SwiGlu final : public OpType {
       return cost;
     }
     Cost cost = elementwise(elements, weighed ? 16 : 12, 5, element);
-    const std::int64_t step = std::min(chunk_rows(rows, row), rows);
-    cost.workspace = (weighed ? 3 : 2) * step * row + own;
-    if (weighed) cost.workspace += step * (wide_element(element) + (half ? 2 * row : 0));
+    // On a CPU a sum in another type casts what it sums first.
+    const auto of = [&](std::int64_t step, std::int64_t cast) {
+      const std::int64_t beside = weighed ? wide_element(element) + cast : 0;
+      return std::min(step, rows) * ((weighed ? 3 : 2) * row + beside) + own;
+    };
+    cost.workspace = of(chunk_rows(rows, row), half ? 2 * row : 0);
+    cost.accelerator_workspace = of(rows, 0);
     return cost;
   }
 

@@ -75,10 +75,11 @@ class Embedding final : public OpType {
     Cost cost;
     cost.bytes = static_cast<double>(2 * count * columns * element + count * 8);
     if (vocab.size < vocab.global && vocab.size > 0) {
-      const std::int64_t step = chunk_rows(count, columns * element);
       // Indices, whether they are held, and that as a factor.
-      cost.workspace = step * (8 + 1 + element);
-      if (piece != Piece::forward) cost.workspace = step * (8 + element + columns * element);
+      const std::int64_t row =
+          piece == Piece::forward ? 8 + 1 + element : 8 + element + columns * element;
+      workspace_of_rows(cost, count, columns * element,
+                        [&](std::int64_t step) { return step * row; });
     }
     return cost;
   }

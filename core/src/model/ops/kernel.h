@@ -29,6 +29,14 @@ inline std::int64_t chunk_rows(const at::Tensor& like, std::int64_t rows, std::i
   return like.is_cpu() ? chunk_rows(rows, row_bytes) : std::max<std::int64_t>(rows, 1);
 }
 
+// Sets the workspace of a piece that treats so many rows at a time: `of` a chunk of them on a CPU,
+// of all of them on an accelerator.
+template <class Of>
+void workspace_of_rows(Cost& cost, std::int64_t rows, std::int64_t row_bytes, const Of& of) {
+  cost.workspace = of(chunk_rows(rows, row_bytes));
+  cost.accelerator_workspace = of(std::max<std::int64_t>(rows, 1));
+}
+
 // The type that sums are made in: fp32 for half types, else the tensor's own.
 inline at::ScalarType wide(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
@@ -88,12 +96,6 @@ inline Target target(OpCall& call, std::size_t input, at::IntArrayRef shape,
   return {slot, given && input < call.accumulate.size() && call.accumulate[input]};
 }
 
-// Hands over a gradient that a kernel could only make as a tensor of its own.
-inline void deliver(OpCall& call, std::size_t input, const at::Tensor& gradient) {
-  call.grad_inputs.resize(std::max(call.grad_inputs.size(), input + 1));
-  at::Tensor& slot = call.grad_inputs[input];
-  if (!slot.defined()) {
-    slot = gradient;
 // Writes a gradient that was made apart to where it goes: adds it, or overwrites what is there. An
 // undefined one is noughts.
 inline void put(const Target& to, const at::Tensor& made) {
@@ -111,6 +113,12 @@ inline void put(const Target& to, std::int64_t dim, std::int64_t first, std::int
   put({part_of(to.tensor, dim, first, count), to.add}, made);
 }
 
+// Hands over a gradient that a kernel could only make as a tensor of its own.
+inline void deliver(OpCall& call, std::size_t input, const at::Tensor& gradient) {
+  call.grad_inputs.resize(std::max(call.grad_inputs.size(), input + 1));
+  at::Tensor& slot = call.grad_inputs[input];
+  if (!slot.defined()) {
+    slot = gradient;
   } else {
     put({slot, input < call.accumulate.size() && call.accumulate[input]}, gradient);
   }

@@ -98,7 +98,6 @@ class RmsNorm final : public OpType {
     const std::int64_t columns = dims.count(op.inputs[1].dims);
     const std::int64_t count = dims.count(normalised_rows(op));
     const std::int64_t elements = count * columns;
-    const std::int64_t step = chunk_rows(count, columns * element);
     const std::int64_t sum = wide_element(element);
     const bool half = element < 4;
     const std::int64_t number = element < 8 ? 8 + 4 : 8;  // a factor as a tensor, and in fp32
@@ -106,12 +105,16 @@ class RmsNorm final : public OpType {
     if (piece == Piece::forward) {
       cost.executed = 4.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((2 * elements + columns) * element + count * sum);
-      cost.workspace = step * sum + (half ? (step + 1) * columns * sum : number);
+      workspace_of_rows(cost, count, columns * element, [&](std::int64_t step) {
+        return step * sum + (half ? (step + 1) * columns * sum : number);
+      });
     } else {
       cost.executed = 10.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((3 * elements + 2 * columns) * element + count * sum);
-      cost.workspace = step * (columns + 1) * sum + number +
-                       (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
+      workspace_of_rows(cost, count, columns * element, [&](std::int64_t step) {
+        return step * (columns + 1) * sum + number +
+               (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
+      });
     }
     return cost;
   }

@@ -180,6 +180,7 @@ class Rope final : public OpType {
     cost.executed = 3.0 * static_cast<double>(dims.at(d[0]).size * dims.at(d[1]).size * row);
     cost.bytes = static_cast<double>((2 * elements + 2 * table) * element);
     cost.workspace = elements == 0 ? 0 : step.batch * step.seq * row * element;
+    cost.accelerator_workspace = dims.at(d[0]).size * dims.at(d[1]).size * row * element;
     return cost;
   }
 
