@@ -18,10 +18,11 @@
 namespace mw {
 namespace {
 
-// The closed form's memory is seldom too high by more (docs/search.md has means, and the V-shaped
-// schedules of small models that are): what is above the limit by less is planned all the same, and
-// returned if it fits.
+// The closed form's memory is seldom too high by more (docs/search.md has means): what is above the
+// limit by less is planned whole as what is below. What is above by more and yet may fit, as it is
+// not known to need more, is planned after these, the least first, up to so many times `checked`.
 constexpr double doubted = 1.1;
+constexpr int confirmed = 4;
 // Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
 // equally fast, and the simplest of them is recommended.
 constexpr double tied = 1.04;
@@ -101,6 +102,11 @@ class MixSearch {
     return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
   }
 
+  // Not known to need more than there is.
+  bool may_fit(const SearchCandidate& c) const {
+    return c.least <= limit_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
+  }
+
   void report() {
     if (!request_.progress || seconds_now() - told_ < 1) return;
     told_ = seconds_now();
@@ -120,13 +126,25 @@ class MixSearch {
 
   void check_best() {
     int tried = 0;
+    std::vector<const SearchCandidate*> may;
     for (const SearchCandidate& candidate : all_) {
       const bool enough = static_cast<int>(whole_.fitting().size()) >= request_.best;
       if (tried >= request_.checked && (enough || tried >= 8 * request_.checked)) break;
-      if (filled(candidate) > doubted) continue;
+      if (!may_fit(candidate)) continue;
+      if (filled(candidate) > doubted) {
+        may.push_back(&candidate);
+        continue;
+      }
       whole_.plan(candidate);
       ++tried;
     }
+    std::sort(may.begin(), may.end(), [&](const SearchCandidate* a, const SearchCandidate* b) {
+      return filled(*a) < filled(*b);
+    });
+    const auto some = static_cast<std::size_t>(confirmed * request_.checked);
+    for (std::size_t k = 0; k < std::min(may.size(), some); ++k) whole_.plan(*may[k]);
+    out_.unconfirmed = static_cast<std::int64_t>(may.size()) -
+                       static_cast<std::int64_t>(std::min(may.size(), some));
     if (!whole_.fitting().empty()) return;
     plan_least([&](const SearchCandidate& c) { return filled(c); });
     // Of these the host memory may keep some out, which is then said.
