@@ -1,6 +1,7 @@
 // The search for a mix: what it chooses among, how far its closed form is from the simulation of
 // all stages, how many plans that takes, and what it recommends.
 #include "predict/search.h"
+#include "predict/search_why.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -258,6 +259,27 @@ TEST_CASE("Of plans that are as fast the simplest is recommended, and why says s
     if (!one.fits || one.predicted.step_seconds > 1.04 * fastest) continue;
     CHECK(found.best[0].entries.size() <= one.entries.size());
   }
+}
+
+TEST_CASE("Of microbatches the next smaller and the next larger are neighbours") {
+  std::vector<SearchCandidate> all;
+  for (const std::int64_t size : {8, 1, 4, 2, 16}) {  // the fastest first
+    SearchCandidate one;
+    one.microbatch = size;
+    one.seconds = static_cast<double>(all.size() + 1);
+    all.push_back(one);
+  }
+  SearchCandidate other = all[0];  // and another, which recomputes
+  other.policy = 1;
+  all.push_back(other);
+  const auto sizes = [&](const SearchCandidate& of) {
+    std::set<std::int64_t> found;
+    for (const SearchCandidate& one : neighbours(of, all)) found.insert(one.microbatch);
+    return found;
+  };
+  CHECK(sizes(all[3]) == std::set<std::int64_t>{1, 4});
+  CHECK(sizes(all[2]) == std::set<std::int64_t>{2, 8});
+  CHECK(sizes(all[0]) == std::set<std::int64_t>{4, 8, 16});
 }
 
 TEST_CASE("A stopped search has the best of what was priced") {

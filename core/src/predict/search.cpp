@@ -274,7 +274,34 @@ class MixSearch {
         "one "
         "has the fewest forms, options and collectives; the fastest: {}",
         100 * (tied - 1), passed_tight_ ? " that leave a device some memory" : "",
-        what_loses(out_.best.front(), *fastest_, request_.memory));
+        what_loses(out_.best.front(), *fastest_, request_.memory) + smaller_too());
+  }
+
+  // Where what is recommended takes more time and more memory than another.
+  std::string smaller_too() const {
+    const std::int64_t own = out_.best.front().predicted.fullest().memory.peak;
+    const std::int64_t other = fastest_->predicted.fullest().memory.peak;
+    if (other >= own) return "";
+    return fmt::format(", and {} a rank instead of {}: faster and smaller, but not as plain",
+                       format_bytes(static_cast<double>(other)),
+                       format_bytes(static_cast<double>(own)));
+  }
+
+  // What a reader would miss: a limit that is none, and what was not looked at.
+  std::string notes() const {
+    std::string text;
+    const std::int64_t asked = request_.base.memory, has = request_.machine->memory();
+    if (asked > has && has > 0)
+      text += fmt::format("\nmemory: {} is more than a device's {}, by which plans are judged",
+                          format_bytes(static_cast<double>(asked)),
+                          format_bytes(static_cast<double>(has)));
+    if (out_.unconfirmed > 0)
+      text += fmt::format(
+          "\n{} as fast by the closed form {} most likely too large and not planned whole: a "
+          "larger "
+          "checked looks at more",
+          plural(out_.unconfirmed, "other candidate"), out_.unconfirmed == 1 ? "is" : "are");
+    return text;
   }
 
   // What limits the best one, and what its neighbours lose.
@@ -290,7 +317,8 @@ class MixSearch {
       if (place >= 0) others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
     }
     finish();  // a neighbour may be faster than all that were checked
-    return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others : why();
+    return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others + notes()
+                                                  : why();
   }
 
   const SearchRequest& request_;

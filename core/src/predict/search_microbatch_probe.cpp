@@ -170,7 +170,7 @@ Segment part_of(const Segment& segment, std::size_t begin, std::size_t end) {
   return part;
 }
 
-// Of the first microbatch, and of what ends the step.
+// Of the first microbatch.
 MicrobatchProbe memory_of(const RankView& rank) {
   const Program& program = rank.program();
   MicrobatchProbe found;
@@ -187,11 +187,7 @@ MicrobatchProbe memory_of(const RankView& rank) {
   };
   for (const SegmentRun& run : program.timeline) {
     const Segment& segment = program.segments[run.segment];
-    if (run.microbatch < 0) {
-      LiveSet step;
-      found.in_end =
-          std::max(found.in_end, static_cast<double>(walk(rank, step, segment).highest_sum));
-    } else if (run.microbatch > 0) {
+    if (run.microbatch != 0) {
       continue;
     } else if (segment.kind == SegmentKind::forward) {
       const std::size_t loss = first_in(program, segment, [&](int l) { return l >= layers; });
@@ -219,10 +215,10 @@ MicrobatchProbe memory_of(const RankView& rank) {
 }
 
 constexpr double MicrobatchProbe::*byte_counts[] = {
-    &MicrobatchProbe::in_forward,   &MicrobatchProbe::in_loss,   &MicrobatchProbe::in_loss_back,
-    &MicrobatchProbe::layer,        &MicrobatchProbe::in_end,    &MicrobatchProbe::before_loss,
-    &MicrobatchProbe::held,         &MicrobatchProbe::waiting,   &MicrobatchProbe::host,
-    &MicrobatchProbe::host_waiting, &MicrobatchProbe::host_dgrad};
+    &MicrobatchProbe::in_forward, &MicrobatchProbe::in_loss,     &MicrobatchProbe::in_loss_back,
+    &MicrobatchProbe::layer,      &MicrobatchProbe::before_loss, &MicrobatchProbe::held,
+    &MicrobatchProbe::waiting,    &MicrobatchProbe::host,        &MicrobatchProbe::host_waiting,
+    &MicrobatchProbe::host_dgrad};
 
 }  // namespace
 

@@ -71,7 +71,6 @@ const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int polic
     terms.in_loss = many.in_loss;
     terms.in_loss_back = many.in_loss_back;
     terms.in_backward = std::max(0.0, many.layer - terms.held.layer);
-    terms.in_end = many.in_end;
     terms.waiting = of(&MicrobatchProbe::waiting);
     terms.host = of(&MicrobatchProbe::host);
     terms.host_waiting = of(&MicrobatchProbe::host_waiting);

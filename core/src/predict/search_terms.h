@@ -26,8 +26,8 @@ struct WorkTerms {
   // Seconds of a layer before its first transfer on each link.
   ByLink forward_free{}, backward_free{};
   // Bytes that come and go: in a forward beyond what it leaves, in a backward beyond what it finds;
-  // where the loss is there; at the step's end.
-  double in_forward = 0, in_backward = 0, in_loss = 0, in_loss_back = 0, in_end = 0;
+  // where the loss is there.
+  double in_forward = 0, in_backward = 0, in_loss = 0, in_loss_back = 0;
   PerLayer held, waiting;       // ... of one between forward and backward; between dgrad and wgrad
   double before_loss = 0;       // ... of the first's ends, what the loss reads among it
   PerLayer host, host_waiting;  // ... of these in host memory
